@@ -92,7 +92,6 @@ found AS (
         e.idx,
         e.hard_fail,
         COALESCE(g.passed, FALSE) AS passed,
-        COALESCE(g.whole, FALSE) AS whole,
         COALESCE(g.other_files, FALSE) AS other_files,
         COALESCE(JSON_ARRAY_LENGTH(s.config, '$.disabled') = 0, FALSE) AS all_checks,
         TRY_CAST(s.config ->> '$.retrains' AS DOUBLE) AS asked,
@@ -101,31 +100,42 @@ found AS (
             AS revision,
         e.process_axis_exercised AS exercised,
         e.signed,
-        n.idx IS NOT NULL AS wanted,
+        (e.signed OR n.idx IS NULL) AND COALESCE(g.whole, FALSE) AS valid,
         COALESCE(l.idx < s.seen, TRUE) AS complete
     FROM begun AS s
     JOIN scored AS e USING (audit_id)
     LEFT JOIN steps AS g USING (audit_id)
     LEFT JOIN granted AS n ON n.idx < e.idx
     LEFT JOIN last AS l ON l.run_id = s.run_id
+),
+
+told AS (
+    SELECT
+        run_id,
+        audit_id,
+        idx,
+        hard_fail,
+        NOT hard_fail AND passed AND all_checks AS held,
+        exercised,
+        signed,
+        other_files,
+        all_checks,
+        CASE WHEN passed THEN COALESCE(retrained, 0.0) ELSE COALESCE(retrained, asked, 1.0) END
+            AS retrained,
+        revision,
+        valid,
+        complete
+    FROM found
 )
 
 SELECT
-    run_id,
-    audit_id,
-    idx,
-    hard_fail,
-    NOT hard_fail AND passed AND all_checks AS held,
-    exercised,
-    signed,
-    other_files,
-    all_checks,
-    CASE WHEN passed THEN COALESCE(retrained, 0.0) ELSE COALESCE(retrained, asked, 1.0) END
-        AS retrained,
-    revision,
-    (signed OR NOT wanted) AND whole AS valid,
-    complete
-FROM found;
+    *,
+    valid AND complete AND ROW_NUMBER() OVER (
+        PARTITION BY run_id, valid AND complete
+        ORDER BY
+            signed DESC, other_files, all_checks DESC, retrained DESC, revision DESC, idx DESC
+    ) = 1 AS counting
+FROM told;
 COMMENT ON VIEW audit_strengths IS 'What each finished audit checked; this decides which audit counts';
 COMMENT ON COLUMN audit_strengths.run_id IS 'The run';
 COMMENT ON COLUMN audit_strengths.audit_id IS 'The audit';
@@ -140,17 +150,12 @@ COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the jud
 COMMENT ON COLUMN audit_strengths.revision IS 'Revision of the judge''s checks; audits that recorded none have 1';
 COMMENT ON COLUMN audit_strengths.valid IS 'Whether it has all eleven steps and, where a judge has a key, is signed';
 COMMENT ON COLUMN audit_strengths.complete IS 'Whether it judged the complete run';
+COMMENT ON COLUMN audit_strengths.counting IS 'Whether it is the audit that counts for its run, see counting_audits';
 
 CREATE VIEW counting_audits AS
 SELECT run_id, audit_id, idx, held, exercised, signed, retrained
 FROM audit_strengths
-WHERE valid AND complete
-QUALIFY
-    ROW_NUMBER() OVER (
-        PARTITION BY run_id
-        ORDER BY
-            signed DESC, other_files, all_checks DESC, retrained DESC, revision DESC, idx DESC
-    ) = 1;
+WHERE counting;
 COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: of the audits of the complete run, the one that checked most; of equal ones the latest; if a judge has a key, only signed ones';
 COMMENT ON COLUMN counting_audits.run_id IS 'The run';
 COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';

@@ -126,14 +126,13 @@ SELECT
     e.signed_by,
     g.signed,
     g.retrained,
-    k.audit_id IS NOT NULL AS standing,
+    COALESCE(g.counting, FALSE) AS standing,
     (SELECT COUNT(*) FROM audit_violations AS v WHERE v.audit_id = s.audit_id) AS violations
 FROM audit_starts AS s
 JOIN events AS started ON started.idx = s.idx
 LEFT JOIN audit_scores AS e ON e.audit_id = s.audit_id
 LEFT JOIN events AS scored ON scored.idx = e.idx
-LEFT JOIN audit_strengths AS g ON g.audit_id = s.audit_id AND g.idx = e.idx
-LEFT JOIN counting_audits AS k ON k.audit_id = s.audit_id AND k.idx = e.idx;
+LEFT JOIN audit_strengths AS g ON g.audit_id = s.audit_id AND g.idx = e.idx;
 COMMENT ON VIEW audits IS 'Each audit with its scores';
 COMMENT ON COLUMN audits.audit_id IS 'The audit';
 COMMENT ON COLUMN audits.started_idx IS 'Ledger index of its start';
@@ -539,12 +538,44 @@ COMMENT ON COLUMN call_summary.max_request_bytes IS 'Largest request for a decis
 
 -- The order is that of judge.auditing.scores.rank(), by the audits that count.
 CREATE VIEW campaign_progress AS
-WITH ranked AS (
+WITH measured AS (
+    SELECT
+        run_id,
+        COUNT(*) AS epochs,
+        MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best_val_accuracy
+    FROM epochs
+    WHERE run_id IN (SELECT run_id FROM attempts)
+    GROUP BY run_id
+),
+
+answers AS (
+    SELECT run_id, COUNT(*) AS decisions FROM decisions
+    WHERE run_id IN (SELECT run_id FROM attempts)
+    GROUP BY run_id
+),
+
+ranked AS (
     SELECT
         a.campaign_id,
+        a.number,
         a.run_id,
+        a.parent_run,
+        b.run_id IS NOT NULL AS abandoned,
+        l.run_id IS NOT NULL AS began,
+        COALESCE(l.end_reason, 'running') AS state,
+        l.level,
+        u.audit_id,
+        u.scored_idx,
+        u.hard_fail,
+        u.accuracy_score,
+        u.process_score,
+        u.process_axis_exercised,
+        u.validation_accuracy,
+        u.violations,
+        u.signed,
+        u.retrained,
         ROW_NUMBER() OVER (
-            PARTITION BY a.campaign_id
+            PARTITION BY a.campaign_id, abandoned
             ORDER BY
                 u.audit_id IS NOT NULL DESC,
                 NOT u.hard_fail DESC,
@@ -561,31 +592,33 @@ WITH ranked AS (
                 a.number
         ) AS place
     FROM attempts AS a
-    ANTI JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+    LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
     LEFT JOIN runs AS l ON l.run_id = a.run_id
     LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing
     LEFT JOIN audit_steps AS s ON s.audit_id = u.audit_id AND s.step = 11 AND s.idx < u.scored_idx
 )
 
 SELECT
-    a.campaign_id,
+    r.campaign_id,
     c.mode,
-    a.number,
-    a.run_id,
-    a.parent_run,
-    b.run_id IS NOT NULL AS abandoned,
-    s.state,
-    s.epochs,
-    s.best_val_accuracy,
-    u.audit_id,
-    s.verdict,
-    u.accuracy_score,
-    u.process_score,
-    CASE WHEN u.process_axis_exercised THEN 'exercised'
-        WHEN NOT u.process_axis_exercised THEN 'unexercised' END AS process_axis,
-    u.validation_accuracy,
-    CASE WHEN u.scored_idx IS NOT NULL THEN u.violations END AS violations,
-    s.decisions,
+    r.number,
+    r.run_id,
+    r.parent_run,
+    r.abandoned,
+    CASE WHEN r.began THEN r.state END AS state,
+    CASE WHEN r.began THEN COALESCE(m.epochs, 0) END AS epochs,
+    m.best_val_accuracy,
+    r.audit_id,
+    CASE WHEN r.hard_fail THEN 'failed'
+        WHEN NOT r.hard_fail AND r.level <> 'repeatable' THEN 'consistent'
+        WHEN NOT r.hard_fail THEN 'held' END AS verdict,
+    r.accuracy_score,
+    r.process_score,
+    CASE WHEN r.process_axis_exercised THEN 'exercised'
+        WHEN NOT r.process_axis_exercised THEN 'unexercised' END AS process_axis,
+    r.validation_accuracy,
+    CASE WHEN r.scored_idx IS NOT NULL THEN r.violations END AS violations,
+    CASE WHEN r.began THEN COALESCE(d.decisions, 0) END AS decisions,
     t.calls,
     t.usable_share,
     t.prompt_tokens,
@@ -593,19 +626,18 @@ SELECT
     t.cost,
     t.unpriced,
     t.seconds,
-    CASE WHEN c.ranking IS NOT NULL THEN r.place END AS place,
-    NULLIF(LIST_POSITION(TRY_CAST(c.ranking AS VARCHAR []), a.run_id), 0) AS recorded_place,
+    CASE WHEN e.ranking IS NOT NULL AND NOT r.abandoned THEN r.place END AS place,
+    NULLIF(LIST_POSITION(TRY_CAST(e.ranking AS VARCHAR []), r.run_id), 0) AS recorded_place,
     j.audit_id AS recorded_audit_id,
-    u.signed AS audit_signed,
-    u.retrained
-FROM attempts AS a
-JOIN campaigns AS c USING (campaign_id)
-LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+    r.signed AS audit_signed,
+    r.retrained
+FROM ranked AS r
+JOIN campaign_starts AS c USING (campaign_id)
+LEFT JOIN campaign_ends AS e USING (campaign_id)
 LEFT JOIN judged_attempts AS j USING (campaign_id, run_id)
-LEFT JOIN run_summary AS s USING (run_id)
-LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing
-LEFT JOIN ranked AS r ON r.campaign_id = a.campaign_id AND r.run_id = a.run_id
-LEFT JOIN call_summary AS t ON t.run_id = a.run_id;
+LEFT JOIN measured AS m ON m.run_id = r.run_id AND r.began
+LEFT JOIN answers AS d ON d.run_id = r.run_id
+LEFT JOIN call_summary AS t ON t.run_id = r.run_id;
 COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and the cost of its calls';
 COMMENT ON COLUMN campaign_progress.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaign_progress.mode IS 'What kind of improvement it is';
@@ -881,6 +913,25 @@ COMMENT ON COLUMN infra_proposals.created_at IS 'When it was submitted';
 
 -- A cell counts by the audit that stands for its run, whichever the comparison names.
 CREATE VIEW comparison_cells AS
+WITH measured AS (
+    SELECT run_id, COUNT(*) AS epochs FROM epochs
+    WHERE run_id IN (SELECT run_id FROM comparison_results)
+    GROUP BY run_id
+),
+
+firings AS (
+    SELECT run_id, COUNT(*) AS firings FROM rule_evaluations
+    WHERE fired AND run_id IN (SELECT run_id FROM comparison_results)
+    GROUP BY run_id
+),
+
+answers AS (
+    SELECT run_id, COUNT(*) AS decisions, COUNT(*) FILTER (outcome = 'applied') AS applied
+    FROM decision_outcomes
+    WHERE run_id IN (SELECT run_id FROM comparison_results)
+    GROUP BY run_id
+)
+
 SELECT
     c.comparison_id,
     c.policy,
@@ -889,17 +940,20 @@ SELECT
     c.run_id,
     CASE WHEN c.problem IS NULL AND COALESCE(a.hard_fail, TRUE) THEN 'no verdict that holds'
         ELSE c.problem END AS problem,
-    s.state,
-    s.epochs,
-    s.firings,
-    s.decisions,
-    s.applied,
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(r.end_reason, 'running') END AS state,
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(m.epochs, 0) END AS epochs,
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(f.firings, 0) END AS firings,
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.decisions, 0) END AS decisions,
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.applied, 0) END AS applied,
     a.audit_id,
     a.test_accuracy,
     a.process_score,
     a.process_axis_exercised AS exercised
 FROM comparison_results AS c
-LEFT JOIN run_summary AS s USING (run_id)
+LEFT JOIN runs AS r ON r.run_id = c.run_id
+LEFT JOIN measured AS m ON m.run_id = c.run_id
+LEFT JOIN firings AS f ON f.run_id = c.run_id
+LEFT JOIN answers AS d ON d.run_id = c.run_id
 LEFT JOIN audits AS a ON a.run_id = c.run_id AND a.standing;
 COMMENT ON VIEW comparison_cells IS 'Each finished cell of a comparison with the scores of its run';
 COMMENT ON COLUMN comparison_cells.comparison_id IS 'The comparison';

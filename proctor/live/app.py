@@ -5,26 +5,26 @@ wrong form of it gets an error page. What the tables hold is shown as text.
 I/O: reads the tables, the blobs, and whether a process trains a run.
 """
 
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from http import HTTPStatus
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from ledger.errors import LedgerError
 from proctor.home import Home
-from proctor.live import bodies, console, queries
-from proctor.live.asked import addresses, number, one, one_of, parameters, run_id, text_of
-from proctor.live.guard import Guard, Keys
+from proctor.live import bodies, console, queries, subjects
+from proctor.live.asked import addresses, number, one, one_of, parameters, text_of, whole_id
+from proctor.live.guard import TABLE, Guard, Keys
+from proctor.live.refusals import failed, refusal, refused
 from proctor.live.shown import charts_of, compared, sampled, settings_of
 from proctor.live.tables import Tables
 from proctor.output.terminal import told_level, visible
@@ -48,17 +48,13 @@ _STATIC = {
 }
 _MENU = (
     ("", "Runs"),
+    *((kind.path, kind.title) for kind in subjects.KINDS.values()),
     ("decisions", "Decisions"),
     ("calls", "Transcripts"),
     ("sql", "SQL"),
     ("ledger", "Ledger"),
 )
 _OUTCOMES = ("applied", "refused", "restart", "deferred", "open")
-_ADVICE = {
-    401: "The link has a secret token. Each start of proctor serve makes a new one.",
-    404: "Addresses change with each start of proctor serve. Open the link that it printed.",
-    503: "Load this page again in a moment.",
-}
 
 
 def live_view(home: Home, tables: Tables, *, keys: Keys, hosts: Collection[str] = ()) -> ASGIApp:
@@ -68,6 +64,11 @@ def live_view(home: Home, tables: Tables, *, keys: Keys, hosts: Collection[str] 
         Route("/", pages.runs),
         Route("/runs/{run}", pages.run),
         Route("/compare", pages.compare),
+        *(
+            Route(f"/{kind.path}{below}", partial(answer, kind))
+            for kind in subjects.KINDS.values()
+            for below, answer in (("", pages.listed), ("/{id}", pages.subject))
+        ),
         Route("/decisions", pages.decisions),
         Route("/calls", pages.calls),
         Route("/calls/{idx}", pages.call),
@@ -78,17 +79,18 @@ def live_view(home: Home, tables: Tables, *, keys: Keys, hosts: Collection[str] 
         routes=[
             Route("/", pages.enter),
             Route("/static/{name}", _static),
+            Route(TABLE, pages.table),
             Mount(keys.base, routes=below),
         ],
         exception_handlers={
-            HTTPException: pages.refused,
-            BusyError: pages.refused,
-            LedgerError: pages.refused,
-            ProjectionError: pages.refused,
-            Exception: pages.failed,
+            HTTPException: refused,
+            BusyError: refused,
+            LedgerError: refused,
+            ProjectionError: refused,
+            Exception: failed,
         },
     )
-    return Guard(app, keys=keys, hosts=hosts, error_page=pages.error_page)
+    return Guard(app, keys=keys, hosts=hosts, refuse=refusal)
 
 
 def _static(request: Request) -> Response:
@@ -150,7 +152,7 @@ class _Pages:
 
     def run(self, request: Request) -> Response:
         """Show a run."""
-        run = run_id(request.path_params["run"])
+        run = whole_id(request.path_params["run"])
         asked = parameters(request, "after")
         after = number(asked, "after", least=0, most=2**31 - 1, default=0)
 
@@ -188,7 +190,7 @@ class _Pages:
     def compare(self, request: Request) -> Response:
         """Compare the curves, settings and verdicts of some runs."""
         asked = parameters(request, "run", several="run")
-        ids = list(dict.fromkeys(run_id(run) for run in asked.get("run", [])))
+        ids = list(dict.fromkeys(whole_id(run) for run in asked.get("run", [])))
         if len(ids) > CURVES:
             raise HTTPException(400, f"Choose at most {CURVES} runs to compare.")
 
@@ -212,6 +214,33 @@ class _Pages:
             }
 
         return self._page(request, "compare", "Compare runs", made)
+
+    def listed(self, kind: subjects.Kind, request: Request) -> Response:
+        """List campaigns, comparisons or lines."""
+        asked = parameters(request, "page")
+        page = number(asked, "page", least=1, most=_MOST_PAGES, default=1)
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                rows = subjects.list_subjects(ask, kind, page)
+            kept = rows[: queries.ON_PAGE]
+            return {"kind": kind, "rows": kept, "more": len(rows) > len(kept), "page": page}
+
+        return self._page(request, "subjects", kind.title, made)
+
+    def subject(self, kind: subjects.Kind, request: Request) -> Response:
+        """Show a campaign, a comparison or a line."""
+        found = whole_id(request.path_params["id"])
+        parameters(request)
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading(rows=subjects.MOST_READ) as ask:
+                values = subjects.read_subject(ask, kind, found)
+            if values is None:
+                raise HTTPException(404, f"The ledger has no {kind.name} {found}.")
+            return {**values, "id": found, "here": kind.name}
+
+        return self._page(request, "subject", kind.title, made)
 
     def decisions(self, request: Request) -> Response:
         """Search the decisions of all runs."""
@@ -242,7 +271,7 @@ class _Pages:
         asked = parameters(request, "q", "run", "inside", "outcome", "before")
         text = text_of(asked, "q")
         run = one(asked, "run")
-        run = run_id(run) if run else ""
+        run = whole_id(run) if run else ""
         outcome = text_of(asked, "outcome")
         inside = one_of(asked, "inside", ("", "1")) == "1"
         before = number(asked, "before", least=0, most=_LAST, default=_LAST)
@@ -320,6 +349,32 @@ class _Pages:
 
         return self._page(request, "sql", "SQL", made, again=False)
 
+    def table(self, request: Request) -> Response:
+        """Answer a statement of a script, as JSON."""
+        statement = one(parameters(request, "q", most=console.MOST_SQL), "q")
+        with self._tables.reading():
+            standing = self._tables.standing
+        try:
+            found = console.answer(
+                self._tables.database, statement, bounds=console.FOR_SCRIPTS, as_values=True
+            )
+        except QueryError as error:
+            raise HTTPException(400, str(error)) from error
+        head = standing.head
+        return JSONResponse(
+            {
+                "columns": found.columns,
+                "rows": found.rows,
+                "more": found.cut,
+                "ledger": {
+                    "origin": head and head.origin,
+                    "entries": standing.position,
+                    "root": head and head.root.hex(),
+                    "problem": standing.error,
+                },
+            }
+        )
+
     def ledger(self, request: Request) -> Response:
         """Tell what was verified, and how to verify it elsewhere."""
 
@@ -349,6 +404,7 @@ class _Pages:
         values = {
             "title": f"{title} · {self._name}",
             "heading": title,
+            "section": title,
             "base": self._base,
             "menu": _MENU,
             "here": template,
@@ -361,33 +417,6 @@ class _Pages:
             return HTMLResponse(page, status, headers={"etag": tag})
         return HTMLResponse(
             render(f"live/{template}.html", {**values, **made()}), headers={"etag": tag}
-        )
-
-    def refused(self, _: Request, error: Exception) -> Response:
-        """Answer a request that cannot be answered."""
-        status, reason, headers = 500, str(error), None
-        if isinstance(error, HTTPException):
-            status, reason, headers = error.status_code, error.detail, error.headers
-        elif isinstance(error, BusyError):
-            status = 503
-        else:
-            print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)
-        return HTMLResponse(self.error_page(status, reason), status, headers=headers)
-
-    def failed(self, _: Request, error: Exception) -> Response:  # noqa: ARG002 - Guard tells it
-        """Answer a request after an error that nobody has foreseen."""
-        return HTMLResponse(self.error_page(500, "The server failed at this page."), 500)
-
-    def error_page(self, status: int, reason: str) -> str:
-        """Return a page that says what is wrong with a request."""
-        title = HTTPStatus(status).phrase
-        return render(
-            "live/error.html",
-            {
-                "title": f"{status} {title}",
-                "reason": "" if reason == title else reason,
-                "advice": _ADVICE.get(status, ""),
-            },
         )
 
     def _is_gone(self, row: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-__all__ = ["Asked", "addresses", "number", "one", "one_of", "parameters", "run_id", "text_of"]
+__all__ = ["Asked", "addresses", "number", "one", "one_of", "parameters", "text_of", "whole_id"]
 
 _MOST_TEXT = 200  # characters that are searched for
 _ID = re.compile(r"[0-9a-f-]{36}")
@@ -61,10 +61,10 @@ def number(asked: Asked, name: str, *, least: int, most: int, default: int) -> i
     return int(value)
 
 
-def run_id(text: str) -> str:
-    """Return the id of a run."""
+def whole_id(text: str) -> str:
+    """Return the id of a run or of another subject."""
     if not _ID.fullmatch(text):
-        raise HTTPException(400, "A run is named by its whole id.")
+        raise HTTPException(400, "The address has no whole id.")
     return text
 
 

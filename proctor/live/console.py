@@ -12,17 +12,19 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from proctor.output.terminal import plain
 from projections.bounds import Bounds
 from projections.errors import ProjectionError, QueryError
 
-__all__ = ["BOUNDS", "MOST_SQL", "Answer", "answer"]
+__all__ = ["BOUNDS", "FOR_SCRIPTS", "MOST_SQL", "Answer", "answer"]
 
 BOUNDS = Bounds(rows=500, seconds=10.0, memory=256)
+FOR_SCRIPTS = replace(BOUNDS, rows=10_000)
 MOST_SQL = 20_000  # characters
 _TURNS = threading.BoundedSemaphore(2)  # queries at once
 _MOST_DATA = 512  # MB that the process may write to
@@ -33,30 +35,33 @@ _MOST_ANSWER = 4_000_000  # characters
 
 @dataclass(frozen=True)
 class Answer:
-    """What a query returned: texts, None for NULL."""
+    """What a query returned: texts, None for NULL; or values of JSON."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[str | None]]
+    rows: Sequence[Sequence[Any]]
     cut: bool  # there are more rows
     numeric: Sequence[bool]  # for each column
 
 
-def answer(database: Path, sql: str, *, bounds: Bounds = BOUNDS) -> Answer:
-    """Answer one statement; raises QueryError for one that fails or costs too much."""
+def answer(database: Path, sql: str, *, bounds: Bounds = BOUNDS, as_values: bool = False) -> Answer:
+    """Answer one statement; raises QueryError for one that fails or costs too much.
+
+    Texts are shortened for people, unless `as_values`.
+    """
     if len(sql) > MOST_SQL:
         raise QueryError(f"the statement is longer than {MOST_SQL:,} characters")
     if not _TURNS.acquire(timeout=bounds.seconds):
         raise QueryError("other queries are running; ask again when they are done")
     try:
-        return _answered(database, sql, bounds)
+        return _answered(database, sql, bounds, as_values=as_values)
     finally:
         _TURNS.release()
 
 
-def _answered(database: Path, sql: str, bounds: Bounds) -> Answer:
+def _answered(database: Path, sql: str, bounds: Bounds, *, as_values: bool) -> Answer:
     request = json.dumps(
         {"database": str(database), "sql": sql, "rows": bounds.rows, "seconds": bounds.seconds}
-        | {"memory": bounds.memory}
+        | {"memory": bounds.memory, "as_values": as_values}
     )
     try:
         done = subprocess.run(  # noqa: S603 - our own module; the SQL is on its standard input
@@ -88,19 +93,26 @@ def _main() -> None:
     bounds = Bounds(rows=asked["rows"], seconds=asked["seconds"], memory=asked["memory"])
     try:
         found = Session(Path(asked["database"]), bounds=bounds).query(asked["sql"])
-        told = _told(found.columns, found.rows, cut=found.cut)
+        show = plain if asked["as_values"] else _text
+        told = _told(found.columns, found.rows, show, cut=found.cut)
     except (MemoryError, ProjectionError) as error:
         told = {"error": str(error) or "the query needs more memory than it may have"}
     json.dump(told, sys.stdout)
 
 
-def _told(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, cut: bool) -> dict[str, Any]:
+def _told(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    show: Callable[[Any], Any],
+    *,
+    cut: bool,
+) -> dict[str, Any]:
     """Return an answer whose length is bounded."""
-    texts: list[list[str | None]] = []
+    texts: list[list[Any]] = []
     size = 0
     for row in rows:
-        shown = [_text(value) for value in row]
-        size += sum(len(each or "") for each in shown) + 8 * len(shown)
+        shown = [show(value) for value in row]
+        size += sum(len(str(each)) for each in shown) + 8 * len(shown)
         if size > _MOST_ANSWER:
             cut = True
             break

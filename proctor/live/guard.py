@@ -6,6 +6,9 @@ user on this machine, so the cookie is bound to a path that nobody can guess. A 
 cannot read an answer (no CORS), nor make the browser send the cookie (SameSite); a name that was
 rebound to this machine is not one of ours (Host).
 
+A script asks for TABLE only, with the token in the Authorization header, which a page of another
+site cannot send without being allowed to (no CORS).
+
 Not covered: a process of the same user, and root, who can read the memory of this process anyway.
 I/O: none.
 """
@@ -14,18 +17,19 @@ import hmac
 import re
 import secrets
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.output.terminal import visible
 
-__all__ = ["Guard", "Keys"]
+__all__ = ["TABLE", "Guard", "Keys"]
 
 COOKIE = "proctor"
+TABLE = "/sql.json"  # for scripts
 _MOST_BODY = 4_096  # bytes of the form with the token
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -56,19 +60,18 @@ class Keys:
         return f"/{self.place}"
 
 
-ErrorPage = Callable[[int, str], str]
+Refuse = Callable[[str, int, str, Mapping[str, str] | None], Response]
+"""refuse(path, status, reason, headers) returns the answer to a request that is refused."""
 
 
 class Guard:
     """Lets requests pass to the pages, or answers them with an error page."""
 
-    def __init__(
-        self, app: ASGIApp, *, keys: Keys, hosts: Collection[str], error_page: ErrorPage
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Collection[str], refuse: Refuse) -> None:
         self._app = app
         self._keys = keys
         self._hosts = {host.lower().strip("[]") for host in hosts}
-        self._error_page = error_page
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; what is no request of HTTP is not for us."""
@@ -90,7 +93,7 @@ class Guard:
         problem = self._problem(scope)
         response: Response | None = None
         if problem is not None:
-            response = self._error(*problem)
+            response = self._refuse(scope["path"], *problem, None)
         elif scope["path"] == "/session":
             response = await self._admit(scope, receive)
         if response is not None:
@@ -114,7 +117,14 @@ class Guard:
         below = f"{self._keys.base}/"
         if scope["path"].startswith(below) and not self._is_known(scope):
             return 401, "Open the link that proctor serve printed: it has the token."
+        if scope["path"] == TABLE and not self._has_token(scope):
+            return 401, "Send the token of the link in the header: Authorization: Bearer TOKEN."
         return None
+
+    def _has_token(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        expected = f"Bearer {self._keys.token}".encode()
+        return len(given) == 1 and hmac.compare_digest(given[0].strip(), expected)
 
     def _is_known(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"cookie"]
@@ -162,4 +172,4 @@ class Guard:
         return response
 
     def _error(self, status: int, reason: str, **headers: str) -> Response:
-        return HTMLResponse(self._error_page(status, reason), status, headers)
+        return self._refuse("/session", status, reason, headers)

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 ON_PAGE = 30  # rows
+_MOST_RELATIVES = 50  # runs of each kind that a run's page names
 _MOST_EPOCHS = 2_000  # of one run that are read; of a longer one, evenly chosen ones
 ORDERS = {
     "newest": "r.started_idx DESC",
@@ -200,12 +201,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
             run,
             run,
         ),
-        "following": [
-            row["run_id"]
-            for row in ask(
-                "SELECT run_id FROM run_starts WHERE parent_run = ? ORDER BY idx LIMIT 50", run
-            )
-        ],
+        **_read_relatives(ask, run),
         "provocations": ask(
             "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects FROM provocations "
             "WHERE run_id = ? ORDER BY idx LIMIT 50",
@@ -221,6 +217,34 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
                 )
             ),
             None,
+        ),
+    }
+
+
+def _read_relatives(ask: Ask, run: str) -> dict[str, Any]:
+    """Return what a run goes on from, what goes on from it, and what it is a part of."""
+    return {
+        "fork": next(iter(ask("SELECT parent, epoch FROM forks WHERE run_id = ?", run)), None),
+        "forks": ask(
+            "SELECT run_id, epoch FROM forks WHERE parent = ? "
+            f"ORDER BY epoch, idx LIMIT {_MOST_RELATIVES}",
+            run,
+        ),
+        "following": [
+            row["run_id"]
+            for row in ask(
+                f"SELECT run_id FROM run_starts WHERE parent_run = ? ORDER BY idx "
+                f"LIMIT {_MOST_RELATIVES}",
+                run,
+            )
+        ],
+        "parts_of": ask(
+            "SELECT 'campaign' AS kind, campaign_id AS id, number AS place FROM attempts "
+            "WHERE run_id = $1 UNION ALL SELECT 'comparison', comparison_id, NULL "
+            "FROM comparison_runs WHERE run_id = $1 UNION ALL SELECT 'line', c.line_id, NULL "
+            "FROM run_starts AS s JOIN checkpoint_starts AS c ON c.checkpoint_id = s.checkpoint "
+            "WHERE s.run_id = $1 LIMIT 20",
+            run,
         ),
     }
 

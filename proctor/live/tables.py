@@ -92,14 +92,15 @@ class Tables:
         self._stack.close()
 
     @contextmanager
-    def reading(self) -> Iterator[Ask]:
+    def reading(self, *, rows: int = PAGE.rows) -> Iterator[Ask]:
         """Give the function that answers queries, all of one state; raises BusyError."""
+        bounds = replace(PAGE, rows=rows)
         with self._turns.reading():
             if self._connection is None:
                 raise BusyError("the ledger is being verified and read; this takes a moment")
             cursor = self._connection.cursor()
             try:
-                yield lambda sql, *parameters: _answer(cursor, sql, parameters)
+                yield lambda sql, *parameters: _answer(cursor, sql, parameters, bounds)
             finally:
                 cursor.close()
 
@@ -171,10 +172,10 @@ class Tables:
 
 
 def _answer(
-    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]
+    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], bounds: Bounds
 ) -> list[dict[str, Any]]:
     try:
-        columns, rows, _ = bounded_rows(cursor, sql, parameters, PAGE)
+        columns, rows, _ = bounded_rows(cursor, sql, parameters, bounds)
     except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
         raise QueryError(str(e)) from e
     return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -73,7 +73,8 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "attempts": "SELECT * EXCLUDE (campaign_id) FROM campaign_progress WHERE campaign_id = $id "
         "ORDER BY number, run_id",
         "epochs": "SELECT e.run_id, a.number, e.epoch, e.val_loss, e.val_accuracy FROM epochs AS e "
-        "JOIN campaign_progress AS a USING (run_id) WHERE a.campaign_id = $id AND NOT a.abandoned "
+        "JOIN attempts AS a USING (run_id) ANTI JOIN abandoned_attempts AS b "
+        "ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id WHERE a.campaign_id = $id "
         "ORDER BY a.number, e.epoch",
         "violations": _VIOLATIONS.format(_ATTEMPTS),
         "feedback": "SELECT number, idx, feedback FROM feedback WHERE campaign_id = $id "
@@ -98,8 +99,9 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
     },
     "line": {
         "line": "SELECT * FROM line_starts WHERE line_id = $id",
-        "checkpoints": "SELECT s.* EXCLUDE (line_id), i.created_at, i.rolled_back_at "
-        "FROM checkpoint_standing AS s JOIN infra_checkpoints AS i USING (checkpoint_id) "
+        "checkpoints": "SELECT s.* EXCLUDE (line_id), t.time AS created_at, "
+        "w.time AS rolled_back_at FROM checkpoint_standing AS s JOIN events AS t USING (idx) "
+        "LEFT JOIN events AS w ON w.idx = s.rolled_back_idx "
         "WHERE s.line_id = $id ORDER BY s.idx",
         "metrics": "SELECT * EXCLUDE (line_id) FROM checkpoint_metrics WHERE line_id = $id "
         "ORDER BY idx",

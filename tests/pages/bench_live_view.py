@@ -20,24 +20,30 @@ from playwright.sync_api import sync_playwright
 from synthetic import (
     synthetic_audit,
     synthetic_call,
+    synthetic_campaign,
+    synthetic_line,
+    synthetic_proposal,
     synthetic_run,
     synthetic_transcript,
 )
 
+from aggregates.comparison import Comparison
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from proctor.benchmarks.projections import write
 from projections.source import open_source
 
 EVENTS = 300_000
+_PROPOSALS = 30
 _TIMES = 5
 _PAINTS = "performance.getEntriesByName('first-contentful-paint')"
 
 
 def make_ledger(folder: Path) -> None:
-    """Write runs of about 80 epochs with transcripts and audits, again and again."""
+    """Write runs of about 80 epochs with what belongs to them, again and again; then a line."""
     with tempfile.TemporaryDirectory() as name:
         with LedgerApplication.open(Path(name, "ledger"), REGISTRY) as log:
+            runs, audits = [], []
             for number in range(10):
                 run = synthetic_run(
                     log,
@@ -47,10 +53,27 @@ def make_ledger(folder: Path) -> None:
                     dead=range(50, 60) if number % 3 == 0 else (),
                 )
                 synthetic_transcript(log, run, [synthetic_call(), synthetic_call("unusable")])
-                synthetic_audit(log, run)
+                runs.append(run)
+                audits.append(synthetic_audit(log, run))
+            synthetic_campaign(log, runs, audits=audits)
+            comparison = Comparison.start(
+                policies=[{"name": "playbook"}, {"name": "nothing"}],
+                conditions={"hot": {"lr": 3.0}},
+                seeds=list(range(5)),
+            )
+            for cell, run, audit in zip(comparison.cells, runs, audits, strict=True):
+                comparison.allot(cell, str(run.id))
+                comparison.finish(cell, audit=str(audit.id), problem=None)
+            comparison.end()
+            log.save(comparison)
         with open_source(Path(name, "ledger")) as source:
             pattern = list(source.entries(start=0))
     write(folder, pattern, events=EVENTS)
+    with LedgerApplication.open(folder, REGISTRY) as log:
+        line = synthetic_line(log)
+        for number in range(_PROPOSALS):
+            outcome = "rejected" if number % 3 else "promoted"
+            synthetic_proposal(log, line, outcome=outcome, rationale=f"change {number}")
 
 
 def memory(process: int) -> float:
@@ -68,6 +91,16 @@ def children(process: int) -> list[int]:
     return [int(child) for child in found]
 
 
+def subjects(window: Any, base: str) -> dict[str, str]:
+    """Return the addresses of the newest campaign, comparison and line, and of their lists."""
+    found = {}
+    for name in ("campaign", "comparison", "line"):
+        found[f"{name}s"] = f"{base}{name}s"
+        window.goto(found[f"{name}s"])
+        found[f"a {name}"] = window.evaluate("document.querySelector('tbody th a').href")
+    return found
+
+
 def measure(window: Any, link: str, process: int) -> dict[str, Any]:
     """Open each page several times."""
     window.goto(link)
@@ -81,6 +114,7 @@ def measure(window: Any, link: str, process: int) -> dict[str, Any]:
         "decisions": f"{base}decisions?q=r7",
         "transcripts": f"{base}calls",
         "ledger": f"{base}ledger",
+        **subjects(window, base),
         "SQL": f"{base}sql?q=SELECT+rule,+COUNT(*)+FROM+rule_evaluations+GROUP+BY+rule",
     }
     seconds: dict[str, list[float]] = {name: [] for name in pages}
@@ -98,9 +132,9 @@ def measure(window: Any, link: str, process: int) -> dict[str, Any]:
             busy[name].append(processor(process) - before)
             most = max(most, memory(process))
     return {
+        "least_seconds": {name: min(each) for name, each in seconds.items()},
         "median_seconds": {name: statistics.median(each) for name, each in seconds.items()},
-        "most_seconds": {name: max(each) for name, each in seconds.items()},
-        "processor_seconds": {name: statistics.median(each) for name, each in busy.items()},
+        "processor_seconds": {name: min(each) for name, each in busy.items()},
         "memory_mb": most,
     }
 
@@ -133,7 +167,13 @@ def main() -> None:
             finally:
                 process.send_signal(signal.SIGINT)
         browser.close()
-        print(json.dumps({"events": EVENTS, "link_seconds": link_seconds, **found}, indent=1))
+        print(
+            json.dumps(
+                {"events": EVENTS, "load": os.getloadavg()[0], "link_seconds": link_seconds}
+                | found,
+                indent=1,
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,210 @@
+"""Campaigns, comparisons and lines: their lists, and the page of each.
+
+A page has what a report of the same subject has: the same queries, sentences, charts and tables, on
+the tables of the whole ledger.
+
+Source: proctor/reports/contents.py, proctor/reports/section_pages.py.
+I/O: none; the caller's function asks.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.live.queries import ON_PAGE
+from proctor.live.tables import Ask
+from proctor.output.terminal import counted, plain
+from proctor.pages.rendering import seen, spoken, when
+from proctor.reports.contents import rows_about
+from proctor.reports.section_pages import (
+    campaign_values,
+    comparison_values,
+    line_values,
+)
+from proctor.reports.subjects import Subject
+from proctor.reports.values import object_of
+
+__all__ = ["KINDS", "MOST_READ", "Kind", "list_subjects", "read_subject"]
+
+MOST_READ = 20_000  # rows of one query
+_MOST_ROWS = 300  # of a table
+_Row = Mapping[str, Any]
+_Values = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of subject: how it is listed, and what its page says."""
+
+    name: str
+    title: str  # of the list
+    lead: str
+    empty: str
+    query: str  # of the list; $1 and $2 are the limit and the offset
+    columns: Sequence[tuple[str, bool]]  # of the list: title, is a number
+    cells: Callable[[_Row], Sequence[Any]]
+    values: _Values
+
+    @property
+    def path(self) -> str:
+        """The address of the list."""
+        return f"{self.name}s"
+
+
+def _campaign(row: _Row) -> Sequence[Any]:
+    return [
+        row["state"],
+        row["policy"],
+        spoken(row["mode"]),
+        f"{row['attempts']} of {row['max_attempts']}",
+        row["best"],
+        when(row["time"]),
+    ]
+
+
+def _comparison(row: _Row) -> Sequence[Any]:
+    policies, conditions = object_of(row["policies"]), object_of(row["conditions"])
+    seeds = object_of(row["seeds"])
+    names = [seen(each.get("name")) for each in policies if isinstance(each, dict)]
+    planned = len(policies) * len(conditions) * len(seeds)
+    return [
+        "running" if row["ended"] is None else "ended",
+        ", ".join(names) or counted(len(policies), "policy"),
+        ", ".join(map(seen, conditions)),
+        len(seeds),
+        f"{row['done']} of {planned}",
+        row["failed"],
+        when(row["time"]),
+    ]
+
+
+def _line(row: _Row) -> Sequence[Any]:
+    return [
+        row["branch"],
+        row["checkpoints"],
+        f"{row['promoted']} of {row['proposals']}",
+        row["rejected"],
+        row["alarms"],
+        when(row["time"]),
+    ]
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "campaign",
+            "Campaigns",
+            "One policy attempts the same task several times; each attempt is judged.",
+            "The ledger has no campaign yet. proctor campaign makes one.",
+            "WITH own AS (SELECT * FROM campaign_starts ORDER BY idx DESC LIMIT $1 OFFSET $2), "
+            "kept AS (SELECT campaign_id, run_id FROM attempts "
+            "ANTI JOIN abandoned_attempts USING (campaign_id, run_id) "
+            "WHERE campaign_id IN (SELECT campaign_id FROM own)), "
+            "figures AS (SELECT k.campaign_id, COUNT(*) AS attempts, "
+            "MAX(s.accuracy_score) AS best FROM kept AS k "
+            "LEFT JOIN counting_audits AS c USING (run_id) "
+            "LEFT JOIN audit_scores AS s ON s.audit_id = c.audit_id AND s.idx = c.idx GROUP BY ALL)"
+            " SELECT o.campaign_id AS id, t.time, COALESCE(e.reason, 'running') AS state, o.mode, "
+            "(o.policy ->> '$.name') AS policy, COALESCE(f.attempts, 0) AS attempts, "
+            "o.max_attempts, f.best FROM own AS o JOIN events AS t USING (idx) "
+            "LEFT JOIN campaign_ends AS e USING (campaign_id) "
+            "LEFT JOIN figures AS f USING (campaign_id) ORDER BY o.idx DESC",
+            [
+                ("State", False),
+                ("Policy", False),
+                ("Mode", False),
+                ("Attempts", False),
+                ("Best accuracy score", True),
+                ("Started", False),
+            ],
+            _campaign,
+            campaign_values,
+        ),
+        Kind(
+            "comparison",
+            "Comparisons",
+            "Several policies decide in the same trainings, with the same seeds.",
+            "The ledger has no comparison yet. proctor compare makes one.",
+            "WITH own AS (SELECT * FROM comparison_starts ORDER BY idx DESC LIMIT $1 OFFSET $2) "
+            "SELECT o.comparison_id AS id, t.time, o.policies, o.conditions, o.seeds, "
+            "e.idx AS ended, (SELECT COUNT(*) FROM comparison_results AS r "
+            "WHERE r.comparison_id = o.comparison_id) AS done, "
+            "(SELECT COUNT(r.problem) FROM comparison_results AS r "
+            "WHERE r.comparison_id = o.comparison_id) AS failed "
+            "FROM own AS o JOIN events AS t USING (idx) "
+            "LEFT JOIN comparison_ends AS e USING (comparison_id) ORDER BY o.idx DESC",
+            [
+                ("State", False),
+                ("Policies", False),
+                ("Conditions", False),
+                ("Seeds", True),
+                ("Cells finished", False),
+                ("Failed", True),
+                ("Started", False),
+            ],
+            _comparison,
+            comparison_values,
+        ),
+        Kind(
+            "line",
+            "Lines",
+            "A branch that may change itself: each change is tested, and promoted if it is better.",
+            "The ledger has no line yet. proctor infra opens one.",
+            "WITH own AS (SELECT * FROM line_starts ORDER BY idx DESC LIMIT $1 OFFSET $2) "
+            "SELECT o.line_id AS id, t.time, o.branch, (SELECT COUNT(*) FROM checkpoint_starts "
+            "AS c WHERE c.line_id = o.line_id) AS checkpoints, "
+            "(SELECT COUNT(*) FROM infra_submissions AS p WHERE p.line_id = o.line_id) "
+            "AS proposals, (SELECT COUNT(*) FROM infra_submissions AS p JOIN infra_conclusions AS c"
+            " USING (proposal_id) WHERE p.line_id = o.line_id AND c.outcome = 'promoted') "
+            "AS promoted, (SELECT COUNT(*) FROM infra_submissions AS p JOIN infra_conclusions AS c "
+            "USING (proposal_id) WHERE p.line_id = o.line_id AND c.outcome = 'rejected') "
+            "AS rejected, (SELECT COUNT(*) FROM alarms AS a WHERE a.line_id = o.line_id AND a.open)"
+            " AS alarms FROM own AS o JOIN events AS t USING (idx) ORDER BY o.idx DESC",
+            [
+                ("Branch", False),
+                ("Checkpoints", True),
+                ("Proposals promoted", False),
+                ("Rejected", True),
+                ("Open alarms", True),
+                ("Opened", False),
+            ],
+            _line,
+            line_values,
+        ),
+    )
+}
+
+
+def list_subjects(ask: Ask, kind: Kind, page: int) -> list[tuple[str, Sequence[Any]]]:
+    """Return the ids and the cells of a page of the list, and one more if there are more."""
+    rows = ask(kind.query, ON_PAGE + 1, (page - 1) * ON_PAGE)
+    return [(str(row["id"]), kind.cells(row)) for row in rows]
+
+
+def read_subject(ask: Ask, kind: Kind, found: str) -> dict[str, Any] | None:
+    """Return what the page of a subject shows; None: there is no such subject."""
+    subject = Subject(kind.name, found)
+    rows = rows_about(subject, lambda sql: ask(sql.replace("$id", "$1"), found))
+    if not next(iter(rows.values())):
+        return None
+    values = kind.values(plain(rows))
+    values["sections"] = [
+        (title, anchor, text, list(_bounded(parts)))
+        for title, anchor, text, parts in values["sections"]
+    ]
+    return values
+
+
+def _bounded(parts: Sequence[_Row]) -> Iterator[_Row]:
+    """Yield the parts of a section, long tables cut and said to be."""
+    for part in parts:
+        rows = part.get("rows", ())
+        if len(rows) <= _MOST_ROWS:
+            yield part
+        else:
+            yield {**part, "rows": rows[:_MOST_ROWS]}
+            text = (
+                f"The first {_MOST_ROWS:,} of {len(rows):,} rows are shown; SQL shows the others."
+            )
+            yield {"kind": "note", "state": "", "text": text}
