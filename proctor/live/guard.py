@@ -124,7 +124,7 @@ class Guard:
     def _has_token(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         expected = f"Bearer {self._keys.token}".encode()
-        return len(given) == 1 and hmac.compare_digest(given[0].strip(), expected)
+        return len(given) == 1 and hmac.compare_digest(given[0], expected)
 
     def _is_known(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"cookie"]

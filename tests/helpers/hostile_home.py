@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from hostile_pages import write_hostile_ledger
 from synthetic import (
     SPEC,
     measured,
@@ -23,8 +24,12 @@ HOSTILE = "\"'><script>window.hostile=1</script><img src=x onerror=window.hostil
 
 
 def make_hostile_home(path: Path) -> tuple[str, str]:
-    """Make a home with a hostile run and an honest one that goes on; return the ids."""
+    """Make a home with a hostile run and an honest one that goes on; return their ids.
+
+    Before them comes everything else that a ledger can have, also hostile.
+    """
     home = Home(path)
+    write_hostile_ledger(path / "ledger")
     with LedgerApplication.open(path / "ledger", REGISTRY) as log:
         hostile = _hostile_run(log)
         body = home.blobs.put(f'{{"messages": [{{"content": "<script>{HOSTILE[2:]}"}}]}}'.encode())

@@ -2,16 +2,17 @@
 
 import json
 import re
-import sqlite3
 from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hostile_home import HOSTILE, make_hostile_home
 from starlette.testclient import TestClient
+from stores import tables_of
 from synthetic import synthetic_run
 
 from aggregates.registry import REGISTRY
@@ -21,6 +22,7 @@ from proctor.live.app import live_view
 from proctor.live.console import BOUNDS, answer
 from proctor.live.guard import Keys
 from proctor.live.shown import settings_of
+from proctor.live.subjects import KINDS
 from proctor.live.tables import Tables
 from proctor.output.terminal import visible
 from projections.bounds import Bounds
@@ -78,13 +80,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made.tables.stop()
 
 
+def ids(served: Served, kind: str) -> list[str]:
+    with served.tables.reading() as ask:
+        return [row["id"] for row in ask(f"SELECT {kind}_id AS id FROM {kind}_starts ORDER BY idx")]
+
+
 def pages(served: Served) -> list[str]:
     with served.tables.reading() as ask:
         [first, *_] = [row["idx"] for row in ask("SELECT idx FROM calls ORDER BY idx")]
     return [
         "",
-        f"runs/{served.hostile}",
-        f"runs/{served.going_on}",
+        *(f"runs/{run}" for run in (served.hostile, served.going_on, ids(served, "run")[0])),
+        *(f"{kind}s" for kind in KINDS),
+        *(f"{kind}s/{found}" for kind in KINDS for found in ids(served, kind)[:1]),
         f"compare?run={served.hostile}&run={served.going_on}",
         "compare",
         "decisions",
@@ -108,6 +116,7 @@ def test_every_page_shows_hostile_content_as_text(served: Served) -> None:
         assert {value for name, value in elements.found if name == "script"} <= {SCRIPT}, path
         assert not re.search(r"<script[^>]*>[^<]|<style| style=", shown), path
         assert set(re.findall(r'(?:src|href|action)="(\w+:[^"]*)"', shown)) <= {"data:,"}, path
+        assert "verified entries of the ledger" in shown, path
     shown = served.page(f"runs/{served.hostile}")
     assert unescape(shown).count(visible(HOSTILE)) > 20  # violations, layers and settings, too
     assert "{{7*7}}" in unescape(shown)
@@ -124,6 +133,31 @@ def test_run_is_shown_while_it_goes_on(served: Served) -> None:
     assert str(run.id) not in served.page("")
     served.tables.look()
     assert str(run.id) in served.page("?state=running")
+
+
+def test_fork_and_parent_name_each_other(served: Served) -> None:
+    with served.tables.reading() as ask:
+        [fork] = ask("SELECT run_id, parent, epoch FROM forks")
+    shown = served.page(f"runs/{fork['run_id']}")
+    assert f'href="{BASE}/runs/{fork["parent"]}"' in shown
+    assert f"after epoch {fork['epoch']}" in shown
+    both = re.search(r'href="[^"]*/(compare\?run=[^"]*)"', shown)
+    assert both is not None
+    assert f"{fork['run_id'][:8]}" in served.page(unescape(both[1]))
+    shown = served.page(f"runs/{fork['parent']}")
+    assert f'href="{BASE}/runs/{fork["run_id"]}"' in shown
+    assert f'href="{BASE}/campaigns/{ids(served, "campaign")[0]}"' in shown
+
+
+def test_subjects_are_listed_and_link_to_their_runs(served: Served) -> None:
+    first = ids(served, "run")[0]
+    for kind in KINDS:
+        listed = served.page(f"{kind}s")
+        for found in ids(served, kind):
+            assert f'href="{BASE}/{kind}s/{found}"' in listed
+    for kind in ("campaign", "comparison"):
+        assert f'href="{BASE}/runs/{first}"' in served.page(f"{kind}s/{ids(served, kind)[0]}")
+    assert "This page of the list is empty" in served.page("lines?page=9")
 
 
 def test_page_that_has_not_changed_is_not_sent_again(served: Served) -> None:
@@ -154,6 +188,9 @@ def test_search_finds(served: Served, path: str, found: str) -> None:
     [
         ("runs/x", 400, "whole id"),
         (f"runs/{'0' * 8}-{'0' * 4}-{'0' * 4}-{'0' * 4}-{'0' * 12}", 404, "no run"),
+        ("lines/x", 400, "whole id"),
+        (f"campaigns/{'0' * 8}-{'0' * 4}-{'0' * 4}-{'0' * 4}-{'0' * 12}", 404, "no campaign"),
+        ("comparisons?page=x", 400, "whole number"),
         ("calls/0", 404, "no call"),
         ("calls/-1", 400, "whole number"),
         ("calls/99999999999999999999", 400, "whole number"),
@@ -255,6 +292,39 @@ def test_every_answer_forbids_scripts_of_others_and_other_sites(served: Served) 
 
 
 # ------------------------------------------------------------------------------------------------
+# Scripts
+
+
+def table(served: Served, statement: str, *, token: str | None = KEYS.token) -> Any:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return served.new_client().get("/sql.json", params={"q": statement}, headers=headers)
+
+
+def test_script_gets_a_table_with_the_token(served: Served) -> None:
+    statement = (
+        f"SELECT run_id, 0.5::DOUBLE AS half, NULL AS no, '{'x' * 9_000}' AS long FROM run_starts"
+    )
+    answered = table(served, f"{statement}, range(1000) ORDER BY idx")
+    found = answered.json()
+    assert found["columns"] == ["run_id", "half", "no", "long"]
+    assert found["rows"][0] == [ids(served, "run")[0], 0.5, None, "x" * 9_000]
+    assert found["more"]  # the answer is bounded
+    assert found["ledger"]["entries"] == served.tables.standing.position
+    assert found["ledger"]["problem"] is None
+    wrong = table(served, "SELECT * FROM nothing")
+    assert (wrong.status_code, list(wrong.json())) == (400, ["error"])
+    assert served.client.get("/sql.json", params={"p": "1"}).status_code == 401
+    assert "access-control-allow-origin" not in answered.headers
+
+
+def test_script_without_the_token_gets_nothing(served: Served) -> None:
+    for token in (None, "", "wrong", KEYS.session, f"{KEYS.token} "):
+        answered = table(served, "FROM run_starts", token=token)
+        assert (answered.status_code, list(answered.json())) == (401, ["error"]), token
+        assert served.hostile not in answered.text
+
+
+# ------------------------------------------------------------------------------------------------
 # The console, and the state of the ledger
 
 
@@ -281,7 +351,7 @@ def test_console_is_bounded(served: Served, sql: str, said: str) -> None:
 
 def test_last_state_stays_while_the_ledger_does_not_verify(served: Served) -> None:
     def change(sql: str) -> None:
-        with sqlite3.connect(served.home.path / "ledger" / "ledger.sqlite") as database:
+        with tables_of(served.home.ledger) as database:
             database.execute(f"UPDATE tree_heads SET note = {sql}")
         served.tables.look()
 
