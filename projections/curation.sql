@@ -691,7 +691,6 @@ SELECT
     m.credit_id,
     m.idx,
     m.arm,
-    m.level,
     m.better,
     a.run_id AS recorded_run,
     a.number AS recorded,
@@ -726,7 +725,6 @@ COMMENT ON VIEW measured_pairs IS 'Two answers to one situation, of which measur
 COMMENT ON COLUMN measured_pairs.credit_id IS 'The measurement';
 COMMENT ON COLUMN measured_pairs.idx IS 'Ledger index of its result';
 COMMENT ON COLUMN measured_pairs.arm IS 'Name of the alternative';
-COMMENT ON COLUMN measured_pairs.level IS 'Of the intervals';
 COMMENT ON COLUMN measured_pairs.better IS 'chosen or other, as the measurement says';
 COMMENT ON COLUMN measured_pairs.recorded_run IS 'The run whose decision was measured';
 COMMENT ON COLUMN measured_pairs.recorded IS 'Number of the first decision of its answer';

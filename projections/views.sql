@@ -400,7 +400,7 @@ COMMENT ON COLUMN run_summary.run_id IS 'The run';
 COMMENT ON COLUMN run_summary.started_at IS 'When the ledger took its start';
 COMMENT ON COLUMN run_summary.ended_at IS 'NULL while the run goes on';
 COMMENT ON COLUMN run_summary.state IS 'running, or the reason of its end';
-COMMENT ON COLUMN run_summary.level IS 'What the run is evidence of: repeatable, measured or reported, see runs';
+COMMENT ON COLUMN run_summary.level IS 'What the run is evidence of: repeatable, measured or reported, see runs; that it is repeatable is only shown by a judge who trained it again, see retrained';
 COMMENT ON COLUMN run_summary.dataset IS 'By name; of a watched run, the name that its owner gave';
 COMMENT ON COLUMN run_summary.seed IS 'That the training begins from';
 COMMENT ON COLUMN run_summary.profile IS 'Profile of the rules';

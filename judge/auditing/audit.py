@@ -33,6 +33,7 @@ from judge.errors import JudgeError, StepError
 from ledger.entries import AuthorKey
 from ledger.errors import LedgerError, VerificationError
 from ledger.mapper import decode_body
+from ledger.wording import counted
 from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.environment import describe_environment
@@ -276,7 +277,7 @@ class _Hearing:
         self.violations += found
         return _violations_outcome(
             found,
-            f"{len(run.decisions)} decisions checked",
+            f"{counted(len(run.decisions), 'decision')} checked",
             decisions=len(run.decisions),
             repeated_justifications=repeated_words(run),
         )
@@ -343,7 +344,7 @@ class _Hearing:
             f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
             f"process {self.scores.process_score:.3f}"
             + (by if unexercised is None else f" (unexercised: {unexercised})")
-            + f"; validation accuracy on {examples} examples"
+            + f"; validation accuracy on {counted(examples, 'example')}"
             + (" (too few to rank attempts by it)" if few else ""),
             {
                 "provocation": provocation,

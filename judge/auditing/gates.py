@@ -48,6 +48,7 @@ from judge.auditing.unforeseen import Drawn, draw_images
 from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination, examine
 from judge.errors import JudgeError, SandboxError, StepError
+from ledger.wording import counted
 from monitor.answering import Policy
 from monitor.config import RunConfig
 from monitor.datasets import Split, Splits
@@ -249,8 +250,8 @@ class Gates:
             recorded=self.record.checkpoints,
         )
         return StepOutcome(
-            f"{self.record.size} entries verified; the rules of {epochs} epochs were evaluated "
-            "again with the same result"
+            f"{counted(self.record.size, 'entry')} verified; the rules of "
+            f"{counted(epochs, 'epoch')} were evaluated again with the same result"
             + (
                 f"; its rules are version {rules['version']} of the profile {rules['profile']}, "
                 f"the newest is {rules['newest']}"
@@ -409,7 +410,7 @@ class Gates:
             evidence["shared"] = self.shared_epochs
             again += f", the first {self.shared_epochs} earlier, for the run that it is a fork of"
         if count := len(self.parents):
-            again += f", after {count} parent run{'s' * (count > 1)}"
+            again += f", after {counted(count, 'parent run')}"
         if found.same:
             words = f"{again}: all {found.values} values match"
             if self.redo.sample:

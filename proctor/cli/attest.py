@@ -25,6 +25,7 @@ from ledger.verification.authority import AUTHORITY_EVENTS, Authority
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
+from ledger.wording import counted
 from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import passphrase, read_private_key
@@ -33,7 +34,7 @@ from proctor.errors import ProctorError
 from proctor.handover.evidence import pick
 from proctor.handover.folder import write_handover
 from proctor.home import Home, find_run
-from proctor.output.terminal import console, counted, words
+from proctor.output.terminal import console, words
 from proctor.remembering import open_remembered
 
 app = CommandGroup()

@@ -16,13 +16,14 @@ from ledger.handover.envelope import IN_TOTO, seal, tree_head_statement
 from ledger.handover.proof_files import write_proof
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key, read_text, read_vkey_file
 from proctor.cli.options import MaxBlobBytesOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import write_output
-from proctor.output.terminal import console, counted, error_console, words
+from proctor.output.terminal import console, error_console, words
 from proctor.remembering import open_remembered, recall
 
 app = CommandGroup()

@@ -10,6 +10,7 @@ from aggregates.run import Run
 from judge.auditing.scores import validation_examples
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
+from ledger.wording import counted
 from monitor.config import RunConfig
 from monitor.loop import prepare
 from proctor.cli.campaign_tuning import tuning
@@ -18,7 +19,7 @@ from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.progress import unseen
-from proctor.output.terminal import console, counted, print_table, words
+from proctor.output.terminal import console, print_table, words
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import CutOff, Harness, Task
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from judge.gauntlet.hygiene import Rollback, roll_back
+from ledger.wording import counted
 from proctor.cli import checkpoints_bisect, checkpoints_drift
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import operator_key
@@ -18,7 +19,7 @@ from proctor.improvement.home import (
     LineOptions,
     find_checkpoint,
 )
-from proctor.output.terminal import as_records, console, counted, print_table, words
+from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_session
 from proctor.runs.labels import roll_back_installed
 from proctor.schemas.improvement import LISTED, METRICS, PROPOSALS, RUNS, USES
@@ -141,7 +142,7 @@ def _row(found: dict[str, Any]) -> tuple[Any, ...]:
         state = "active" if found["active"] else "stands"
     if found["production_alarm"]:
         good, runs = found["production_good"], found["production_runs"]
-        state += f"; ALARM: only {good} of {runs} runs succeeded"
+        state += f"; ALARM: only {good} of {counted(runs, 'run')} succeeded"
     if found["tainted_evidence"]:
         state += "; on tainted evidence"
     runs = f"{found['runs']}" + (

@@ -15,6 +15,7 @@ from judge.bisection import driver, latent, probes, reports
 from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
 from judge.bisection.simulation import Scale, tables
+from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import MOST
@@ -260,7 +261,7 @@ def _tell_search(told: dict[str, Any]) -> None:
         console.print(words(f"{len(told['probes'])} done so far; the same command goes on"))
         return
     count = len(told["probes"])
-    console.print(words(f"{count} probe{'s' * (count != 1)}: {told['reason']}"))
+    console.print(words(f"{counted(count, 'probe')}: {told['reason']}"))
     if told["culprit"] is not None:
         names = ", ".join(told["proposals"]) or "none: people made it"
         console.print(words(f"commit {told['commit']}, proposals: {names}"))

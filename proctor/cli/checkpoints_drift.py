@@ -19,6 +19,7 @@ from judge.drift.history import FEWEST, Repeats, read_baseline
 from judge.drift.simulation import DriftSimulation, evaluations_needed, simulate
 from judge.drift.watch import Production, Watched, is_due, measure_baseline, watch
 from judge.drift.watch import answer as answer_alarm
+from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import operator_key
@@ -318,7 +319,8 @@ def _describe(found: Repeats) -> dict[str, Any]:
 def _tell_baseline(told: dict[str, Any]) -> None:
     console.print(
         words(
-            f"{told['repeats']} evaluations of {told['tasks']} tasks: {told['mean']:.2%} right; "
+            f"{counted(told['repeats'], 'evaluation')} of {counted(told['tasks'], 'task')}: "
+            f"{told['mean']:.2%} right; "
             f"standard deviation of one evaluation {told['sd']:.4f}, at most "
             f"{told['sd_at_most']:.4f} (95% confidence)"
         )

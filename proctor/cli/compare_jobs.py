@@ -12,13 +12,14 @@ from aggregates.comparison import Cell, Comparison
 from judge.config import JudgeConfig
 from ledger.errors import LedgerError
 from ledger.progress import advanced
+from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.command_group import Output
 from proctor.cli.compare_table import Standing, standings
 from proctor.cli.jobs import judge_here, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import cell, console, counted, error_console, print_table, words
+from proctor.output.terminal import cell, console, error_console, print_table, words
 from proctor.runs.comparison import (
     Job,
     Outcome,

@@ -18,13 +18,14 @@ from judge.config import JudgeConfig
 from judge.curation.intervals import LEVEL, interval
 from ledger.application import LedgerApplication
 from ledger.progress import advanced
+from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.fork_jobs import ending
 from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, counted, error_console, print_table, words
+from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_remembered, open_session
 from proctor.runs.forks import Origin, Parent, find_origin, given, read_parent, train_fork
 from proctor.runs.policies import PolicyChoice, make_policies

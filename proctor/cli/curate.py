@@ -23,6 +23,7 @@ from judge.curation.recall import recall as called_back
 from judge.curation.sealing import Drawn, draw, find_seal, verify_file
 from judge.curation.tables import Tables, open_tables
 from judge.errors import CurationError
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import operator_key, read_octets
@@ -35,7 +36,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home, find_named, find_run
 from proctor.output.exports import write_export
 from proctor.output.files import verify_target
-from proctor.output.terminal import console, counted, error_console, print_table, words
+from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_remembered
 
 app = CommandGroup(

@@ -17,6 +17,7 @@ from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import results_of
 from judge.gauntlet.repository.changes import tier_of_change
 from judge.gauntlet.tasks import reference_set
+from ledger.wording import counted
 from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_study, infra_task
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
@@ -39,7 +40,7 @@ from proctor.improvement.reports import (
     tell_line,
     tell_proposal,
 )
-from proctor.output.terminal import console, counted, print_table, words
+from proctor.output.terminal import console, print_table, words
 from proctor.sample.demo import tell_demo
 from proctor.sample.init import make_sample
 

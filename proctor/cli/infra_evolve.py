@@ -10,6 +10,7 @@ import typer
 
 from aggregates.improvement.evolution import Evolution
 from judge.gauntlet.controller import Controller
+from ledger.wording import counted
 from policies.asking.settings import ModelSettings
 from policies.errors import PolicyError
 from policies.proposing.tuner import BASELINE, TECHNIQUES, scoreboard
@@ -26,7 +27,7 @@ from proctor.improvement.home import (
 )
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
-from proctor.output.terminal import console, counted, print_table, words
+from proctor.output.terminal import console, print_table, words
 from proctor.runs.run_settings import read_pairs
 
 TUNER, OPENAI = "tuner", "openai"
@@ -113,7 +114,7 @@ def challenge_(
         found = challenge(controller, folder, seed=seed, count=count)
 
     def tell() -> None:
-        console.print(words(f"{found.tried} situations were tried, {len(found.kept)} are kept"))
+        console.print(words(f"{counted(found.tried, 'situation')} tried, {len(found.kept)} kept"))
         for name in found.kept:
             console.print(words(f"{found.folder / 'tasks' / name}"))
 

@@ -29,6 +29,7 @@ from judge.gauntlet.approvals import (
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.shown import digest_of_shown, facts
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key, read_text
 from proctor.cli.options import OperatorKeyOption
@@ -44,7 +45,7 @@ from proctor.improvement.reports import (
     tell_alarms,
     tell_proposal,
 )
-from proctor.output.terminal import console, counted, words
+from proctor.output.terminal import console, words
 
 app = CommandGroup()
 

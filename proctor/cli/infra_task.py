@@ -9,6 +9,7 @@ import typer
 from judge.gauntlet import anchors, reviews
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.tasks.reference_set import MANIFEST, Task, write_tasks
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.infra_review import DaysOption, Signing
@@ -19,7 +20,6 @@ from proctor.improvement.enroll import check_difficulty
 from proctor.improvement.home import SERVER, LineOptions, hidden_folder, line_folder
 from proctor.improvement.server import read_server, write_server
 from proctor.improvement.task_drafts import Wish
-from proctor.output.terminal import counted
 from proctor.runs.run_settings import read_pairs
 
 app = CommandGroup("task", "Make reference tasks, examine them, and let them into the set.")

@@ -25,6 +25,7 @@ from ledger.application import LedgerApplication
 from ledger.errors import VerificationError
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerificationReport, check_ledger
+from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
@@ -40,7 +41,6 @@ from proctor.output.progress import unseen
 from proctor.output.terminal import (
     cell,
     console,
-    counted,
     error_console,
     print_table,
     told_level,

@@ -23,6 +23,7 @@ from judge.lineage.files import (
 )
 from judge.lineage.trace import Lineage
 from ledger.verification.reader import VerifiedLedger
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_octets, read_vkey_file
 from proctor.cli.options import VkeyOption
@@ -81,7 +82,7 @@ def lineage(
     def tell() -> None:
         tell_lineage(found)
         if text is not None:
-            console.print(f"wrote the proof, {size} bytes, to {words(out)}")
+            console.print(f"wrote the proof, {counted(size or 0, 'byte')}, to {words(out)}")
         if remark is not None:
             error_console.print(words(remark))
         for run, reason in taints:

@@ -11,6 +11,7 @@ import typer
 from ledger.errors import VerificationError
 from ledger.verification.memory import Memory
 from ledger.verification.reader import check_new
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import AsOfOption, JsonOption
 from proctor.errors import ProctorError
@@ -76,7 +77,7 @@ def sql(
         return None
     with appearing(output, home) as file:
         rows = write_answer(session, query, form=chosen, target=file)
-    return Output({"output": output, "rows": rows}, f"wrote {rows:,} rows to {output}")
+    return Output({"output": output, "rows": rows}, f"wrote {counted(rows, 'row')} to {output}")
 
 
 @app.command()

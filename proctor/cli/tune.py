@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from aggregates.improvement.advice import Advice
+from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
 from proctor.cli.campaign import SetOption, WriterOption
@@ -126,7 +127,7 @@ def challenge(
         kept = tuner.challenge(seed=seed, count=count)
 
     def tell() -> None:
-        console.print(words(f"{len(kept)} of {count} scenarios are kept as candidates"))
+        console.print(words(f"{len(kept)} of {counted(count, 'scenario')} kept as candidates"))
         for name in kept:
             console.print(name)
 

@@ -35,6 +35,7 @@ from ledger.witnessing.evidence import (
     verify_signers,
 )
 from ledger.witnessing.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text, read_vkey_file
@@ -45,7 +46,6 @@ from proctor.output.entries import describe_entry, describe_verification, print_
 from proctor.output.files import write_output
 from proctor.output.terminal import (
     console,
-    counted,
     error_console,
     words,
 )
@@ -512,8 +512,8 @@ def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Out
         return _refused(e)
     source, subject = checked.source, checked.source.subject
     about = (
-        f"{subject.kind} {subject.id}: {len(source.proved)} entries of {source.head.size} in "
-        f"{words(source.head.origin)}"
+        f"{subject.kind} {subject.id}: {counted(len(source.proved), 'entry')} of "
+        f"{source.head.size} in {words(source.head.origin)}"
     )
 
     def tell() -> None:
@@ -545,7 +545,8 @@ def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:
 
     def tell() -> None:
         console.print(
-            f"[green]held[/]: {len(opened.lineage.indexes)} entries of {opened.head.size} in "
+            f"[green]held[/]: {counted(len(opened.lineage.indexes), 'entry')} of "
+            f"{opened.head.size} in "
             f"{words(opened.head.origin)} lead to the example{witnessed}"
         )
         tell_lineage(opened.lineage)
@@ -615,7 +616,7 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
         "rollback": "signed both tree heads; that the shorter was shown later is its maker's word",
     }[evidence.kind]
     text = (
-        f"[green]held[/]: {evidence.kind} between {sizes[0]} and {sizes[1]} entries: "
+        f"[green]held[/]: {evidence.kind} between {sizes[0]} and {counted(sizes[1], 'entry')}: "
         f"the key of {words(parse_tree_head(evidence.first).origin)} has {what}\n"
     ) + words(f"signed by {by[0]}; and by {by[1]}")
     if recalled is None:

@@ -32,13 +32,14 @@ from ledger.witnessing.client import (
 from ledger.witnessing.quorum import Quorum, read_quorum
 from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.witness import MAX_REQUEST, Witness
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import open_vkey, passphrase, read_octets, read_text
 from proctor.cli.options import MOST
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output.files import write_output
-from proctor.output.terminal import console, counted, plain, print_table, words
+from proctor.output.terminal import console, plain, print_table, words
 from proctor.remembering import open_remembered
 
 app = CommandGroup("witness", "Run a witness, or have a ledger's newest tree head cosigned.")
@@ -157,7 +158,9 @@ def request(
             old = cosigned_size(ledger.head_notes(), vkey=open_vkey(witness, COSIGNATURE)[0])
         size = parse_tree_head(note).size
         if old > size:
-            raise ProctorError(f"the ledger has {size} entries; a witness of {old} has seen others")
+            raise ProctorError(
+                f"the ledger has {counted(size, 'entry')}; a witness of {old} has seen others"
+            )
         write_output(out, _requests(ledger, note)(old), home=home)
         text = f"{out}: {counted(size, 'entry')}, of which it has cosigned {old}"
         path = None
@@ -258,7 +261,9 @@ def _ask_all(
         if witness.url is None:
             answers[name] = Asked(outcome="failed", detail="it has no URL in the policy")
         elif old == parse_tree_head(note).size:
-            answers[name] = Asked(outcome="cosigned", detail=f"{old} entries, since before")
+            answers[name] = Asked(
+                outcome="cosigned", detail=f"{counted(old, 'entry')}, since before"
+            )
         elif sum(asked.cosigned is not None for asked in answers.values()) == room:
             answers[name] = Asked(outcome="failed", detail="the tree head has no room for its line")
         else:

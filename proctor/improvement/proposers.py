@@ -23,6 +23,7 @@ from judge.gauntlet.repository.manifest import Manifest
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
+from ledger.wording import counted
 from policies.asking.ask import Asked, Asker, Client, find_rung
 from policies.asking.completion import read_body
 from policies.asking.settings import ModelSettings
@@ -44,7 +45,6 @@ from policies.proposing.tuner import (
     used,
 )
 from proctor.improvement.patterns import LineHistory
-from proctor.output.terminal import counted
 from proctor.runs.transcript_log import TranscriptLog
 
 MODE = "gauntlet_evolution"

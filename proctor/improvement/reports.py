@@ -8,8 +8,9 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
 from ledger.application import LedgerApplication
+from ledger.wording import counted
 from proctor.output.summaries import INFRA_SUMMARIES
-from proctor.output.terminal import cell, console, counted, print_table, words
+from proctor.output.terminal import cell, console, print_table, words
 
 _SHORT = 12  # characters of a hash
 

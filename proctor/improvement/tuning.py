@@ -32,6 +32,7 @@ from judge.reference.scenarios import (
 )
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
+from ledger.wording import counted
 from policies.asking.ask import Asker, Client, find_rung
 from policies.asking.settings import ModelSettings
 from policies.errors import AnswerError, SilentError
@@ -240,7 +241,7 @@ class Tuner:
                 )
                 self._log.save(self.advice)
                 kept.append(name)
-        self._say(f"the adversary's scenarios took {transcript.calls} calls")
+        self._say(f"the adversary's scenarios took {counted(transcript.calls, 'call')}")
         return kept
 
     def _take_in(self, marks: Sequence[Mark]) -> None:

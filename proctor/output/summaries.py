@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proctor.output.terminal import counted
+from ledger.wording import counted
 
 _SHORT = 12  # characters of a hash
 
@@ -22,10 +22,14 @@ INFRA_SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "proposal.branched": lambda body: f"{body['branch']} at {body['commit'][:_SHORT]}",
     "proposal.tested": lambda body: (
-        f"{body['cases']} cases passed" if body["passed"] else f"not passed: {body['problem']}"
+        f"{counted(body['cases'], 'case')} passed"
+        if body["passed"]
+        else f"not passed: {body['problem']}"
     ),
     "proposal.rest_tested": lambda body: (
-        f"{body['cases']} more cases passed" if body["passed"] else f"not passed: {body['problem']}"
+        f"{counted(body['cases'], 'more case')} passed"
+        if body["passed"]
+        else f"not passed: {body['problem']}"
     ),
     "proposal.task_scored": _scored,
     "proposal.evaluated": lambda body: f"{body['verdict']}: {'; '.join(body['reasons'])}",

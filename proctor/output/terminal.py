@@ -115,13 +115,6 @@ def told_score(score: float | None) -> str:
     return "not possible" if score is None else f"{score:.3f}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, which has an s, or ies, unless there is one: 2 entries."""
-    if number != 1:
-        noun = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
-    return f"{number} {noun}"
-
-
 def on_one_line(text: str) -> str:
     """Return text as visible() does, its line breaks written out as well: none begins a line."""
     return visible(text).replace("\n", "\\n")

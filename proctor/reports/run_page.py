@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from aggregates.rules import PRECEDENCE, RULE_TITLES
-from proctor.output.terminal import counted, told_level, told_score
+from ledger.wording import counted
+from proctor.output.terminal import told_level, told_score
 from proctor.pages.charts.curves import curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap

@@ -7,7 +7,7 @@ I/O: none.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proctor.output.terminal import counted
+from ledger.wording import counted
 from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.lineage import lineage

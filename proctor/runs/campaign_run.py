@@ -23,6 +23,7 @@ from judge.auditing.report import AuditReport
 from judge.auditing.scores import rank
 from ledger.application import LedgerApplication
 from ledger.progress import advanced
+from ledger.wording import counted
 from monitor.config import RunConfig
 from monitor.datasets import Splits
 from proctor.errors import ProctorError
@@ -251,7 +252,7 @@ class Harness:
         self._watching.say(
             f"judged: process {scores.process_score:.3f}, "
             f"accuracy {told_score(scores.accuracy_score)}, "
-            f"{len(verdict.violations)} violations" + "".join(failed)
+            f"{counted(len(verdict.violations), 'violation')}" + "".join(failed)
         )
         return following_attempt(run)
 

@@ -4,8 +4,9 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.run import Run
+from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
-from proctor.output.terminal import counted, error_console, words
+from proctor.output.terminal import error_console, words
 from proctor.runs.training import Watching
 
 

@@ -19,6 +19,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
+from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
@@ -241,10 +242,15 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     ),
     "run.remedy_refused": "decision {decision}: {reason}",
     "run.restart_scheduled": "decision {decision}: another run follows",
-    "run.weights_saved": "{kind} of epoch {epoch}, {size} bytes, {sha256:.16}",
+    "run.weights_saved": lambda body: (
+        f"{body['kind']} of epoch {body['epoch']}, {counted(body['size'], 'byte')}, "
+        f"{body['sha256']:.16}"
+    ),
     "run.snapshot_saved": "after epoch {epoch}, {size} bytes in {seconds:.3f} s, {sha256:.16}",
     "run.ended": lambda body: body["reason"] + (f": {body['detail']}" if body["detail"] else ""),
-    "campaign.started": "{mode}, at most {attempts} attempts",
+    "campaign.started": lambda body: (
+        f"{body['mode']}, at most {counted(body['attempts'], 'attempt')}"
+    ),
     "campaign.attempt_started": "attempt {number} is run {run}",
     "campaign.attempt_abandoned": "attempt {number}, run {run}: {reason}",
     "campaign.attempt_judged": "attempt {number} by audit {audit}",
@@ -252,8 +258,8 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "campaign.advised": "to attempt {number}: version {version}",
     "campaign.ended": "{reason}",
     "comparison.started": lambda body: (
-        f"{len(body['policies'])} policies, {len(body['conditions'])} conditions, "
-        f"{len(body['seeds'])} seeds"
+        f"{counted(len(body['policies']), 'policy')}, "
+        f"{counted(len(body['conditions']), 'condition')}, {counted(len(body['seeds']), 'seed')}"
     ),
     "comparison.run_allotted": "{policy}, {condition}, seed {seed}: run {run}",
     "comparison.run_ended": lambda body: (
@@ -279,7 +285,9 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
         "epoch {epoch}: {verdict}, {proposed[direction]} -> {decision[direction]}. {note}"
     ),
     "evolution.opened": "of line {line}",
-    "evolution.begun": "{rounds} rounds by {proposer[name]}",
+    "evolution.begun": lambda body: (
+        f"{counted(body['rounds'], 'round')} by {body['proposer']['name']}"
+    ),
     "evolution.round_ended": lambda body: (
         f"{body['round']}: {body['proposal'] or body['outcome']}"
         + (f" by {body['technique']}" if body["technique"] else "")

@@ -18,6 +18,7 @@ from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
+from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
@@ -139,12 +140,15 @@ def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[
 def tell_story(story: dict[str, Any]) -> None:
     """Print the story."""
     summary = story["summary"]
-    planned = "" if summary["epochs_planned"] is None else f"of {summary['epochs_planned']} "
+    planned = summary["epochs_planned"]
+    epochs = counted(summary["epochs"] if planned is None else planned, "epoch")
+    if planned is not None:
+        epochs = f"{summary['epochs']} of {epochs}"
     seed = "" if summary["seed"] is None else f"seed {summary['seed']}, "
     console.print(
         f"[bold]run {summary['run_id']}[/]: {words(summary['dataset'])}, {seed}"
         f"policy {words(summary['policy_name'])}, rules {summary['profile']}, "
-        f"{summary['state']} after {summary['epochs']} {planned}epochs"
+        f"{summary['state']} after {epochs}"
     )
     if level := told_level(summary["level"]):
         console.print(level)
@@ -230,7 +234,10 @@ def _print_verdict(story: dict[str, Any]) -> None:
     if summary["audit_id"] is None:
         overtaken = [a for a in story["other_audits"] if a["complete"] is False]
         what = "no verdict counts" if overtaken else "not judged yet"
-        console.print(f"\n{what}: `proctor judge` gives two scores")
+        gives = "`proctor judge` gives two scores"
+        if summary["level"] == "repeatable" and not overtaken:
+            gives = "nobody has shown that it is repeatable; `proctor judge` trains it again"
+        console.print(f"\n{what}: {gives}")
         _print_other_audits(story["other_audits"])
         return
     print_table(

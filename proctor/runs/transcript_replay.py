@@ -23,6 +23,7 @@ from aggregates.transcript import Transcript
 from judge.compare import Difference, differences
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
+from ledger.wording import counted
 from policies.asking.completion import Completion, read_body
 from policies.asking.settings import ModelSettings
 from policies.deciding.catalogue import create_policy
@@ -181,7 +182,7 @@ class CheckedPolicy(RecordedPolicy):
         try:
             answers = decide(observation)
         except _ODD as error:
-            self.found.append(Difference(place, f"{len(said)} decisions", str(error)))
+            self.found.append(Difference(place, counted(len(said), "decision"), str(error)))
             return
         again = [Said(answer) if isinstance(answer, Decision) else answer for answer in answers]
         self.found += differences(_by_rule(said), _by_rule(again), place=place)
