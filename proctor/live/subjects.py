@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.wording import counted
 from proctor.live.queries import ON_PAGE
 from proctor.live.tables import Ask
-from proctor.output.terminal import counted, plain
+from proctor.output.terminal import plain
 from proctor.pages.rendering import seen, spoken, when
 from proctor.reports.contents import rows_about
 from proctor.reports.section_pages import (

@@ -21,6 +21,7 @@ pytest_plugins = ("projection_fixtures",)
 def test_every_kind_of_event_is_told(entries: list[VerifiedEntry]) -> None:
     told = {entry.name: tell_entry(entry) for entry in entries}
     assert [name for name, line in told.items() if not line or "odd" in line] == []
+    assert [line for line in told.values() if re.search(r"\b1 [a-z]+[^s]s\b", line)] == []
     assert told["transcript.call_made"] == (
         "3, epoch 2, decide on R6 by decider of small: unusable (0.50 s, 340 tokens): no JSON"
     )
