@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages bench-pages study-agent study-decider bench lint lock setup clean
+.PHONY: demo test coverage docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages bench-pages gallery study-agent study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -119,6 +119,11 @@ test-pages: setup .venv-pages/.installed
 # How soon the live view shows a page of a large ledger, and its memory.
 bench-pages: setup .venv-pages/.installed
 	PYTHONPATH=tests/helpers .venv-pages/bin/python tests/pages/bench_live_view.py
+
+# The pictures of docs/gallery, from the reports of the tutorial and of examples. It takes about five
+# minutes; `make gallery NAMES=caught` makes one.
+gallery: setup .venv-pages/.installed
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests/helpers .venv-pages/bin/python tests/pages/make_gallery.py $(NAMES)
 
 .venv-pages/.installed: tests/pages/install.sh tests/pages/requirements.txt tests/pages/package-lock.json
 	tests/pages/install.sh .venv-pages $(VENV)

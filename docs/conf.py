@@ -30,6 +30,7 @@ copybutton_prompt_text = "$ "
 
 FOLDERS = {
     "docs/tutorial": "Tutorial",
+    "docs/examples": "Examples",
     "docs/how-to": "How-to guides",
     "docs/reference": "Reference",
     "docs/explanation": "Explanation",
@@ -48,10 +49,12 @@ def add_navigation(_app: "Sphinx", page: str, source: list[str]) -> None:
     """
     if page != root_doc:
         return
-    parts = {"": ["docs/README", "CHANGELOG", "CONTRIBUTING", "SECURITY"]}
+    parts = {"": ["docs/README", "docs/gallery/README", "CHANGELOG", "CONTRIBUTING", "SECURITY"]}
     for folder, caption in FOLDERS.items():
         pages = sorted((REPOSITORY / folder).glob("*.md"))
-        parts[caption] = [f"{folder}/{file.stem}" for file in pages]
+        if folder == "docs/examples":
+            pages += sorted((REPOSITORY / folder).glob("*/*.md"))
+        parts[caption] = [file.relative_to(REPOSITORY).with_suffix("").as_posix() for file in pages]
     for caption, names in parts.items():
         menu = [":hidden:", f":caption: {caption}" if caption else "", "", *names]
         source[0] += "\n\n" + "\n".join(["```{toctree}", *menu, "```"])

@@ -3,8 +3,6 @@
 import doctest
 import os
 import re
-import shlex
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +10,9 @@ from random import Random
 
 import pytest
 from advised_model import obeys
-from chat_server import ChatServer
-from console_pages import PAGES, SLOW
+from chat_server import ChatServer, act_on_first, decide
+from console_pages import EXAMPLES, PAGES, SLOW, console_lines, copy_example, run_line
 from environments import make_environment
-from forked import start_forked
 from frontdoor import call
 from postgres_server import missing, running_server
 
@@ -45,15 +42,6 @@ def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
     assert done.stdout.startswith("completed False "), done.stderr
 
 
-def watched_code(text: str) -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    return str(code)
-
-
-def make_mine(folder: Path, text: str) -> None:
-    (folder / "mine.py").write_text(watched_code(text), encoding="utf-8")
-
-
 def make_slugs(folder: Path, text: str) -> None:
     """Make the repository that a page shows: files with their names before them, in git."""
     repo = folder / "slugs"
@@ -68,11 +56,11 @@ def make_slugs(folder: Path, text: str) -> None:
     git(repo, "commit", "--quiet", "--message", "Slugs")
 
 
-SERVED = {"docs/how-to/tune-a-prompt.md": obeys(weak=["R1"])}  # the model of the page
-PREPARED = {
-    "docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs,
-    "docs/how-to/watch-your-own-loop.md": make_mine,
+SERVED = {  # the model of the page
+    "docs/examples/language-model/README.md": decide(act_on_first),
+    "docs/how-to/tune-a-prompt.md": obeys(weak=["R1"]),
 }
+PREPARED = {"docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs}
 PERSON = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -80,44 +68,13 @@ PERSON = {
 }
 
 
-def run_line(
-    command: str, *, cwd: Path, environment: dict[str, str], forked: bool
-) -> tuple[str, str]:
-    """Run a line of a console block; return what was said on standard output and error.
-
-    A shell runs it, which starts the installed command; `forked`, that is spared its imports.
-    """
-    if forked and command.startswith("proctor "):
-        out, err = cwd.with_suffix(".out"), cwd.with_suffix(".err")
-        for path in (out, err):
-            path.unlink(missing_ok=True)
-        _, *arguments = shlex.split(command, comments=True)
-        process = start_forked(arguments, environment=environment, out=out, err=err, cwd=cwd)
-        process.join(600)
-        assert process.exitcode is not None, command
-        return out.read_text(), err.read_text()
-    done = subprocess.run(
-        command,
-        shell=True,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        timeout=600,
-        check=False,
-    )
-    return done.stdout, done.stderr
-
-
 @pytest.mark.parametrize("page", PARAMETERS)
 def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-    assert blocks
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     environment["XDG_STATE_HOME"] = str(tmp_path / "state")  # heads are remembered there
-    environment |= PERSON
+    environment |= PERSON | {"CHECKOUT": str(ROOT)}
     with ExitStack() as servers:
         if page in SERVED:
             url = servers.enter_context(ChatServer(SERVED[page])).url
@@ -127,17 +84,15 @@ def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
                 pytest.skip(reason)
             server = servers.enter_context(running_server())
             environment |= {"PERSISTENCE_MODULE": "ledger.postgres", **server.env()}
-        check_blocks(page, text, blocks, environment, tmp_path)
+        check_blocks(page, text, environment, tmp_path)
 
 
-def check_blocks(
-    page: str, text: str, blocks: list[str], environment: dict[str, str], tmp_path: Path
-) -> None:
+def check_blocks(page: str, text: str, environment: dict[str, str], tmp_path: Path) -> None:
     if page in PREPARED:
         PREPARED[page](tmp_path, text)
-    commands = re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]
-    for place, shown in enumerate(commands):
-        command, _, expected = shown.partition("\n")
+    if page in EXAMPLES:
+        copy_example(ROOT / page, tmp_path)
+    for place, (command, expected) in enumerate(console_lines(text)):
         installed = page == "README.md" and place == 0  # once, as a user starts it
         out, err = run_line(command, cwd=tmp_path, environment=environment, forked=not installed)
         assert "Traceback" not in err, err

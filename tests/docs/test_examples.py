@@ -1,0 +1,115 @@
+"""The folder of examples: complete, short, and its notebook prints what is saved in it.
+
+The READMEs' console blocks are run by test_snippets.py.
+"""
+
+import ast
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console_pages import EXAMPLES, run_line
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs/examples"
+NOTEBOOK = FOLDER / "audit/audit.ipynb"
+GOLDEN = ROOT / "tests/golden"
+
+
+def cells(kind: str) -> list[Any]:
+    return [
+        cell
+        for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == kind
+    ]
+
+
+def test_index_names_each_example_and_each_is_a_screen() -> None:
+    index = (FOLDER / "README.md").read_text(encoding="utf-8")
+    readmes = sorted(path.relative_to(ROOT).as_posix() for path in FOLDER.glob("*/README.md"))
+    assert readmes == sorted(EXAMPLES)
+    for page in readmes:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert f"({Path(page).parent.name}/README.md)" in index
+        assert len(text.splitlines()) <= 60, page
+        assert "../../how-to/" in text or "../../reference/" in text, f"{page} leads nowhere"
+
+
+def test_files_of_the_examples_can_be_read() -> None:
+    for path in FOLDER.rglob("*"):
+        if path.suffix == ".py":
+            ast.parse(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".toml":
+            tomllib.loads(path.read_text(encoding="utf-8"))
+    for cell in cells("code"):
+        source = "".join(cell["source"])
+        if not source.startswith("%%sh\n"):
+            ast.parse(source)
+
+
+def test_guide_shows_the_loop_of_the_example() -> None:
+    guide = (ROOT / "docs/how-to/watch-your-own-loop.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert shown in (FOLDER / "watch/mine.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_notebook_prints_what_is_saved_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home,) = GOLDEN.glob("calibrated_2/runs/*/submission")
+    shutil.copytree(GOLDEN / "calibrated_2_bundle", tmp_path / "bundle")
+    shutil.copytree(home, tmp_path / "submission")
+    shutil.copy(GOLDEN / "calibrated_2/ledger/ledger.vkey", tmp_path / "owner.vkey")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    names: dict[str, Any] = {}
+    frames = 0
+    for cell in cells("code"):
+        source = "".join(cell["source"])
+        if source.startswith("%%sh\n"):
+            line = source.removeprefix("%%sh\n").removesuffix(" || true")
+            printed, error = run_line(line, cwd=tmp_path, environment=dict(os.environ), forked=True)
+            assert "Traceback" not in error, error
+        else:
+            printed, value = run_cell(source, names)
+            if hasattr(value, "_repr_html_"):
+                frames += value._repr_html_().startswith("<iframe sandbox ")
+            elif value is not None:
+                printed += repr(value)
+        saved = "".join(text_of(output) for output in cell["outputs"])
+        assert doctest.OutputChecker().check_output(saved, printed, doctest.NORMALIZE_WHITESPACE), (
+            f"{source}\nsaved:\n{saved}\nprints:\n{printed}"
+        )
+    assert frames == 1
+
+
+def run_cell(source: str, names: dict[str, Any]) -> tuple[str, object]:
+    """Run a cell as a notebook does; return what it prints, and the value of its last line."""
+    *lines, last = ast.parse(source).body
+    value = None
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        if isinstance(last, ast.Expr):
+            exec(compile(ast.Module(lines, []), "cell", "exec"), names)
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+        else:
+            exec(compile(source, "cell", "exec"), names)
+    return out.getvalue(), value
+
+
+def text_of(output: dict[str, Any]) -> str:
+    """Return what a saved output shows as text; a report is saved without its page."""
+    if output["output_type"] == "stream":
+        text = "".join(output["text"]) if output["name"] == "stdout" else ""
+    else:
+        text = "" if "text/html" in output["data"] else "".join(output["data"]["text/plain"])
+    return re.sub("\x1b\\[[0-9;]*m", "", text)
