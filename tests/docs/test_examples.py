@@ -62,6 +62,19 @@ def test_guide_shows_the_loop_of_the_example() -> None:
     assert shown in (FOLDER / "watch/mine.py").read_text(encoding="utf-8")
 
 
+def test_gallery_shows_each_picture_that_is_made_and_all_are_small() -> None:
+    gallery = ROOT / "docs/gallery"
+    shown = re.findall(
+        r"!\[[^]]{40,}\]\((\w+\.png)\)", (gallery / "README.md").read_text(encoding="utf-8")
+    )
+    made = re.findall(
+        r'^    "(\w+)": "', (ROOT / "tests/pages/make_gallery.py").read_text(encoding="utf-8"), re.M
+    )
+    assert sorted(shown) == sorted(path.name for path in gallery.glob("*.png"))
+    assert sorted(shown) == sorted(f"{name}.png" for name in made)
+    assert all((gallery / name).stat().st_size <= 200_000 for name in shown)
+
+
 @pytest.mark.slow
 def test_notebook_prints_what_is_saved_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
