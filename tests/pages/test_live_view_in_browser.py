@@ -14,6 +14,7 @@ from synthetic import synthetic_run
 
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
+from proctor.live.subjects import KINDS
 
 pytestmark = pytest.mark.foreign
 LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
@@ -67,12 +68,17 @@ def test_pages_are_readable_and_ask_only_their_server(
         "sql": "sql?q=SELECT+*+FROM+run_starts",
         "sql-error": "sql?q=SELECT+*+FROM+nothing",
         "ledger": "ledger",
+        **{f"{kind}s": f"{kind}s" for kind in KINDS},
     }.items():
         looking.open(base + path)
         looking.check(name)
-    looking.open(f"{base}calls")
-    looking.window.click("tbody th a")
-    looking.check("call")
+    for name, path in {"call": "calls", **{kind: f"{kind}s" for kind in KINDS}}.items():
+        looking.open(base + path)
+        looking.window.locator("tbody th a").last.click()
+        looking.check(name)
+    looking.open(f"{base}absent")
+    looking.said.clear()  # the browser says that the page is missing
+    looking.check("absent")
 
 
 def test_run_grows_on_the_page_while_it_trains(look: Callable[..., Any], server: Server) -> None:
