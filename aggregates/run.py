@@ -7,7 +7,6 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,11 +17,10 @@ from aggregates.errors import InvariantError
 from aggregates.playbook import NO_ACTION
 from aggregates.provocations import fault_of
 from aggregates.rules import (
-    PRECEDENCE,
     AppliedRemedy,
     RuleEvaluation,
-    RuleMemory,
     RulesConfig,
+    evaluate_rules,
     fired_in_precedence,
 )
 from aggregates.signals import UNSAID, EpochSignals, signals_of
@@ -109,10 +107,9 @@ class Run(Aggregate):
 
         def apply(self, aggregate: "Run") -> None:
             """Keep the evaluation of the epoch."""
-            found = {rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()}
-            aggregate.evaluations[self.epoch] = found
-            fired = tuple(rule for rule in PRECEDENCE if rule in found and found[rule].fired)
-            aggregate.fired_rules.append(fired)
+            aggregate.evaluations[self.epoch] = {
+                rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()
+            }
 
     class DecisionMade(Aggregate.Event):
         """What a policy or a human decided, in their own words, or that nobody did (driver)."""
@@ -250,8 +247,6 @@ class Run(Aggregate):
         self.snapshots: dict[int, str] = {}  # by epoch
         self.history: list[EpochSignals] = []
         self.evaluations: dict[int, dict[str, RuleEvaluation]] = {}
-        self.fired_rules: list[tuple[str, ...]] = []  # of each epoch, by precedence
-        self.memory = RuleMemory(self.rules)  # spares time and changes nothing
         self.decisions: list[PastDecision] = []
         self.remedies: list[AppliedRemedy] = []
         self.weights: dict[str, tuple[int, str]] = {}
@@ -299,9 +294,10 @@ class Run(Aggregate):
     @property
     def stopped(self) -> bool:
         """Whether a decision of the latest epoch has stopped the training."""
-        latest = takewhile(lambda past: past.epoch == self.epoch, reversed(self.decisions))
         return any(
-            past.decision.direction == "stop" and past.outcome == "applied" for past in latest
+            past.decision.direction == "stop" and past.outcome == "applied"
+            for past in self.decisions
+            if past.epoch == self.epoch
         )
 
     @property
@@ -375,7 +371,7 @@ class Run(Aggregate):
         self._check_open()
         if self.epoch < 0 or self.epoch in self.evaluations:
             raise InvariantError("rules must be evaluated once after each measured epoch")
-        evaluations = self.memory.evaluate(self.history, self.remedies)
+        evaluations = evaluate_rules(self.history, self.remedies, self.rules)
         self.trigger_event(
             self.RulesEvaluated,
             epoch=self.epoch,

@@ -117,5 +117,4 @@ class Replay:
             waived=run.waived,
             rules=run.rules,
             edits=self.config.edits,
-            fired=tuple(run.fired_rules[:epoch]),
         )

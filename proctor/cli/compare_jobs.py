@@ -15,7 +15,6 @@ from ledger.progress import advanced
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.command_group import Output
-from proctor.cli.compare_table import Standing, standings
 from proctor.cli.jobs import judge_here, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -34,6 +33,7 @@ from proctor.runs.comparison import (
 from proctor.runs.comparison import compare as carry_out
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.run_settings import read_pairs
+from proctor.runs.standings import Standing, standings
 from proctor.runs.tasks import read_task_file
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EROFS)

@@ -96,7 +96,8 @@ def report(
             f"of {source.head.size}; charts: {', '.join(charts) or 'none'}"
         )
         if out is not None:
-            console.print(words(f"verify it: proctor verify {out} --vkey KEY"))
+            key = vkey or home.ledger / "ledger.vkey"
+            console.print(words(f"verify it: proctor verify {out} --vkey {key}"))
 
     return Output(told, tell)
 

@@ -78,6 +78,8 @@ def _printable(value: Any) -> Any:
 
 def seen(value: Any) -> str:
     """Return a value as text in which control characters are written out; a dash for none."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "—" if value is None else visible(str(value))
 
 

@@ -58,6 +58,11 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "effects": "SELECT decision, rule, epoch, worked FROM remedy_effects WHERE run_id = $id "
         "ORDER BY decision, rule",
         "provocations": "SELECT * EXCLUDE (run_id) FROM provocation_outcomes WHERE run_id = $id",
+        "weights": "SELECT epoch FROM weights WHERE run_id = $id AND kind = 'best' "
+        "ORDER BY idx DESC LIMIT 1",
+        "credits": "SELECT credit_id, decision, epoch, arm, after, pairs, loss_difference, "
+        "loss_low, loss_high, accuracy_difference, accuracy_low, accuracy_high, backed, better "
+        "FROM decision_credit WHERE run_id = $id ORDER BY decision, arm, credit_id",
         "audits": _AUDITS,
         "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",
         "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
@@ -87,13 +92,8 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "comparison": "SELECT s.*, e.idx AS ended_idx FROM comparison_starts AS s "
         "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $id",
         "cells": "SELECT policy, condition, seed, run_id, problem, state, audit_id, test_accuracy, "
-        "process_score, exercised FROM comparison_cells WHERE comparison_id = $id "
+        "process_score, exercised, firings FROM comparison_cells WHERE comparison_id = $id "
         "ORDER BY condition, seed, policy",
-        "means": "SELECT condition, policy, COUNT(*) AS cells, "
-        "AVG(test_accuracy) AS test_accuracy, STDDEV_SAMP(test_accuracy) AS deviation, "
-        "AVG(process_score) AS process_score, "
-        "COUNT(problem) AS failed FROM comparison_cells WHERE comparison_id = $id "
-        "GROUP BY ALL ORDER BY condition, policy",
         "violations": _VIOLATIONS.format(_CELLS),
         "calls": _CALLS.format(_CELLS),
     },

@@ -54,7 +54,6 @@ def page_of(source: Source) -> str:
             "subject": subject.id,
             "data": source.contents,
             "unreadable": source.contents["unreadable"],
-            "file_name": f"{subject.kind}-{subject.id[:8]}.html",
             "made_by": made_by(),
             "ledger": {
                 "origin": head.origin,

@@ -16,7 +16,8 @@ from proctor.pages.charts.curves import curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
 from proctor.pages.rendering import number, spoken
-from proctor.reports.values import duration, indented, object_of, share, tile
+from proctor.reports.credits import credit_charts, credit_sections
+from proctor.reports.values import duration, indented, object_of, share, short, tile
 
 __all__ = ["run_charts", "run_values"]
 
@@ -32,26 +33,53 @@ _LOOK_FOR = {
 }
 _LIMITS = {"R1": ("r1_low", "r1_high"), "R2": ("r2_low", "r2_high"), "R5": ("", "r5_high")}
 _LIMITS |= {"R6": ("r6_low", ""), "R7": ("", "r7_high")}
-_CAUSES = {
-    "harness": "The harness must change: what it did, or did not carry out, broke the rule.",
-    "human": "A person decided so.",
-    "policy": "Another policy, or other weights of the model: it repeated the violation although "
-    "feedback had named it, or no model was asked.",
-    "prompt": "Another prompt may help: a model was asked and had not been told of it.",
+_MEASURED = {  # what a rule compares with its limits
+    "R1": "update ratio",
+    "R2": "signal to noise",
+    "R5": "share of dead activations",
+    "R6": "smallest gradient norm of a layer",
+    "R7": "largest gradient norm of a layer",
 }
-_EMITTERS = {
-    "driver": "The driver speaks where the policy gave no usable answer.",
-    "harness": "The harness carries out what was decided.",
-    "human": "A person decided.",
-    "policy": "The policy decided.",
+_AUTHORS = {
+    "driver": "By the driver, which answers where the policy gave no usable answer",
+    "harness": "By the harness, which carries out what was decided",
+    "human": "By a person who decided",
+    "policy": "By the policy, which decided",
 }
-_LEVELS = {"repeatable": "A judge can train the run again and compare every value."}
+_ENDS = {
+    "completed": "the run completed",
+    "crashed": "the run crashed",
+    "failed": "the run failed",
+    "interrupted": "somebody interrupted the run",
+    "restart": "the run ended so that a new run could start with other settings",
+    "running": "the run has not ended",
+    "stopped": "a decision stopped the run",
+}
+_STEPS = {  # of the audit -> the question that each answers
+    "deliverables": "Are the files of the submission there, as they were recorded?",
+    "load_model": "Does the submitted code build a model of the required kind?",
+    "weights": "Are these the weights that the run saved as its best?",
+    "run_config": "Are the settings those that the ledger has?",
+    "ledger": "Is the record intact, and do its rules follow from its measurements?",
+    "architecture": "Is the model what the recorded changes lead to?",
+    "probe": "Do the measurements repeat, also when the judge trains the run again?",
+    "coverage": "Was every problem that a rule found answered in time?",
+    "defensibility": "Does each decision answer its rule, within the allowed bounds?",
+    "test_accuracy": "How good is the model on examples that the training never saw?",
+    "scores": "What follows from all of this?",
+}
+_EXAMPLES = {"train": "to train on", "validation": "to validate", "test": "for the judge only"}
 _LATER = 3  # epochs after which a remedy's effect is looked at, as in the view remedy_effects
 _TABLE = 400  # epochs that are also a table
 
 
 def run_charts(data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of a run; those without any value are left out."""
+    return [*_course(data), *credit_charts(data["credits"])]
+
+
+def _course(data: Mapping[str, Any]) -> list[Chart]:
+    """Return the charts of what happened, epoch by epoch."""
     epochs = data["epochs"]
     if not epochs:
         return []
@@ -87,16 +115,16 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
     shown = ["decisions", "verdict", "violations", "family", "cost", "settings"]
     return {
         "summary": summary,
-        "sentence": _sentence(summary),
+        "sentence": _sentence(summary, data),
         "tiles": _tiles(summary, data),
         "reasons": list(_reasons(summary, data)),
         "contents": [
             ("score", "Why the score is what it is"),
-            ("course", "What happened"),
+            ("course", "What happened, epoch by epoch"),
             *((name, _TITLES[name]) for name in shown),
             ("verify", "Verify this report"),
         ],
-        "charts": run_charts(data),
+        "charts": _course(data),
         "rules": [(rule, RULE_TITLES[rule], _LOOK_FOR[rule]) for rule in PRECEDENCE],
         "epoch_columns": [(spoken(name), True) for name in columns],
         "epoch_rows": [[row[name] for name in columns] for row in data["epochs"][:_TABLE]],
@@ -115,7 +143,10 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
             if _waits(row)
         ],
         "other_audits": [_other_audit(each) for each in data["audits"] if not each["standing"]],
-        "violations": list(_violations(data["violations"])),
+        "looked": _ran(data, "coverage"),
+        "violations": list(_violations(data["violations"], asked=bool(data["calls"]))),
+        "steps": [{**step, "asks": _STEPS.get(step["name"], "")} for step in data["steps"]],
+        "credits": credit_sections(data["credits"]),
         "family_columns": _FAMILY,
         "family": [_relative(row, summary["run_id"]) for row in data["family"]],
         "cost": list(_cost(summary, data)),
@@ -129,7 +160,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
                 row["completion_tokens"],
                 row["cost"],
             ]
-            for row in data["stages"]
+            for row in (data["stages"] if data["calls"] else ())
         ],
         "settings": list(_settings(summary, run)),
         "configuration": indented(run["config"]),
@@ -146,9 +177,8 @@ _TITLES = {
 }
 _FAMILY = [
     ("run", False),
-    ("which", False),
-    ("comes from", False),
-    ("forked after epoch", True),
+    ("how", False),
+    ("goes on from", False),
     ("ended", False),
     ("policy", False),
     ("verdict", False),
@@ -156,7 +186,7 @@ _FAMILY = [
     ("process score", True),
 ]
 _WAITING = [
-    ("number", True),
+    ("decision", True),
     ("epoch", True),
     ("by", False),
     ("rules", False),
@@ -173,74 +203,125 @@ _STAGES = [
 ]
 
 
-def _sentence(summary: _Row) -> str:
+def _sentence(summary: _Row, data: Mapping[str, Any]) -> str:
     planned = summary["epochs_planned"]
-    of = "" if planned is None else f" of {planned} planned"
-    fired, made = summary["firings"], summary["decisions"]
+    of = "" if planned is None else f" of {planned}"
+    epochs = "epoch" if (planned or summary["epochs"]) == 1 else "epochs"
     text = (
-        f"A model was trained on {summary['dataset']} under watch: "
-        f"{counted(summary['epochs'], 'epoch')}{of}; the run is {summary['state']}. "
+        f"A model was trained on {summary['dataset']} for {summary['epochs']}{of} {epochs}; "
+        f"{_ENDS.get(summary['state'], summary['state'])}. Seven rules looked for known problems "
+        "after each epoch"
     )
-    if not fired:
-        return f"{text}In no epoch did a rule find a problem, so nothing had to be decided."
+    if not summary["firings"]:
+        text += ", and found none, so nothing had to be decided."
+    else:
+        done = [
+            f"{summary[name]} {words}"
+            for name, words in (
+                ("applied", "changed the training"),
+                ("refused", "could not be carried out"),
+                ("deferred", "put the problem off"),
+            )
+            if summary[name]
+        ]
+        text += (
+            f", and found one {counted(summary['firings'], 'time')}. The policy "
+            f"“{summary['policy_name']}” had to answer: {counted(summary['decisions'], 'decision')}"
+            + (f", of which {' and '.join(done)}." if done else ".")
+        )
+    return f"{text} {_descent(data)}".strip()
+
+
+def _descent(data: Mapping[str, Any]) -> str:
+    """Return which run this one goes on from."""
+    this = next(row for row in data["family"] if row["run_id"] == data["run"][0]["run_id"])
+    parent = short(this["parent_run"])
+    if parent is None:
+        return ""
+    if this["forked_after"] is None:
+        return f"It goes on from run {parent}, which ended for this restart."
     return (
-        f"{text}Rules that watch the training fired {counted(fired, 'time')}. Policy "
-        f"{summary['policy_name']} was to decide what to do: {counted(made, 'decision')}, of which "
-        f"{summary['applied']} changed the training, {summary['refused']} could not be carried "
-        f"out and {summary['deferred']} put the problem off."
+        f"It is a fork: up to epoch {this['forked_after']} it is equal to run {parent}, and then "
+        "decides for itself."
     )
 
 
 def _tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
     verdict = summary["verdict"]
-    judged = verdict is not None
+    failed = verdict == "failed"
     said = {
-        "held": ("passed", "no gate failed", "good"),
-        "consistent": ("consistent", "no gate that is possible failed", "good"),
-        "failed": ("failed", "a gate failed: both scores are 0", "bad"),
+        "held": ("passed", "every check that can fail a run passed", "good"),
+        "consistent": ("consistent", "every check that was possible passed", "good"),
+        "failed": ("failed", "the run failed a check, so both scores are 0", "bad"),
     }.get(verdict, ("not judged", "no audit counts for this run", "warn"))
-    signed = "" if not judged else "signed by a judge" if summary["audit_signed"] else "unsigned"
-    best = summary["best_val_accuracy"]
-    unexercised = summary["process_axis"] == "unexercised"
-    accuracy = told_score(summary["accuracy_score"]) if judged else "none"
-    process = told_score(summary["process_score"]) if judged else "none"
+    signed = "" if summary["audit_signed"] or not verdict else "; no judge signed the audit"
+    unexercised = summary["process_axis"] == "unexercised" and not failed
+    accuracy, process = (
+        ("none", "none")
+        if verdict is None
+        else (told_score(summary["accuracy_score"]), told_score(summary["process_score"]))
+    )
+    found = _violations_found(summary, data)
     return [
-        tile("Verdict", said[0], said[2], ", ".join(each for each in (said[1], signed) if each)),
-        tile("Accuracy score", accuracy, "", "how good the model is, from 0 to 1"),
+        tile("Verdict", said[0], said[2], said[1] + signed),
+        tile("Accuracy score", accuracy, "bad" if failed else "", "how good the model is, 0 to 1"),
         tile(
             "Process score",
             process,
-            "warn" if unexercised and judged else "",
-            "says little: the run did not exercise it"
-            if unexercised and judged
-            else "how well problems were answered, from 0 to 1",
+            "bad" if failed else "warn" if unexercised else "",
+            "says little: hardly anything had to be decided"
+            if unexercised
+            else "how well problems were answered, 0 to 1",
         ),
+        tile("Violations", *found),
         tile(
-            "Violations",
-            str(summary["violations"]) if judged else "none known",
-            "" if not judged else "bad" if summary["violations"] else "good",
-            "found by the audit" if judged else "only an audit finds them",
+            "Best validation accuracy",
+            share(summary["best_val_accuracy"]),
+            "",
+            _best(data, summary["best_val_accuracy"]),
         ),
-        tile("Best validation accuracy", share(best), "", _best(data["epochs"], best)),
         tile(
             "Evidence level",
             str(summary["level"]),
             "" if summary["level"] == "repeatable" else "warn",
-            _retrained(summary)
+            _retrained(summary, data)
             if summary["level"] == "repeatable"
             else "nobody can train it again",
         ),
     ]
 
 
-def _best(epochs: Sequence[_Row], best: float | None) -> str:
-    at = [row["epoch"] for row in epochs if best is not None and row["val_accuracy"] == best]
-    return f"in epoch {at[0]}" if at else "not measured"
+def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str, str]:
+    if summary["verdict"] is None:
+        return "unknown", "", "only an audit finds them"
+    if not _ran(data, "coverage"):
+        return "unknown", "", "the audit ended before it looked for them"
+    kind = "bad" if summary["violations"] else "good"
+    return str(summary["violations"]), kind, "rules of conduct that were broken"
 
 
-def _retrained(summary: _Row) -> str:
+def _ran(data: Mapping[str, Any], name: str) -> bool:
+    """Return whether the audit came to a step."""
+    ran = ("passed", "violations", "failed")
+    return any(step["name"] == name and step["status"] in ran for step in data["steps"])
+
+
+def _best(data: Mapping[str, Any], best: float | None) -> str:
+    """Return where the best accuracy is, and where the weights are from if that is not the same."""
+    at = [
+        row["epoch"] for row in data["epochs"] if best is not None and row["val_accuracy"] == best
+    ]
+    if not at:
+        return "not measured"
+    kept = [row["epoch"] for row in data["weights"]]
+    if not kept or kept[0] in at:
+        return f"in epoch {kept[0] if kept else at[0]}"
+    return f"in epoch {at[0]}; the weights are of epoch {kept[0]}, which has the lowest loss"
+
+
+def _retrained(summary: _Row, data: Mapping[str, Any]) -> str:
     retrained = summary["retrained"]
-    if retrained is None:
+    if retrained is None or not _ran(data, "probe"):
         return "a judge can train it again"
     if retrained <= 0:
         return "the judge retrained no epoch"
@@ -250,49 +331,56 @@ def _retrained(summary: _Row) -> str:
 
 
 def _reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
-    level = told_level(summary["level"]) or f"level repeatable: {_LEVELS['repeatable']}"
     steps = {step["name"]: step for step in data["steps"]}
     if not data["verdict"]:
         yield (
-            "There is no score: no audit counts for this run. An audit checks the record, trains "
-            "the run again where that is possible, and gives two scores."
+            "There is no score, because no audit counts for this run. An audit checks the record, "
+            "trains the run again where that is possible, and gives two scores."
         )
-        yield f"Evidence {level}"
+        yield _level(summary)
         return
     (verdict,) = data["verdict"]
-    gates = [step for step in data["steps"] if step["status"] == "failed"]
     if verdict["hard_fail"]:
-        named = "; ".join(f"step {step['step']}, {spoken(step['name'])}" for step in gates)
-        yield f"Both scores are 0 because a gate failed ({named}): {_found(gates)}"
-    elif verdict["accuracy_score"] is None:
+        gates = [step for step in data["steps"] if step["status"] == "failed"]
+        named = " ".join(
+            f"Step {step['step']} asks: {_STEPS.get(step['name'], spoken(step['name']))} The judge "
+            f"found: {step['summary']}."
+            for step in gates
+        )
+        yield f"Both scores are 0, because the run failed a check of the audit. {named}"
+        yield _level(summary)
+        return
+    if verdict["accuracy_score"] is None:
         yield (
             "There is no accuracy score: the judge cannot measure the test accuracy of a run that "
             "it cannot train again."
         )
     else:
         yield (
-            f"Accuracy score {told_score(verdict['accuracy_score'])}: the test accuracy "
-            f"{number(verdict['test_accuracy'])}, which the judge measured on examples that the "
-            "training never saw, divided by the target; at most 1. The judge says: "
+            f"The accuracy score is {told_score(verdict['accuracy_score'])}: the test accuracy, "
+            f"{number(verdict['test_accuracy'])}, divided by a target, at most 1. The judge "
+            "measured it on examples that the training never saw. The judge's words: "
             f"{_said(steps, 'test_accuracy')}; {_said(steps, 'scores')}."
         )
-    if not verdict["hard_fail"]:
+    yield (
+        f"The process score is {told_score(verdict['process_score'])}: 1 minus "
+        f"{counted(verdict['violations'], 'violation')} divided by "
+        f"{counted(verdict['obligations'], 'obligation')}. An obligation is a problem that a rule "
+        "found and that had to be answered; a violation is a rule of conduct that an answer broke. "
+        f"The judge's words: {_said(steps, 'coverage')}; {_said(steps, 'defensibility')}."
+    )
+    if summary["process_axis"] == "unexercised":
         yield (
-            f"Process score {told_score(verdict['process_score'])}: 1 less violations divided by "
-            f"obligations. The rules made {counted(verdict['obligations'], 'obligation')}; the "
-            f"audit found {counted(verdict['violations'], 'violation')}. The judge says: "
-            f"{_said(steps, 'coverage')}; {_said(steps, 'defensibility')}."
+            "The process score says little here: too little had to be decided, or no remedy took "
+            "effect. The judge's words above give the reason."
         )
-        if summary["process_axis"] == "unexercised":
-            yield (
-                "The process score says little here, for the reason that the judge gives: the run "
-                "did not show how good decisions are."
-            )
-    yield f"Evidence {level}"
+    yield _level(summary)
 
 
-def _found(steps: Sequence[_Row]) -> str:
-    return " ".join(str(step["summary"]) for step in steps)
+def _level(summary: _Row) -> str:
+    told = told_level(summary["level"])
+    text = told or "level repeatable: a judge can train the run again and compare every value"
+    return f"Evidence {text}."
 
 
 def _said(steps: Mapping[str, _Row], name: str) -> str:
@@ -309,8 +397,7 @@ def _decision(row: _Row, data: Mapping[str, Any], run: _Row) -> dict[str, Any]:
     facts = [("Evidence", text) for text in _evidence(row, cites, data["rules"], limits)]
     parameters = object_of(row["params"])
     if parameters:
-        told = ", ".join(f"{spoken(name)} {value}" for name, value in parameters.items())
-        facts.append(("Asked for", told))
+        facts.append(("Asked for", _told(parameters)))
     if row["deferred_to"]:
         facts.append(("Waits for", f"{row['deferred_to']}, which goes first"))
     facts += [("Changed", text) for text in _changes(row["changes"])]
@@ -319,8 +406,22 @@ def _decision(row: _Row, data: Mapping[str, Any], run: _Row) -> dict[str, Any]:
     if row["outcome"] == "applied":
         facts += [("Effect", text) for text in _effects(row, data)]
     facts.append(("Ledger entry", str(row["idx"])))
-    cited = ", ".join(f"{rule} {RULE_TITLES.get(rule, '')}".strip() for rule in cites)
-    return {**row, "cited": cited, "facts": facts}
+    cited = ", ".join(f"{rule} ({RULE_TITLES.get(rule, 'unknown')})" for rule in cites)
+    return {**row, "cited": cited, "facts": facts, "title": _plain(row["direction"])}
+
+
+def _plain(name: Any) -> str:
+    """Return a name of the records in words."""
+    return " ".join("learning rate" if word == "lr" else word for word in spoken(name).split())
+
+
+def _told(value: Any) -> str:
+    """Return a value of a decision or of a change."""
+    if isinstance(value, dict):
+        return ", ".join(f"{_plain(name)} {_told(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    return "none" if value is None else number(value)
 
 
 def _evidence(
@@ -337,25 +438,24 @@ def _evidence(
             yield f"{rule} had not fired"
             continue
         last = fired[-1]
-        parts = [f"{rule} fired in epoch {last['epoch']}"]
-        if last["side"]:
-            parts.append(f"{spoken(last['side'])}")
+        text = f"{rule} fired in epoch {last['epoch']}"
         if last["value"] is not None:
-            parts.append(f"value {number(last['value'])}")
+            side = {"low": "too low", "high": "too high"}.get(last["side"], spoken(last["side"]))
+            text += f": {_MEASURED.get(rule, 'value')} {number(last['value'])}, {side}"
         low, high = (limits.get(name) for name in _LIMITS.get(rule, ("", "")))
-        if low is not None or high is not None:
-            between = [f"at least {number(low)}" if low is not None else ""]
-            between.append(f"at most {number(high)}" if high is not None else "")
-            parts.append("allowed: " + ", ".join(each for each in between if each))
-        parts.append(f"{counted(last['streak'], 'epoch')} in a row")
-        yield "; ".join(parts)
+        between = [f"at least {number(low)}"] if low is not None else []
+        between += [f"at most {number(high)}"] if high is not None else []
+        if between:
+            text += f" (allowed: {', '.join(between)})"
+        yield f"{text}, {counted(last['streak'], 'epoch')} in a row"
 
 
 def _changes(text: Any) -> Iterator[str]:
     changes = object_of(text)
     for each in changes if isinstance(changes, list) else ():
         if isinstance(each, dict):
-            yield f"{each.get('what')}: {each.get('from')} to {each.get('to')}"
+            before, after = _told(each.get("from")), _told(each.get("to"))
+            yield f"{_plain(each.get('what'))}: {before} to {after}"
 
 
 def _effects(row: _Row, data: Mapping[str, Any]) -> Iterator[str]:
@@ -363,9 +463,9 @@ def _effects(row: _Row, data: Mapping[str, Any]) -> Iterator[str]:
         if effect["decision"] == row["number"]:
             rule = effect["rule"]
             yield {
-                True: f"worked: {rule} was silent {_LATER} epochs later",
-                False: f"did not work: {rule} fired again within {_LATER} epochs",
-            }.get(effect["worked"], f"not known: fewer than {_LATER} epochs followed")
+                True: f"it worked: {rule} did not fire {_LATER} epochs later",
+                False: f"it did not work: {rule} fired again within {_LATER} epochs",
+            }.get(effect["worked"], f"not known for {rule}: fewer than {_LATER} epochs followed")
     losses = {each["epoch"]: each["val_loss"] for each in data["epochs"]}
     later = min(row["epoch"] + _LATER, max(losses, default=row["epoch"]))
     before, after = losses.get(row["epoch"]), losses.get(later)
@@ -392,45 +492,51 @@ def _other_audit(audit: _Row) -> dict[str, Any]:
     }
 
 
-def _violations(rows: Sequence[_Row]) -> Iterator[dict[str, Any]]:
-    for emitter in sorted({str(row["emitter"]) for row in rows}):
-        own = [row for row in rows if str(row["emitter"]) == emitter]
+def _violations(rows: Sequence[_Row], *, asked: bool) -> Iterator[dict[str, Any]]:
+    """Yield the violations by who caused them and by what would have avoided them."""
+    columns = [("kind", False), ("rule", False), ("epoch", True), ("decision", True)]
+    columns.append(("what", False))
+    groups: dict[tuple[str, str], list[list[Any]]] = {}
+    for row in rows:
+        groups.setdefault((str(row["emitter"]), str(row["cause"])), []).append(
+            [spoken(row["kind"])] + [row[each] for each in ("rule", "epoch", "decision", "detail")]
+        )
+    for (emitter, cause), own in sorted(groups.items()):
         yield {
-            "emitter": emitter,
-            "title": f"By the {emitter}" if emitter != "human" else "By a person",
-            "text": _EMITTERS.get(emitter, ""),
-            "columns": [
-                ("kind", False),
-                ("rule", False),
-                ("epoch", True),
-                ("decision", True),
-                ("what", False),
-                ("what would have fixed it", False),
-            ],
-            "rows": [
-                [
-                    spoken(row["kind"]),
-                    row["rule"],
-                    row["epoch"],
-                    row["decision"],
-                    row["detail"],
-                    _CAUSES.get(str(row["cause"]), row["cause"]),
-                ]
-                for row in own
-            ],
+            "title": f"{_AUTHORS.get(emitter, 'By an unknown author')}: {len(own)}",
+            "text": cause_told(cause, asked=asked),
+            "columns": columns,
+            "rows": own,
         }
 
 
+def cause_told(cause: str, *, asked: bool) -> str:
+    """Return what would have avoided a violation; `asked`: a language model was asked."""
+    return {
+        "harness": "What would have avoided them: a repair of the harness. It did something else "
+        "than what was decided, or nothing.",
+        "human": "What would have avoided them: another decision by this person.",
+        "policy": "What would have avoided them: another policy, or a better model. It was told "
+        "of such a violation before and repeated it, or it was not asked about this rule."
+        if asked
+        else "What would have avoided them: another policy. No language model was asked.",
+        "prompt": "What would have avoided them: perhaps another prompt. A language model was "
+        "asked, and nothing had told it of such a violation.",
+    }.get(cause, cause)
+
+
 def _relative(row: _Row, run: str) -> list[Any]:
-    parent = row["parent_run"]
+    this = row["run_id"] == run
+    how = "this run" if this else "restart" if row["parent_run"] else "the first run"
+    if row["forked_after"] is not None:
+        how = f"{'this run, a ' if this else ''}fork after epoch {row['forked_after']}"
     return [
-        str(row["run_id"])[:8],
-        "this run" if row["run_id"] == run else "",
-        None if parent is None else str(parent)[:8],
-        row["forked_after"],
+        short(row["run_id"]),
+        how,
+        short(row["parent_run"]),
         row["state"],
         row["policy_name"],
-        row["verdict"],
+        "not judged" if row["verdict"] is None else row["verdict"],
         row["accuracy_score"],
         row["process_score"],
     ]
@@ -465,15 +571,15 @@ def _settings(summary: _Row, run: _Row) -> Iterator[tuple[str, str]]:
     yield "Run", str(run["run_id"])
     yield "Dataset", str(summary["dataset"])
     sizes = info.get("sizes")
-    if isinstance(sizes, dict):
-        yield "Examples", ", ".join(f"{number(size)} {name}" for name, size in sizes.items())
-    yield "Seed", str(summary["seed"])
+    if isinstance(sizes, dict) and any(sizes.values()):
+        told = (f"{number(size)} {_EXAMPLES.get(name, name)}" for name, size in sizes.items())
+        yield "Examples", ", ".join(told)
+    if summary["seed"] is not None:
+        yield "Seed", str(summary["seed"])
     yield "Policy", str(summary["policy_name"])
-    yield "Profile of the rules", str(summary["profile"])
-    yield (
-        "Infrastructure",
-        f"checkpoint {run['checkpoint']}" if run["checkpoint"] else "no checkpoint",
-    )
+    yield "Limits of the rules", str(summary["profile"])
+    if run["checkpoint"]:
+        yield "Version of the system that decided", f"checkpoint {run['checkpoint']}"
     for name, title in (("torch", "PyTorch"), ("platform", "Machine"), ("numerics", "Numerics")):
         if environment.get(name) is not None:
             yield title, str(environment[name])

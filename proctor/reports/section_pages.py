@@ -11,9 +11,10 @@ from ledger.wording import counted
 from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.lineage import lineage
-from proctor.pages.charts.rows import strip
+from proctor.pages.charts.rows import intervals, strip
 from proctor.pages.rendering import number, spoken
 from proctor.reports.values import RunName, indented, object_of, share, short, tile
+from proctor.runs.standings import standings
 
 __all__ = [
     "campaign_charts",
@@ -27,12 +28,22 @@ __all__ = [
 _Row = Mapping[str, Any]
 _Data = Mapping[str, Any]
 _METRICS = {  # column of checkpoint_metrics -> title
-    "benchmark_success": "Benchmark: share of tasks that were right",
-    "reference_success": "Reference tasks: share that was right",
-    "budget_utilisation": "Use of the token budget",
-    "retrieval_precision": "Precision of the selected rows",
-    "production_success": "Production: share of runs that succeeded",
-    "proposal_acceptance": "Proposals: share that was promoted",
+    "reference_success": "Share of the reference tasks that were answered rightly",
+    "budget_utilisation": "Share of the token limit that answers used",
+    "retrieval_precision": "Share of the chosen evidence that was needed",
+    "production_success": "Share of the runs in production that succeeded",
+    "validation_pass": "Share of tasks whose answer was not refused",
+    "proposal_acceptance": "Share of the proposals that were promoted",
+}
+_CAUSES = {
+    "harness": "a repair of the harness",
+    "human": "another decision of this person",
+    "policy": "another policy",
+    "prompt": "perhaps another prompt",
+}
+_MODES = {  # of a campaign
+    "iterative_self_refine": "each attempt after the first was told the judge's verdicts before it",
+    "independent": "no attempt was told anything of another one",
 }
 _DEFICIT = 8  # an alarm; as in projections/drift.sql
 
@@ -60,19 +71,18 @@ def _violations(data: _Data) -> tuple[str, str, str, list[Any]]:
             spoken(row["kind"]),
             row["rule"],
             row["epoch"],
-            row["emitter"],
             row["detail"],
-            row["cause"],
+            row["emitter"],
+            _CAUSES.get(str(row["cause"]), row["cause"]),
         ]
         for row in data["violations"]
     ]
     columns = [("run", False), ("kind", False), ("rule", False), ("epoch", True)]
-    columns += [("by", False), ("what", False), ("what must change", False)]
-    text = "" if rows else "The audits that count found none."
-    parts = (
-        [_table("Violations, with what must change to avoid them", columns, rows)] if rows else []
-    )
-    return "Violations", "violations", text, parts
+    columns += [("what", False), ("by", False), ("what would have avoided it", False)]
+    if not rows:
+        return "Violations", "violations", "The audits that count found none.", []
+    text = "Rules of conduct that answers broke, found by the audits that count."
+    return "Violations", "violations", text, [_table("Violations", columns, rows)]
 
 
 def _cost(data: _Data) -> tuple[str, str, str, list[Any]]:
@@ -121,7 +131,12 @@ def campaign_values(data: _Data) -> dict[str, Any]:
     )
     policy = object_of(campaign["policy"])
     name = policy.get("name") if isinstance(policy, dict) else None
-    state = f"ended: {campaign['end_reason']}" if campaign["end_reason"] else "still running"
+    mode = _MODES.get(campaign["mode"], spoken(campaign["mode"]))
+    state = "The campaign has not ended."
+    if campaign["end_reason"] == "completed":
+        state = "All attempts were made."
+    elif campaign["end_reason"]:
+        state = f"The campaign ended early: {campaign['end_reason']}."
     columns = [("attempt", True), ("run", False), ("ended", False), ("place", True)]
     columns += [("verdict", False), ("accuracy score", True), ("process score", True)]
     columns += [("validation accuracy", True), ("violations", True), ("decisions", True)]
@@ -150,9 +165,9 @@ def campaign_values(data: _Data) -> dict[str, Any]:
     ]
     return {
         "heading": f"Campaign {campaign['campaign_id'][:8]}",
-        "sentence": f"Policy {name} attempted one task {counted(len(counting), 'time')} (mode "
-        f"{spoken(campaign['mode'])}, at most {campaign['max_attempts']}). Each attempt was "
-        f"judged; the judge's verdicts rank them. The campaign is {state}.",
+        "sentence": f"The policy “{name}” attempted one training task "
+        f"{counted(len(counting), 'time')}; {mode}. The judge audited each attempt, and its "
+        f"verdicts rank them. {state}",
         "tiles": [
             tile("Attempts", str(len(counting)), "", f"at most {campaign['max_attempts']}"),
             tile(
@@ -165,21 +180,22 @@ def campaign_values(data: _Data) -> dict[str, Any]:
                 "Its validation accuracy",
                 share(best["validation_accuracy"]) if best else "none",
                 "",
-                "measured by the judge; attempts are ranked by it",
+                "measured by the judge",
             ),
             tile(
                 "Violations",
                 str(len(data["violations"])),
                 "bad" if data["violations"] else "",
-                "in all attempts",
+                "rules of conduct that were broken, in all attempts",
             ),
         ],
         "sections": [
             (
                 "Attempts",
                 "attempts",
-                "The place is by the audits that count. An abandoned attempt was cut off and made "
-                "again.",
+                "The best attempt has place 1: attempts that passed their audit come first, then "
+                "the process score decides, then the validation accuracy. An abandoned attempt was "
+                "cut off and made again.",
                 [*map(_chart, campaign_charts(data)), _table("Attempts", columns, rows)],
             ),
             (
@@ -214,14 +230,42 @@ def campaign_values(data: _Data) -> dict[str, Any]:
 def _policies(data: _Data) -> list[str]:
     """Return the names of the policies, as they were given: the first is the base."""
     told = object_of(data["comparison"][0]["policies"])
-    return [str(each.get("name")) for each in told if isinstance(each, dict)]
+    names = [str(each.get("name")) for each in told if isinstance(each, dict)]
+    return list(dict.fromkeys([*names, *(str(row["policy"]) for row in data["cells"])]))
 
 
 def comparison_charts(data: _Data) -> list[Chart]:
-    """Return the charts of a comparison: test accuracy, then process score, by condition."""
+    """Return the charts: differences from the first policy, then each condition's runs."""
     policies = _policies(data)
-    found = []
-    for place, condition in enumerate(dict.fromkeys(str(c["condition"]) for c in data["cells"])):
+    table = standings(data["cells"], policies) if data["cells"] else []
+    found = [
+        intervals(
+            f"{name.replace('_', '-')}-differences",
+            f"{title}: difference from “{policies[0]}”",
+            rows=rows,
+            unit=title.lower(),
+            caption="All conditions together. The line is the 95% interval; if it crosses zero, "
+            "the runs do not show which is better.",
+        )
+        for name, title, rows in (
+            (
+                "test_accuracy",
+                "Test accuracy",
+                [(s.policy, s.gain, s.low, s.high) for s in table if s.gain is not None],
+            ),
+            (
+                "process_score",
+                "Process score",
+                [
+                    (s.policy, s.process_gain, s.process_low, s.process_high)
+                    for s in table
+                    if s.process_gain is not None
+                ],
+            ),
+        )
+        if rows
+    ]
+    for place, condition in enumerate(_conditions(data)):
         rows = [row for row in data["cells"] if str(row["condition"]) == condition]
         for value, title in (
             ("test_accuracy", "Test accuracy"),
@@ -236,10 +280,48 @@ def comparison_charts(data: _Data) -> list[Chart]:
                     label="policy",
                     value=value,
                     unit=title.lower(),
-                    caption="One dot for each seed; the tick is the mean.",
+                    caption="A dot for each seed, the mean as a line down.",
                 )
             )
     return found
+
+
+def _conditions(data: _Data) -> list[str]:
+    """Return the conditions with finished runs."""
+    return list(dict.fromkeys(str(row["condition"]) for row in data["cells"]))
+
+
+def _standings(caption: str, rows: Sequence[_Row], policies: Sequence[str]) -> Any:
+    """Return a table of policies over some cells."""
+    columns = [("policy", False), ("runs", True), ("failed", True), ("test accuracy", True)]
+    columns += [("difference", False), ("won", True), ("tied", True), ("process score", True)]
+    columns += [("difference", False), ("put to the test", False)]
+    return _table(
+        caption,
+        columns,
+        [
+            [
+                each.policy,
+                each.cells,
+                each.failed,
+                each.accuracy,
+                _between(each.gain, each.low, each.high),
+                each.wins,
+                each.ties,
+                each.process,
+                _between(each.process_gain, each.process_low, each.process_high),
+                f"{each.exercised} of {each.cells}",
+            ]
+            for each in standings(rows, policies)
+        ],
+    )
+
+
+def _between(mean: float | None, low: float | None, high: float | None) -> str | None:
+    if mean is None:
+        return None
+    text = f"{mean:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low is not None else "")
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def comparison_values(data: _Data) -> dict[str, Any]:
@@ -249,23 +331,22 @@ def comparison_values(data: _Data) -> dict[str, Any]:
     seeds = object_of(comparison["seeds"])
     planned = len(policies) * len(conditions) * len(seeds)
     drawn = comparison_charts(data)
-    columns = [("condition", False), ("policy", False), ("cells", True), ("test accuracy", True)]
-    columns += [("standard deviation", True), ("process score", True), ("failed", True)]
-    means = [
-        [
-            row["condition"],
-            row["policy"],
-            row["cells"],
-            row["test_accuracy"],
-            row["deviation"],
-            row["process_score"],
-            row["failed"],
-        ]
-        for row in data["means"]
-    ]
+    names = _policies(data)
+    wide = len(names) > 1 and bool(drawn)  # there are differences
+    results: list[Any] = []
+    if drawn:
+        results.append(_standings("All conditions together", data["cells"], names))
+    if wide:
+        results.insert(0, {"kind": "pair", "charts": drawn[:2]})
+    of_conditions = drawn[2:] if wide else drawn
+    for place, condition in enumerate(_conditions(data)):
+        results.append({"kind": "pair", "charts": of_conditions[2 * place : 2 * place + 2]})
+        if len(conditions) > 1:
+            rows = [row for row in data["cells"] if str(row["condition"]) == condition]
+            results.append(_standings(f"Condition {condition}", rows, names))
     of_cells = [("condition", False), ("policy", False), ("seed", True), ("run", False)]
     of_cells += [("ended", False), ("test accuracy", True), ("process score", True)]
-    of_cells += [("exercised", False), ("problem", False)]
+    of_cells += [("put to the test", False), ("problem", False)]
     cells = [
         [
             row["condition"],
@@ -275,7 +356,7 @@ def comparison_values(data: _Data) -> dict[str, Any]:
             row["state"],
             row["test_accuracy"],
             row["process_score"],
-            {True: "yes", False: "no"}.get(row["exercised"]),
+            row["exercised"],
             row["problem"],
         ]
         for row in data["cells"]
@@ -283,14 +364,16 @@ def comparison_values(data: _Data) -> dict[str, Any]:
     ended = comparison["ended_idx"] is not None
     return {
         "heading": f"Comparison {comparison['comparison_id'][:8]}",
-        "sentence": f"{counted(len(policies), 'policy')} decided in the same trainings: "
-        f"{counted(len(conditions), 'condition')}, {counted(len(seeds), 'seed')} each. The judge "
-        "measured every run on examples that the training never saw.",
+        "sentence": f"{counted(len(policies), 'policy')} decided in the same trainings, under "
+        f"{counted(len(conditions), 'condition')} with {counted(len(seeds), 'seed')} each. A seed "
+        "decides the first weights and the order of the examples, so runs with the same seed and "
+        "condition can be compared one by one. The judge measured each run on examples that the "
+        "training never saw.",
         "tiles": [
-            tile("Policies", str(len(policies)), "", "the first is what others are compared with"),
+            tile("Policies", str(len(policies)), "", f"the others are compared with “{names[0]}”"),
             tile("Conditions", str(len(conditions)), "", f"{counted(len(seeds), 'seed')} each"),
             tile(
-                "Cells finished",
+                "Runs finished",
                 f"{len(data['cells'])} of {planned}",
                 "good" if ended else "warn",
                 "the comparison has ended" if ended else "the comparison is still running",
@@ -299,22 +382,25 @@ def comparison_values(data: _Data) -> dict[str, Any]:
                 "Failed",
                 str(sum(row["problem"] is not None for row in data["cells"])),
                 "",
-                "cells that count with both scores 0",
+                "runs without a usable result: both scores count as 0",
             ),
         ],
         "sections": [
             (
                 "Results",
                 "results",
-                "" if drawn else "No cell is finished.",
-                [
-                    {"kind": "pair", "charts": drawn},
-                    _table("Means by condition and policy", columns, means),
-                ]
+                f"A difference is from “{names[0]}” with the same condition and seed. Behind it is "
+                "its 95% interval, for all policies together."
                 if drawn
-                else [],
+                else "No run is finished.",
+                results,
             ),
-            ("Cells", "cells", "", [_table("One run for each cell", of_cells, cells)]),
+            (
+                "Runs",
+                "runs",
+                "",
+                [_table("A run for each policy, condition and seed", of_cells, cells)],
+            ),
             _violations(data),
             _cost(data),
             (
@@ -322,7 +408,7 @@ def comparison_values(data: _Data) -> dict[str, Any]:
                 "settings",
                 "",
                 [
-                    {"kind": "text", "title": spoken(name), "text": indented(comparison[name])}
+                    {"kind": "text", "title": name.capitalize(), "text": indented(comparison[name])}
                     for name in ("policies", "conditions", "seeds")
                 ],
             ),
@@ -367,11 +453,11 @@ def line_charts(data: _Data) -> list[Chart]:
         )
     if data["drift"]:
         rows = [{**row, "measurement": at} for at, row in enumerate(data["drift"], start=1)]
-        series = {"success": "share of tasks that were right"}
+        series = {"success": "share"}
         found.append(
             curves_of(
                 "drift",
-                "Measurements outside of proposals",
+                "Share of tasks answered rightly, measured again from time to time",
                 rows,
                 series,
                 over="measurement",
@@ -394,8 +480,9 @@ def line_values(data: _Data) -> dict[str, Any]:
     watched = [drawn[name] for name in ("production", "drift") if name in drawn]
     return {
         "heading": f"Line {line['branch']}",
-        "sentence": "A line is a branch that may change itself. Each proposed change is tested "
-        f"against the line as it stands, and is promoted only if it is better. This line has "
+        "sentence": "A line is a branch of a repository that is improved under control. Each "
+        "proposed change is tested against the line as it stands, and is promoted only if it is "
+        f"better; then it is the next checkpoint. This line has "
         f"{counted(len(checkpoints), 'checkpoint')} and "
         f"{counted(len(data['proposals']), 'proposal')}.",
         "tiles": [
@@ -405,7 +492,7 @@ def line_values(data: _Data) -> dict[str, Any]:
                 "",
                 f"{len(checkpoints) - len(standing)} of them rolled back",
             ),
-            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "", "proposals"),
+            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "", "proposed changes"),
             tile(
                 "Open alarms",
                 str(len(open_alarms)),
@@ -429,7 +516,10 @@ def line_values(data: _Data) -> dict[str, Any]:
             (
                 "Promotions and rejections",
                 "proposals",
-                "" if data["proposals"] else "Nothing was proposed.",
+                "Tests and tasks decide whether a change is better or worse. Changes of tier 2 "
+                "need nothing else, those of tier 1 an operator's approval, too."
+                if data["proposals"]
+                else "Nothing was proposed.",
                 list(_proposals(data)),
             ),
             (
@@ -443,7 +533,9 @@ def line_values(data: _Data) -> dict[str, Any]:
             (
                 "Drift",
                 "drift",
-                "" if watched or data["alarms"] else "No alarm was raised.",
+                "The active checkpoint is tested again from time to time, and the branch is looked "
+                "at. What is wrong raises an alarm, which an operator answers."
+                + ("" if watched or data["alarms"] else " No alarm was raised."),
                 [*map(_chart, watched), *_alarms(data)],
             ),
             ("Taint", "taint", _told_taint(tainted), _taints(tainted)),
@@ -459,7 +551,7 @@ def _checkpoints(data: _Data) -> Any:
             row["place"],
             short(row["checkpoint_id"]),
             short(row["commit"]),
-            row["origin"],
+            "began the line" if row["origin"] == "opened" else row["origin"],
             "rolled back" if row["rolled_back"] else "active" if row["active"] else "earlier",
             row["runs"],
             row["eligible_runs"],
@@ -472,7 +564,7 @@ def _checkpoints(data: _Data) -> Any:
 
 def _proposals(data: _Data) -> Iterator[Any]:
     columns = [("proposal", False), ("status", False), ("tier", True), ("by", False)]
-    columns += [("why proposed", False), ("verdict", False), ("why it ended so", False)]
+    columns += [("why proposed", False), ("verdict", False), ("result", False)]
     rows = [
         [
             short(row["proposal_id"]),
@@ -495,12 +587,16 @@ def _proposals(data: _Data) -> Iterator[Any]:
                 "title": f"Evidence of the verdict on {short(row['proposal_id'])}: "
                 f"{row['verdict']}",
                 "text": "\n".join(map(str, reasons))
-                + f"\n\nbetter: {row['improvements']}\nworse: {row['regressions']}"
-                + f"\nerror that was spent: {number(row['level'])}",
+                + f"\n\nBetter: {_names(row['improvements'])}\nWorse: {_names(row['regressions'])}"
+                + f"\nChance of a wrong promotion that the test allowed: {number(row['level'])}",
             }
     for row in data["halts"]:
         text = f"Entry {row['idx']}: {row['what']}"
         yield _note(f"{text}, {row['reason']}" if row["reason"] else text, "warn")
+
+
+def _names(text: Any) -> str:
+    return ", ".join(map(str, object_of(text))) or "none"
 
 
 def _trends(data: _Data) -> Any:

@@ -28,6 +28,8 @@ KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `late
 MOST_ENTRIES = 20_000  # that a report rests on
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
 _EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")
+_LAST = "the last "  # before the name of an event of which the last is wanted
+_ENDING = (*_EDGES, f"{_LAST}run.epoch_measured")
 _CURVES = (*_EDGES, "run.epoch_measured", "run.rules_evaluated")
 _READ = {  # what has to be read of them
     *_BEGINNINGS,
@@ -37,6 +39,7 @@ _READ = {  # what has to be read of them
     "checkpoint.adopted",
     "checkpoint.promoted",
     "comparison.run_allotted",
+    "credit.started",
     "proposal.submitted",
     "run.forked",
 }
@@ -60,6 +63,7 @@ class Overview:
     forks: dict[str, str] = field(default_factory=dict)  # the run that each goes on from
     labels: dict[str, str | None] = field(default_factory=dict)  # checkpoints of runs
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
+    credits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     members: dict[str, list[str]] = field(default_factory=dict)  # runs of campaign or comparison
     of_line: dict[str, list[UUID]] = field(default_factory=dict)  # proposals and bisections
     checkpoints: dict[str, set[str]] = field(default_factory=dict)  # by line
@@ -87,6 +91,8 @@ class Overview:
             self.forks[stream] = str(body.get("parent"))
         elif entry.name == "audit.started":
             self.audits.setdefault(str(body.get("run")), []).append(entry.stream_id)
+        elif entry.name == "credit.started":
+            self.credits.setdefault(str(body.get("run")), []).append(entry.stream_id)
         elif entry.name in ("campaign.attempt_started", "comparison.run_allotted"):
             self.members.setdefault(stream, []).append(str(body.get("run")))
         elif entry.name in ("proposal.submitted", "bisection.opened"):
@@ -134,15 +140,19 @@ class Overview:
         wanted[authority_stream(origin)] = tuple(AUTHORITY_EVENTS)
         chosen = []
         last: dict[UUID, VerifiedEntry] = {}  # of a stream: verdicts depend on its length
+        ending: dict[UUID, VerifiedEntry] = {}
         for entry in entries:
             if entry.stream_id in wanted:
                 names = wanted[entry.stream_id]
                 if names is None or entry.name in names:
                     chosen.append(entry)
                     last.pop(entry.stream_id, None)
+                elif _LAST + entry.name in names:
+                    ending[entry.stream_id] = entry
+                    last.pop(entry.stream_id, None)
                 else:
                     last[entry.stream_id] = entry
-        chosen = sorted([*chosen, *last.values()], key=lambda entry: entry.index)
+        chosen = sorted([*chosen, *last.values(), *ending.values()], key=lambda entry: entry.index)
         if len(chosen) > MOST_ENTRIES:
             raise ProctorError(
                 f"a report about {subject.kind} {subject.id} would rest on {len(chosen)} entries; "
@@ -175,9 +185,12 @@ class Overview:
         return wanted
 
     def _want_run(self, run: str, wanted: _Wanted) -> None:
+        measured = self.credits.get(run, ())
         for each in self.family(run):
-            self._want_verdict(each, wanted, _EDGES)
+            of_credit = measured and self.forks.get(each) == run
+            self._want_verdict(each, wanted, _ENDING if of_credit else _EDGES)
         self._want_verdict(run, wanted, None)
+        wanted |= dict.fromkeys(measured)
 
     def _want_campaign(self, campaign: str, wanted: _Wanted) -> None:
         wanted[UUID(campaign)] = None

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from ledger.wording import counted
+
 __all__ = ["RunName", "duration", "indented", "object_of", "share", "short", "tile"]
 
 
@@ -50,7 +52,9 @@ def share(value: Any) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time in the unit that suits it."""
+    if seconds < 1:
+        return "less than a second"
     if seconds < 120:
-        return f"{seconds:.0f} seconds"
+        return counted(round(seconds), "second")
     minutes = seconds / 60
-    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+    return counted(round(minutes), "minute") if minutes < 120 else f"{minutes / 60:.1f} hours"

@@ -20,8 +20,9 @@ import torch
 
 from aggregates.provocations import apply_to_config
 from monitor.dispatch import current_variables, describe_cpu
+from proctor.runs.standings import paired_interval
 from proctor.studies.runner import Job, Result, load_results, run_jobs, show_progress
-from proctor.studies.statistics import paired_interval, print_table
+from proctor.studies.statistics import print_table
 
 BASE: Mapping[str, Any] = {
     "channels": 16,

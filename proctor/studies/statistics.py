@@ -1,30 +1,14 @@
 """What the studies compute and print of many runs: intervals, shares, Markdown tables.
 
-Source: Student 1908 (paired t interval); Bonferroni (a family of intervals); Clopper and Pearson
-1934 (the exact interval of a share).  I/O: print_table() writes standard output.
+Source: Clopper and Pearson 1934 (the exact interval of a share).
+I/O: print_table() writes standard output.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
-from scipy.stats import binomtest, sem
-from scipy.stats import t as student
-
-
-def paired_interval(
-    differences: Sequence[float], level: float = 0.95, *, comparisons: int = 1
-) -> tuple[float, float]:
-    """Return Student's confidence interval for the mean of paired differences.
-
-    With `comparisons` intervals made like this, all of them cover their means with a probability
-    of at least `level` (Bonferroni's correction, whatever the dependence between them). Two or
-    more differences are needed: a spread cannot be estimated from one.
-    """
-    tail = (1 - level) / comparisons / 2
-    half = float(student.ppf(1 - tail, len(differences) - 1) * sem(differences))
-    return fmean(differences) - half, fmean(differences) + half
+from scipy.stats import binomtest
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from policies.asking.prompt import ADVICE_TITLE
 from policies.asking.settings import ModelSettings
 from policies.errors import AnswerError
 from policies.extraction import extract
-from proctor.studies.statistics import Share, paired_interval, print_table
+from proctor.runs.standings import paired_interval
+from proctor.studies.statistics import Share, print_table
 
 SEEDS = range(3)
 FAULTS = ("lr_too_high", "lr_too_low", "init_too_large", "exploding_loss", "infinite_loss")

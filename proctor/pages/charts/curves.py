@@ -104,6 +104,7 @@ def curves(
     fired = sorted({row["epoch"] for row in rules if row["fired"] and not row["waived"]})
     done = [row for row in decisions if row["outcome"] in ("applied", "restart")]
     far = not share and bool(values) and min(values) > 0 and max(values) / min(values) > _FAR
+    within = (0.0, 1.0) if share else None
     shown = [curve for curve in drawn if curve.finite]
     looks = _looks(len(shown), sequence=sequence)
 
@@ -115,7 +116,7 @@ def curves(
         room = 130 if small else 240 if drawing.width > 700 else 190
         top, bottom = drawing.plot(room + strip)
         columns = Columns(first, last, LEFT, drawing.width - RIGHT)
-        scale = Scale(values, bottom, top + strip, logarithmic=far, ends=ends)
+        scale = Scale(values, bottom, top + strip, logarithmic=far, ends=ends, within=within)
         drawing.measured(scale, most=4 if small else 6)
         _marks(drawing, columns, done, fired, top=top, bottom=bottom)
         if limit is not None:
@@ -181,7 +182,7 @@ def _line(
         drawing.path(line, stroke=colour, wide=2, dashes=dashes)
     if dots or len(at) == 1:
         for x, y in at:
-            drawing.point("circle", x, y, colour, 2.2)
+            drawing.point("circle", x, y, colour, 2.2 if len(at) > 3 else 3.5)
 
 
 def attempt_curves(rows: Sequence[Mapping[str, Any]]) -> Chart:

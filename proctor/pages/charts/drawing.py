@@ -44,7 +44,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PINK, BROWN, RED, VIOLET, DARK)
 DASHES = ("", "7 3", "2 2", "9 3 2 3", "14 4", "4 2", "9 2 2 2 2 2", "1 3")
 LEFT, RIGHT = 52, 10  # beside a plot: the epochs of charts lie below each other
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-_LETTER = 6.4  # of a text, on average
+LETTER = 6.4  # of a text, on average
 _HUGE = 1e300  # values beyond are drawn there
 _VIRIDIS = (
     *(0x440154, 0x482878, 0x3E4A89, 0x31688E, 0x26828E),
@@ -166,7 +166,7 @@ class Drawing:
         x = 0.0
         for key in keys:
             label = fitted(key.label, self.width - 40)
-            room = 34 + len(label) * _LETTER + 14
+            room = 34 + len(label) * LETTER + 14
             if x and x + room > self.width:
                 x, self.height = 0.0, self.height + 20
             y = self.height + 8
@@ -217,8 +217,9 @@ class Scale:
         *,
         logarithmic: bool = False,
         ends: tuple[float, float] | None = None,
+        within: tuple[float, float] | None = None,
     ) -> None:
-        """Take the range of values, widened a little, or the ends that are given."""
+        """Take the range of values, widened a little, as far as `within`; or given ends."""
         found = [max(-_HUGE, min(_HUGE, value)) for value in values]
         self.start, self.end, self.logarithmic = start, end, logarithmic
         low, high = min(found, default=0.0), max(found, default=1.0)
@@ -227,6 +228,8 @@ class Scale:
         size = max(abs(low), abs(high))
         seen = high - low > size * 1e-4
         room = (high - low) * 0.06 if seen else size * 0.1 or 0.5
+        if within is not None and within[0] <= low and high <= within[1]:
+            ends = max(within[0], low - room), min(within[1], high + room)
         self.low, self.high = ends or (low - room, high + room)
 
     def __call__(self, value: float) -> float:
@@ -310,7 +313,7 @@ def known(value: Any) -> TypeGuard[float]:
 
 def fitted(words: Any, room: float, *, end: bool = False) -> str:
     """Return as much of a text as fits into some pixels: its beginning, or its end."""
-    text, most = visible(str(words)[:400]), max(2, math.floor(room / _LETTER))
+    text, most = visible(str(words)[:400]), max(2, math.floor(room / LETTER))
     if len(text) <= most:
         return text
     return f"…{text[1 - most :]}" if end else f"{text[: most - 1]}…"

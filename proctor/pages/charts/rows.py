@@ -6,9 +6,11 @@ Trust: labels are hostile.  I/O: none.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proctor.output.terminal import visible
 from proctor.pages.charts.drawing import (
     BLUE,
     INK,
+    LETTER,
     LINE,
     ORANGE,
     RIGHT,
@@ -36,7 +38,7 @@ def strip(
     unit: str,
     caption: str,
 ) -> Chart:
-    """Chart each value as a dot in the row of its label, with the mean as a vertical tick."""
+    """Chart each share as a dot in the row of its label, with the mean as a vertical tick."""
     found = {
         each: [row[value] for row in rows if str(row[label]) == each and known(row[value])]
         for each in labels
@@ -44,7 +46,8 @@ def strip(
     means = {each: sum(values) / len(values) for each, values in found.items() if values}
 
     def draw(drawing: Drawing) -> None:
-        scale = _rows(drawing, labels, [v for values in found.values() for v in values], unit)
+        values = [one for several in found.values() for one in several]
+        scale = _rows(drawing, labels, values, unit, within=(0, 1))
         for place, each in enumerate(labels):
             y = drawing.height + (place + 0.5) * _ROW
             for one in found[each]:
@@ -91,13 +94,21 @@ def intervals(
     return Chart(name, title, caption, f"{title}. {said or 'No values'}.", draw)
 
 
-def _rows(drawing: Drawing, labels: Sequence[str], values: Sequence[float], unit: str) -> Scale:
+def _rows(
+    drawing: Drawing,
+    labels: Sequence[str],
+    values: Sequence[float],
+    unit: str,
+    *,
+    within: tuple[float, float] | None = None,
+) -> Scale:
     """Draw the frame, with a line for each label and an axis below; return the scale of values."""
-    left = 160 if drawing.width > 450 else 110
+    longest = max((len(visible(label)) for label in labels), default=0)
+    left = min(drawing.width * 0.4, max(60, longest * LETTER + 14))
     right = drawing.width - RIGHT - 6
     top, bottom = drawing.height, drawing.height + len(labels) * _ROW
     drawing.path(f"M{left} {top:.1f}H{drawing.width - RIGHT}V{bottom:.1f}H{left}z", stroke=LINE)
-    scale = Scale(values, left + 6, right)
+    scale = Scale(values, left + 6, right, within=within)
     for value, label in scale.ticks(4 if drawing.width > 450 else 3):
         drawing.path(f"M{scale(value):.1f} {top:.1f}V{bottom + 4:.1f}", stroke=LINE)
         drawing.text(scale(value), bottom + 17, label)

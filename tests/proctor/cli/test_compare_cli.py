@@ -15,7 +15,7 @@ from frontdoor import answer, call, call_here
 from ledger.errors import StorageError
 from monitor.errors import MonitorError
 from proctor.cli.compare_jobs import is_of_machine
-from proctor.cli.compare_table import standings
+from proctor.runs.standings import standings
 
 AGENT = Path(__file__).parents[3] / "docs/examples/agent"
 QUIET = {"COLUMNS": "100", "PROCTOR_STATE": "off"}

@@ -32,7 +32,7 @@ from proctor.runs.campaign_run import Harness, Task
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_config
-from proctor.studies.statistics import paired_interval
+from proctor.runs.standings import paired_interval
 
 pytestmark = pytest.mark.slow  # each trains
 TASK = [

@@ -111,7 +111,7 @@ ALTERATIONS: dict[str, tuple[Callable[[str], str], str]] = {
         "page, .*: the page has 'Excellent.', and should have ''",
     ),
     "a removed violation": (
-        lambda page: re.sub(r"<h3>By the .*?</table>", "", page, flags=re.S),
+        lambda page: re.sub(r"<h3>By .*?</table>", "", page, flags=re.S),
         "page, .*should have 'By ",
     ),
     "a script": (

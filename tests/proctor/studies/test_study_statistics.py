@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proctor.studies.statistics import paired_interval
+from proctor.runs.standings import paired_interval
 
 ROWS, SEEDS, STUDIES = 12, 10, 1_500
 

@@ -1,14 +1,17 @@
 """The table of a comparison: means, paired differences with intervals, wins.
 
+Source: Student 1908 (paired t interval); Bonferroni (a family of intervals); Abramowitz and Stegun,
+26.7.3 and 26.7.4 (Student's distribution as a finite sum). Without scipy, which pages do without.
 I/O: none.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
-from proctor.studies.statistics import paired_interval
+__all__ = ["Standing", "paired_interval", "standings"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,14 @@ def standings(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> lis
     """Return a row for each policy, from the view comparison_cells.
 
     Intervals are 95% for all policies together (Bonferroni), over pairs of the same condition and
-    seed. With fewer than two pairs there is none.
+    seed. With fewer than two pairs there is none. A policy without cells has no row.
     """
     by_cell = {(row["policy"], row["condition"], row["seed"]): row for row in rows}
     first = policies[0]
     return [
         _standing(policy, first, by_cell, comparisons=max(1, len(policies) - 1))
         for policy in policies
+        if any(key[0] == policy for key in by_cell)
     ]
 
 
@@ -89,3 +93,41 @@ def _accuracy(row: Mapping[str, Any]) -> float:
 
 def _process(row: Mapping[str, Any]) -> float:
     return 0.0 if row["problem"] is not None else float(row["process_score"] or 0.0)
+
+
+def paired_interval(
+    differences: Sequence[float], level: float = 0.95, *, comparisons: int = 1
+) -> tuple[float, float]:
+    """Return Student's confidence interval for the mean of paired differences.
+
+    With `comparisons` intervals made like this, all of them cover their means with a probability
+    of at least `level` (Bonferroni's correction, whatever the dependence between them). Two or
+    more differences are needed: a spread cannot be estimated from one.
+    """
+    inside = 1 - (1 - level) / comparisons
+    spread = stdev(differences) / math.sqrt(len(differences))
+    half = _student_quantile(inside, len(differences) - 1) * spread
+    return fmean(differences) - half, fmean(differences) + half
+
+
+def _student_quantile(inside: float, degrees: int) -> float:
+    """Return how far from zero Student's t lies at most, with a probability."""
+    low, high = 0.0, 1.0
+    while _student(high, degrees) < inside:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student(middle, degrees) < inside else (low, middle)
+    return high
+
+
+def _student(size: float, degrees: int) -> float:
+    """Return the probability that Student's t lies within `size` of zero."""
+    angle = math.atan2(size, math.sqrt(degrees))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = degrees % 2
+    term = total = (math.cos(angle) if odd else 1.0) * (degrees > 1)
+    for number in range(2 + odd, degrees - 1, 2):
+        term *= square * (number - 1) / number
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
