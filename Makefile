@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages bench-pages gallery study-agent study-decider bench lint lock setup clean
+.PHONY: demo test coverage docs test-slow test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -96,6 +96,15 @@ test-integrations: setup .venv-integrations/.installed .venv-verifiers/.installe
 	tests/integrations/install.sh .venv-integrations $(VENV) tests/integrations/requirements.txt
 	touch $@
 
+# Ray clusters (docs/how-to/use-many-machines.md) and object storage (docs/how-to/hand-over-a-bundle.md)
+# on this machine. It takes about ten minutes.
+test-fleet: setup .venv-fleet/.installed
+	.venv-fleet/bin/python -m pytest -m foreign tests/fleet
+
+.venv-fleet/.installed: tests/integrations/install.sh tests/fleet/requirements.txt
+	tests/integrations/install.sh .venv-fleet $(VENV) tests/fleet/requirements.txt
+	touch $@
+
 .venv-verifiers/.installed: tests/integrations/install.sh tests/integrations/requirements-verifiers.txt
 	tests/integrations/install.sh .venv-verifiers $(VENV) tests/integrations/requirements-verifiers.txt
 	touch $@
@@ -151,7 +160,7 @@ $(STAMP): requirements.lock pyproject.toml
 # and with the same versions what the extras add that are not in `all` (only a user installs these).
 # Not with them: inspect and verifiers, which need an older fsspec and an older openai.
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header
-EXTRAS  := gym lightning mlflow tensorboard transformers
+EXTRAS  := gym lightning mlflow ray s3 tensorboard transformers
 lock: .venv-lock/bin/uv
 	$(COMPILE) --extra all --extra dev --output-file requirements.lock pyproject.toml
 	$(COMPILE) --extra all $(EXTRAS:%=--extra %) --constraints requirements.lock \
@@ -163,4 +172,4 @@ lock: .venv-lock/bin/uv
 	.venv-lock/bin/python -m pip install --quiet uv==0.13.9
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .venv-pages .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-fleet .venv-integrations .venv-pages .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build

@@ -1,35 +1,37 @@
 """Export of a ledger as a bundle: a folder to be handed over, or served by any web server.
+It may also be a place in object storage.
 
 Source: docs/reference/ledger-format.md, "Bundle"; C2SP tlog-tiles.
 Trust: the ledger is verified first, and exported from the snapshot that was verified. A folder
 that holds a bundle already is extended, if the ledger continues it.
-I/O: the ledger's directory; the bundle's folder.  Memory: one entry bundle and one tile a level.
+I/O: the ledger's directory; the bundle's place.  Memory: one entry bundle and one tile a level.
 """
 
-import shutil
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledger.blobs import BlobStore
 from ledger.database import explained
 from ledger.entries import join_sized
 from ledger.errors import BundleError, MalformedError
-from ledger.files import sync_folders
 from ledger.handover.bundle_files import (
     CHECKPOINT,
     HEADS,
     VERIFIER,
     VKEY,
     BlobLimits,
-    blob_chunks,
+    Place,
     clean,
+    copy_blob,
+    free_bytes,
+    holds,
     measure_blobs,
     publish,
     read_file,
     strangers,
+    sync,
 )
+from ledger.handover.object_store import Bucket
 from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.paths import LedgerPaths
 from ledger.progress import advanced
@@ -53,7 +55,7 @@ class Exported:
 
 
 def export_bundle(
-    directory: Path, out: Path, *, vkey: str | None = None, blobs: bool = True
+    directory: Path, out: Place, *, vkey: str | None = None, blobs: bool = True
 ) -> Exported:
     """Write the ledger in a directory into a folder, new or with an earlier export of it.
 
@@ -72,39 +74,33 @@ def export_bundle(
         publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
         copied = copy_blobs(directory, out, limits=None) if blobs else 0
         _write_tree(out, ledger)
-        with explained(out):
-            sync_folders(out)
+        sync(out)
         publish(out, CHECKPOINT, ledger.head.note.encode())
         earlier = 0  # these last: one that is larger than the newest would contradict it
         for head in _earlier_heads(ledger):
             publish(out, f"{HEADS}/{head.size}", head.note.encode())
             earlier += 1
-        with explained(out):
-            sync_folders(out)
+        sync(out)
         return Exported(head=ledger.head, earlier=earlier, blobs=copied)
 
 
-def copy_blobs(source: Path, target: Path, *, limits: BlobLimits | None) -> int:
+def copy_blobs(source: Place, target: Place, *, limits: BlobLimits | None) -> int:
     """Copy the blobs that are not there yet, each hashed on its way; return how many there are.
 
     Raises BundleError, before it copies any, for blobs above the limits or above what is free.
     """
-    store = BlobStore(target / "blobs")
     sizes = measure_blobs(source, limits=limits)
-    missing = {name: size for name, size in sizes.items() if not store.path(name).exists()}
+    there = measure_blobs(target, limits=None)
+    missing = {name: size for name, size in sizes.items() if name not in there}
     needed = sum(missing.values())
-    with explained(target):
-        free = shutil.disk_usage(target).free
-    if needed > free - _SPARE:
+    free = free_bytes(target)
+    if free is not None and needed > free - _SPARE:
         raise BundleError(
             f"{target}: the blobs need {needed:,} bytes, and {max(free - _SPARE, 0):,} are free"
         )
     for number, (digest, size) in enumerate(missing.items(), start=1):
         advanced("copying blobs", number, len(missing))
-        with closing(store.write()) as writer:
-            for chunk in blob_chunks(source, digest, size=size):
-                writer.add(chunk)
-            writer.finish(expected=digest)
+        copy_blob(source, target, digest, size=size)
     return len(sizes)
 
 
@@ -113,12 +109,13 @@ def _origin(directory: Path, vkey: str | None) -> str:
     return key.partition("+")[0]
 
 
-def _prepare(out: Path, *, origin: str) -> str | None:
+def _prepare(out: Place, *, origin: str) -> str | None:
     """Make the folder, or look at what it holds: the newest tree head of an earlier export."""
-    if out.exists() and not out.is_dir():
-        raise BundleError(f"{out} is a file; give a folder, existing or new")
-    with explained(out):
-        out.mkdir(parents=True, exist_ok=True)
+    if isinstance(out, Path):
+        if out.exists() and not out.is_dir():
+            raise BundleError(f"{out} is a file; give a folder, existing or new")
+        with explained(out):
+            out.mkdir(parents=True, exist_ok=True)
     others = strangers(out)
     if others:
         raise BundleError(
@@ -126,14 +123,16 @@ def _prepare(out: Path, *, origin: str) -> str | None:
             "folder"
         )
     clean(out)
-    if not (out / CHECKPOINT).exists():
+    if not holds(out, CHECKPOINT):
         return None
+    if isinstance(out, Bucket):
+        out.extended = True
     try:
         note = read_file(out, CHECKPOINT, limit=_MAX_NOTE).decode()
         shown = parse_tree_head(note)
     except (MalformedError, UnicodeDecodeError) as e:
         raise BundleError(
-            f"{out / CHECKPOINT} cannot be read: {e}; export into an empty folder"
+            f"{out}/{CHECKPOINT} cannot be read: {e}; export into an empty folder"
         ) from e
     if shown.origin != origin:
         raise BundleError(
@@ -142,7 +141,7 @@ def _prepare(out: Path, *, origin: str) -> str | None:
     return note
 
 
-def _write_tree(out: Path, ledger: VerifiedLedger) -> None:
+def _write_tree(out: Place, ledger: VerifiedLedger) -> None:
     """Write entry bundles and tiles, the partial ones last."""
     tiler = Tiler()
     entries: list[bytes] = []

@@ -2,7 +2,7 @@
 
 Source: docs/reference/ledger-format.md, "Bundle"; C2SP tlog-tiles.
 Trust: the bundle is hostile; what was handed to `take` is good when run() has returned.
-I/O: reads the bundle's folder.
+I/O: reads the bundle's place.
 Memory: one entry bundle (16 MiB at most, 100 kB as a rule), one tile for each level, and a
 number for each of up to 100,000 streams; beyond those, a temporary file.
 """
@@ -11,7 +11,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
 from ledger.errors import (
     ConsistencyError,
@@ -25,7 +24,9 @@ from ledger.handover.bundle_files import (
     HEADS,
     VKEY,
     BlobLimits,
+    Place,
     check_blobs,
+    holds,
     names_in,
     read_file,
 )
@@ -46,7 +47,7 @@ _SIZE = re.compile(r"[1-9][0-9]{0,18}")
 
 
 def check_bundle(
-    folder: Path,
+    folder: Place,
     *,
     vkey: str | None = None,
     kept_heads: Sequence[str] = (),
@@ -72,12 +73,12 @@ def check_bundle(
     return VerificationReport.passed(Verified(found.state, found.head, found.authority))
 
 
-def is_bundle(folder: Path) -> bool:
-    """Tell whether a folder claims to be a bundle."""
-    return (folder / CHECKPOINT).is_file()
+def is_bundle(folder: Place) -> bool:
+    """Tell whether a place claims to be a bundle."""
+    return holds(folder, CHECKPOINT)
 
 
-def read_vkey(folder: Path) -> str:
+def read_vkey(folder: Place) -> str:
     """Return the vkey that a bundle states."""
     text = _text(folder, VKEY)
     vkey = text.strip()
@@ -91,7 +92,7 @@ class BundlePass:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Place,
         *,
         vkey: str | None = None,
         kept_heads: Sequence[str] = (),
@@ -259,12 +260,12 @@ class _Streams:
             self._others.close()
 
 
-def _sizes(folder: Path) -> list[int]:
+def _sizes(folder: Place) -> list[int]:
     """Return the sizes of the earlier tree heads, by the names of their files."""
     return sorted(int(name) for name in names_in(folder, HEADS) if _SIZE.fullmatch(name))
 
 
-def _text(folder: Path, relative: str) -> str:
+def _text(folder: Place, relative: str) -> str:
     try:
         return read_file(folder, relative, limit=_MAX_NOTE).decode()
     except UnicodeDecodeError as e:

@@ -2,23 +2,26 @@
 
 Source: docs/reference/ledger-format.md, "Bundle"; C2SP tlog-tiles.
 Trust: the folder is hostile: links in it are not followed, nothing is read beyond its limit.
-I/O: the bundle's folder.
+I/O: the bundle's folder, or its place in object storage.
 """
 
 import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ledger.blobs import BlobStore
 from ledger.database import explained
 from ledger.errors import BlobError, BundleError, MalformedError, StorageError
-from ledger.files import NEW, unfinished
+from ledger.files import NEW, sync_folders, unfinished
+from ledger.handover.object_store import Bucket, is_bucket
 
 __all__ = [
     "BLOB",
@@ -27,15 +30,22 @@ __all__ = [
     "VERIFIER",
     "VKEY",
     "BlobLimits",
-    "blob_digests",
+    "Place",
     "check_blobs",
     "clean",
+    "copy_blob",
+    "free_bytes",
+    "holds",
     "measure_blobs",
     "names_in",
+    "place_of",
     "publish",
     "read_file",
     "strangers",
+    "sync",
 ]
+
+Place = Path | Bucket  # where a bundle is
 
 CHECKPOINT = "checkpoint"  # the specification's name for the newest tree head
 HEADS = "checkpoints"
@@ -69,11 +79,19 @@ class BlobLimits:
         return cls() if total is None else cls(each=total, total=total)
 
 
-def publish(folder: Path, relative: str, content: bytes) -> None:
+def place_of(name: str) -> Place:
+    """Return the folder, or the place in object storage, that has this name."""
+    return Bucket(name) if is_bucket(name) else Path(name)
+
+
+def publish(folder: Place, relative: str, content: bytes) -> None:
     """Let a file appear whole under its name, or leave it if it says that already.
 
-    Its name outlasts a loss of power after files.sync_folders() only.
+    Its name outlasts a loss of power after sync() only.
     """
+    if isinstance(folder, Bucket):
+        folder.put(relative, content)
+        return
     path = folder / relative
     with explained(path):
         with suppress(MalformedError):
@@ -84,15 +102,28 @@ def publish(folder: Path, relative: str, content: bytes) -> None:
             new.replace(path)
 
 
-def clean(folder: Path) -> None:
+def sync(folder: Place) -> None:
+    """Wait until everything that was published outlasts a loss of power."""
+    if isinstance(folder, Bucket):
+        folder.sync()
+        return
+    with explained(folder):
+        sync_folders(folder)
+
+
+def clean(folder: Place) -> None:
     """Remove what an export that was killed left over."""
+    if isinstance(folder, Bucket):
+        return  # objects appear whole
     with explained(folder):
         for path in folder.rglob(f"{NEW}*"):
             path.unlink(missing_ok=True)
 
 
-def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
+def read_file(folder: Place, relative: str, *, limit: int) -> bytes:
     """Return a file's content; raise MalformedError if it is missing, a link or longer."""
+    if isinstance(folder, Bucket):
+        return folder.read(relative, limit=limit)
     with _opened(folder, relative) as file, explained(folder):
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -100,8 +131,17 @@ def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
     return content
 
 
-def names_in(folder: Path, relative: str) -> list[str]:
+def holds(folder: Place, relative: str) -> bool:
+    """Tell whether there is a file of this name."""
+    if isinstance(folder, Bucket):
+        return folder.exists(relative)
+    return (folder / relative).is_file()
+
+
+def names_in(folder: Place, relative: str) -> list[str]:
     """Return the names in a folder of the bundle; none if there is no such folder."""
+    if isinstance(folder, Bucket):
+        return folder.names(relative)
     descriptor = _open(folder, relative, os.O_DIRECTORY)
     if descriptor is None:
         return []
@@ -112,29 +152,33 @@ def names_in(folder: Path, relative: str) -> list[str]:
         os.close(descriptor)
 
 
-def blob_digests(folder: Path) -> Iterator[str]:
-    """Yield the names of the blobs in a folder, which may be a bundle's or a ledger's."""
+def _blob_sizes(folder: Place) -> Iterator[tuple[str, int]]:
+    """Yield the blobs in a place, a bundle's or a ledger's, by name, with their bytes."""
+    if isinstance(folder, Bucket):
+        for path, size in folder.sizes("blobs"):
+            if found := BLOB.fullmatch(path):
+                yield found[2], size
+        return
     for part in names_in(folder, "blobs"):
         if _PART.fullmatch(part):
             for name in names_in(folder, f"blobs/{part}"):
                 if BLOB.fullmatch(f"blobs/{part}/{name}"):
-                    yield name
+                    with _opened(folder, _blob(name)) as file:
+                        yield name, os.fstat(file.fileno()).st_size
 
 
-def check_blobs(folder: Path, *, limits: BlobLimits) -> None:
+def check_blobs(folder: Place, *, limits: BlobLimits) -> None:
     """Raise BlobError unless each blob's content is what its name says; as measure_blobs() does."""
     for digest, size in measure_blobs(folder, limits=limits).items():
         for _ in blob_chunks(folder, digest, size=size):
             pass
 
 
-def measure_blobs(folder: Path, *, limits: BlobLimits | None) -> dict[str, int]:
+def measure_blobs(folder: Place, *, limits: BlobLimits | None) -> dict[str, int]:
     """Return the blobs' sizes in bytes, by name; raise BundleError above a limit, reading none."""
     sizes: dict[str, int] = {}
     total = 0
-    for digest in blob_digests(folder):
-        with _opened(folder, _blob(digest)) as file:
-            size = os.fstat(file.fileno()).st_size
+    for digest, size in _blob_sizes(folder):
         sizes[digest], total = size, total + size
         if limits is None:
             continue
@@ -151,43 +195,78 @@ def measure_blobs(folder: Path, *, limits: BlobLimits | None) -> dict[str, int]:
     return sizes
 
 
-def blob_chunks(folder: Path, digest: str, *, size: int) -> Iterator[bytes]:
+def copy_blob(source: Place, target: Place, digest: str, *, size: int) -> None:
+    """Copy a blob, hashed on its way; if it is another's, it does not appear."""
+    chunks = blob_chunks(source, digest, size=size)
+    if isinstance(target, Bucket):
+        target.put_chunks(_blob(digest), chunks)
+        return
+    with closing(BlobStore(target / "blobs").write()) as writer:
+        for chunk in chunks:
+            writer.add(chunk)
+        writer.finish(expected=digest)
+
+
+def free_bytes(place: Place) -> int | None:
+    """Return how many bytes a disk has left; None where nobody knows."""
+    if isinstance(place, Bucket):
+        return None
+    with explained(place):
+        return shutil.disk_usage(place).free
+
+
+def blob_chunks(folder: Place, digest: str, *, size: int) -> Iterator[bytes]:
     """Yield a blob's content; raise BlobError after the last piece if it is another's.
 
     No more than `size` bytes, and those of the next piece, are read: a file can grow meanwhile.
     """
     hasher = hashlib.sha256()
     relative = _blob(digest)
-    with _opened(folder, relative) as file:
-        while size >= 0 and (chunk := file.read(_CHUNK)):
-            size -= len(chunk)
-            hasher.update(chunk)
-            yield chunk
+    for chunk in _chunks(folder, relative):
+        size -= len(chunk)
+        hasher.update(chunk)
+        yield chunk
+        if size < 0:
+            break
     if hasher.hexdigest() != digest:
-        raise BlobError(f"{folder / relative}: the blob was changed; restore it from a copy")
+        raise BlobError(f"{folder}/{relative}: the blob was changed; restore it from a copy")
+
+
+def _chunks(folder: Place, relative: str) -> Iterator[bytes]:
+    if isinstance(folder, Bucket):
+        yield from folder.chunks(relative)
+        return
+    with _opened(folder, relative) as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
 
 
 def _blob(digest: str) -> str:
     return f"blobs/{digest[:2]}/{digest}"
 
 
-def strangers(folder: Path) -> list[str]:
+def strangers(folder: Place) -> list[str]:
     """Return what lies in a bundle's folder and is no part of a bundle; links are none."""
+    if isinstance(folder, Bucket):
+        return sorted(name for name, _ in folder.sizes() if not _is_part(name))
     found = []
     for place, folders, names in os.walk(folder):
         links = [name for name in folders if Path(place, name).is_symlink()]
         for name in [*names, *links]:
             path = Path(place, name)
             relative = path.relative_to(folder).as_posix()
-            known = relative in (CHECKPOINT, VKEY, VERIFIER) or any(
-                form.fullmatch(relative) for form in (BLOB, _TILE, _HEAD)
-            )
-            if (not known and not name.startswith(NEW)) or path.is_symlink():
+            if (not _is_part(relative) and not name.startswith(NEW)) or path.is_symlink():
                 found.append(relative)
         if len(Path(place).relative_to(folder).parts) == _DEEPEST:
             found += [f"{Path(place).relative_to(folder).as_posix()}/{name}/" for name in folders]
             folders.clear()
     return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in found)
+
+
+def _is_part(relative: str) -> bool:
+    return relative in (CHECKPOINT, VKEY, VERIFIER) or any(
+        form.fullmatch(relative) for form in (BLOB, _TILE, _HEAD)
+    )
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Source: docs/reference/ledger-format.md, "Bundle", "Files" and "Database".
 Trust: the bundle is hostile; the ledger appears when all of it has been verified, or not at all.
-I/O: the bundle's folder; the new ledger's directory.  Memory: as bundle_check.py.
+I/O: the bundle's place; the new ledger's directory.  Memory: as bundle_check.py.
 Not covered: appending. There is no private key beside an imported ledger.
 """
 
@@ -19,7 +19,7 @@ from ledger.errors import BundleError, ConsistencyError, ContradictionError, Mal
 from ledger.files import create_exclusively, sync_folder, sync_folders
 from ledger.handover.bundle import copy_blobs
 from ledger.handover.bundle_check import BundlePass, read_vkey
-from ledger.handover.bundle_files import BlobLimits, measure_blobs
+from ledger.handover.bundle_files import BlobLimits, Place, measure_blobs
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified
@@ -42,7 +42,7 @@ class Imported:
 
 
 def import_bundle(
-    bundle: Path,
+    bundle: Place,
     directory: Path,
     *,
     vkey: str | None = None,
@@ -82,7 +82,7 @@ def import_bundle(
 
 
 def _build(
-    bundle: Path,
+    bundle: Place,
     new: Path,
     *,
     vkey: str | None,
@@ -109,7 +109,7 @@ def _build(
 
 
 def _extend(
-    bundle: Path,
+    bundle: Place,
     directory: Path,
     *,
     vkey: str | None,

@@ -56,7 +56,7 @@ from ledger.recording.opening import open_ledger
 from ledger.verification.authority import authority_stream
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["WRITES", "ClientConnection", "Desk"]
+__all__ = ["MAX_BLOB", "WRITES", "ClientConnection", "Desk", "read_events"]
 
 WRITES = (Insert, AddLine)  # what takes the ledger's write lock
 MAX_BLOB = 4 << 30  # 4 GiB
@@ -151,7 +151,7 @@ class Desk:
             each.close()
 
     def _insert(self, user: User, payload: bytes) -> bytes:
-        events, authors = _events(payload)
+        events, authors = read_events(payload)
         new = self._check_rights(user, events, authors)
         self._state.claim(new, uid=user.uid)  # durable before there is an event in it
         try:
@@ -302,7 +302,7 @@ class Desk:
         self._uploading[user.uid] = pending + size
 
 
-def _events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:
+def read_events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:
     """Return the events of a batch: entries without index, time and previous hash."""
     entries = list(map(parse_entry, split_sized(payload, limit=MAX_EVENTS)))
     if not entries:

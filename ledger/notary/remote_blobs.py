@@ -52,19 +52,23 @@ class RemoteBlobs:
         """
         content = bytearray()
         while True:
-            request = GetBlob(sha256=digest, offset=len(content))
-            answer, payload = self._client.ask(request, Piece)
-            if answer.size > most:
+            payload, size = self.piece(digest, offset=len(content))
+            if size > most:
                 raise BlobError(
-                    f"{digest}: the notary's blob has {answer.size:,} bytes; at most {most:,} "
+                    f"{digest}: the notary's blob has {size:,} bytes; at most {most:,} "
                     "are read into memory"
                 )
             content += payload
-            if len(content) >= answer.size or not payload:
+            if len(content) >= size or not payload:
                 break
         if hashlib.sha256(content).hexdigest() != digest:
             raise BlobError(f"{digest}: the notary's blob was changed; restore it from a copy")
         return bytes(content)
+
+    def piece(self, digest: str, *, offset: int, limit: int = _PIECE) -> tuple[bytes, int]:
+        """Return a piece of a blob, unverified, and the size of the whole."""
+        answer, payload = self._client.ask(GetBlob(sha256=digest, offset=offset), Piece)
+        return payload[:limit], answer.size
 
     def _put(self, digest: str, size: int, piece: Callable[[int], bytes]) -> str:
         for _ in range(_TRIES):

@@ -10,7 +10,7 @@ import typer
 from ledger.blobs import BlobStore
 from ledger.handover.bundle import export_bundle
 from ledger.handover.bundle_check import is_bundle, read_vkey
-from ledger.handover.bundle_files import strangers
+from ledger.handover.bundle_files import place_of, strangers
 from ledger.handover.bundle_import import import_bundle
 from ledger.handover.envelope import IN_TOTO, seal, tree_head_statement
 from ledger.handover.proof_files import write_proof
@@ -70,8 +70,12 @@ def export(
         ),
     ] = None,
     bundle: Annotated[
-        Path | None,
-        typer.Option("--bundle", help="New folder, or one with an earlier export to extend."),
+        str | None,
+        typer.Option(
+            "--bundle",
+            metavar="PLACE",
+            help="New folder or s3://BUCKET/KEY, or one with an earlier export to extend.",
+        ),
     ] = None,
     blobs: Annotated[
         bool, typer.Option("--blobs/--no-blobs", help="Include the files that are stored by hash.")
@@ -137,7 +141,7 @@ def export(
 
             judged = verdict_statement(ledger, verdict)
     if bundle is not None:
-        done = export_bundle(directory, bundle, vkey=owner, blobs=blobs)
+        done = export_bundle(directory, place_of(bundle), vkey=owner, blobs=blobs)
         told |= {
             "bundle": bundle,
             "size": done.head.size,
@@ -161,7 +165,9 @@ def export(
 @app.command(name="import")
 def import_(
     home: Home,
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")],
+    bundle: Annotated[
+        str, typer.Argument(metavar="BUNDLE", help="Folder of the bundle, or s3://BUCKET/KEY.")
+    ],
     vkey: VkeyOption = None,
     head: Annotated[
         Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
@@ -169,21 +175,22 @@ def import_(
     max_blob_bytes: MaxBlobBytesOption = None,
 ) -> Output:
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
-    if not is_bundle(bundle):
+    place = place_of(bundle)
+    if not is_bundle(place):
         raise ProctorError(f"no bundle in {bundle}; `proctor export --bundle` makes one")
     owner = read_vkey_file(vkey)
-    recalled = recall(owner or read_vkey(bundle))
+    recalled = recall(owner or read_vkey(place))
     kept_heads = [] if recalled is None else [recalled.note]
     if head is not None:
         kept_heads.append(read_text(head))
     done = import_bundle(
-        bundle,
+        place,
         home.path / "ledger",
         vkey=owner,
         kept_heads=kept_heads,
         max_blob_bytes=max_blob_bytes,
     )
-    others = strangers(bundle)
+    others = strangers(place)
 
     def tell() -> None:
         console.print(

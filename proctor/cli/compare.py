@@ -8,6 +8,7 @@ import typer
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.campaign import ConfigOption, SetOption, SettingsArgument
 from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import ExecutorOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_for
@@ -44,6 +45,7 @@ def compare(
         int | None,
         typer.Option("--workers", min=1, max=1_024, help="Runs at a time.  [default: all cores]"),
     ] = None,
+    executor: ExecutorOption = "local",
     name: Annotated[
         str,
         typer.Option("--name", help="Name that distinguishes comparisons with the same settings."),
@@ -69,6 +71,7 @@ def compare(
         seeds=seeds,
         conditions=conditions,
         workers=workers,
+        executor=executor,
         name=name,
         task=task,
         settings=settings or [],

@@ -1,6 +1,5 @@
 """`proctor compare`, which trains and judges."""
 
-import errno
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -10,7 +9,6 @@ from uuid import UUID
 
 from aggregates.comparison import Cell, Comparison
 from judge.config import JudgeConfig
-from ledger.errors import LedgerError
 from ledger.progress import advanced
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
@@ -21,22 +19,19 @@ from proctor.home import Home
 from proctor.output.terminal import cell, console, error_console, print_table, words
 from proctor.runs.comparison import (
     Job,
-    Outcome,
     Plan,
     of_network,
     of_task,
     own_folder,
     read_cells,
     read_conditions,
-    train_cell,
 )
 from proctor.runs.comparison import compare as carry_out
+from proctor.runs.executors import Kind, Outcome, failed, open_executor
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import Standing, standings
 from proctor.runs.tasks import read_task_file
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EROFS)
 
 
 def compare(
@@ -48,6 +43,7 @@ def compare(
     seeds: int,
     conditions: Path | None,
     workers: int | None,
+    executor: Kind = "local",
     name: str,
     task: Path | None = None,
     settings: Sequence[str] = (),
@@ -66,7 +62,7 @@ def compare(
     for choice in choices:
         verify_ready(home, choice, campaign=False)
     with home.alone("comparing", str(plan.id), say=lambda text: error_console.print(words(text))):
-        comparison = _carry_out(home, plan, workers)
+        comparison = _carry_out(home, plan, executor, workers)
         rows = read_cells(home, str(comparison.id))
     table = standings(rows, [choice.name for choice in choices])
     found = {
@@ -87,7 +83,7 @@ def compare(
     return Output(found, lambda: _tell(found, table, rows))
 
 
-def _carry_out(home: Home, plan: Plan, workers: int | None) -> Comparison:
+def _carry_out(home: Home, plan: Plan, kind: Kind, workers: int | None) -> Comparison:
     """Carry a comparison out, and tell how far it has come."""
 
     def on_done(done: int, total: int, this: Cell, problem: str | None) -> None:
@@ -96,8 +92,11 @@ def _carry_out(home: Home, plan: Plan, workers: int | None) -> Comparison:
             failed = f"{this.policy}, {this.condition}, seed {this.seed} failed: {problem}"
             error_console.print(words(failed))
 
-    with home.open_log() as log:
-        return carry_out(home, log, plan, work=train_and_judge, workers=workers, on_done=on_done)
+    with (
+        home.open_log() as log,
+        open_executor(kind, home, log, workers=workers) as executor,
+    ):
+        return carry_out(home, log, plan, work=train_and_judge, executor=executor, on_done=on_done)
 
 
 def train_and_judge(job: Job) -> Outcome:
@@ -105,28 +104,13 @@ def train_and_judge(job: Job) -> Outcome:
     home = Home(job.home)
     try:
         with home.open_log() as log:
-            train_cell(job, home, log)
+            job.train(home, log)
             judge = replace(JudgeConfig.for_own_run(), data_dir=own_folder(job.config))
             report = judge_here(home, log, UUID(job.run), config=judge)
     except Exception as error:  # whatever else it is, the cell has failed and is counted
-        what = f"{type(error).__name__}: {error}"[:500]
-        if is_of_machine(error):
-            return Outcome(None, None, stopped=what)
-        return Outcome(None, what)
-    failed = next((step for step in report.steps if step.status == "failed"), None)
-    return Outcome(report.audit_id, None if failed is None else f"hard fail: {failed.summary}")
-
-
-def is_of_machine(error: BaseException) -> bool:
-    """Return whether an error says nothing of a policy: a full disk, a ledger out of reach."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, LedgerError | MemoryError):
-            return True
-        if isinstance(found, OSError) and found.errno in _FULL:
-            return True
-        found = found.__cause__
-    return False
+        return failed(error)
+    broken = next((step for step in report.steps if step.status == "failed"), None)
+    return Outcome(report.audit_id, None if broken is None else f"hard fail: {broken.summary}")
 
 
 def _tell(found: dict[str, Any], table: Sequence[Standing], rows: Sequence[Any]) -> None:

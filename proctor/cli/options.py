@@ -1,7 +1,7 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -68,4 +68,10 @@ RunArgument = Annotated[
 FromStartOption = Annotated[
     bool,
     typer.Option("--from-start", help="Train again from the start, and use no snapshot."),
+]
+ExecutorOption = Annotated[
+    Literal["local", "ray"],
+    typer.Option(
+        "--executor", help="Where runs are trained: this machine, or a Ray cluster (RAY_ADDRESS)."
+    ),
 ]

@@ -18,6 +18,8 @@ from ledger.errors import (
     VerificationError,
 )
 from ledger.handover.bundle_check import BundlePass, check_bundle, is_bundle, read_vkey
+from ledger.handover.bundle_files import Place, place_of
+from ledger.handover.object_store import Bucket
 from ledger.handover.proof_files import ProvedEntry, open_proof
 from ledger.mapper import ns_to_datetime
 from ledger.paths import LedgerPaths
@@ -66,10 +68,10 @@ _EVIDENCE = "ledger/evidence/v1\n"
 @app.command()
 def verify(
     target: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            help="Home, bundle, model of `attest`, report, proof, lineage or evidence; by default "
-            "--home."
+            help="Home, bundle (also s3://BUCKET/KEY), model of `attest`, report, proof, lineage "
+            "or evidence; by default --home."
         ),
     ] = None,
     vkey: VkeyOption = None,
@@ -101,28 +103,29 @@ def verify(
     The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
     with another history, fails.
     """
-    if target is not None and target.name in _STORES:
-        target = target.parent  # the folder is what is verified
-    place = home if target is None else target
-    if place.is_file():
+    named = None if target is None else place_of(target)
+    if isinstance(named, Path) and named.name in _STORES:
+        named = named.parent  # the folder is what is verified
+    place = home if named is None else named
+    if isinstance(place, Path) and place.is_file():
         if head or keep or new or evidence:
             raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
         return _verify_file(place, vkey=vkey, policy=policy)
     owner = read_vkey_file(vkey)
-    if target is not None and _is_handover(place):
+    if isinstance(named, Path) and _is_handover(named):
         if head or keep or new or evidence:
             raise ProctorError(
                 f"{place} is a model handed over; --head, --keep, --new, --evidence do not apply"
             )
-        return _verify_handover(place, vkey=owner, policy=policy)
-    if target is not None:
-        _check_one_ledger(target)
-    if target is not None and is_bundle(place):
+        return _verify_handover(named, vkey=owner, policy=policy)
+    if isinstance(named, Path):
+        _check_one_ledger(named)
+    if isinstance(place, Bucket) or (named is not None and is_bundle(named)):
         if new:
             raise ProctorError(f"{place} is a bundle, which is always read whole; leave out --new")
         check: _Ledger | _Bundle = _Bundle(place, vkey=owner, max_blob_bytes=max_blob_bytes)
     else:
-        folder = _ledger_in_home(home) if target is None else _ledger_in(place)
+        folder = _ledger_in_home(home) if named is None else _ledger_in(place)
         check = _Ledger(folder, vkey=owner, new=new)
     return _verify_ledger(
         check,
@@ -168,9 +171,9 @@ class _Ledger:
 
 
 class _Bundle:
-    """A ledger as a folder of tiles."""
+    """A ledger as a folder of tiles, or in object storage."""
 
-    def __init__(self, folder: Path, *, vkey: str | None, max_blob_bytes: int | None) -> None:
+    def __init__(self, folder: Place, *, vkey: str | None, max_blob_bytes: int | None) -> None:
         self._folder = folder
         self._vkey = vkey
         self._max_blob_bytes = max_blob_bytes

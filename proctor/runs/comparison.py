@@ -1,20 +1,14 @@
-"""A comparison carried out: one process for each core trains and judges the missing runs.
+"""A comparison carried out: an executor has the missing runs trained and judged.
 
-Only the process that was started appends the comparison's own events; a run is appended and judged
-by the process that trains it. What was cut off is trained again; what failed is counted.
+Only the process that was started appends the comparison's own events. What was cut off is trained
+again; what failed is counted.
 
-I/O: reads a file of conditions; appends to the home's ledger; starts processes.
+I/O: reads a file of conditions; appends to the home's ledger.
 """
 
-import os
-import threading
-import time
 import tomllib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -23,17 +17,18 @@ from eventsourcing.application import AggregateNotFoundError
 
 from aggregates.comparison import Cell, Comparison
 from aggregates.errors import AggregateError
-from aggregates.run import OWN_ENDS, Run
 from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
-from monitor.config import RunConfig, TaskConfig
+from monitor.config import RunConfig, TaskConfig, WatchConfig, config_of
 from monitor.errors import MonitorError
 from monitor.loop import prepare
-from monitor.tasks import TaskText
+from monitor.tasks import TaskText, read_task
+from policies.asking.settings import ModelSettings
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import as_records
 from proctor.remembering import open_session
+from proctor.runs.executors import Executor, Outcome, is_done
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.run_settings import provoked
@@ -58,17 +53,34 @@ class Job:
     choice: PolicyChoice
     task: TaskText | None
 
+    def train(self, home: Home, log: LedgerApplication) -> None:
+        """Train the cell's run in this process, unless that was done before."""
+        train_cell(self, home, log)
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a cell: its audit, or what went wrong."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the home in plain values."""
+        task = self.task
+        return {
+            "cell": self.cell._asdict(),
+            "run": self.run,
+            "config": self.config.to_dict(),
+            "choice": self.choice.to_dict(),
+            "task": None if task is None else {"name": task.name, "source": task.source.decode()},
+        }
 
-    audit: str | None
-    problem: str | None
-    stopped: str | None = None  # why the cell could not be carried out, whoever decides
-
-
-Work = Callable[[Job], Outcome]  # raises nothing
+    @classmethod
+    def from_dict(cls, home: Path, value: Mapping[str, Any]) -> "Job":
+        """Return the job that these describe, in another home."""
+        task, config = value["task"], config_of(value["config"])
+        assert not isinstance(config, WatchConfig), "nobody compares watched loops"
+        return cls(
+            home,
+            Cell(**value["cell"]),
+            value["run"],
+            config,
+            choice_of(value["choice"]),
+            None if task is None else read_task(task["source"].encode(), task["name"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -162,8 +174,8 @@ def compare(
     log: LedgerApplication,
     plan: Plan,
     *,
-    work: Work,
-    workers: int | None,
+    work: Callable[[Job], Outcome],
+    executor: Executor,
     on_done: OnDone,
 ) -> Comparison:
     """Train and judge what is missing of a comparison; return it when every cell is done.
@@ -179,7 +191,7 @@ def compare(
     comparison = plan.open(log)
     if not comparison.ended:
         record_installed(log, may=home.may_append)
-        _complete(home, log, plan, comparison, work=work, workers=workers, on_done=on_done)
+        _complete(home, log, plan, comparison, work=work, executor=executor, on_done=on_done)
     return comparison
 
 
@@ -189,8 +201,8 @@ def _complete(
     plan: Plan,
     comparison: Comparison,
     *,
-    work: Work,
-    workers: int | None,
+    work: Callable[[Job], Outcome],
+    executor: Executor,
     on_done: OnDone,
 ) -> None:
     choices = {choice.name: choice for choice in plan.policies}
@@ -198,7 +210,7 @@ def _complete(
 
     def allot(cell: Cell) -> Job:
         before = comparison.runs.get(cell)
-        run = before if before is not None and _is_done(log, before) else str(uuid4())
+        run = before if before is not None and is_done(log, before) else str(uuid4())
         if run != before:
             comparison.allot(cell, run)
         config = replace(plan.conditions[cell.condition], seed=cell.seed)
@@ -211,7 +223,7 @@ def _complete(
 
     jobs = [allot(cell) for cell in comparison.cells if cell not in comparison.done]
     log.save(comparison)
-    done = _carry_out(jobs, work, workers or os.cpu_count() or 1, allot_again)
+    done = executor.carry_out(jobs, work, allot_again)
     for job, outcome in done:
         if outcome.stopped is not None:
             done.close()
@@ -225,58 +237,9 @@ def _complete(
     log.save(comparison)
 
 
-def _carry_out(
-    jobs: Sequence[Job], work: Work, workers: int, again: Callable[[Job], Job]
-) -> Generator[tuple[Job, Outcome]]:
-    """Yield each job with its outcome; one whose process dies fails alone.
-
-    When a process of several dies, nobody knows which job it was: each job that is left then has a
-    process of its own, and another run if its run was cut off.
-    """
-    left = list(jobs)
-    try:
-        for job, outcome in _in_pool(jobs, work, workers):
-            left.remove(job)
-            yield job, outcome
-    except BrokenProcessPool:
-        for job in map(again, left):
-            try:
-                yield from _in_pool([job], work, 1)
-            except BrokenProcessPool:
-                yield job, Outcome(None, "the process that trained it died")
-
-
-def _in_pool(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[Job, Outcome]]:
-    if not jobs:
-        return
-    pool = ProcessPoolExecutor(
-        min(workers, len(jobs)),
-        mp_context=get_context("spawn"),
-        initializer=_end_with_parent,
-        initargs=(os.getpid(),),
-    )
-    try:
-        waiting = {pool.submit(work, job): job for job in jobs}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_with_parent(parent: int) -> None:
-    """End this process when the one that started it is killed: nobody would take its results."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def train_cell(job: Job, home: Home, log: LedgerApplication) -> None:
     """Train a cell's run in this process, unless that was done before."""
-    if _is_done(log, job.run):
+    if is_done(log, job.run):
         return
     policy, run_id = make_policies(job.choice, log, home.blobs), UUID(job.run)
     if isinstance(job.config, RunConfig):
@@ -301,13 +264,10 @@ def own_folder(config: Config) -> str | None:
     return folder if isinstance(folder, str) else None
 
 
-def _is_done(log: LedgerApplication, run_id: str) -> bool:
-    """Return whether a run ended by itself."""
-    try:
-        run: Run = log.repository.get(UUID(run_id))
-    except AggregateNotFoundError:
-        return False
-    return run.end_reason in OWN_ENDS
+def choice_of(value: Mapping[str, Any]) -> PolicyChoice:
+    """Return the choice of a policy that to_dict() has described."""
+    settings = {key: each for key, each in value.items() if key != "name"}
+    return PolicyChoice(value["name"], ModelSettings.from_dict(settings) if settings else None)
 
 
 def _seedless(config: Config) -> dict[str, Any]:

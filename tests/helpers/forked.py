@@ -117,13 +117,13 @@ def tasks_forked() -> Iterator[None]:
 @contextmanager
 def pool_forked() -> Iterator[None]:
     """Have the processes of a comparison forked, and those that examine what they have trained."""
-    from proctor.runs import comparison  # noqa: PLC0415 - loads torch
+    from proctor.runs import executors  # noqa: PLC0415 - loads torch
 
     place = (_SERVER._forkserver_address, dict(os.environ), Path.cwd())
     begin = partial(_begin_worker, *place)
     with (
-        mock.patch.object(comparison, "get_context", return_value=_CONTEXT),
-        mock.patch.object(comparison, "_end_with_parent", begin),
+        mock.patch.object(executors, "get_context", return_value=_CONTEXT),
+        mock.patch.object(executors, "_end_with_parent", begin),
     ):
         yield
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HELD_BACK = {"fsspec"}  # by inspect_ai, which is pinned beside the others
-EXTRAS = {"gym", "lightning", "mlflow", "tensorboard", "transformers"}
+EXTRAS = {"gym", "lightning", "mlflow", "ray", "s3", "tensorboard", "transformers"}
 
 
 def versions(path: str) -> dict[str, set[str]]:

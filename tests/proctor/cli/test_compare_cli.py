@@ -14,7 +14,7 @@ from frontdoor import answer, call, call_here
 
 from ledger.errors import StorageError
 from monitor.errors import MonitorError
-from proctor.cli.compare_jobs import is_of_machine
+from proctor.runs.executors import is_of_machine
 from proctor.runs.standings import standings
 
 AGENT = Path(__file__).parents[3] / "docs/examples/agent"

@@ -1,0 +1,251 @@
+"""A run trained on another machine: the worker's end, and the owner's.
+
+The worker has neither key nor ledger. Its process listens at a Unix socket as a notary does, and
+what arrives there is handed to the owner of the ledger as messages of bytes, which any transport
+can carry (proctor/runs/ray_cluster.py). The owner answers as a notary for this one run. Each event
+is in the owner's ledger before the training goes on.
+
+A message from the worker is a letter, the number of a connection (u32) and more: `H` what the
+worker is (JSON), `O` a connection was opened, `C` it was closed, `F` a request's frame, `E` the
+training has ended (JSON). The owner answers each with one call, with a frame where one is due.
+
+Trust: the owner believes a worker nothing that it would not believe a process of its own; less:
+it writes only to the streams of its run, and the owner judges what it has trained.
+I/O: a socket and a scratch home on the worker's machine; the ledger and the blobs on the owner's.
+"""
+
+import json
+import os
+import platform
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+from uuid import UUID
+
+from eventsourcing.application import AggregateNotFoundError
+
+from aggregates.registry import REGISTRY
+from aggregates.run import Run
+from aggregates.spec import spec_of
+from aggregates.transcript import Transcript
+from ledger.application import LedgerApplication
+from ledger.errors import ConflictError
+from ledger.notary.proxy import Proxy
+from ledger.notary.rules import User
+from ledger.notary.wire import PREFIX, frame_length
+from ledger.paths import LedgerPaths
+from ledger.recording.recorders import EntryRecorder
+from ledger.verification.reader import read_vkey
+from monitor.code import code_sha256
+from monitor.config import TaskConfig
+from monitor.dispatch import current_variables
+from monitor.session import SavedWeights
+from monitor.submission import write_submission, write_task_submission
+from proctor.errors import ProctorError
+from proctor.home import NOTARY, Home
+from proctor.runs.comparison import Job as CellJob
+from proctor.runs.executors import Job, Outcome, failed, is_done
+
+__all__ = ["Assignment", "Station", "encode", "verify_worker"]
+
+_KINDS: Mapping[str, Callable[[Path, Mapping[str, Any]], Job]] = {"cell": CellJob.from_dict}
+_CLOSED = b""
+
+
+def encode(job: Job) -> bytes:
+    """Return a job as bytes that a worker reads; nothing in them is code."""
+    (kind,) = (name for name, read in _KINDS.items() if read == type(job).from_dict)  # type: ignore[attr-defined]
+    return json.dumps({"kind": kind, "job": job.to_dict()}).encode()
+
+
+def decode(data: bytes, home: Path) -> Job:
+    """Return the job that encode() was given, in the worker's home."""
+    told = json.loads(data)
+    return _KINDS[told["kind"]](home, told["job"])
+
+
+class Station:
+    """Trains one job at a time in a worker's process. Each call returns the next message."""
+
+    def __init__(self) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="proctor-worker-")
+        self._home = Path(self._scratch.name)
+        self._out: SimpleQueue[bytes] = SimpleQueue()
+        self._answers: dict[int, SimpleQueue[bytes]] = {}
+        self._last = 0  # the connection whose message was handed out last
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        os.environ[NOTARY] = str(self._home / "socket")
+        self._listener.bind(os.environ[NOTARY])
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def hello(self) -> bytes:
+        """Return what the owner compares with itself before it sends a job."""
+        here = {
+            "code": code_sha256(),
+            "variables": current_variables(),
+            "where": platform.node(),
+        }
+        return b"H" + bytes(4) + json.dumps(here).encode()
+
+    def begin(self, job: bytes) -> bytes:
+        """Begin to train and return the first message."""
+        threading.Thread(target=self._train, args=(job,), daemon=True).start()
+        return self._next()
+
+    def answer(self, data: bytes) -> bytes:
+        """Take the answer to the last message and return the next one."""
+        if data:
+            self._answers[self._last].put(data)
+        return self._next()
+
+    def close(self) -> None:
+        """Remove what this process has written; nothing is trained any more."""
+        self._listener.close()
+        self._scratch.cleanup()
+
+    def _next(self) -> bytes:
+        message = self._out.get()
+        self._last = int.from_bytes(message[1:5], "big")
+        return message
+
+    def _train(self, data: bytes) -> None:
+        found = Outcome(None, None)
+        try:
+            home = Home(self._home)
+            log = LedgerApplication.connect(Path(os.environ[NOTARY]), REGISTRY)
+            try:
+                decode(data, self._home).train(home, log)
+            finally:
+                log.close()
+                shutil.rmtree(self._home / "runs", ignore_errors=True)
+        except Exception as error:  # the owner is told, as by a process of its own
+            found = failed(error)
+        told = {"problem": found.problem, "stopped": found.stopped}
+        self._out.put(b"E" + bytes(4) + json.dumps(told).encode())
+
+    def _accept(self) -> None:
+        number = 0
+        with suppress(OSError):  # close() ends it
+            while True:
+                client, _ = self._listener.accept()
+                number += 1
+                self._answers[number] = SimpleQueue()
+                threading.Thread(target=self._serve, args=(client, number), daemon=True).start()
+
+    def _serve(self, client: socket.socket, number: int) -> None:
+        """Hand the requests of one connection out, and the answers in."""
+        with client, suppress(OSError, EOFError):
+            self._ask(client, number, b"O", b"")
+            while True:
+                prefix = _read(client, PREFIX)
+                self._ask(client, number, b"F", prefix + _read(client, frame_length(prefix)))
+        self._out.put(b"C" + struct.pack(">I", number))
+
+    def _ask(self, client: socket.socket, number: int, kind: bytes, frame: bytes) -> None:
+        self._out.put(kind + struct.pack(">I", number) + frame)
+        client.sendall(self._answers[number].get())
+
+
+def _read(client: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        if not (piece := client.recv(size - len(data))):
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+def verify_worker(message: bytes) -> None:
+    """Raise ProctorError unless a worker would train as this process does."""
+    told = json.loads(message[5:])
+    where, code, variables = told["where"], told["code"], told["variables"]
+    if code != code_sha256():
+        raise ProctorError(
+            f"the worker on {where} has other code (SHA-256 {code[:12]}, here "
+            f"{code_sha256()[:12]}); install the same version of Proctor there"
+        )
+    if variables != current_variables():
+        raise ProctorError(
+            f"the worker on {where} computes with {variables}, not with {current_variables()}; "
+            "remove what changes its environment"
+        )
+
+
+class Assignment:
+    """A job that a worker has, at the owner's: its lock, and the notary for its run."""
+
+    def __init__(self, job: Job, home: Home, log: LedgerApplication) -> None:
+        self.job = job
+        self._home, self._log = home, log
+        run = UUID(job.run)
+        recorder = log.recorder
+        assert isinstance(recorder, EntryRecorder), "a ledger's"
+        self._open = ExitStack()
+        self._open.enter_context(home.running(run))  # no other command closes it as crashed
+        self._proxy = Proxy(
+            recorder,
+            home.blobs,
+            vkey=read_vkey(LedgerPaths(home.path / "ledger").vkey),
+            user=User(uid=os.getuid(), append=("run.*", "transcript.*")),
+            streams=(run.bytes, Transcript.id_of(run).bytes),
+            registry=REGISTRY,
+        )
+        self._open.callback(self._proxy.close)
+
+    def take(self, message: bytes) -> bytes | Outcome:
+        """Return the answer to a worker's message, or what the training has come to."""
+        kind, connection, rest = message[:1], int.from_bytes(message[1:5], "big"), message[5:]
+        if kind == b"O":
+            return self._proxy.greeting()
+        if kind == b"F":
+            return self._proxy.answer(connection, rest)
+        if kind == b"C":
+            self._proxy.end(connection)
+            return _CLOSED
+        told = json.loads(rest)
+        return Outcome(None, told["problem"], told["stopped"])
+
+    def hand_in(self) -> str | None:
+        """Write what the run hands in, from what was recorded; return what is wrong with it."""
+        if not is_done(self._log, self.job.run):
+            return "the worker has not recorded the end of its run"
+        run_id = UUID(self.job.run)
+        run: Run = self._log.repository.get(run_id)
+        config = self.job.config
+        if run.config != config.to_dict():
+            return "the worker has recorded another configuration than it was given"
+        saved = {
+            each.kind: SavedWeights(each.kind, each.epoch, each.sha256, spec_of(each.spec))
+            for each in self._log.events.get(run_id)
+            if isinstance(each, Run.WeightsSaved)
+        }
+        folder, blobs = self._home.submission(run_id), self._home.blobs
+        if isinstance(config, TaskConfig):
+            source = blobs.get(config.task)
+            hashes = write_task_submission(folder, run, blobs, config, source, saved=saved)
+        else:
+            hashes = write_submission(folder, run, blobs, config, saved=saved)
+        *_, last = self._log.events.get(run_id)
+        if not isinstance(last, Run.Ended) or hashes != last.deliverables:
+            return "the worker has handed in other files than its record leads to"
+        return None
+
+    def close(self, reason: str | None = None, *, detail: str = "") -> None:
+        """Let go of the run; with a reason, end it in the ledger unless it has ended."""
+        with self._open:
+            if reason is None:
+                return
+            # It may not have begun; or another command was quicker.
+            with suppress(AggregateNotFoundError, ConflictError):
+                run: Run = self._log.repository.get(UUID(self.job.run))
+                if run.end_reason is None:
+                    run.end(reason, detail=detail)
+                    self._log.save(run)
