@@ -1,0 +1,93 @@
+"""Commands that no other test asks for JSON: each answer is compared with its schema."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontdoor import TINY, call_here
+
+pytestmark = pytest.mark.slow
+LEDGER = (  # in this order, in a home with one judged run
+    "attest latest --out MODEL",
+    "verify MODEL",
+    "keys new operator OP",
+    "keys new judge JUDGE",
+    "keys grant operator OP.vkey",
+    "keys grant judge JUDGE.vkey --key OP",
+    "keys revoke JUDGE.vkey --since now --reason lost --key OP",
+    "keys list",
+    "keys pem OP.vkey",
+    "keys rotate",
+    "review DECISION gold --key OP",
+    "curate admit data NAME --key OP --note fine --unseen",
+    "curate withdraw data NAME --key OP --note wrong",
+    "curate origins",
+    "curate export --kind sft",
+    "curate verify TEXT",
+    "curate why",
+    "verify",
+    "prove 0 --out PROOF",
+    "verify PROOF --vkey VKEY",
+    "export --bundle BUNDLE --dsse DSSE",
+    "verify BUNDLE",
+    "import BUNDLE --home COPY",
+    "follow --once",
+    "sql 'SELECT * FROM runs' --output ROWS.csv",
+    "replay --event 3",
+    "report -o REPORT.html --chart loss --svg CHART.svg",
+    "verify REPORT.html --vkey VKEY",
+    "witness init --name example.org/w --state STATE",
+    "witness trust VKEY --state STATE",
+    "witness request --old 0 --out REQUEST",
+    "witness sign REQUEST --state STATE --out SIGNED --rotations REQUEST.rotations",
+    "witness add SIGNED --witness WITNESS",
+    "schema show",
+)
+GAUNTLET = (
+    "infra init REPO",
+    "infra status --repo REPO",
+    "infra gaps --repo REPO",
+    "infra anchors --repo REPO",
+    "infra review --repo REPO",
+    "infra export-pending PENDING --repo REPO",
+    "infra task server --repo REPO",
+    "infra simulate --small",
+    "infra evolve --off --repo REPO",
+    "checkpoints list",
+    "checkpoints show",
+    "checkpoints metrics",
+    "checkpoints bisect-rates --small",
+    "checkpoints look-back --repo REPO",
+)
+
+
+def ask(line: str, home: Path) -> Any:
+    arguments = shlex.split(line)
+    done = call_here([*arguments, "--json"], home=home)
+    assert done.returncode in (0, 1), (line, done.stdout, done.stderr)
+    assert "error" not in done.stdout[:10], (line, done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_json_of_ledger_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    ask(f"run {' '.join(TINY)} lr=1e-5 warm_up_epochs=0", home)
+    ask("judge --no-execute", home)
+    vkey = next((home / "ledger").glob("*.vkey"))
+    Path("VKEY").write_text(vkey.read_text())
+    Path("TEXT").write_text("{}\n")
+    entries = ask("log", home)
+    decision = next(each["index"] for each in entries if each["event"] == "run.decision_made")
+    for line in LEDGER:
+        found = ask(line.replace("DECISION", str(decision)), home)
+        if line.startswith("witness init"):
+            Path("WITNESS").write_text(found["vkey"] + "\n")
+
+
+def test_json_of_gauntlet_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line in GAUNTLET:
+        ask(line, tmp_path / "home")
