@@ -30,14 +30,23 @@ PARAMETERS = [
 ]
 
 
-def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
+def policies_of_the_guide() -> list[str]:
     text = (ROOT / "docs/how-to/own-policy.md").read_text(encoding="utf-8")
-    agent, code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_program_of_the_guide_decides(tmp_path: Path) -> None:
+    agent, _ = policies_of_the_guide()
     (tmp_path / "agent.py").write_text(agent, encoding="utf-8")
     said = process_policy([sys.executable, str(tmp_path / "agent.py")]).decide(
         observe(Random(1), {"R1": "high"})
     )
     assert [(each.source, each.decision.direction) for each in said] == [("policy", "decrease_lr")]
+
+
+@pytest.mark.slow
+def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
+    _, code = policies_of_the_guide()
     done = call([], home=None, cwd=tmp_path, code=code)
     assert done.stdout.startswith("completed False "), done.stderr
 
