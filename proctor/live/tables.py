@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ from projections.errors import AheadError, BusyError, ProjectionError, QueryErro
 
 __all__ = ["PAGE", "Ask", "Standing", "Tables"]
 
-PAGE = Bounds(rows=5_000, seconds=10.0, memory=128)
+PAGE = Bounds(rows=5_000, seconds=10.0, memory=160)
 _MANY = 5_000  # entries that a process of its own applies, because the memory stays with it
 _EVERY = 1.0  # between two looks at the ledger
 _AFTER_FAILURE = 5.0
@@ -61,6 +61,7 @@ class Tables:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._turns = _Turns()
+        self._large = threading.Lock()
         self._stack = ExitStack()
         self._opened = ExitStack()
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -92,10 +93,14 @@ class Tables:
         self._stack.close()
 
     @contextmanager
-    def reading(self, *, rows: int = PAGE.rows) -> Iterator[Ask]:
-        """Give the function that answers queries, all of one state; raises BusyError."""
-        bounds = replace(PAGE, rows=rows)
-        with self._turns.reading():
+    def reading(self, *, rows: int | None = None) -> Iterator[Ask]:
+        """Give the function that answers queries, all of one state; raises BusyError.
+
+        Who asks for more `rows` than other pages needs most of the memory, and waits for others
+        that do.
+        """
+        bounds = PAGE if rows is None else replace(PAGE, rows=rows)
+        with self._turns.reading(), nullcontext() if rows is None else _turn(self._large):
             if self._connection is None:
                 raise BusyError("the ledger is being verified and read; this takes a moment")
             cursor = self._connection.cursor()
@@ -203,6 +208,16 @@ def _main(database: str, directory: str, known: str) -> None:
         catch_up(Path(database), Path(directory), verified=report.state)
     except (LedgerError, ProjectionError) as error:
         sys.exit(str(error))
+
+
+@contextmanager
+def _turn(lock: threading.Lock) -> Iterator[None]:
+    if not lock.acquire(timeout=WAIT):
+        raise BusyError("other pages are being made; this takes a moment")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Turns:
