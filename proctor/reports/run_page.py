@@ -321,7 +321,9 @@ def _best(data: Mapping[str, Any], best: float | None) -> str:
 
 def _retrained(summary: _Row, data: Mapping[str, Any]) -> str:
     retrained = summary["retrained"]
-    if retrained is None or not _ran(data, "probe"):
+    # A probe that failed may have ended before the retraining, and then this is what was asked for.
+    probed = any(step["name"] == "probe" and step["status"] == "passed" for step in data["steps"])
+    if retrained is None or not probed:
         return "a judge can train it again"
     if retrained <= 0:
         return "the judge retrained no epoch"

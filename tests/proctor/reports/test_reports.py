@@ -24,6 +24,7 @@ from proctor.pages.rendering import embedded_json, page_policy, stylesheet
 from proctor.remembering import open_remembered
 from proctor.reports.files import Source, differences, open_report, read_source
 from proctor.reports.pages import page_of
+from proctor.reports.run_page import _retrained
 from proctor.reports.subjects import KINDS, Overview
 
 
@@ -255,6 +256,12 @@ def test_single_charts_are_files(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("status", "told"), [("passed", "retrained the whole"), ("failed", "can")])
+def test_tile_claims_no_retraining_where_the_probe_failed(status: str, told: str) -> None:
+    data = {"steps": [{"name": "probe", "status": status}]}
+    assert told in _retrained({"retrained": 1.0}, data)
+
+
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 0.0, -0.0, 2**62])
 def test_charts_take_any_number(value: float) -> None:
     rows: list[dict[str, Any]] = [
