@@ -255,13 +255,13 @@ def test_single_charts_are_files(
     assert "it has: loss, accuracy, rules, lr, gradients" in unknown.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("status", "told"), [("passed", "retrained the whole"), ("failed", "can")])
 def test_tile_claims_no_retraining_where_the_probe_failed(status: str, told: str) -> None:
     data = {"steps": [{"name": "probe", "status": status}]}
     assert told in _retrained({"retrained": 1.0}, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 0.0, -0.0, 2**62])
 def test_charts_take_any_number(value: float) -> None:
     rows: list[dict[str, Any]] = [
