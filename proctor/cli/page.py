@@ -19,9 +19,10 @@ modules in the current folder before Proctor can prevent it. Commands that work 
 ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
 all take `--json`, which prints one JSON document to standard output
 ([shapes](json.md); `proctor schema COMMAND` prints the JSON Schema). Progress and errors go to
-standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are remembered; `off`),
-`PROCTOR_NOTARY` (a notary's socket), `PROCTOR_KEY_PASSPHRASE`; `PERSISTENCE_MODULE` and
-`POSTGRES_...` ([a ledger on a server](../how-to/use-postgresql.md)).
+standard error: at a terminal, work of more than two seconds shows the time left. Other variables:
+`PROCTOR_STATE` (where verified tree heads are remembered; `off`), `PROCTOR_NOTARY` (a notary's
+socket), `PROCTOR_KEY_PASSPHRASE`; `PERSISTENCE_MODULE` and `POSTGRES_...`
+([a ledger on a server](../how-to/use-postgresql.md)).
 
 At a terminal, long answers go through a pager: `PROCTOR_PAGER`, else `PAGER`, else `less`. With
 `PROCTOR_PAGER=cat` there is none. `NO_COLOR=1` prints without colours.

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import pytest
 from eventsourcing.persistence import StoredEvent
+from json_answers import check_json
 
 from ledger.notary.client import NotaryClient
 from ledger.notary.remote import RemoteRecorder
@@ -131,6 +132,7 @@ def running_notary(
     rules_file.write_text(rules)
     rules_file.chmod(0o644)
     arguments: list[object] = ["--home", home, "--socket", socket, "--rules", rules_file]
+    arguments += ["--json"]
     if os.geteuid() == 0:
         arguments += ["--user", NOTARY]
     else:
@@ -163,11 +165,12 @@ def _start(
 
 
 def _wait_until_it_listens(process: subprocess.Popen[str]) -> str:
-    """Return the vkey that a notary prints before it says that it listens."""
+    """Return the vkey that a notary prints when it listens."""
     assert process.stdout is not None
-    vkey = process.stdout.readline().strip()
-    assert process.stdout.readline().startswith("listening"), process.communicate()
-    return vkey
+    line = process.stdout.readline()
+    assert line.startswith('{"address"'), process.communicate()
+    check_json(["notary"], line)
+    return str(json.loads(line)["vkey"])
 
 
 def start_as(

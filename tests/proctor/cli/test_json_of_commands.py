@@ -2,11 +2,18 @@
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from frontdoor import TINY, call_here
+from json_answers import check_json
+from synthetic import synthetic_run
+
+from aggregates.registry import REGISTRY
+from ledger.application import LedgerApplication
 
 pytestmark = pytest.mark.slow
 LEDGER = (  # in this order, in a home with one judged run
@@ -85,6 +92,20 @@ def test_json_of_ledger_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         found = ask(line.replace("DECISION", str(decision)), home)
         if line.startswith("witness init"):
             Path("WITNESS").write_text(found["vkey"] + "\n")
+
+
+def test_server_prints_its_address_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_HOME", str(tmp_path / "home"))
+    with LedgerApplication.open(tmp_path / "home/ledger", REGISTRY) as log:
+        synthetic_run(log)
+    command = ["serve", "--port", "0", "--json"]
+    started = [sys.executable, "-P", "-m", "proctor", *command]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        printed = process.stdout.readline()
+        process.terminate()
+    check_json(command, printed)
+    assert json.loads(printed)["address"].startswith("http://127.0.0.1:")
 
 
 def test_json_of_gauntlet_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,4 +147,4 @@ def test_reader_is_refused_where_something_would_be_appended(
 ) -> None:
     done = proctor_as(READER, ["run", *TINY], home=folder / "reader", socket=notary.socket)
     assert done.returncode == 2
-    assert "may only read here" in done.stderr
+    assert "the notary takes no run.started from this user" in done.stderr

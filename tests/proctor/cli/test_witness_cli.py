@@ -1,5 +1,6 @@
 """`proctor witness`, from both sides: files for machines apart, HTTP for connected ones."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from frontdoor import answer, call_here
+from json_answers import check_json
 
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
@@ -223,13 +225,15 @@ def test_wrong_usage_is_explained(
 
 @contextmanager
 def serving(state: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = ["witness", "serve", "--state", str(state), "--listen", "127.0.0.1:0"]
+    command = ["witness", "serve", "--state", str(state), "--listen", "127.0.0.1:0", "--json"]
     child = subprocess.Popen(
         [sys.executable, "-m", "proctor", *command], stdout=subprocess.PIPE, text=True
     )
     try:
         assert child.stdout is not None
-        yield child.stdout.readline().split(" ")[-1].strip(), child
+        line = child.stdout.readline()
+        check_json(command, line)
+        yield json.loads(line)["address"], child
     finally:
         child.kill()
         child.communicate()
