@@ -208,7 +208,7 @@ def _sentence(summary: _Row, data: Mapping[str, Any]) -> str:
     of = "" if planned is None else f" of {planned}"
     epochs = "epoch" if (planned or summary["epochs"]) == 1 else "epochs"
     text = (
-        f"A model was trained on {summary['dataset']} for {summary['epochs']}{of} {epochs}; "
+        f"The training “{summary['dataset']}” ran for {summary['epochs']}{of} {epochs}; "
         f"{_ENDS.get(summary['state'], summary['state'])}. Seven rules looked for known problems "
         "after each epoch"
     )
@@ -269,7 +269,7 @@ def _tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
             "Process score",
             process,
             "bad" if failed else "warn" if unexercised else "",
-            "says little: hardly anything had to be decided"
+            "says little here, see below"
             if unexercised
             else "how well problems were answered, 0 to 1",
         ),
@@ -505,7 +505,7 @@ def _violations(rows: Sequence[_Row], *, asked: bool) -> Iterator[dict[str, Any]
         )
     for (emitter, cause), own in sorted(groups.items()):
         yield {
-            "title": f"{_AUTHORS.get(emitter, 'By an unknown author')}: {len(own)}",
+            "title": _AUTHORS.get(emitter, "By an unknown author"),
             "text": cause_told(cause, asked=asked),
             "columns": columns,
             "rows": own,

@@ -41,10 +41,6 @@ _CAUSES = {
     "policy": "another policy",
     "prompt": "perhaps another prompt",
 }
-_MODES = {  # of a campaign
-    "iterative_self_refine": "each attempt after the first was told the judge's verdicts before it",
-    "independent": "no attempt was told anything of another one",
-}
 _DEFICIT = 8  # an alarm; as in projections/drift.sql
 
 
@@ -131,12 +127,13 @@ def campaign_values(data: _Data) -> dict[str, Any]:
     )
     policy = object_of(campaign["policy"])
     name = policy.get("name") if isinstance(policy, dict) else None
-    mode = _MODES.get(campaign["mode"], spoken(campaign["mode"]))
+    learned = "each after the first was told what the judge had found before"
+    if not data["feedback"]:
+        learned = "none was told anything of another one"
     state = "The campaign has not ended."
-    if campaign["end_reason"] == "completed":
-        state = "All attempts were made."
-    elif campaign["end_reason"]:
-        state = f"The campaign ended early: {campaign['end_reason']}."
+    if campaign["end_reason"]:
+        early = campaign["end_reason"] != "completed"
+        state = "The campaign has ended" + (f": {campaign['end_reason']}." if early else ".")
     columns = [("attempt", True), ("run", False), ("ended", False), ("place", True)]
     columns += [("verdict", False), ("accuracy score", True), ("process score", True)]
     columns += [("validation accuracy", True), ("violations", True), ("decisions", True)]
@@ -166,7 +163,7 @@ def campaign_values(data: _Data) -> dict[str, Any]:
     return {
         "heading": f"Campaign {campaign['campaign_id'][:8]}",
         "sentence": f"The policy “{name}” attempted one training task "
-        f"{counted(len(counting), 'time')}; {mode}. The judge audited each attempt, and its "
+        f"{counted(len(counting), 'time')}; {learned}. The judge audited each attempt, and its "
         f"verdicts rank them. {state}",
         "tiles": [
             tile("Attempts", str(len(counting)), "", f"at most {campaign['max_attempts']}"),
