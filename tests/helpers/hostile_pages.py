@@ -1,15 +1,19 @@
-"""A ledger in which every free text tries to become a part of the page that shows it."""
+"""A home in which every free text tries to become a part of the page that shows it."""
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from full_ledger import add_what_can_go_wrong, write_some_of_everything
+from synthetic import synthetic_audit, synthetic_call, synthetic_run, synthetic_transcript
 
+from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
+from proctor.home import Home
 
 HOSTILE = (
     "</script></title></style></textarea><script>window.hostile=1</script>"
@@ -23,8 +27,9 @@ _MEANT = re.compile(
     r"hash|rule|rules|cites|deferred_to|root|head|kind|status|outcome|verdict|mode|event_type|"
     r"direction|dataset_kind|level|profile|source|culprit|good|suspects|audit|policies|policy_name|"
     r"conditions|condition|policy|candidates|ranking|code|diff|set|purpose|side|action|envelope|key|"
-    r"branch)$"
+    r"branch|request|response)$"
 )
+_NOT_IN_JSON = {ord('"'): "'", ord("\x1b"): None}
 _PROSE = {"name", "dataset", "model", "reason", "model_name", "trigger", "proposer"}
 
 
@@ -41,6 +46,35 @@ def hostile(value: Any, name: str = "") -> Any:
 
 def write_hostile_ledger(directory: Path) -> None:
     """Write a ledger with every kind of event, in which every free text is hostile."""
+    with _hostile_texts():
+        write_some_of_everything(directory)
+        add_what_can_go_wrong(directory)
+
+
+def make_hostile_home(path: Path) -> tuple[str, str]:
+    """Make a home with such a ledger and blobs; return the ids of a hostile run and of one that
+    goes on.
+    """
+    home = Home(path)
+    write_hostile_ledger(home.ledger)
+    with LedgerApplication.open(home.ledger, REGISTRY) as log:
+        with _hostile_texts():
+            run = synthetic_run(log, epochs=6, exploding=range(6), dead=range(6), refuse=True)
+            said = f'{{"messages": [{{"content": "{HOSTILE.translate(_NOT_IN_JSON)}"}}]}}'
+            body = home.blobs.put(said.encode())
+            bodies: dict[str, Any] = {"request": body, "response": body}
+            bodies |= {"request_bytes": len(said), "response_bytes": len(said)}
+            calls = [synthetic_call(**bodies), synthetic_call("unusable", problem="odd")]
+            synthetic_transcript(log, run, calls)
+            found = {"kind": "odd", "rule": "R7", "epoch": 2, "emitter": "policy", "detail": "odd"}
+            synthetic_audit(log, run, violations=[found])
+        going_on = synthetic_run(log, epochs=4, dead=range(4), end=None)
+    return str(run.id), str(going_on.id)
+
+
+@contextmanager
+def _hostile_texts() -> Iterator[None]:
+    """Make every free text hostile that is saved."""
     save = LedgerApplication.save
 
     def save_hostile(self: LedgerApplication, *aggregates: Any, **settings: Any) -> Any:
@@ -53,8 +87,7 @@ def write_hostile_ledger(directory: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(LedgerApplication, "save", save_hostile)
-        write_some_of_everything(directory)
-        add_what_can_go_wrong(directory)
+        yield
 
 
 def _with_body(event: str, name: str, value: Any) -> Any:

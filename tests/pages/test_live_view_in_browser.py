@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from hostile_home import make_hostile_home
+from hostile_pages import make_hostile_home
 from synthetic import synthetic_run
 
 from aggregates.registry import REGISTRY

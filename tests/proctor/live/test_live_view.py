@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hostile_home import HOSTILE, make_hostile_home
+from hostile_pages import HOSTILE, make_hostile_home
 from starlette.testclient import TestClient
 from stores import tables_of
 from synthetic import synthetic_run
@@ -119,7 +119,7 @@ def test_every_page_shows_hostile_content_as_text(served: Served) -> None:
         assert "verified entries of the ledger" in shown, path
     shown = served.page(f"runs/{served.hostile}")
     assert unescape(shown).count(visible(HOSTILE)) > 20  # violations, layers and settings, too
-    assert "{{7*7}}" in unescape(shown)
+    assert "{{ 7*7 }}" in unescape(shown)
 
 
 def test_run_is_shown_while_it_goes_on(served: Served) -> None:
