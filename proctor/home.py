@@ -263,6 +263,11 @@ def find_run(ids: list[UUID], name: str) -> UUID:
         raise ProctorError("the ledger has no run yet; `proctor run` makes one")
     if name == "latest":
         return ids[-1]
+    return find_named_run(ids, name)
+
+
+def find_named_run(ids: Iterable[UUID], name: str) -> UUID:
+    """Return the run whose id begins with a name."""
     return find_named(ids, name, noun="run", see="`proctor log` lists them")
 
 

@@ -16,6 +16,7 @@ from ledger.errors import LedgerError, SignatureError
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import (
+    VerificationReport,
     VerifiedLedger,
     open_continued,
     open_verified,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from projections.reading import Session
 
 _UNREADABLE = "SELECT COUNT(*), MIN(idx) FROM unreadable"
+FEW = 20_000  # entries; to look through as many takes less than to ask tables
 _SILENT = 1.0  # s that a command waits before it says so
 _PATIENCE = 600.0  # s that it waits then: a large ledger's tables take minutes
 
@@ -94,6 +96,18 @@ def tables(home: Home, *, unverified: bool = False) -> Path:
             _sweep(kept)
             (kept / f"{name}.home").write_text(str(place), errors="surrogateescape")
     return database
+
+
+def keep_definitions() -> None:
+    """Keep an empty database with all tables and views, which takes most of a second to make."""
+    from projections.database_file import own_folder  # noqa: PLC0415 - loads DuckDB
+    from projections.errors import ProjectionError  # noqa: PLC0415 - likewise
+    from projections.projector import schema_hash  # noqa: PLC0415 - likewise
+    from projections.template import keep_in  # noqa: PLC0415 - likewise
+
+    folder = state_folder()
+    with suppress(ProjectionError):  # then it is made anew
+        keep_in(None if folder is None else own_folder(folder / "tables"), version=schema_hash())
 
 
 def _sweep(folder: Path) -> None:
@@ -167,11 +181,13 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
 
     home.require_ledger()
     home.close_crashed()
+    keep_definitions()
     database = tables(home, unverified=unverified)
     wait, state, vkey = _SILENT, None, ""
     if not unverified:
         with open_remembered(home.ledger) as ledger:  # raises where it does not hold
             state, vkey = ledger.state, ledger.vkey
+        tell_unread(ledger)
     while True:
         try:
             return catch_up(database, home.ledger, wait=wait, verified=state)
@@ -183,6 +199,38 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
                 raise
             print(f"waiting: another process uses {database}", file=sys.stderr)
             wait = _PATIENCE
+
+
+def open_index(home: Home, ledger: VerifiedLedger) -> "Session | None":
+    """Return tables that say where entries of a large verified ledger are, if there are any.
+
+    They hold at least the ledger's entries, maybe later ones too. Only entries that are compared
+    with the ledger may be shown.
+    """
+    if state_folder() is None or ledger.size < FEW:
+        return None
+    from projections.cache import catch_up  # noqa: PLC0415 - loads DuckDB
+    from projections.errors import AheadError, ProjectionError  # noqa: PLC0415 - likewise
+    from projections.reading import Session  # noqa: PLC0415 - likewise
+
+    with suppress(ProjectionError):
+        database = tables(home)
+        if database.exists():
+            with suppress(AheadError):
+                catch_up(database, home.ledger, wait=_SILENT, verified=ledger.state)
+            return Session(database, needs=ledger.size)
+    return None
+
+
+def tell_unread(ledger: VerifiedLedger | VerificationReport) -> None:
+    """Say on standard error what an answer rests on, if not all was verified now."""
+    if ledger.unread:
+        new = ledger.size - ledger.unread
+        print(
+            f"rests on {ledger.unread:,} entries verified earlier and {new:,} verified now; "
+            "`proctor verify` verifies all",
+            file=sys.stderr,
+        )
 
 
 def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> "Session":

@@ -1,32 +1,49 @@
-"""An empty database that holds the definitions, made once by each process; others are copies of it.
+"""An empty database that holds the definitions, made once; others are copies of it.
 
 Every view is bound when it is created, through all views below it, and that takes most of a
 second; a copy takes a twentieth of it.
 
-Trust: the file lies in a folder that only this user can enter, and no other process's is used.
-I/O: a temporary folder, removed when the process ends.
+Trust: the file lies in a folder that only this user can enter.
+I/O: a temporary folder, removed when the process ends; or the one that keep_in() names.
 """
 
 import atexit
+import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 
-__all__ = ["copied", "template"]
+__all__ = ["copied", "keep_in", "template"]
 
 Define = Callable[[duckdb.DuckDBPyConnection], None]
 """Creates tables, views and first rows in an empty database."""
 
 _MADE: dict[Define, Path] = {}
+_KEPT: list[tuple[Path, str]] = []  # the folder of files that other processes use too, if any
 _NAME = "empty_template"
+
+
+def keep_in(folder: Path | None, *, version: str) -> None:
+    """Keep files from now on in a folder that only this user can enter; None: in no folder.
+
+    `version` changes with whatever is defined.
+    """
+    _KEPT[:] = [] if folder is None else [(folder, version)]
 
 
 def template(define: Define) -> Path:
     """Return a database file that holds what `define` creates; it is not to be written to."""
+    kept = None
+    for folder, version in _KEPT:
+        name = hashlib.sha256(f"{version} {duckdb.__version__}".encode()).hexdigest()[:32]
+        kept = folder / f"{define.__name__}-{name}.duckdb"
+        if kept.exists():
+            return kept
     found = _MADE.get(define)
     if found is None or not found.exists():
         folder = Path(tempfile.mkdtemp(prefix="proctor-tables-"))
@@ -35,7 +52,21 @@ def template(define: Define) -> Path:
         with duckdb.connect(str(found)) as connection:
             define(connection)
         _MADE[define] = found
+    if kept is not None:
+        with suppress(OSError):  # then it is made again next time
+            _keep(found, kept, define)
     return found
+
+
+def _keep(made: Path, kept: Path, define: Define) -> None:
+    for earlier in kept.parent.glob(f"{define.__name__}-*"):
+        earlier.unlink(missing_ok=True)
+    new = kept.with_name(f"{kept.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(made, new)
+        new.replace(kept)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def copied(connection: duckdb.DuckDBPyConnection, define: Define) -> None:

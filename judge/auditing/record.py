@@ -83,24 +83,24 @@ def read_record(
         with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
             return record_of(ledger, run)
     everything = _read_unverified(directory)
-    found = _pick(lambda: everything, run, tree_head=None, size=len(everything))
+    found = _pick(lambda **_: everything, run, tree_head=None, size=len(everything))
     return replace(found, verified=False)
 
 
 def record_of(ledger: VerifiedLedger, run: UUID) -> RunRecord:
     """Return what a verified ledger says of a run; raises JudgeError if it does not know it."""
     head = None if ledger.head is None else ledger.head.note
-    return _pick(ledger.entries, run, tree_head=head, size=ledger.size)
+    return _pick(ledger.select, run, tree_head=head, size=ledger.size)
 
 
 def _pick(
-    entries: Callable[[], Iterable[VerifiedEntry]], run: UUID, *, tree_head: str | None, size: int
+    select: Callable[..., Iterable[VerifiedEntry]], run: UUID, *, tree_head: str | None, size: int
 ) -> RunRecord:
     own: list[VerifiedEntry] = []
     checkpoints: list[VerifiedEntry] = []
     starts: dict[UUID, VerifiedEntry] = {}  # by run
     restarted: set[UUID] = set()  # runs that ended for a following one
-    for entry in entries():
+    for entry in select(streams=[run], names=[*CHECKPOINTS, _START, _RESTART]):
         if entry.stream_id == run:
             own.append(entry)
         elif entry.name in CHECKPOINTS:
@@ -113,7 +113,7 @@ def _pick(
         raise JudgeError(f"run {run} not found in the ledger")
     parent, forked = _parent_of(own[0]), _forked_of(own)
     chain = _chain(parent, starts, seen={run})
-    read = _read_chain(entries, chain if forked is None else [*chain, forked])
+    read = _read_chain(select, chain if forked is None else [*chain, forked])
     followed = {each: start for each, start in starts.items() if each in restarted}
     return RunRecord(
         run=run,
@@ -144,12 +144,12 @@ def _chain(
 
 
 def _read_chain(
-    entries: Callable[[], Iterable[VerifiedEntry]], chain: list[UUID]
+    select: Callable[..., Iterable[VerifiedEntry]], chain: list[UUID]
 ) -> dict[UUID, tuple[VerifiedEntry, ...]]:
     """Return the entries of each of these runs, from one more pass."""
     found: dict[UUID, list[VerifiedEntry]] = {each: [] for each in chain}
     if chain:
-        for entry in entries():
+        for entry in select(streams=chain):
             if entry.stream_id in found:
                 found[entry.stream_id].append(entry)
     return {each: tuple(read) for each, read in found.items()}

@@ -11,12 +11,22 @@ I/O: none.  Memory: 32 bytes for each 512 entries, and for each 512 tree heads.
 """
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 
 from ledger.errors import ConsistencyError
 
-__all__ = ["MARKED", "PREVIOUS", "Mark", "NoteMarks", "joined", "marked_entries", "marked_notes"]
+__all__ = [
+    "MARKED",
+    "PREVIOUS",
+    "Mark",
+    "NoteMarks",
+    "chosen_entries",
+    "joined",
+    "marked_entries",
+    "marked_notes",
+]
 
 MARKED = 512  # entries or tree heads between two marks, at most
 PREVIOUS = slice(41, 73)  # of an entry's bytes: its predecessor's hash
@@ -77,14 +87,38 @@ def marked_entries(
             continue
         if rows is None:
             rows = read(first)
-        entries = list(islice(rows, end - first))
-        if not _are_linked(entries, end - first, last_hash):
-            raise ConsistencyError(
-                f"entries {first} to {end - 1} were changed after they had been verified; nothing "
-                "of them was used",
-                index=first,
-            )
+        entries = _compared(rows, first, end, last_hash)
         yield from entries[max(start - first, 0) :]
+
+
+def chosen_entries(
+    read: Callable[[int], Iterator[bytes]], marks: Sequence[Mark], indexes: Sequence[int]
+) -> Iterator[bytes]:
+    """Yield the entries at these indexes, ascending; only what lies around them is read.
+
+    Raises ConsistencyError as marked_entries() does.
+    """
+    ends = [end for end, _ in marks]
+    at = 0
+    while at < len(indexes):
+        mark = bisect_right(ends, indexes[at])
+        first, (end, last_hash) = ends[mark - 1] if mark else 0, marks[mark]
+        entries = _compared(read(first), first, end, last_hash)
+        while at < len(indexes) and indexes[at] < end:
+            yield entries[indexes[at] - first]
+            at += 1
+
+
+def _compared(rows: Iterator[bytes], first: int, end: int, last_hash: bytes) -> list[bytes]:
+    """Return the entries up to a mark; raise ConsistencyError unless they lead to its hash."""
+    entries = list(islice(rows, end - first))
+    if not _are_linked(entries, end - first, last_hash):
+        raise ConsistencyError(
+            f"entries {first} to {end - 1} were changed after they had been verified; nothing "
+            "of them was used",
+            index=first,
+        )
+    return entries
 
 
 def marked_notes(notes: Iterator[str], marks: Sequence[Mark]) -> Iterator[str]:

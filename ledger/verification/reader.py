@@ -9,11 +9,12 @@ I/O: reads the database and the vkey; where its folder cannot be written, works 
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
+from uuid import UUID
 
 from ledger.database import explained
 from ledger.errors import (
@@ -29,13 +30,13 @@ from ledger.files import read_text
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.progress import advanced
 from ledger.verification.authority import Authority
-from ledger.verification.marks import Mark, joined, marked_entries, marked_notes
+from ledger.verification.marks import Mark, chosen_entries, joined, marked_entries, marked_notes
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.parallel import verify_new, verify_whole
 from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.states import Signatures, State, root_of
 from ledger.verification.vectorized import MismatchError
-from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_entries import VerifiedEntry, is_of, parse_entry
 from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
 
@@ -64,6 +65,7 @@ class Verified:
     authority: Authority
     entry_marks: Sequence[Mark] = ()
     head_marks: Sequence[Mark] | None = ()  # None: earlier tree heads were not read
+    unread: int = 0  # entries at its beginning that were verified earlier, and not now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,7 @@ class VerificationReport:
     unread: int = 0  # entries at its beginning that were verified before, and not read this time
 
     @classmethod
-    def passed(cls, found: Verified, *, unread: int = 0) -> Self:
+    def passed(cls, found: Verified) -> Self:
         """Return the report of what holds."""
         return cls(
             ok=True,
@@ -91,7 +93,7 @@ class VerificationReport:
             head=found.head,
             authority=found.authority,
             state=found.state,
-            unread=unread,
+            unread=found.unread,
         )
 
     @classmethod
@@ -122,6 +124,7 @@ class VerifiedLedger:
     vkey: str
     authority: Authority
     state: State
+    unread: int  # entries at its beginning that were verified earlier, and not now
     _stored: Snapshot
     _entry_marks: Sequence[Mark]
     _head_marks: Sequence[Mark] | None
@@ -135,24 +138,50 @@ class VerifiedLedger:
         for index, data in enumerate(self.raw_entries(start=start), start):
             yield parse_entry(data, index=index)
 
+    def select(
+        self, *, streams: Collection[UUID] = (), names: Collection[str] = ()
+    ) -> Iterator[VerifiedEntry]:
+        """Yield the entries of these streams and those of these names; raises as entries() does.
+
+        All entries are read.
+        """
+        ids, words = {each.bytes for each in streams}, {each.encode() for each in names}
+        for index, data in enumerate(self.raw_entries()):
+            if is_of(data, ids, words):
+                yield parse_entry(data, index=index)
+
+    def chosen(self, indexes: Iterable[int]) -> Iterator[VerifiedEntry]:
+        """Yield the entries at these indexes, ascending; raises as entries() does."""
+        found = sorted({each for each in indexes if 0 <= each < self.size})
+        entries = chosen_entries(self._around, self._entry_marks, found)
+        for index, data in zip(found, entries, strict=True):
+            yield parse_entry(data, index=index)
+
+    def _around(self, first: int) -> Iterator[bytes]:  # looked up, and compared with a mark
+        return (row[4] for row in self._rows(self._stored.entries_after, size=first))
+
     def raw_entries(self, *, start: int = 0) -> Iterator[bytes]:
         """Yield the same entries as they are stored and hashed; raises as entries() does."""
         return marked_entries(self._entries, self._entry_marks, start=start)
 
     def _entries(self, first: int) -> Iterator[bytes]:
-        if self._head_marks is None:  # looked up: what is found is compared with its mark
-            return (row[4] for row in self._rows(self._stored.entries_after, size=first))
+        if self._head_marks is None:
+            return self._around(first)
         return (row[4] for row in self._rows(self._stored.entries_from_top, skip=first))
 
     def head_notes(self) -> Iterator[str]:
         """Yield the tree heads' notes in the order of their sizes.
 
         Of their signatures, those were checked that open_verified() was asked to check. Raises
-        as entries() does. Not for a ledger from open_continued(), which reads new ones only.
+        as entries() does. In a ledger from open_continued() they are as they are stored: one that
+        is shown to others must be verified.
         """
-        assert self._head_marks is not None
         rows = self._rows(self._stored.heads_from_top)
-        return marked_notes((row[1] for row in rows), self._head_marks)
+        notes = (row[1] for row in rows)
+        if self._head_marks is None:
+            yield from (note for note in notes if isinstance(note, str))
+        else:
+            yield from marked_notes(notes, self._head_marks)
 
     def _rows(self, select: Callable[..., Iterator[_Row]], **arguments: int) -> Iterator[_Row]:
         with self._stored.explained():
@@ -234,6 +263,7 @@ def _opened(held: Verified, key: str, stored: Snapshot) -> VerifiedLedger:
         key,
         held.authority,
         held.state,
+        held.unread,
         stored,
         held.entry_marks,
         held.head_marks,
@@ -293,13 +323,19 @@ def check_ledger(
 
 
 def check_new(
-    directory: Path, *, memory: Memory, vkey: str | None = None, signatures: Signatures = "all"
+    directory: Path,
+    *,
+    memory: Memory,
+    vkey: str | None = None,
+    signatures: Signatures = "all",
+    read: Callable[[VerifiedLedger], None] | None = None,
 ) -> VerificationReport:
     """Verify what is new since the tree head that is remembered, and that it continues that one.
 
     What lies before was verified then, is not read again, and may have been changed in the file
     since: `unread` says how many entries that are. Where nothing is remembered, or something does
-    not fit, the whole ledger is verified, as by check_ledger().
+    not fit, the whole ledger is verified, as by check_ledger(). What `read` takes is compared with
+    what was verified then.
     """
     paths = LedgerPaths(directory)
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
@@ -308,9 +344,24 @@ def check_new(
         marks = memory.recall_marks(recalled)
         with snapshot(paths) as stored:
             held = _verify_new(stored, recalled, signatures=signatures, marks=marks)
+            if held is not None and read is not None and not _is_read(held, key, stored, read):
+                held = None
         if held is not None and _is_kept(memory, key, held, after=recalled):
-            return VerificationReport.passed(held, unread=recalled.state.size)
-    return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
+            return VerificationReport.passed(held)
+    return check_ledger(directory, vkey=key, signatures=signatures, memory=memory, read=read)
+
+
+def _is_read(
+    held: Verified, key: str, stored: Snapshot, read: Callable[[VerifiedLedger], None]
+) -> bool:
+    """Let what was verified be read; tell whether earlier entries were as they had been."""
+    if not held.entry_marks:
+        return False
+    try:
+        read(_opened(held, key, stored))
+    except ConsistencyError:  # verified as a whole, it is told which was changed
+        return False
+    return True
 
 
 def verify_since(directory: Path, *, vkey: str, state: State) -> State:
@@ -388,7 +439,7 @@ def _verify_new(
     if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
         return None
     every = () if marks is None else joined(marks, new.entry_marks)
-    return Verified(new.end, head, new.authority, every, head_marks=None)
+    return Verified(new.end, head, new.authority, every, None, recalled.state.size)
 
 
 def _check_meta(stored: Snapshot, *, vkey: str) -> None:

@@ -9,6 +9,7 @@ I/O: none.  Units: nanoseconds since the POSIX epoch.
 
 import hashlib
 import struct
+from collections.abc import Container
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ledger.entries import Author
 from ledger.errors import MalformedError, SignatureError
 
-__all__ = ["VerifiedEntry", "parse_entry", "split_entry", "verify_author"]
+__all__ = ["VerifiedEntry", "is_of", "parse_entry", "split_entry", "verify_author"]
 
 _LIMIT = 2**63  # integers stay below it
 _ROLE = 64  # bytes of a role, at most
@@ -88,6 +89,17 @@ def split_entry(
         )
     author, body = data[74:author_end], data[name_end + 2 :]
     return own_index, stream_id, stream_version, time_ns, previous, author, name, body
+
+
+def is_of(data: bytes, streams: Container[bytes], names: Container[bytes]) -> bool:
+    """Tell whether a verified entry is in one of these streams, or has one of these names.
+
+    A tenth of the time of taking it apart.
+    """
+    if data[9:25] in streams:
+        return True
+    end = 74 + data[73]
+    return data[end + 1 : end + 1 + data[end]] in names
 
 
 def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> None:

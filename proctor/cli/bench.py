@@ -13,6 +13,8 @@ from proctor.benchmarks.cookbook import measure as ask_cookbook
 from proctor.benchmarks.ledger import BATCH, CORES, measure
 from proctor.benchmarks.projections import NEW, ProjectionBench
 from proctor.benchmarks.projections import measure as project_events
+from proctor.benchmarks.reading import NEW as ADDED
+from proctor.benchmarks.reading import measure as measure_reading
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.home import Home
@@ -188,3 +190,40 @@ def _print_projections(found: ProjectionBench) -> None:
             f"behind {events} events: peak of writer and reader {peak:.0f} MiB; "
             f"{NEW:,} more were caught up in {found.catch_up_seconds[events]:.2f} s"
         )
+
+
+@app.command()
+def reading(
+    home: Home,
+    events: Annotated[
+        int,
+        typer.Option(
+            "--events", min=10_000, max=100_000_000, help="Entries of the largest ledger."
+        ),
+    ] = 100_000,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=1_000, help="Rounds; the median is shown.")
+    ] = 3,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
+    ] = Path(),
+) -> Output:
+    """Time questions about ledgers of 10,000 entries and more, in small batches like this home's.
+
+    A million entries take about ten minutes to write, and 4 GB of disk.
+    """
+    found = measure_reading(folder, home.ledger, events=events, rounds=rounds)
+
+    def tell() -> None:
+        sizes = list(found.whole_seconds)
+        once = {"first sql, makes the tables": found.tables_seconds, "verify": found.whole_seconds}
+        added = {f"{q}, {ADDED:,} new": by for q, by in found.new_seconds.items()}
+        print_table(
+            ("s of processors", *(f"{size} entries" for size in sizes)),
+            [
+                (question, *(f"{by[size]:.2f}" for size in sizes))
+                for question, by in (found.seconds | added | once).items()
+            ],
+        )
+
+    return Output(found, tell)

@@ -10,12 +10,12 @@ from uuid import UUID
 from judge.auditing.record import RunRecord, record_of
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
-from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger
+from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger, check_new
 from proctor.cli.inputs import read_private_key, read_text
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.terminal import error_console, words
-from proctor.remembering import memory, open_remembered
+from proctor.remembering import memory, open_remembered, tell_unread
 from proctor.runs.replay import verified_runs
 
 __all__ = ["Found", "Judged", "judge_key", "look_up", "read_judged"]
@@ -37,20 +37,28 @@ class Found:
     judged: Judged | None
 
 
-def look_up(home: Home, name: str, *, submission: Path | None, head: Path | None) -> Found:
-    """Verify the ledger and find the run that `name` means."""
+def look_up(
+    home: Home, name: str, *, submission: Path | None, head: Path | None, whole: bool = False
+) -> Found:
+    """Verify what is new in the ledger, or all of it, and find the run that `name` means.
+
+    With a kept `head`, and where nothing is remembered, all is verified.
+    """
     home.require_ledger()
     if submission is not None and not submission.is_dir():
         raise ProctorError(f"{submission} is not a folder; give the folder of the submission")
     found: list[Judged] = []
-    checked = check_ledger(
-        home.ledger,
-        kept_head=None if head is None else read_text(head),
-        memory=memory(),
-        read=lambda ledger: found.append(
-            _judged(home, ledger, find_run(verified_runs(ledger), name))
-        ),
-    )
+
+    def read(ledger: VerifiedLedger) -> None:
+        found.append(_judged(home, ledger, find_run(verified_runs(ledger), name)))
+
+    known = memory()
+    if known is None or head is not None or whole:
+        kept = None if head is None else read_text(head)
+        checked = check_ledger(home.ledger, kept_head=kept, memory=known, read=read)
+    else:
+        checked = check_new(home.ledger, memory=known, signatures="newest", read=read)
+    tell_unread(checked)
     return Found(checked, found[-1] if checked.ok else None)
 
 

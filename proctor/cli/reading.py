@@ -1,5 +1,6 @@
 """`proctor show`, `replay` and `log`: what a ledger tells of its runs."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from proctor.home import Home
 from proctor.output.aside import SetAside
 from proctor.output.entries import describe_entry, describe_head, print_entry
 from proctor.output.terminal import console, on_one_line, print_table, words
-from proctor.remembering import open_remembered
+from proctor.remembering import open_remembered, tell_unread
 from proctor.runs.process import start_as_recorded
 
 app = CommandGroup()
@@ -117,10 +118,12 @@ def log(
             if found is None:
                 raise ProctorError(f"the ledger has entries 0 to {ledger.size - 1}; no {entry}")
             described = describe_entry(found)
+            tell_unread(ledger)
             return Output(described, lambda: print_entry(described))
         if last is not None:
             start = max(start, ledger.size - last)
-        chosen = [each for each, _ in zip(ledger.entries(start=start), range(limit), strict=False)]
+        chosen = list(islice(ledger.entries(start=start), limit))
+    tell_unread(ledger)
     _tell_aside(chosen)
     return Output(
         lambda: [{**describe_head(each), "body": None} for each in chosen],

@@ -106,6 +106,10 @@ def judge(
             "faster and less certain. The report says how certain.",
         ),
     ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Verify all of the ledger, not only what is new."),
+    ] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Output:
@@ -115,7 +119,7 @@ def judge(
     if sample and not execute:
         raise ProctorError("--sample and --no-execute exclude each other: give one of them")
     again = handed_over()
-    found = look_up(home, again or run, submission=submission, head=head)
+    found = look_up(home, again or run, submission=submission, head=head, whole=whole)
     if found.judged is not None:
         record = found.judged.record
         start_like(record.environment, again=again, carried=record.run)

@@ -50,6 +50,7 @@ class Standing:
 
     serial: int = 0  # changes with everything that a page may show
     position: int | None = None  # entries in the tables; None: there are none to show yet
+    earlier: int = 0  # of these, verified before by other commands, and not read again
     head: TreeHead | None = None
     checked_at: datetime | None = None
     error: str | None = None  # why the newest state is not shown
@@ -120,7 +121,8 @@ class Tables:
         if report.size != position:
             if not self._apply(directory, report):
                 return
-            self._set(position=report.size, error=None)
+            earlier = report.unread if position is None else self.standing.earlier
+            self._set(position=report.size, earlier=earlier, error=None)
         elif self.standing.error is not None:
             self._set(error=None)
         self.standing = replace(self.standing, head=report.head, checked_at=datetime.now(UTC))

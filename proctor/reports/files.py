@@ -33,7 +33,7 @@ from proctor.handover.evidence import verify_authors
 from proctor.home import Home
 from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
-from proctor.remembering import open_remembered
+from proctor.remembering import open_remembered, tell_unread
 from proctor.reports.contents import contents_of
 from proctor.reports.subjects import KINDS, MOST_ENTRIES, Overview, Subject
 
@@ -96,7 +96,8 @@ def made_by() -> dict[str, str]:
 
 def read_source(home: Home, name: str, *, vkey: str | None = None) -> Source:
     """Return what a report about `name` is made from; raises VerificationError, ProctorError."""
-    with open_remembered(home.ledger, vkey=vkey, heads=True) as ledger:
+    with open_remembered(home.ledger, vkey=vkey) as ledger:
+        tell_unread(ledger)
         overview = Overview.of(ledger.entries())
         subject = overview.find(name)
         chosen = overview.choose(ledger.entries(), subject, origin=ledger.authority.origin)

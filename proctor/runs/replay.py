@@ -96,14 +96,10 @@ def _ids_by_start(ledger: VerifiedLedger, *names: str) -> list[UUID]:
     Campaigns come first, then forks, which `credit` makes by the dozen, then the other runs.
     """
     starts, forks = [], set()
-    for entry in ledger.entries():
+    for entry in ledger.select(names=[*names, "run.forked"]):
         if entry.name == "run.forked":
             forks.add(entry.stream_id)
-        elif (
-            entry.name in names
-            and entry.stream_version == 1
-            and REGISTRY.readable(entry.name, entry.body) is not None
-        ):
+        elif entry.stream_version == 1 and REGISTRY.readable(entry.name, entry.body) is not None:
             starts.append(entry)
     starts.sort(key=lambda each: (each.name == "run.started", each.stream_id not in forks))
     return [entry.stream_id for entry in starts]
@@ -122,9 +118,8 @@ def read_streams(
 ) -> dict[UUID, list[VerifiedEntry]]:
     """Return the entries of those of the wanted streams that a verified ledger has."""
     found: dict[UUID, list[VerifiedEntry]] = {}
-    for entry in ledger.entries():
-        if entry.stream_id in wanted:
-            found.setdefault(entry.stream_id, []).append(entry)
+    for entry in ledger.select(streams=wanted):
+        found.setdefault(entry.stream_id, []).append(entry)
     return found
 
 

@@ -17,10 +17,11 @@ from aggregates.playbook import why_waived
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
+from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
 from proctor.output.terminal import (
     as_records,
@@ -30,9 +31,10 @@ from proctor.output.terminal import (
     told_score,
     words,
 )
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
 from proctor.runs.replay import audited_run, verified_runs
 from projections.projector import projected
+from projections.reading import Session
 
 _MOST_FORKS = 8  # that are named
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
@@ -85,6 +87,17 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
 }
 
 
+_RUNS = """
+    SELECT run_id FROM run_starts JOIN events USING (idx)
+    WHERE version = 1 AND idx < $1 AND ($2 = 'latest' OR starts_with(run_id, $2))
+    ORDER BY run_id IN (SELECT stream_id FROM events WHERE name = 'run.forked'), idx DESC
+    LIMIT CASE WHEN $2 = 'latest' THEN 1 ELSE 1000 END"""
+_ABOUT = """
+    SELECT idx FROM events WHERE stream_id IN ? OR name IN ?
+        OR stream_id IN (SELECT audit_id FROM audit_starts WHERE run_id = ?)
+    UNION SELECT idx FROM forks WHERE parent = ?"""
+
+
 def read_story(home: Home, name: str) -> dict[str, Any]:
     """Return everything that the story tells, as plain values.
 
@@ -92,15 +105,15 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     been verified. Raises VerificationError for a ledger that does not hold.
     """
     with open_remembered(home.ledger) as ledger:
-        run = find_run(verified_runs(ledger), name)
-        audits = {entry.stream_id for entry in ledger.entries() if audited_run(entry) == str(run)}
-        streams = {run, Transcript.id_of(run), *audits}
-        entries, relatives = [], []
-        for entry in ledger.entries():
-            if entry.stream_id in streams or entry.name in AUTHORITY_EVENTS:
-                entries.append(entry)
-            if entry.name == "run.forked":
-                relatives.append(entry)
+        index = open_index(home, ledger)
+        if index is None:
+            run, found = looked_for(ledger, name)
+        else:
+            run, found = looked_up(ledger, index, name)
+        relatives = [entry for entry in found if entry.name == "run.forked"]
+        entries = [entry for entry in found if entry.name != "run.forked" or entry.stream_id == run]
+    tell_unread(ledger)
+    keep_definitions()
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
     numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
     with closing(projected(numbered, quarantine=True)) as connection:
@@ -116,6 +129,29 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     for row in parts["waived"]:
         waived |= why_waived([row["rule"]], row["offers"])
     return {"summary": summary, **_family(run, relatives), **parts, "waived": waived}
+
+
+def looked_for(ledger: VerifiedLedger, name: str) -> tuple[UUID, list[VerifiedEntry]]:
+    """Return the run that `name` means and the entries about it, from all of a ledger."""
+    run = find_run(verified_runs(ledger), name)
+    audits = {
+        entry.stream_id
+        for entry in ledger.select(names=["audit.started"])
+        if audited_run(entry) == str(run)
+    }
+    streams = {run, Transcript.id_of(run), *audits}
+    return run, list(ledger.select(streams=streams, names=[*AUTHORITY_EVENTS, "run.forked"]))
+
+
+def looked_up(
+    ledger: VerifiedLedger, index: Session, name: str
+) -> tuple[UUID, list[VerifiedEntry]]:
+    """Return the same, having asked tables where the entries are."""
+    runs = [UUID(each) for (each,) in index.query(_RUNS, [ledger.size, name.lower()]).rows]
+    run = find_run(runs, name) if name == "latest" else find_named_run(runs, name)
+    streams = [str(run), str(Transcript.id_of(run))]
+    found = index.query(_ABOUT, [streams, sorted(AUTHORITY_EVENTS), str(run), str(run)]).rows
+    return run, list(ledger.chosen(idx for (idx,) in found))
 
 
 def _family(run: UUID, forked: Iterable[VerifiedEntry]) -> dict[str, Any]:

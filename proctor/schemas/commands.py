@@ -15,6 +15,7 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {  # command -> one of these is printed
     "bench ledger": (ledger.Bench,),
     "bench monitor": (list[ledger.MonitorCost],),
     "bench projections": (ledger.ProjectionBench, ledger.CookbookTimes),
+    "bench reading": (ledger.ReadingBench,),
     "campaign": (runs.Campaign,),
     "checkpoints answer": (improvement.Answered,),
     "checkpoints baseline": (improvement.Baseline,),

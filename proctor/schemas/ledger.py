@@ -360,6 +360,16 @@ class ProjectionBench(TypedDict):
     catch_up_seconds: dict[str, float]
 
 
+class ReadingBench(TypedDict):
+    """What questions about a ledger cost as it grows, in seconds of processors."""
+
+    rounds: int
+    seconds: dict[str, dict[str, float]]  # question -> entries -> median, nothing is new
+    new_seconds: dict[str, dict[str, float]]  # likewise, where entries are new
+    whole_seconds: dict[str, float]  # entries -> `verify`
+    tables_seconds: dict[str, float]  # entries -> the first question, which makes the tables
+
+
 class CookbookTimes(TypedDict):
     """What the cookbook's questions cost, in seconds by question."""
 

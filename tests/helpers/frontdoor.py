@@ -79,12 +79,16 @@ def _environment(home: Path | None, state: Path | None) -> dict[str, str]:
     return environment
 
 
-def call_here(arguments: Sequence[str | Path], *, home: Path) -> subprocess.CompletedProcess[str]:
+def call_here(
+    arguments: Sequence[str | Path], *, home: Path, state: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Do what call() does in this process, which has torch loaded already: many cheap questions."""
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["proctor", *map(str, arguments)]),
-        mock.patch.dict(os.environ, {"PROCTOR_HOME": str(home), "PROCTOR_STATE": "off"}),
+        mock.patch.dict(
+            os.environ, {"PROCTOR_HOME": str(home), "PROCTOR_STATE": str(state or "off")}
+        ),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from synthetic import synthetic_run
 from typer.testing import CliRunner
 
 from proctor.benchmarks.ledger import BODY, _canonical, _json_body, _verify_chain, _write_chain
 from proctor.cli.bench import app
 from proctor.errors import ProctorError
+from proctor.home import Home
 
 
 @pytest.mark.slow  # it measures
@@ -26,6 +28,23 @@ def test_bench_prints_every_figure_and_leaves_nothing(
         assert all(value > 0 for value in found[part].values()), part
     assert found["verify_ratios"]["chain of JSON lines"] == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow  # it measures
+def test_bench_asks_ledgers_of_each_size_and_leaves_nothing(tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "folder"
+    folder.mkdir()
+    with Home(home).open_log() as log:
+        synthetic_run(log)
+    asked = ["reading", "--events", "20000", "--rounds", "1", "--folder", str(folder), "--json"]
+    result = CliRunner().invoke(app, [*asked, "--home", str(home)])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert len(found["seconds"]) == 4
+    for by in (*found["seconds"].values(), *found["new_seconds"].values(), found["whole_seconds"]):
+        assert list(by) == ["10,000", "20,000"]
+        assert all(value > 0 for value in by.values())
+    assert not list(folder.iterdir())
 
 
 def test_chain_of_json_lines_is_verified(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ COUNT = "SELECT COUNT(*) AS epochs FROM epochs"
 def test_no_command_fails_because_of_others_in_the_same_home(
     tmp_path: Path, remembered: str
 ) -> None:
-    """The DuckDB file is sealed in what a verifier remembers, so each of these is another case."""
+    """The tables lie with what a verifier remembers, so each of these is another case."""
     home = tmp_path / "home"
 
     def asked(arguments: Sequence[str], place: int) -> list[str]:
