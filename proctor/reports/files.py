@@ -12,23 +12,26 @@ audit; only the ledger itself shows that.
 
 import base64
 import difflib
+import hashlib
 import html
 import re
 import zlib
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import projections
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import ProvedEntry, open_proofs, write_proofs
 from ledger.strict_json import JSONError, read_json
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
-from proctor import __version__
+from proctor import __version__, pages, reports
 from proctor.handover.evidence import verify_authors
 from proctor.home import Home
 from proctor.output.terminal import on_one_line
@@ -48,6 +51,7 @@ _PROOFS = re.compile(r'<script type="text/plain" id="proctor-proofs">([A-Za-z0-9
 _PLACE = re.compile(r'<(h1|h2|h3|figure)[^>]* id="([\w-]+)"')
 _TAG = re.compile(r"<[^>]*>")
 _LONGEST = 120  # characters that a message quotes
+_CODE = [Path(package.__path__[0]) for package in (projections, pages, reports)]
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,15 @@ class Source:
         }
 
 
+@cache
 def made_by() -> dict[str, str]:
-    """Return the versions that decide what a page looks like."""
-    return {"proctor": __version__}
+    """Return the versions that decide what a page looks like: ours, and a digest of the code."""
+    sha256 = hashlib.sha256()
+    for folder in _CODE:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".py", ".html", ".css", ".sql") and "live" not in path.parts:
+                sha256.update(path.read_bytes())
+    return {"proctor": __version__, "pages": sha256.hexdigest()[:12]}
 
 
 def read_source(home: Home, name: str, *, vkey: str | None = None) -> Source:
