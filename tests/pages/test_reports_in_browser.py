@@ -24,6 +24,12 @@ _BROKEN_CHARTS = """
         || !each.querySelector('path[d], line, text'));
 }).map(each => each.parentElement.id)
 """
+_BROKEN_TABLES = """
+[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1
+    && each.checkVisibility({contentVisibilityAuto: true}))
+    .map(each => each.getAttribute('aria-label'))
+"""
+_PAPER = 690  # pixels of A4 within its margins
 _OPEN_ALL = "document.querySelectorAll('details').forEach(each => each.open = true)"
 
 
@@ -57,9 +63,24 @@ def test_report_is_quiet_whole_and_accessible(
         looking.open(reports[name])
         assert looking.window.evaluate(_BROKEN_CHARTS) == []
         looking.check(f"report-{name}")
-        looking.window.evaluate(_OPEN_ALL)
-        looking.check(f"report-{name}-open")
+        if (width, scheme) in LOOKS[1:3]:  # a dark wide page, and a light narrow one
+            looking.window.evaluate(_OPEN_ALL)
+            looking.check(f"report-{name}-open")
         assert looking.asked == [reports[name]]
+
+
+@pytest.mark.parametrize("name", [*KINDS, "real"])
+def test_report_is_whole_on_paper(
+    name: str, look: Callable[..., Any], reports: dict[str, str]
+) -> None:
+    window = (looking := look(_PAPER, "light", own=reports[name])).window
+    looking.open(reports[name])
+    window.emulate_media(media="print")
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert window.evaluate(wide) <= 0
+    assert window.evaluate(_BROKEN_CHARTS) == []
+    assert window.evaluate(_BROKEN_TABLES) == []
+    assert window.pdf(format="A4").startswith(b"%PDF")
 
 
 def test_keyboard_reaches_what_opens_and_shows_where_it_is(
@@ -77,5 +98,7 @@ def test_keyboard_reaches_what_opens_and_shows_where_it_is(
             break
     assert reached[0] == "A"  # skips to the content
     assert reached[-1] == "SUMMARY"
+    is_open = "document.activeElement.parentElement.open"
+    before = window.evaluate(is_open)
     window.keyboard.press("Enter")
-    assert window.evaluate("document.activeElement.parentElement.open")
+    assert window.evaluate(is_open) != before
