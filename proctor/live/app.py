@@ -25,7 +25,7 @@ from proctor.live import bodies, console, queries, subjects
 from proctor.live.asked import addresses, number, one, one_of, parameters, text_of, whole_id
 from proctor.live.guard import TABLE, Guard, Keys
 from proctor.live.refusals import failed, refusal, refused
-from proctor.live.shown import charts_of, compared, sampled, settings_of
+from proctor.live.shown import all_settings_of, charts_of, compared, sampled, settings_of
 from proctor.live.tables import Tables
 from proctor.output.terminal import told_level, visible
 from proctor.pages.charts.curves import CURVES, spark
@@ -201,7 +201,7 @@ class _Pages:
             if missing is not None:
                 raise HTTPException(404, f"The ledger has no run {missing}.")
             known = [{**row, "gone": self._is_gone(row)} for row in found.values()]
-            settings = [settings_of(row["config"]) for row in known]
+            settings = [all_settings_of(row) for row in known]
             names = sorted({name for each in settings for name in each})
             return {
                 "runs": known,

@@ -252,7 +252,7 @@ def _read_relatives(ask: Ask, run: str) -> dict[str, Any]:
 def read_compared(ask: Ask, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what a comparison shows of runs, in this order; of those that there are."""
     found = ask(
-        "SELECT r.run_id, r.dataset, r.seed, r.policy_name, r.config, "
+        "SELECT r.run_id, r.level, r.dataset, r.seed, r.policy_name, r.policy, r.config, "
         f"COALESCE(r.end_reason, 'running') AS state FROM runs AS r WHERE r.{_OF_PAGE}",
         list(runs),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from proctor.pages.charts.curves import Curve, curves, curves_of
 from proctor.pages.charts.drawing import Chart
 
-__all__ = ["charts_of", "compared", "sampled", "settings_of"]
+__all__ = ["all_settings_of", "charts_of", "compared", "sampled", "settings_of"]
 
 
 def settings_of(text: str | None) -> dict[str, str]:
@@ -26,6 +26,15 @@ def settings_of(text: str | None) -> dict[str, str]:
     except (RecursionError, ValueError):
         found["value"] = str(text)
     return found
+
+
+def all_settings_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of a run and of who decided in it."""
+    policy = settings_of(run["policy"])
+    return {
+        **settings_of(run["config"]),
+        **{f"policy.{name}": value for name, value in policy.items()},
+    }
 
 
 def sampled(values: Sequence[float | None], most: int) -> Sequence[float | None]:
