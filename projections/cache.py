@@ -114,7 +114,8 @@ def publish(database: Path, target: Path, *, wait: float = WAIT) -> None:
 def _is_at(database: Path, verified: State, deadline: float) -> bool:
     """Tell whether the tables end where the verification did."""
     try:
-        if not database.exists() or not is_duckdb(database):
+        waiting = database.with_name(f"{database.name}.wal").exists()  # since a process was killed
+        if waiting or not database.exists() or not is_duckdb(database):
             return False
         with connected(database, deadline, read_only=True) as connection:
             found = read_position(connection)

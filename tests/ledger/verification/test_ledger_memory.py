@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import ANY
 from uuid import UUID
@@ -17,7 +18,13 @@ from signed_notes import sign_tree_head
 from stores import copy_ledger, tables_of
 
 from ledger.entries import AuthorKey
-from ledger.errors import ConsistencyError, ContradictionError, MemoryFileError, VerificationError
+from ledger.errors import (
+    ConsistencyError,
+    ContradictionError,
+    MemoryFileError,
+    StorageError,
+    VerificationError,
+)
 from ledger.keys import load_key
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
@@ -508,6 +515,56 @@ def test_changed_entry_is_rejected_when_it_is_read_though_it_was_verified_before
             next(read)
         with pytest.raises(ConsistencyError, match="entries 512 to 1023 were changed"):
             next(read)
+
+
+def flipped(content: bytearray, rng: Random) -> None:
+    for _ in range(rng.choice((1, 1, 3))):
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+
+
+def overwritten(content: bytearray, rng: Random) -> None:
+    """Put a stretch of the file in the place of another one: bytes that make sense."""
+    length = rng.choice((4, 40, 400, 4_096))
+    source, target = (rng.randrange(len(content) - length) for _ in range(2))
+    if length == 4_096:
+        source, target = source & -4_096, target & -4_096
+    content[target : target + length] = content[source : source + length]
+
+
+def cut(content: bytearray, rng: Random) -> None:
+    del content[rng.randrange(len(content) // 4_096) * 4_096 :]
+
+
+@pytest.mark.parametrize("rounds", [40, pytest.param(4_000, marks=pytest.mark.slow)])
+def test_random_change_of_the_file_is_never_read_as_verified(
+    long: Path, memory: Memory, tmp_path: Path, rounds: int
+) -> None:
+    """Whatever is handed out is an honest entry at its place, and no entry is left out."""
+    ledger = copied(long, tmp_path / "copy")
+    assert whole(ledger, memory).ok
+    append_batches(ledger, first=1_501, last=1_600)  # and this is new
+    with open_verified(ledger) as opened:
+        honest = list(opened.entries())
+    path, rng, refused = LedgerPaths(ledger).database, Random(rounds), 0
+    content = path.read_bytes()
+    for number in range(rounds):
+        changed = bytearray(content)
+        rng.choice((cut, flipped, flipped, overwritten, overwritten))(changed, rng)
+        path.write_bytes(changed)
+        kept = Memory(Path(shutil.copytree(memory.folder, tmp_path / str(number))))
+        first, some = rng.randrange(1_600), sorted({rng.randrange(1_600) for _ in range(3)})
+        try:
+            with open_continued(ledger, memory=kept) as opened:
+                if number % 3 == 0:
+                    assert list(opened.entries(start=first)) == honest[first:]
+                elif number % 3 == 1:
+                    assert list(opened.chosen(some)) == [honest[at] for at in some]
+                else:
+                    assert list(opened.select(streams=[UUID(int=1)])) == honest
+        except (StorageError, VerificationError):
+            refused += 1
+        shutil.rmtree(kept.folder)
+    assert rounds // 10 < refused < rounds - rounds // 10
 
 
 def damaged(data: bytes) -> bytes:

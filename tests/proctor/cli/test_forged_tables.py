@@ -1,11 +1,13 @@
 """The DuckDB file of a home, changed by somebody else: no command answers from it."""
 
 import multiprocessing
+import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,12 @@ from synthetic import synthetic_audit, synthetic_run
 from ledger.errors import ConsistencyError
 from ledger.verification.reader import open_verified
 from proctor.home import Home
+from projections.bulk import apply_new
 from projections.cache import catch_up
+from projections.database_file import connected
 from projections.errors import AheadError, BusyError, ProjectionError
-from projections.reading import Session, query
+from projections.reading import Session, query, snapshot
+from projections.source import open_source
 
 SCORES = "SELECT accuracy_score, process_score FROM audit_scores"
 FORGED = "UPDATE log.audit_scores SET accuracy_score = 9, process_score = 9"
@@ -184,6 +189,38 @@ def test_tables_stay_as_they_are_when_the_disk_is_full(home: Path, tmp_path: Pat
     assert query(database, "SELECT COUNT(*) FROM unreadable").rows == [(0,)]
     done = catch_up(database, home / "ledger")
     assert (done.applied, done.note) == (done.position - 3, None)
+
+
+def test_tables_are_whole_after_a_process_was_killed_that_filled_them(
+    home: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "tables.duckdb"
+    catch_up(database, home / "ledger", stop=3)
+    process = multiprocessing.get_context("fork").Process(
+        target=_apply_and_be_killed, args=(database, home / "ledger")
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    log = database.with_name("tables.duckdb.wal")
+    assert log.exists()
+    with open_verified(home / "ledger") as ledger:
+        state = ledger.state
+    assert catch_up(database, home / "ledger", verified=state).position == state.size
+    assert not log.exists()
+    with (tmp_path / "copy.duckdb").open("xb") as file:
+        snapshot(database, file)  # which copies the file alone
+    counted = "SELECT COUNT(*), COUNT(DISTINCT idx) FROM events"
+    assert query(tmp_path / "copy.duckdb", counted).rows == [(state.size, state.size)]
+
+
+def _apply_and_be_killed(database: Path, directory: Path) -> None:
+    with (
+        open_source(directory) as ledger,
+        connected(database, time.monotonic() + 5, read_only=False) as connection,
+    ):
+        apply_new(connection, ledger, start=3)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _catch_up_without_room(database: Path, directory: Path) -> None:
