@@ -88,8 +88,7 @@ def _between(row: _Row, column: str) -> str:
         return "cannot be told"
     if not isinstance(low, float) or not isinstance(high, float):
         return f"{middle:+.4f}"
-    text = f"{middle:+.4f} ({low:+.4f} to {high:+.4f})"
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
+    return f"{middle:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 def _contradicted(rows: Sequence[_Row]) -> Iterator[str]:

@@ -317,8 +317,7 @@ def _standings(caption: str, rows: Sequence[_Row], policies: Sequence[str]) -> A
 def _between(mean: float | None, low: float | None, high: float | None) -> str | None:
     if mean is None:
         return None
-    text = f"{mean:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low is not None else "")
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
+    return f"{mean:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low is not None else "")
 
 
 def comparison_values(data: _Data) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def take_picture(name: str, page: Path, browser: Any) -> int:
     window = browser.new_page(viewport={"width": WIDTH, "height": 900})
     window.goto(page.as_uri())
     last = window.locator(ENDS[name]).first.bounding_box()
-    clip = {"x": 0, "y": 0, "width": WIDTH, "height": last["y"] + last["height"] + 16}
+    clip = {"x": 0, "y": 0, "width": WIDTH, "height": last["y"] + last["height"] + 8}
     shot = Image.open(io.BytesIO(window.screenshot(clip=clip, full_page=True))).convert("RGB")
     content = io.BytesIO()
     shot.quantize(256).save(content, "PNG", optimize=True)  # colours

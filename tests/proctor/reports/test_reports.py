@@ -23,8 +23,10 @@ from proctor.pages.charts.curves import curves_of
 from proctor.pages.charts.drawing import COLOURS, NARROW, svg
 from proctor.pages.charts.grids import layer_heatmap
 from proctor.pages.charts.rows import intervals, strip
-from proctor.pages.rendering import embedded_json, page_policy, stylesheet
+from proctor.pages.rendering import embedded_json, page_policy, seen, stylesheet
 from proctor.remembering import open_remembered
+from proctor.reports import section_pages
+from proctor.reports.credits import _between
 from proctor.reports.files import Source, differences, open_report, read_source
 from proctor.reports.pages import page_of
 from proctor.reports.run_page import _retrained
@@ -257,6 +259,12 @@ def test_single_charts_are_files(
     assert png.read_bytes().startswith(b"\x89PNG")
     unknown = call_here(["report", run, "--chart", "x", "--svg", svg], home=home.path)
     assert "it has: loss, accuracy, rules, lr, gradients" in unknown.stderr
+
+
+def test_intervals_are_shown_as_they_are_written() -> None:
+    row = {"a_difference": 0.1, "a_low": 0.0, "a_high": 0.2}
+    assert seen(_between(row, "a")) == "+0.1000 (+0.0000 to +0.2000)"
+    assert seen(section_pages._between(0.1, 0.0, 0.2)) == "+0.100 (+0.000 to +0.200)"
 
 
 @pytest.mark.parametrize(("status", "told"), [("passed", "retrained the whole"), ("failed", "can")])
