@@ -8,7 +8,7 @@ import typer
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.campaign import ConfigOption, SetOption, SettingsArgument
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import ExecutorOption
+from proctor.cli.options import ExecutorOption, WorkersOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_for
@@ -41,10 +41,7 @@ def compare(
             "--conditions", help="A TOML file with a table of settings for each condition."
         ),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, max=1_024, help="Runs at a time.  [default: all cores]"),
-    ] = None,
+    workers: WorkersOption = None,
     executor: ExecutorOption = "local",
     name: Annotated[
         str,

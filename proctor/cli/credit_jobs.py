@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -27,10 +27,10 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_remembered, open_session
-from proctor.runs.forks import Origin, Parent, find_origin, given, read_parent, train_fork
-from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.executors import Executor, Kind, Outcome, failed, open_executor
+from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
+from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
-from proctor.runs.training import SILENT, MakePolicy
 
 _BACKED = "SELECT decision, arm FROM decision_credit WHERE credit_id = ? AND backed"
 
@@ -51,6 +51,8 @@ def credit(
     against: Sequence[str],
     then: str,
     seeds: int,
+    workers: int | None = None,
+    executor: Kind = "local",
     from_start: bool,
 ) -> Output:
     """Measure the decisions of a run, or show what was measured by the same command before."""
@@ -73,7 +75,11 @@ def credit(
         with suppress(AggregateNotFoundError):
             measured = log.repository.get(measured.id)
         if not measured.ended:
-            _measure(home, log, parent, measured, questions, choice, from_start=from_start)
+            with open_executor(executor, home, log, workers=workers) as opened:
+                _measure(
+                    *(home, log, opened, parent, measured, questions, choice),
+                    from_start=from_start,
+                )
         results = [e for e in log.events.get(measured.id) if type(e) is Credit.Measured]
     backed = open_session(home).query(_BACKED, [str(measured.id)]).rows
     return _output(parent, measured, results, {(number, arm) for number, arm in backed})
@@ -139,6 +145,7 @@ def alternatives(past: PastDecision, seen: Observation) -> dict[str, Decision]:
 def _measure(
     home: Home,
     log: LedgerApplication,
+    executor: Executor,
     parent: Parent,
     measured: Credit,
     questions: Sequence[Question],
@@ -146,64 +153,87 @@ def _measure(
     *,
     from_start: bool,
 ) -> None:
-    then = make_policies(choice, log, home.blobs)
     total = len(measured.seeds) * sum(1 + len(each.arms) for each in questions)
+    places: dict[str, Place] = {}  # by the run that is trained for it
+
+    def job_of(origin: Origin, question: Question, place: Place) -> Job:
+        past = question.past
+        decision = past.decision if place.arm == CHOSEN else question.arms[place.arm]
+        run = _run_of(log, measured, place)
+        places[run] = place
+        said = _said(parent, past, decision)
+        return Job.of(home, origin, run=run, order=place.seed, said=said, then=choice)
+
+    def again(job: Job) -> Job:
+        place = places[job.run]
+        run = _run_of(log, measured, place)
+        places[run] = place
+        return replace(job, run=run)
+
+    jobs: list[Job] = []
     for question in questions:
         past = question.past
-        places = [
-            Place(past.number, arm, seed)
+        missing = [
+            place
             for seed in measured.seeds
             for arm in (CHOSEN, *question.arms)
+            if (place := Place(past.number, arm, seed)) not in measured.forks
         ]
-        missing = [place for place in places if place not in measured.forks]
-        origin = None
         if missing:
             origin = find_origin(home, parent, past.epoch, from_start=from_start)
+            jobs += [job_of(origin, question, place) for place in missing]
+    log.save(measured)
+    advanced("forks", len(measured.forks), total)
+    done = executor.carry_out(jobs, train_only, again)
+    for job, outcome in done:
+        if problem := outcome.stopped or outcome.problem:
+            done.close()
+            raise ProctorError(f"a fork failed: {problem}; the same command continues")
+        place = places[job.run]
+        run: Run = log.repository.get(UUID(job.run))
+        measured.record_fork(place, Ending(**{**ending(log, run), **_process(home, run.id)}))
         log.save(measured)
-        for place in missing:
-            assert origin is not None, "something is missing"
-            advanced("forks", len(measured.forks), total)
-            decision = past.decision if place.arm == CHOSEN else question.arms[place.arm]
-            policy = given(past.epoch, _said(parent, past, decision), then)
-            measured.record_fork(place, _train(home, log, origin, policy, measured, place))
-            log.save(measured)
-            done = measured.forks[place]
-            error_console.print(
-                words(
-                    f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
-                    f"{place.arm}, order {place.seed}: val loss {done.val_loss:.4f}, "
-                    f"accuracy {done.val_accuracy:.4f}"
-                )
+        advanced("forks", len(measured.forks), total)
+        found = measured.forks[place]
+        error_console.print(
+            words(
+                f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
+                f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
+                f"accuracy {found.val_accuracy:.4f}"
             )
+        )
+    for question in questions:
         for arm, decision in question.arms.items():
-            if (past.number, arm) not in measured.measured:
-                _compare(measured, past, arm, decision)
+            if (question.past.number, arm) not in measured.measured:
+                _compare(measured, question.past, arm, decision)
                 log.save(measured)
     measured.end()
     log.save(measured)
 
 
-def _train(
-    home: Home,
-    log: LedgerApplication,
-    origin: Origin,
-    policy: MakePolicy,
-    measured: Credit,
-    place: Place,
-) -> Ending:
-    """Train a fork, unless this has been done before the command was broken off."""
+def _run_of(log: LedgerApplication, measured: Credit, place: Place) -> str:
+    """Return the run of a fork: the one that was trained, or the first that has not begun."""
     number = 0
     while True:
         run_id = uuid5(measured.id, f"{place.decision} {place.arm} {place.seed} {number}")
         try:
             run: Run = log.repository.get(run_id)
         except AggregateNotFoundError:
-            run = train_fork(
-                home, log, origin, policy, order=place.seed, watching=SILENT, run_id=run_id
-            )
+            return str(run_id)
         if run.end_reason in OWN_ENDS:
-            return Ending(**{**ending(log, run), **_process(home, run.id)})
+            return str(run_id)
         number += 1  # it was cut off
+
+
+def train_only(job: Job) -> Outcome:
+    """Train a fork in this process; nothing is raised."""
+    home = Home(job.home)
+    try:
+        with home.open_log() as log:
+            job.train(home, log)
+    except Exception as error:  # the command says what it is
+        return failed(error)
+    return Outcome(None, None)
 
 
 def _process(home: Home, run: UUID) -> dict[str, int]:

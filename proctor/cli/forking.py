@@ -7,7 +7,7 @@ import typer
 
 from proctor.cli.campaign import SetOption
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import FromStartOption, RunArgument
+from proctor.cli.options import ExecutorOption, FromStartOption, RunArgument, WorkersOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_as_recorded
@@ -96,6 +96,8 @@ def credit(
     seeds: Annotated[
         int, typer.Option("--seeds", min=2, max=1_000, help="Orders of the examples.")
     ] = 5,
+    workers: WorkersOption = None,
+    executor: ExecutorOption = "local",
     from_start: FromStartOption = False,
 ) -> Output:
     """Measure what decisions were worth: fork the run with the alternatives, and compare."""
@@ -109,5 +111,7 @@ def credit(
         against=against or (),
         then=then,
         seeds=seeds,
+        workers=workers,
+        executor=executor,
         from_start=from_start,
     )

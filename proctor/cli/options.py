@@ -69,6 +69,10 @@ FromStartOption = Annotated[
     bool,
     typer.Option("--from-start", help="Train again from the start, and use no snapshot."),
 ]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, max=1_024, help="Runs at a time.  [default: all cores]"),
+]
 ExecutorOption = Annotated[
     Literal["local", "ray"],
     typer.Option(

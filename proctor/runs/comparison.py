@@ -23,12 +23,11 @@ from monitor.config import RunConfig, TaskConfig, WatchConfig, config_of
 from monitor.errors import MonitorError
 from monitor.loop import prepare
 from monitor.tasks import TaskText, read_task
-from policies.asking.settings import ModelSettings
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import as_records
 from proctor.remembering import open_session
-from proctor.runs.executors import Executor, Outcome, is_done
+from proctor.runs.executors import Executor, Outcome, choice_of, is_done
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.run_settings import provoked
@@ -262,12 +261,6 @@ def own_folder(config: Config) -> str | None:
     """Return the data folder that the judge of an own task reads; None for another training."""
     folder = config.params.get("data_dir") if isinstance(config, TaskConfig) else None
     return folder if isinstance(folder, str) else None
-
-
-def choice_of(value: Mapping[str, Any]) -> PolicyChoice:
-    """Return the choice of a policy that to_dict() has described."""
-    settings = {key: each for key, each in value.items() if key != "name"}
-    return PolicyChoice(value["name"], ModelSettings.from_dict(settings) if settings else None)
 
 
 def _seedless(config: Config) -> dict[str, Any]:

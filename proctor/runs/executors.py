@@ -11,14 +11,14 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from uuid import UUID
 
 from eventsourcing.application import AggregateNotFoundError
@@ -27,7 +27,9 @@ from aggregates.run import OWN_ENDS, Run
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
 from monitor.config import RunConfig, TaskConfig
+from policies.asking.settings import ModelSettings
 from proctor.home import Home
+from proctor.runs.policies import PolicyChoice
 
 __all__ = [
     "DIED",
@@ -37,6 +39,7 @@ __all__ = [
     "Kind",
     "Local",
     "Outcome",
+    "choice_of",
     "failed",
     "is_done",
     "is_of_machine",
@@ -91,6 +94,12 @@ def is_done(log: LedgerApplication, run_id: str) -> bool:
     except AggregateNotFoundError:
         return False
     return run.end_reason in OWN_ENDS
+
+
+def choice_of(value: Mapping[str, Any]) -> PolicyChoice:
+    """Return the choice of a policy that to_dict() has described."""
+    settings = {key: each for key, each in value.items() if key != "name"}
+    return PolicyChoice(value["name"], ModelSettings.from_dict(settings) if settings else None)
 
 
 class Executor(Protocol):

@@ -7,12 +7,13 @@ Trust: the parent comes from a ledger that has just been verified.
 I/O: reads the home; trains; appends to the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from aggregates.decisions import Decision, Observation, Said
+from aggregates.decisions import Decision, Observation, Said, parse_decision
 from aggregates.forks import Fork, Order, fork_of, shared_digest, shared_events
 from aggregates.rules import PROFILES
 from aggregates.run import Run
@@ -33,8 +34,10 @@ from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.remembering import open_remembered
+from proctor.runs.executors import choice_of, is_done
+from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.replay import find_recorded, folded, read_streams
-from proctor.runs.training import Attempt, MakePolicy, Prepared, Told, Watching, train_run
+from proctor.runs.training import SILENT, Attempt, MakePolicy, Prepared, Told, Watching, train_run
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,80 @@ def train_fork(
 
 def _ours(parent: Parent) -> bool:
     return not {"task", "level"} & set(parent.run.config)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fork to be trained, with what that needs: the state is a blob."""
+
+    home: Path
+    run: str
+    parent: str
+    epoch: int
+    digest: str
+    state: str
+    order: int
+    said: tuple[Said, ...]  # on that epoch
+    then: PolicyChoice
+    config: RunConfig
+
+    @classmethod
+    def of(
+        cls,
+        home: Home,
+        origin: Origin,
+        *,
+        run: str,
+        order: int,
+        said: Sequence[Said],
+        then: PolicyChoice,
+    ) -> "Job":
+        """Return the job of a fork from an origin."""
+        parent, rebuilt = origin.parent.run, origin.rebuilt
+        config = RunConfig.from_dict(parent.config)
+        where = (str(parent.id), rebuilt.epoch, origin.digest, rebuilt.sha256)
+        return cls(home.path, run, *where, order, tuple(said), then, config)
+
+    def train(self, home: Home, log: LedgerApplication) -> None:
+        """Train the fork in this process, unless that was done before."""
+        if is_done(log, self.run):
+            return
+        events = list(log.events.get(UUID(self.parent)))
+        if shared_digest(events, self.epoch) != self.digest:
+            raise ProctorError(f"run {self.parent} is not what it was when its fork was planned")
+        state = home.blobs.get(self.state)
+        origin = Origin(
+            Parent((), events, folded(events)),
+            Rebuilt(self.epoch, state, self.state, None, 0, 0),
+            prepare(self.config),
+            self.digest,
+        )
+        policy = given(self.epoch, self.said, make_policies(self.then, log, home.blobs))
+        train_fork(
+            home, log, origin, policy, order=self.order, watching=SILENT, run_id=UUID(self.run)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the home in plain values."""
+        said = [{"decision": each.decision.to_dict(), "source": each.source} for each in self.said]
+        plain = ("run", "parent", "epoch", "digest", "state", "order")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "said": said,
+            "then": self.then.to_dict(),
+            "config": self.config.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, home: Path, value: Mapping[str, Any]) -> "Job":
+        """Return the job that these describe, in another home."""
+        said = (Said(parse_decision(each["decision"]), each["source"]) for each in value["said"])
+        given = {
+            "said": tuple(said),
+            "then": choice_of(value["then"]),
+            "config": RunConfig.from_dict(value["config"]),
+        }
+        return cls(home, **{**value, **given})
 
 
 class GivenPolicy:

@@ -22,11 +22,10 @@ import socket
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 from uuid import UUID
 
 from eventsourcing.application import AggregateNotFoundError
@@ -52,23 +51,24 @@ from proctor.errors import ProctorError
 from proctor.home import NOTARY, Home
 from proctor.runs.comparison import Job as CellJob
 from proctor.runs.executors import Job, Outcome, failed, is_done
+from proctor.runs.forks import Job as ForkJob
 
 __all__ = ["Assignment", "Station", "encode", "verify_worker"]
 
-_KINDS: Mapping[str, Callable[[Path, Mapping[str, Any]], Job]] = {"cell": CellJob.from_dict}
+_KINDS: Mapping[str, type[CellJob | ForkJob]] = {"cell": CellJob, "fork": ForkJob}
 _CLOSED = b""
 
 
 def encode(job: Job) -> bytes:
     """Return a job as bytes that a worker reads; nothing in them is code."""
-    (kind,) = (name for name, read in _KINDS.items() if read == type(job).from_dict)  # type: ignore[attr-defined]
+    (kind,) = (name for name, each in _KINDS.items() if isinstance(job, each))
     return json.dumps({"kind": kind, "job": job.to_dict()}).encode()
 
 
 def decode(data: bytes, home: Path) -> Job:
     """Return the job that encode() was given, in the worker's home."""
     told = json.loads(data)
-    return _KINDS[told["kind"]](home, told["job"])
+    return _KINDS[told["kind"]].from_dict(home, told["job"])
 
 
 class Station:

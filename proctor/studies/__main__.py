@@ -5,6 +5,7 @@
     python -m proctor.studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
     python -m proctor.studies diagnostics [CIFAR_DIR]
     python -m proctor.studies images DIR [--results FILE] [--workers N]
+    python -m proctor.studies tiles [BUNDLE] [--workers N] [--spans 4]
     python -m proctor.studies network [--into FILE] [--seeds 20]
 
 Each prints the tables of its page in docs/explanation/. Runs are trained in as many processes as
@@ -25,6 +26,7 @@ STUDIES = {  # name -> module of this package, imported when it is asked for, an
     "images": ("images", "Sane and bad hyperparameters on real images."),
     "network": ("network", "Weights for the network policy, learned from the playbook."),
     "playbook": ("playbook", "Benefit of the playbook over no action and over random decisions."),
+    "tiles": ("tiles", "Verification of a large bundle in parts, measured and simulated."),
     "thresholds": ("calibration", "Where the thresholds of the calibrated profile come from."),
 }
 
@@ -42,6 +44,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if name == "network":
             add("--into", type=Path, help="File to write the weights to.")
             add("--seeds", type=int, default=20, help="Trainings of each fault in a round.")
+            continue
+        if name == "tiles":
+            add("bundle", nargs="?", metavar="BUNDLE", help="Bundle to verify in parts.")
+            add("--workers", type=int, help="Processes (default: one for each core).")
+            add("--spans", type=int, default=4, help="Times 65,536 entries in a part (default: 4).")
             continue
         add(
             "folder",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -154,3 +155,20 @@ def test_missing_cluster_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert "no Ray cluster at 127.0.0.1:9" in json.loads(out)["message"]
     assert "Traceback" not in err
+
+
+def test_credit_on_the_cluster_is_the_credit_of_this_machine(
+    tmp_path: Path, cluster: RayCluster
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    finished(start(["run", *SETTINGS, "snapshots=every:1", "--json"], here))
+    shutil.copytree(here, there)
+    command = ["credit", "--decision", "1", "--against", "nothing", "--seeds", "2", "--json"]
+    local, remote = finished(start(command, here)), finished(start(command, there, cluster))
+    assert remote["decisions"] == local["decisions"]
+
+    def by_place(found: Any) -> Any:
+        return {(each["arm"], each["seed"]): each for each in found["forks"]}
+
+    assert by_place(remote) == by_place(local)
+    finished(start(["judge", remote["forks"][0]["run"], "--json"], there))  # and not a hard fail

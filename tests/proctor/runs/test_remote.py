@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -11,9 +12,11 @@ from uuid import UUID, uuid4
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from frontdoor import TINY
+from notaries import open_folder, running_notary
 from synthetic import synthetic_run
 
 from aggregates.comparison import Cell
+from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
@@ -36,6 +39,8 @@ from proctor.runs.executors import Outcome
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.remote import Assignment, Station, encode, verify_worker
 from proctor.runs.run_settings import read_config
+
+HASHES = ("commit", "tree", "manifest", "reference_set", "code")
 
 
 @pytest.fixture
@@ -81,6 +86,28 @@ def test_worker_trains_what_its_owner_records(
     assert set(last.deliverables) == {path.name for path in submission.iterdir()}
     other = replace(job, config=replace(job.config, seed=7))
     assert "another configuration" in str(Assignment(other, home, log).hand_in())
+
+
+@pytest.mark.slow  # starts a notary
+def test_worker_of_an_owner_with_a_notary_is_bound_by_its_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = f'[[user]]\nuser = {os.getuid()}\nappend = ["run.*"]\n'
+    with open_folder() as folder, running_notary(folder, rules, any_events=False) as notary:
+        monkeypatch.setenv(NOTARY, str(notary.socket))
+        home = Home(tmp_path / "home")
+        config = read_config(None, [*TINY[:-2], "epochs=1", "threads=1"])
+        cell, run = Cell("playbook", "default", 0), str(uuid4())
+        job = Job(home.path, cell, run, config, PolicyChoice("playbook"), None)
+        with home.open_log() as log, closing(Station()) as station:
+            assert home.ledger.exists()
+            assignment = Assignment(job, home, log)
+            found = serve(station, assignment, station.begin(encode(job)))
+            assert found == Outcome(None, None)
+            assert assignment.hand_in() is None
+            assignment.close()
+            with pytest.raises(ForbiddenError, match=r"may not append 'line\.opened'"):
+                log.save(Line.open(root="r", branch="b", **dict.fromkeys(HASHES, "0" * 64)))
 
 
 def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(

@@ -1,0 +1,419 @@
+"""A large bundle verified in parts: by processes, really, and by many machines, simulated.
+
+A bundle's level-2 tiles have one hash for each 65,536 entries. From them the coordinator knows what
+each part claims to begin with (the tree's edge); the entry before it says the rest. A worker
+verifies its part from there as ledger/verification/vectorized.py does, and compares its tiles. The
+coordinator then checks that each part ends as the next one claims to begin, that streams go on
+across parts, and that the last part ends in the signed root. It has a share of the parts verified a
+second time by another worker, whose answers must be the same.
+
+An answer holds a keyed hash over all bytes that were read. So a worker that answers without reading
+is caught by the second verification also where nothing is wrong with the ledger.
+
+Source: C2SP tlog-tiles.
+Trust: the bundle is hostile; a worker may lie.
+I/O: the bundle's place; processes.  Units: entries, bytes, seconds.
+Not covered: more than 100,000 streams in a part; the blobs.
+"""
+
+import argparse
+import hashlib
+import hmac
+import os
+import random
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from ledger.errors import ConsistencyError, MalformedError, VerificationError
+from ledger.handover.bundle_check import read_vkey
+from ledger.handover.bundle_files import CHECKPOINT, Place, place_of, read_file
+from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
+from ledger.verification.states import State, grown, open_head, root_of
+from ledger.verification.vectorized import MismatchError, Segment, Versions, verify_segment
+from ledger.verification.verified_entries import parse_entry, split_entry
+from ledger.verification.verified_notes import TreeHead, parse_tree_head
+from proctor.errors import ProctorError
+from proctor.output.terminal import console, print_table
+from proctor.runs.executors import pool
+
+__all__ = [
+    "Answer",
+    "Fleet",
+    "Found",
+    "Part",
+    "Simulated",
+    "combine",
+    "differing",
+    "plan",
+    "run",
+    "simulate",
+    "undetected",
+    "verify_in_parts",
+    "verify_part",
+]
+
+SPAN = TILE_WIDTH**2  # entries below one hash of a level-2 tile
+_MAX_NOTE = 200_000  # bytes
+_MAX_ENTRY = 65_535
+
+
+@dataclass(frozen=True)
+class Part:
+    """Entries to be verified by one worker, and what they claim to begin with."""
+
+    place: str
+    vkey: str
+    start: State
+    end: int
+    head: str | None  # the newest tree head, for the part that it closes
+    nonce: bytes  # fresh for each part; both who verify it are given the same
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker says of a part."""
+
+    segment: Segment
+    read: bytes  # HMAC-SHA-256 over all entry bundles, keyed with the nonce
+    seconds: float
+
+
+@dataclass
+class Found:
+    """What the coordinator has come to."""
+
+    entries: int = 0
+    parts: int = 0
+    again: int = 0  # parts that were verified twice
+    working: float = 0.0  # seconds of all workers together
+    coordinating: float = 0.0  # seconds of the coordinator alone
+    wall: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+def plan(place: str, *, spans: int) -> tuple[TreeHead, list[Part]]:
+    """Return a bundle's tree head, and parts of so many spans each that cover it."""
+    bundle = place_of(place)
+    vkey = read_vkey(bundle)
+    note = read_file(bundle, CHECKPOINT, limit=_MAX_NOTE).decode()
+    head = parse_tree_head(note)
+    edge: list[bytes] = []
+    starts = []
+    tiler = Tiler()
+    for number, claimed in enumerate(_level_two(bundle, head.size // SPAN)):
+        for tile in tiler.add(claimed):
+            _compare(bundle, tile.level + 2, tile.index, tile.hashes)
+        if number % spans == 0:
+            starts.append(_claimed(bundle, number * SPAN, edge))
+        edge = grown(edge, number, claimed)
+    for tile in tiler.rest():
+        _compare(bundle, tile.level + 2, tile.index, tile.hashes)
+    if not starts or (head.size % SPAN and head.size // SPAN % spans == 0):
+        starts.append(_claimed(bundle, head.size // SPAN * SPAN, edge))
+    ends = [start.size for start in starts[1:]] + [head.size]
+    return head, [
+        Part(place, vkey, start, end, note if end == head.size else None, secrets.token_bytes(32))
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _level_two(bundle: Place, count: int) -> Iterator[bytes]:
+    for first in range(0, count, TILE_WIDTH):
+        width = min(TILE_WIDTH, count - first)
+        path = tile_path(2, first // TILE_WIDTH, width=width)
+        tile = read_file(bundle, path, limit=width * 32)
+        for at in range(0, len(tile), 32):
+            yield tile[at : at + 32]
+
+
+def _claimed(bundle: Place, size: int, edge: Sequence[bytes]) -> State:
+    """Return what the bundle says of its entries before this size; keys are added by others."""
+    if size == 0:
+        return State()
+    path = tile_path("entries", size // TILE_WIDTH - 1)
+    *_, last = _split(read_file(bundle, path, limit=TILE_WIDTH * (2 + _MAX_ENTRY)), path)
+    entry = parse_entry(last, index=size - 1)
+    return State(size=size, last_hash=entry.entry_hash, time_ns=entry.time_ns, edge=tuple(edge))
+
+
+def verify_part(part: Part) -> Answer | str:
+    """Return what a part comes to, or what is wrong with it; runs in a worker's process."""
+    began = time.perf_counter()
+    bundle = place_of(part.place)
+    read = hmac.new(part.nonce, digestmod=hashlib.sha256)
+    tiler = Tiler()
+    try:
+        segment = verify_segment(
+            _rows(bundle, part, read, tiler),
+            iter(()),
+            vkey=part.vkey,
+            start=part.start,
+            whole=False,
+        )
+        if part.head is not None:
+            authority = segment.end.stands(part.vkey)
+            found = open_head(part.head, authority=authority, size=part.end, signatures="all")
+            if found.size != part.end or found.root != root_of(segment.end.edge):
+                return "the signed root is not that of the entries"
+            segment = replace(segment, head=found, heads=1)
+    except (MismatchError, VerificationError) as error:
+        return f"entries {part.start.size:,} to {part.end - 1:,} do not hold: {error}".rstrip(": ")
+    return Answer(segment, read.digest(), time.perf_counter() - began)
+
+
+def _rows(bundle: Place, part: Part, read: Any, tiler: Tiler) -> Iterator[Any]:
+    """Yield a part's entries as rows, and compare the tiles of levels 0 and 1 on the way."""
+    for first in range(part.start.size, part.end, TILE_WIDTH):
+        width = min(TILE_WIDTH, part.end - first)
+        path = tile_path("entries", first // TILE_WIDTH, width=width)
+        data = read_file(bundle, path, limit=width * (2 + _MAX_ENTRY))
+        read.update(data)
+        entries = _split(data, path)
+        if len(entries) != width:
+            raise MalformedError(f"{path} has {len(entries)} entries, not {width}")
+        for index, entry in enumerate(entries, start=first):
+            _, stream, version, _, _, _, name, _ = split_entry(entry, index=index)
+            for tile in tiler.add(hashlib.sha256(b"\x00" + entry).digest()):
+                _compare_in(bundle, part, tile)
+            yield index, stream, version, name, entry
+    for tile in tiler.rest():
+        if part.head is not None:
+            _compare_in(bundle, part, tile)
+
+
+def _compare_in(bundle: Place, part: Part, tile: Tile) -> None:
+    if tile.level < 2:  # others have hashes of several parts
+        before = part.start.size // TILE_WIDTH ** (tile.level + 1)
+        _compare(bundle, tile.level, before + tile.index, tile.hashes)
+
+
+def _compare(bundle: Place, level: int, index: int, hashes: bytes) -> None:
+    path = tile_path(level, index, width=len(hashes) // 32)
+    if read_file(bundle, path, limit=len(hashes)) != hashes:
+        raise ConsistencyError(f"{path} does not match the entries")
+
+
+def _split(data: bytes, path: str) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        if end > len(data):
+            raise MalformedError(f"{path} ends within an entry")
+        found.append(data[at + 2 : end])
+        at = end
+    return found
+
+
+def combine(head: TreeHead, parts: Sequence[Part], answers: Sequence[Answer]) -> list[str]:
+    """Return what the coordinator finds wrong with answers that came one for each part."""
+    faults = []
+    known = Versions()
+    for part, answer in zip(parts, answers, strict=True):
+        segment = answer.segment
+        if segment.start != part.start or segment.end.size != part.end:
+            faults.append(f"the answer on entry {part.start.size:,} is about another part")
+        elif segment.versions.overflowed:
+            faults.append(f"from entry {part.start.size:,}: too many streams for one part")
+        else:
+            try:
+                segment.versions.follow(known)
+            except MismatchError:
+                faults.append(f"from entry {part.start.size:,}: a stream does not go on")
+    for one, other in pairwise(answers):
+        if one.segment.end != other.segment.start:
+            faults.append(f"entry {other.segment.start.size:,} does not follow the one before")
+    last, authority = answers[-1].segment.end, answers[-1].segment.authority
+    opened = open_head(str(parts[-1].head), authority=authority, size=head.size, signatures="all")
+    if (last.size, root_of(last.edge)) != (opened.size, opened.root):
+        faults.append("the signed root is not that of the parts")
+    return faults
+
+
+def verify_in_parts(
+    place: str, *, workers: int, spans: int = 4, share: float = 0.05, seed: int | None = None
+) -> Found:
+    """Verify a bundle in processes; a share of its parts is verified twice."""
+    began = time.perf_counter()
+    head, parts = plan(place, spans=spans)
+    found = Found(entries=head.size, parts=len(parts), coordinating=time.perf_counter() - began)
+    # Whom is looked at again must not be known before; a seed is for tests.
+    drawn = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
+    with pool(workers) as processes:
+        first = [processes.submit(verify_part, part) for part in parts]
+        answers = _answers(first, found)
+        checking = time.perf_counter()
+        if len(answers) == len(parts):
+            found.faults += combine(head, parts, answers)
+        chosen = drawn.sample(range(len(parts)), k=round(share * len(parts)) or 1)
+        found.coordinating += time.perf_counter() - checking
+        again = _answers([processes.submit(verify_part, parts[at]) for at in chosen], found)
+        if len(answers) == len(parts):
+            found.faults += differing(parts, answers, dict(zip(chosen, again, strict=False)))
+        found.again = len(chosen)
+    found.wall = time.perf_counter() - began
+    return found
+
+
+def differing(
+    parts: Sequence[Part], answers: Sequence[Answer], again: Mapping[int, Answer]
+) -> list[str]:
+    """Return where a second worker says something else than the first."""
+    return [
+        f"two workers say different things of entries {parts[at].start.size:,} to "
+        f"{parts[at].end - 1:,}"
+        for at, second in again.items()
+        if (answers[at].segment, answers[at].read) != (second.segment, second.read)
+    ]
+
+
+def _answers(waiting: Sequence[Future[Answer | str]], found: Found) -> list[Answer]:
+    answers = []
+    for each in waiting:
+        answer = each.result()
+        if isinstance(answer, str):
+            found.faults.append(answer)
+        else:
+            answers.append(answer)
+            found.working += answer.seconds
+    return answers
+
+
+# Many machines, simulated.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Machines that verify, and what they are like."""
+
+    entries: int = 1_000_000_000
+    spans: int = 4
+    workers: int = 100
+    rate: float = 250_000.0  # entries/s of a worker, as measured
+    size: float = 500.0  # bytes of an entry
+    bandwidth: float = 60e6  # bytes/s of a worker from the store
+    store: float = 10e9  # bytes/s of the store to all
+    checking: float = 0.0005  # seconds of the coordinator for an answer, as measured
+    spread: float = 0.2  # standard deviation of a worker's log speed
+    lost: float = 0.02  # of the workers, at a random moment; their part is done again
+    share: float = 0.05  # of the parts, verified twice
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulated verification came to."""
+
+    parts: int
+    wall: float
+    ideal: float  # all workers busy to the end
+    again: int
+    coordinating: float
+
+
+def simulate(fleet: Fleet, *, seed: int = 0) -> Simulated:
+    """Give each part to whoever is free next, then a share of them to somebody else."""
+    drawn = random.Random(seed)  # noqa: S311 - a simulation
+    count = -(-fleet.entries // (SPAN * fleet.spans))
+    size = fleet.entries / count
+    bandwidth = min(fleet.bandwidth, fleet.store / fleet.workers)
+    each = max(size / fleet.rate, size * fleet.size / bandwidth)
+    again = round(fleet.share * count) or 1
+    slowness = [drawn.lognormvariate(0.0, fleet.spread) for _ in range(fleet.workers)]
+    ideal = (count + again) * each / sum(1 / slow for slow in slowness)
+    dies = {
+        number: drawn.uniform(0, ideal)
+        for number in range(fleet.workers)
+        if drawn.random() < fleet.lost
+    }
+    free = [(0.0, number) for number in range(fleet.workers)]
+    wall, left = 0.0, count + again
+    while left:
+        if not free:
+            raise ProctorError("all workers are lost; a fleet needs one that stays")
+        now, number = min(free)
+        free.remove((now, number))
+        done = now + each * slowness[number]
+        if number in dies and done > dies[number]:
+            continue  # its part goes to another
+        left -= 1
+        wall = max(wall, done)
+        free.append((done, number))
+    return Simulated(count, wall, ideal, again, fleet.checking * (count + again))
+
+
+def undetected(*, share: float, lies: int, trials: int = 0, parts: int = 0, seed: int = 0) -> float:
+    """Return how likely it is that nobody looks again at parts that a worker lied about.
+
+    With `trials`, drawn instead of computed: each with so many of `parts`, without replacement.
+    """
+    if not trials:
+        return float((1 - share) ** lies)
+    drawn = random.Random(seed)  # noqa: S311 - a simulation
+    chosen = round(share * parts) or 1
+    missed = sum(min(drawn.sample(range(parts), k=chosen)) >= lies for _ in range(trials))
+    return missed / trials
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the tables of the page; with a bundle, verify it in parts first."""
+    fleet = Fleet()
+    if options.bundle is not None:
+        workers = options.workers or os.cpu_count() or 1
+        found = verify_in_parts(options.bundle, workers=workers, spans=options.spans)
+        per_part = found.coordinating / found.parts
+        rate = found.entries * (1 + found.again / found.parts) / max(found.working, 1e-9)
+        fleet = replace(fleet, rate=rate, checking=per_part, spans=options.spans)
+        print_table(
+            (
+                "entries",
+                "parts",
+                "twice",
+                "workers",
+                "wall s",
+                "entries/s",
+                "of a worker",
+                "coord. s",
+            ),
+            [
+                (
+                    *(found.entries, found.parts, found.again, workers, round(found.wall, 1)),
+                    *(round(found.entries / found.wall), round(rate)),
+                    round(found.coordinating, 3),
+                )
+            ],
+        )
+        for fault in found.faults:
+            console.print(f"fault: {fault}")
+    rows = []
+    for workers in (1, 10, 100, 1_000, 5_000):
+        each = simulate(replace(fleet, workers=workers))
+        rows.append(
+            (
+                *(workers, each.parts, each.again, f"{each.parts / workers:.1f}"),
+                *(round(each.wall), round(each.ideal), f"{each.coordinating:.1f}"),
+            )
+        )
+    print_table(
+        ("workers", "parts", "twice", "parts each", "wall s", "ideal s", "coordinator s"),
+        rows,
+        title=f"{fleet.entries:,} entries, {round(fleet.rate):,} entries/s of a worker",
+    )
+    parts = simulate(fleet).parts
+    print_table(
+        ("parts lied about", "verified twice", "undetected", "drawn"),
+        [
+            (
+                lies,
+                f"{share:.0%}",
+                f"{undetected(share=share, lies=lies):.4f}",
+                f"{undetected(share=share, lies=lies, trials=2_000, parts=parts):.4f}",
+            )
+            for share in (0.01, 0.05, 0.2)
+            for lies in (1, 10, 38, 100)
+        ],
+        title="a worker that answers without verifying",
+    )

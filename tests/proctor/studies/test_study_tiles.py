@@ -1,0 +1,119 @@
+"""Verification in parts: honest bundles, changed ones, and workers that lie."""
+
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from eventsourcing.persistence import StoredEvent
+
+from ledger.handover.bundle import export_bundle
+from ledger.handover.tiles import tile_path
+from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
+from ledger.recording.opening import open_ledger
+from ledger.verification.vectorized import Versions
+from proctor.studies.tiles import (
+    SPAN,
+    Answer,
+    Fleet,
+    combine,
+    differing,
+    plan,
+    simulate,
+    undetected,
+    verify_part,
+)
+
+ENTRIES = 2 * SPAN + 700
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parts")
+    database, signer = open_ledger(LedgerPaths(folder / "ledger"), passphrase=None)
+    with closing(database):
+        recorder = SignedRecorder(database, signer=signer)
+        for first in range(0, ENTRIES, 1_000):
+            recorder.insert_events(
+                [
+                    StoredEvent(UUID(int=number % 50), number // 50 + 1, "run.test", b"body")
+                    for number in range(first, min(first + 1_000, ENTRIES))
+                ]
+            )
+    export_bundle(folder / "ledger", folder / "bundle")
+    return folder / "bundle"
+
+
+@pytest.mark.slow  # 130,000 entries
+def test_parts_hold_together_and_lies_are_found(bundle: Path) -> None:
+    head, parts = plan(str(bundle), spans=1)
+    assert [part.end for part in parts] == [SPAN, 2 * SPAN, ENTRIES]
+    honest = [each for each in map(verify_part, parts) if isinstance(each, Answer)]
+    assert combine(head, parts, honest) == []
+    again = verify_part(parts[1])
+    assert isinstance(again, Answer)
+    assert differing(parts, honest, {1: again}) == []
+
+    # Who has not read anything knows the claims, and not which versions its streams come to.
+    empty = Answer(
+        replace(honest[1].segment, end=parts[2].start, versions=Versions()), bytes(32), 0.0
+    )
+    lazy = [honest[0], empty, honest[2]]
+    assert combine(head, parts, lazy) == [f"from entry {2 * SPAN:,}: a stream does not go on"]
+    # Who knows them is found by the keyed hash.
+    knowing = [honest[0], replace(honest[1], read=bytes(32)), honest[2]]
+    assert combine(head, parts, knowing) == []
+    assert differing(parts, knowing, {1: again}) == [
+        f"two workers say different things of entries {SPAN:,} to {2 * SPAN - 1:,}"
+    ]
+    swapped = [honest[0], honest[0], honest[2]]
+    assert f"the answer on entry {SPAN:,} is about another part" in combine(head, parts, swapped)
+
+
+@pytest.mark.slow  # 130,000 entries
+@pytest.mark.parametrize(
+    ("name", "part"), [(tile_path("entries", 300), 1), (tile_path(0, 10), 0), (tile_path(1, 1), 1)]
+)
+def test_changed_file_is_found_by_the_part_that_reads_it(
+    bundle: Path, tmp_path: Path, name: str, part: int
+) -> None:
+    shutil.copytree(bundle, tmp_path / "bundle")
+    path = tmp_path / "bundle" / name
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    _, parts = plan(str(tmp_path / "bundle"), spans=1)
+    found = verify_part(parts[part])
+    assert isinstance(found, str)
+    assert "do not hold" in found
+
+
+@pytest.mark.slow  # 130,000 entries
+def test_claim_that_leads_elsewhere_is_found_by_the_coordinator(
+    bundle: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(bundle, tmp_path / "bundle")
+    path = tmp_path / "bundle" / tile_path(2, 0, width=2)
+    path.write_bytes(bytes(32) + path.read_bytes()[32:])
+    head, parts = plan(str(tmp_path / "bundle"), spans=1)
+    answers = [each for each in map(verify_part, parts) if isinstance(each, Answer)]
+    if len(answers) == len(parts):
+        assert f"entry {SPAN:,} does not follow the one before" in combine(head, parts, answers)
+
+
+def test_more_workers_are_faster_and_lost_ones_cost_their_part() -> None:
+    fleet = Fleet(entries=100_000_000, workers=10, spread=0.0, lost=0.0)
+    ten = simulate(fleet)
+    assert ten.wall == pytest.approx(ten.ideal, rel=0.1)
+    assert simulate(replace(fleet, workers=100)).wall < ten.wall / 5
+    assert simulate(replace(fleet, lost=0.3), seed=1).wall > ten.wall
+    assert simulate(replace(fleet, entries=1)).parts == 1
+
+
+def test_lies_stay_undetected_as_often_as_the_formula_says() -> None:
+    for share, lies in ((0.05, 10), (0.2, 3)):
+        drawn = undetected(share=share, lies=lies, trials=2_000, parts=500)
+        assert drawn == pytest.approx(undetected(share=share, lies=lies), abs=0.04)
