@@ -30,7 +30,7 @@ from proctor.live.tables import Tables
 from proctor.output.terminal import told_level, visible
 from proctor.pages.charts.curves import CURVES, spark
 from proctor.pages.charts.grids import rule_heatmap
-from proctor.pages.rendering import STYLESHEET, render
+from proctor.pages.rendering import STYLESHEET, render, spoken
 from projections.errors import BusyError, ProjectionError, QueryError
 
 __all__ = ["live_view"]
@@ -177,7 +177,7 @@ class _Pages:
                 "rule_titles": RULE_TITLES,
                 "order": PRECEDENCE,
                 "step_rows": [
-                    [row["step"], row["name"], row["status"], row["summary"]]
+                    [row["step"], spoken(row["name"]), row["status"], row["summary"]]
                     for row in found["steps"]
                 ],
                 "decisions": decisions[: queries.ON_PAGE],
