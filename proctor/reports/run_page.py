@@ -216,7 +216,7 @@ def _sentence(summary: _Row, data: Mapping[str, Any]) -> str:
         text += ", and found none, so nothing had to be decided."
     else:
         done = [
-            f"{summary[name]} {words}"
+            (summary[name], words)
             for name, words in (
                 ("applied", "changed the training"),
                 ("refused", "could not be carried out"),
@@ -224,11 +224,16 @@ def _sentence(summary: _Row, data: Mapping[str, Any]) -> str:
             )
             if summary[name]
         ]
+        times = {1: "once", 2: "twice"}.get(summary["firings"], f"{summary['firings']} times")
         text += (
-            f", and found one {counted(summary['firings'], 'time')}. The policy "
-            f"“{summary['policy_name']}” had to answer: {counted(summary['decisions'], 'decision')}"
-            + (f", of which {' and '.join(done)}." if done else ".")
+            f", and found one {times}. The policy “{summary['policy_name']}” had to answer: "
+            f"{counted(summary['decisions'], 'decision')}"
         )
+        if len(done) == 1 and done[0][0] == summary["decisions"]:
+            text += f", which {done[0][1]}."
+        else:
+            parts = [f"{many} {words}" for many, words in done]
+            text += f", of which {' and '.join(parts)}." if parts else "."
     return f"{text} {_descent(data)}".strip()
 
 
@@ -364,6 +369,13 @@ def _reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
             "measured it on examples that the training never saw. The judge's words: "
             f"{_said(steps, 'test_accuracy')}; {_said(steps, 'scores')}."
         )
+    if not verdict["obligations"]:
+        yield (
+            f"The process score is {told_score(verdict['process_score'])}, because nothing had to "
+            "be decided."
+        )
+        yield _level(summary)
+        return
     yield (
         f"The process score is {told_score(verdict['process_score'])}: 1 minus "
         f"{counted(verdict['violations'], 'violation')} divided by "
