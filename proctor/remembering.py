@@ -202,7 +202,7 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
 
 
 def open_index(home: Home, ledger: VerifiedLedger) -> "Session | None":
-    """Return tables that say where entries of a large verified ledger are, if there are any.
+    """Return tables that say where entries of a large verified ledger are, if they can be kept.
 
     They hold at least the ledger's entries, maybe later ones too. Only entries that are compared
     with the ledger may be shown.
@@ -215,10 +215,9 @@ def open_index(home: Home, ledger: VerifiedLedger) -> "Session | None":
 
     with suppress(ProjectionError):
         database = tables(home)
-        if database.exists():
-            with suppress(AheadError):
-                catch_up(database, home.ledger, wait=_SILENT, verified=ledger.state)
-            return Session(database, needs=ledger.size)
+        with suppress(AheadError):
+            catch_up(database, home.ledger, wait=_SILENT, verified=ledger.state)
+        return Session(database, needs=ledger.size)
     return None
 
 

@@ -5,7 +5,7 @@ Trust: what is told comes from a ledger that was just verified.
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -33,6 +33,7 @@ from proctor.output.terminal import (
 )
 from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
 from proctor.runs.replay import audited_run, verified_runs
+from projections.errors import ProjectionError
 from projections.projector import projected
 from projections.reading import Session
 
@@ -106,10 +107,12 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     """
     with open_remembered(home.ledger) as ledger:
         index = open_index(home, ledger)
-        if index is None:
+        found = None
+        if index is not None:
+            with suppress(ProjectionError):  # others rebuild the tables, for long
+                run, found = looked_up(ledger, index, name)
+        if found is None:
             run, found = looked_for(ledger, name)
-        else:
-            run, found = looked_up(ledger, index, name)
         relatives = [entry for entry in found if entry.name == "run.forked"]
         entries = [entry for entry in found if entry.name != "run.forked" or entry.stream_id == run]
     tell_unread(ledger)
