@@ -337,6 +337,7 @@ def test_console_answers_and_shows_what_is_wrong(served: Served) -> None:
     assert "is not allowed" in served.page("sql?q=DROP+TABLE+log.events")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
