@@ -367,7 +367,8 @@ def column_text(scene: Scene) -> int:
 @threat("the columns `stream_id` or `stream_version` changed (positions in streams)")
 def column_stream(scene: Scene) -> int:
     run(scene, f"UPDATE entries SET stream_version = 5000 WHERE idx = {AT}")
-    run(scene, f"UPDATE entries SET stream_id = zeroblob(16) WHERE idx = {AT + 1}")
+    with tables_of(scene.ledger) as c:
+        c.execute("UPDATE entries SET stream_id = ? WHERE idx = ?", (bytes(16), AT + 1))
     return AT
 
 
@@ -495,7 +496,7 @@ def second_line(scene: Scene) -> int:
 
 @threat("a table of snapshots added")
 def add_table(scene: Scene) -> None:
-    run(scene, "CREATE TABLE snapshots (stream_id BLOB, state BLOB)")
+    run(scene, "CREATE TABLE snapshots (stream_id TEXT, state TEXT)")
 
 
 @threat("a trigger added that deletes what is appended")
