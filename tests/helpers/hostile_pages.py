@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from full_ledger import add_what_can_go_wrong, write_some_of_everything
-from synthetic import synthetic_audit, synthetic_call, synthetic_run, synthetic_transcript
+from synthetic import synthetic_call, synthetic_run, synthetic_transcript
 
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
@@ -66,8 +66,6 @@ def make_hostile_home(path: Path) -> tuple[str, str]:
             bodies |= {"request_bytes": len(said), "response_bytes": len(said)}
             calls = [synthetic_call(**bodies), synthetic_call("unusable", problem="odd")]
             synthetic_transcript(log, run, calls)
-            found = {"kind": "odd", "rule": "R7", "epoch": 2, "emitter": "policy", "detail": "odd"}
-            synthetic_audit(log, run, violations=[found])
         going_on = synthetic_run(log, epochs=4, dead=range(4), end=None)
     return str(run.id), str(going_on.id)
 
