@@ -49,7 +49,7 @@ def credit_sections(rows: Sequence[_Row]) -> list[Any]:
     if not rows:
         return []
     columns = [("decision", True), ("epoch", True), ("instead", False), ("pairs", True)]
-    columns += [("accuracy gained", False), ("loss saved", False), ("better", False)]
+    columns += [("accuracy gained", True), ("loss saved", True), ("better", False)]
     better = {"chosen": "the decision", "other": "the alternative"}
     table = [
         [row["decision"], row["epoch"], spoken(row["arm"]), row["pairs"]]

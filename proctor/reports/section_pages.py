@@ -291,8 +291,8 @@ def _conditions(data: _Data) -> list[str]:
 def _standings(caption: str, rows: Sequence[_Row], policies: Sequence[str]) -> Any:
     """Return a table of policies over some cells."""
     columns = [("policy", False), ("runs", True), ("failed", True), ("test accuracy", True)]
-    columns += [("difference", False), ("won", True), ("tied", True), ("process score", True)]
-    columns += [("difference", False), ("put to the test", False)]
+    columns += [("difference", True), ("won", True), ("tied", True), ("process score", True)]
+    columns += [("difference", True), ("put to the test", False)]
     return _table(
         caption,
         columns,
@@ -366,7 +366,14 @@ def comparison_values(data: _Data) -> dict[str, Any]:
         "condition can be compared one by one. The judge measured each run on examples that the "
         "training never saw.",
         "tiles": [
-            tile("Policies", str(len(policies)), "", f"the others are compared with “{names[0]}”"),
+            tile(
+                "Policies",
+                str(len(policies)),
+                "",
+                f"the others are compared with “{names[0]}”"
+                if len(policies) > 2
+                else f"the other is compared with “{names[0]}”",
+            ),
             tile("Conditions", str(len(conditions)), "", f"{counted(len(seeds), 'seed')} each"),
             tile(
                 "Runs finished",
