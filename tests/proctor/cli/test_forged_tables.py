@@ -139,7 +139,9 @@ def test_tables_of_a_home_that_is_gone_are_removed(tmp_path: Path) -> None:
             synthetic_run(log)
         assert call(["sql", "SELECT 1"], home=home, state=state).returncode == 0
         shutil.rmtree(home)
-    assert len(list((state / "tables").glob("*.duckdb"))) == 1
+    kept = [each.name.partition(".")[0] for each in (state / "tables").glob("*.duckdb.lock")]
+    assert kept == [each.stem for each in (state / "tables").glob("*.home")]
+    assert len(kept) == 1
 
 
 def test_session_waits_for_tables_that_others_build_anew(home: Path, tmp_path: Path) -> None:
