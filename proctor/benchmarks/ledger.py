@@ -30,10 +30,23 @@ from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_ledger, check_new
-from proctor.benchmarks.timing import timed
+from proctor.benchmarks.timing import Timed, timed
 from proctor.errors import ProctorError
 
-__all__ = ["Bench", "measure"]
+__all__ = [
+    "BATCH",
+    "CORES",
+    "Bench",
+    "append_to_ledger",
+    "append_to_library",
+    "held",
+    "make_events",
+    "measure",
+    "measure_limits",
+    "verify_chain",
+    "write_chain",
+    "written",
+]
 
 BODY = 400  # bytes of an event's body
 BATCH = 1_000  # events
@@ -66,7 +79,7 @@ def measure(folder: Path, *, events: int, rounds: int) -> Bench:
         append = _contest(_appending(scratch, events=events), rounds=rounds)
         verify = _contest(_verifying(scratch, events=events), rounds=rounds)
         remembered = _contest(_remembering(scratch, events=events), rounds=rounds)
-        limits = _contest(_limits(scratch, events=events), rounds=rounds)
+        limits = measure_limits(scratch / "thousands", scratch, events=events, rounds=rounds)
     chain = verify["chain of JSON lines"]
     return Bench(
         events=events,
@@ -117,7 +130,8 @@ def _rate(count: int, work: Callable[[], object]) -> float:
     return count / timed(work).wall
 
 
-def _events(count: int, *, start: int = 0) -> list[StoredEvent]:
+def make_events(count: int, *, start: int = 0) -> list[StoredEvent]:
+    """Return events with bodies of BODY bytes."""
     body = hashlib.shake_256(b"bench").digest(BODY)
     return [
         StoredEvent(UUID(int=n % STREAMS), n // STREAMS + 1, f"run.event_{n % 7}", body)
@@ -133,38 +147,45 @@ def _insert(recorder: ApplicationRecorder, events: list[StoredEvent], *, batch: 
 # Appending.
 
 
+def append_to_ledger(scratch: Path, given: list[StoredEvent], batch: int) -> Timed:
+    """Append events to a new ledger in batches, and remove it."""
+    directory = scratch / "appended"
+    try:
+        database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
+        with closing(database):
+            recorder = SignedRecorder(database, signer=signer)
+            return timed(lambda: _insert(recorder, given, batch=batch))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def append_to_library(scratch: Path, given: list[StoredEvent], batch: int) -> Timed:
+    """Append events with the library's own recorder, unsigned, and remove its file."""
+    directory = scratch / "library"
+    directory.mkdir()
+    try:
+        datastore = SQLiteDatastore(str(directory / "events.sqlite"))
+        with closing(datastore):
+            recorder = SQLiteApplicationRecorder(datastore)
+            recorder.create_table()
+            with datastore.get_connection(commit=True) as connection:
+                connection.cursor().execute("PRAGMA synchronous = FULL")
+            return timed(lambda: _insert(recorder, given, batch=batch))
+    finally:
+        shutil.rmtree(directory)
+
+
 def _appending(scratch: Path, *, events: int) -> _Contest:
-    many, few = _events(max(events // 5, BATCH)), _events(max(events // 200, 100))
+    many, few = make_events(max(events // 5, BATCH)), make_events(max(events // 200, 100))
 
-    def ledger(given: list[StoredEvent], batch: int) -> float:
-        directory = scratch / "appended"
-        try:
-            database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
-            with closing(database):
-                recorder = SignedRecorder(database, signer=signer)
-                return _rate(len(given), lambda: _insert(recorder, given, batch=batch))
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-
-    def library(given: list[StoredEvent], batch: int) -> float:
-        directory = scratch / "library"
-        directory.mkdir()
-        try:
-            datastore = SQLiteDatastore(str(directory / "events.sqlite"))
-            with closing(datastore):
-                recorder = SQLiteApplicationRecorder(datastore)
-                recorder.create_table()
-                with datastore.get_connection(commit=True) as connection:
-                    connection.cursor().execute("PRAGMA synchronous = FULL")
-                return _rate(len(given), lambda: _insert(recorder, given, batch=batch))
-        finally:
-            shutil.rmtree(directory)
+    def rate(append: Callable[..., Timed], given: list[StoredEvent], batch: int) -> float:
+        return len(given) / append(scratch, given, batch).wall
 
     return {
-        f"ledger, batches of {BATCH:,}": lambda: ledger(many, BATCH),
-        f"library, batches of {BATCH:,}": lambda: library(many, BATCH),
-        "ledger, single events": lambda: ledger(few, 1),
-        "library, single events": lambda: library(few, 1),
+        f"ledger, batches of {BATCH:,}": lambda: rate(append_to_ledger, many, BATCH),
+        f"library, batches of {BATCH:,}": lambda: rate(append_to_library, many, BATCH),
+        "ledger, single events": lambda: rate(append_to_ledger, few, 1),
+        "library, single events": lambda: rate(append_to_library, few, 1),
     }
 
 
@@ -172,20 +193,20 @@ def _appending(scratch: Path, *, events: int) -> _Contest:
 
 
 def _verifying(scratch: Path, *, events: int) -> _Contest:
-    thousands = _written(scratch / "thousands", events=events, batch=BATCH)
-    hundreds = _written(scratch / "hundreds", events=max(events // 5, 100), batch=100)
-    tens = _written(scratch / "tens", events=max(events // 20, 10), batch=10)
+    thousands = written(scratch / "thousands", events=events, batch=BATCH)
+    hundreds = written(scratch / "hundreds", events=max(events // 5, 100), batch=100)
+    tens = written(scratch / "tens", events=max(events // 20, 10), batch=10)
     chain = scratch / "chain.jsonl"
     lines = max(events // 5, 100)
-    _write_chain(chain, events=lines)
+    write_chain(chain, events=lines)
 
     def checked(directory: Path, **options: Any) -> float:
         sizes: list[int] = []
-        took = timed(lambda: sizes.append(_held(check_ledger(directory, **options)).size))
+        took = timed(lambda: sizes.append(held(check_ledger(directory, **options)).size))
         return sizes[0] / took.wall
 
     return {
-        "chain of JSON lines": lambda: _rate(lines, lambda: _verify_chain(chain)),
+        "chain of JSON lines": lambda: _rate(lines, lambda: verify_chain(chain)),
         "newest signature, 1 process": lambda: checked(thousands, signatures="newest"),
         _NEWEST: lambda: checked(thousands, signatures="newest", processes=CORES),
         "every signature, 1 process": lambda: checked(thousands),
@@ -199,17 +220,19 @@ def _verifying(scratch: Path, *, events: int) -> _Contest:
     }
 
 
-def _written(directory: Path, *, events: int, batch: int, start: int = 0) -> Path:
+def written(directory: Path, *, events: int, batch: int, start: int = 0) -> Path:
+    """Append events to a ledger in batches; return its folder."""
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
         recorder = SignedRecorder(database, signer=signer)
         for at in range(start, start + events, 10_000):  # not all in memory at once
             count = min(10_000, start + events - at)
-            _insert(recorder, _events(count, start=at), batch=batch)
+            _insert(recorder, make_events(count, start=at), batch=batch)
     return directory
 
 
-def _held(report: VerificationReport) -> VerificationReport:
+def held(report: VerificationReport) -> VerificationReport:
+    """Return a report that found nothing wrong."""
     if not report.ok:
         raise ProctorError(f"the ledger that was written for the measurement fails: {report.error}")
     return report
@@ -227,7 +250,8 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _write_chain(path: Path, *, events: int) -> None:
+def write_chain(path: Path, *, events: int) -> None:
+    """Write a chain of JSON lines, each with the hash of the one before."""
     body, previous = _json_body(), "0" * 64
     with path.open("w", encoding="utf-8") as file:
         for n in range(events):
@@ -244,7 +268,7 @@ def _write_chain(path: Path, *, events: int) -> None:
             file.write(_canonical({**record, "hash": previous}) + "\n")
 
 
-def _verify_chain(path: Path) -> None:
+def verify_chain(path: Path) -> None:
     """Verify as a plain hash chain is: parse, take out the hash, write canonically, compare."""
     previous = "0" * 64
     with path.open(encoding="utf-8") as file:
@@ -268,19 +292,19 @@ def _remembering(scratch: Path, *, events: int) -> _Contest:
     size = 0
     for name, share in sorted(shares.items(), key=lambda item: item[1]):
         end = round(events * share / BATCH) * BATCH
-        _written(directory, events=end - size, batch=BATCH, start=size)
+        written(directory, events=end - size, batch=BATCH, start=size)
         size = end
         memories[name] = scratch / f"memory-{len(memories)}"
-        _held(check_ledger(directory, memory=Memory(memories[name])))
+        held(check_ledger(directory, memory=Memory(memories[name])))
 
     def whole() -> float:
-        return timed(lambda: _held(check_ledger(directory))).wall
+        return timed(lambda: held(check_ledger(directory))).wall
 
     def new(folder: Path) -> float:
         fresh = scratch / "memory"
         shutil.copytree(folder, fresh)
         try:
-            return timed(lambda: _held(check_new(directory, memory=Memory(fresh)))).wall
+            return timed(lambda: held(check_new(directory, memory=Memory(fresh)))).wall
         finally:
             shutil.rmtree(fresh)
 
@@ -292,12 +316,17 @@ def _remembering(scratch: Path, *, events: int) -> _Contest:
 # Bare limits.
 
 
-def _limits(scratch: Path, *, events: int) -> _Contest:
+def measure_limits(written: Path, scratch: Path, *, events: int, rounds: int) -> dict[str, float]:
+    """Measure bare operations a second; `written` is the folder of a ledger with the events."""
+    return _contest(_limits(written, scratch, events=events), rounds=rounds)
+
+
+def _limits(written: Path, scratch: Path, *, events: int) -> _Contest:
     key = Ed25519PrivateKey.generate()
     public, message = key.public_key(), bytes(150)
     signature = key.sign(message)
     entry, node = bytes(73 + 1 + 1 + 11 + 2 + BODY), bytes(64)
-    database = LedgerPaths(scratch / "thousands").database
+    database = LedgerPaths(written).database
 
     def times(count: int, work: Callable[[], object]) -> float:
         return _rate(count, lambda: [work() for _ in range(count)])

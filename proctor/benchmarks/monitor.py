@@ -121,6 +121,13 @@ def measure(*, epochs: int) -> list[MonitorCost]:
     ]
 
 
+def measure_smallest(*, epochs: int) -> MonitorCost:
+    """Measure the smallest model alone, with which a watch costs the most."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    return _measure_network(8, epochs=epochs)
+
+
 def _measure_network(channels: int, *, epochs: int) -> MonitorCost:
     config = RunConfig(channels=channels, width=channels, blocks=2, threads=1)
     splits = prepare(config)

@@ -74,10 +74,10 @@ def measure(folder: Path, like: Path, *, events: int) -> ProjectionBench:
         append = rebuilt = bare = Timed(0.0, 0.0, 0.0)
         for ledger, count in ((few, events // 10), (many, events)):
             append = timed(partial(write, ledger, pattern, events=count))
-            bare = _child("decode", ledger)
-            rebuilt = _child("catch up", ledger)
+            bare = in_process("decode", ledger)
+            rebuilt = in_process("catch up", ledger)
             write(ledger, pattern, events=NEW, again=f"{count} and {NEW}")
-            caught = _child("catch up", ledger)
+            caught = in_process("catch up", ledger)
             peaks[f"{count:,}"], catching[f"{count:,}"] = rebuilt.peak_mib, caught.wall
         with open_source(many) as source:
             sizes = [len(data) for page in source.pages(start=0, stop=100_000) for _, data in page]
@@ -144,7 +144,7 @@ def repeated(pattern: list[VerifiedEntry], *, again: str = "") -> Iterator[Store
 
 
 def work(what: str, directory: str, database: str) -> None:
-    """Do one of the measured things; the other end of _child()."""
+    """Do one of the measured things; the other end of in_process()."""
     if what == "decode":
         took = timed(lambda: _decode(Path(directory)))
     else:
@@ -164,7 +164,8 @@ def _held(done: CatchUp) -> None:
         raise ProctorError(f"the file that was made for the measurement was {done.note}")
 
 
-def _child(what: str, ledger: Path) -> Timed:
+def in_process(what: str, ledger: Path) -> Timed:
+    """Do one of the measured things in a process of its own."""
     task = [what, str(ledger), str(ledger / "projections.duckdb")]
     done = subprocess.run(  # noqa: S603 - this program's own words
         [sys.executable, "-c", _CHILD, *task, *sys.path],

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
@@ -53,6 +54,7 @@ class ReadingBench:
     new_seconds: dict[str, dict[str, float]]  # likewise, with NEW events since the last question
     whole_seconds: dict[str, float]  # events -> `verify`
     tables_seconds: dict[str, float]  # events -> the first question, which makes the tables
+    append_seconds: dict[str, float]  # events -> median, for NEW events in small batches
 
 
 def measure(folder: Path, like: Path, *, events: int, rounds: int) -> ReadingBench:
@@ -81,6 +83,7 @@ def measure(folder: Path, like: Path, *, events: int, rounds: int) -> ReadingBen
         new = {
             q: {size: list[float]() for size in homes} for q in ('sql "SELECT 1"', "verify --new")
         }
+        grown: dict[str, list[float]] = {size: [] for size in homes}
         for number in range(rounds):
             for question, words in _QUESTIONS.items():
                 for size, home in homes.items():
@@ -88,7 +91,7 @@ def measure(folder: Path, like: Path, *, events: int, rounds: int) -> ReadingBen
             for question, taken in new.items():
                 for size, home in homes.items():
                     more = repeated(pattern, again=f"{number} {question}")
-                    _append(home, more, count=NEW)
+                    grown[size].append(timed(partial(_append, home, more, count=NEW)).processor)
                     taken[size].append(_asked(home, _QUESTIONS[question]))
     return ReadingBench(
         rounds=rounds,
@@ -96,6 +99,7 @@ def measure(folder: Path, like: Path, *, events: int, rounds: int) -> ReadingBen
         new_seconds=_medians(new),
         whole_seconds=whole,
         tables_seconds=tables,
+        append_seconds={size: median(each) for size, each in grown.items()},
     )
 
 

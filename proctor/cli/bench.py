@@ -14,9 +14,13 @@ from proctor.benchmarks.ledger import BATCH, CORES, measure
 from proctor.benchmarks.projections import NEW, ProjectionBench
 from proctor.benchmarks.projections import measure as project_events
 from proctor.benchmarks.reading import NEW as ADDED
+from proctor.benchmarks.reading import ReadingBench
 from proctor.benchmarks.reading import measure as measure_reading
+from proctor.benchmarks.whole import PARTS, write_runs
+from proctor.benchmarks.whole import measure as measure_whole
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, print_table
 
@@ -25,9 +29,78 @@ _TARGETS = {f"batches of {BATCH:,}": 0.5, "single events": 0.6}
 _TARGET_VERIFY = 5.0
 
 
-@app.callback()
-def bench() -> None:
-    """Benchmark the ledger and the monitor on this machine."""
+def whole(
+    events: Annotated[
+        int | None,
+        typer.Option(
+            "--events",
+            min=500,
+            max=10_000_000,
+            help="Events of the largest ledger; by default 100,000, with --growth a million.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=1_000, help="Number of interleaved rounds.")
+    ] = 5,
+    part: Annotated[
+        list[str] | None,
+        typer.Option("--part", help=f"Only this part, repeatable: {', '.join(PARTS)}."),
+    ] = None,
+    growth: Annotated[
+        bool,
+        typer.Option("--growth", help="Show costs from 10,000 events on, by default to a million."),
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
+    ] = Path(),
+) -> Output:
+    """Benchmark the ledger and the monitor, each beside what you would otherwise have.
+
+    Without a subcommand, `proctor bench` prints one table; the subcommands measure a part each.
+    """
+    if unknown := set(part or ()) - {*PARTS}:
+        raise ProctorError(f"no part {min(unknown)!r}; the parts are {', '.join(PARTS)}")
+    if growth:
+        with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
+            write_runs(Path(name))
+            most = max(events or 1_000_000, 10_000)
+            asked = measure_reading(folder, Path(name), events=most, rounds=rounds)
+        return Output(asked, lambda: _print_reading(asked))
+    found = measure_whole(folder, events=events or 100_000, rounds=rounds, parts=part or PARTS)
+
+    def tell() -> None:
+        before, after = found.load
+        console.print(
+            f"{found.events:,} events, median of {rounds} interleaved rounds (least to most); load "
+            f"{before:.1f} before and {after:.1f} after: figures of a busy machine are not "
+            "comparable"
+        )
+        print_table(
+            ("what", "beside", "clock", "\u00b5s", "other, \u00b5s", "times as fast"),
+            [
+                (
+                    row.what,
+                    row.beside,
+                    row.clock,
+                    f"{1e6 * row.own:,.2f}",
+                    f"{1e6 * row.other:,.2f}",
+                    f"{row.ratio:.2f} ({row.least:.2f} to {row.most:.2f})",
+                )
+                for row in found.rows
+            ],
+        )
+        print_table(
+            ("limits of the hardware", "a second"),
+            [(name, f"{rate:,.0f}") for name, rate in found.limits.items()],
+        )
+        for what, why in found.left_out.items():
+            console.print(f"left out: {what}: {why}")
+
+    return Output(found, tell)
+
+
+app.alone(whole)
+app.command("all")(whole)
 
 
 @app.command()
@@ -214,16 +287,18 @@ def reading(
     """
     found = measure_reading(folder, home.ledger, events=events, rounds=rounds)
 
-    def tell() -> None:
-        sizes = list(found.whole_seconds)
-        once = {"first sql, makes the tables": found.tables_seconds, "verify": found.whole_seconds}
-        added = {f"{q}, {ADDED:,} new": by for q, by in found.new_seconds.items()}
-        print_table(
-            ("s of processors", *(f"{size} entries" for size in sizes)),
-            [
-                (question, *(f"{by[size]:.2f}" for size in sizes))
-                for question, by in (found.seconds | added | once).items()
-            ],
-        )
+    return Output(found, lambda: _print_reading(found))
 
-    return Output(found, tell)
+
+def _print_reading(found: ReadingBench) -> None:
+    sizes = list(found.whole_seconds)
+    once = {"first sql, makes the tables": found.tables_seconds, "verify": found.whole_seconds}
+    added = {f"{q}, {ADDED:,} new": by for q, by in found.new_seconds.items()}
+    appended = {f"append {ADDED:,} events": found.append_seconds}
+    print_table(
+        ("s of processors", *(f"{size} entries" for size in sizes)),
+        [
+            (question, *(f"{by[size]:.2f}" for size in sizes))
+            for question, by in (found.seconds | added | appended | once).items()
+        ],
+    )

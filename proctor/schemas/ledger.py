@@ -334,6 +334,31 @@ class Bench(TypedDict):
     reached: dict[str, float]
 
 
+class BenchRow(TypedDict):
+    """One thing beside another; the ratio is of the other's time to ours."""
+
+    what: str
+    beside: str
+    clock: Literal["processor", "wall"]
+    counted: int
+    own: float  # s
+    other: float  # s
+    ratio: float
+    least: float
+    most: float
+
+
+class WholeBench(TypedDict):
+    """What a ledger costs on this machine beside what one would otherwise have."""
+
+    events: int
+    rounds: int
+    load: list[float]
+    rows: list[BenchRow]
+    limits: dict[str, float]
+    left_out: dict[str, str]
+
+
 class MonitorCost(TypedDict):
     """What watching one model costs."""
 
@@ -368,6 +393,7 @@ class ReadingBench(TypedDict):
     new_seconds: dict[str, dict[str, float]]  # likewise, where entries are new
     whole_seconds: dict[str, float]  # entries -> `verify`
     tables_seconds: dict[str, float]  # entries -> the first question, which makes the tables
+    append_seconds: dict[str, float]  # entries -> 1,000 more events, in small batches
 
 
 class CookbookTimes(TypedDict):

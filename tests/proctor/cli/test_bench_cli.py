@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from json_answers import check_json
 from synthetic import synthetic_run
 from typer.testing import CliRunner
 
-from proctor.benchmarks.ledger import BODY, _canonical, _json_body, _verify_chain, _write_chain
+from proctor.benchmarks.ledger import BODY, _canonical, _json_body, verify_chain, write_chain
+from proctor.benchmarks.whole import measure
 from proctor.cli.bench import app
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -50,10 +52,42 @@ def test_bench_asks_ledgers_of_each_size_and_leaves_nothing(tmp_path: Path) -> N
 def test_chain_of_json_lines_is_verified(tmp_path: Path) -> None:
     assert len(_canonical(_json_body())) == BODY
     path = tmp_path / "chain.jsonl"
-    _write_chain(path, events=20)
-    _verify_chain(path)
+    write_chain(path, events=20)
+    verify_chain(path)
     text = path.read_text()
     for old, new in (("1.0625", "1.0626"), ('"index":7', '"index":8'), ("run.event_3", "run.")):
         path.write_text(text.replace(old, new, 1))
         with pytest.raises(ProctorError, match="of the chain does not fit"):
-            _verify_chain(path)
+            verify_chain(path)
+
+
+def test_bench_without_a_subcommand_prints_one_table(tmp_path: Path) -> None:
+    size = ["--events", "500", "--rounds", "1", "--part", "append", "--folder", str(tmp_path)]
+    result = CliRunner().invoke(app, [*size, "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    check_json(["bench", "all"], json.dumps(found))
+    assert [row["beside"] for row in found["rows"]] == ["unsigned recorder"] * 3 + ["JSON lines"]
+    assert all(row["ratio"] == row["least"] == row["most"] > 0 for row in found["rows"])
+    assert "append single events" in CliRunner().invoke(app, size).stdout
+    refused = CliRunner().invoke(app, ["--part", "nothing"])
+    assert isinstance(refused.exception, ProctorError)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow  # it measures
+def test_every_row_of_the_table_is_measured(tmp_path: Path) -> None:
+    found = measure(tmp_path, events=2_000, rounds=1)
+    assert all(row.own > 0 and row.other > 0 for row in found.rows)
+    assert len(found.rows) + len(found.left_out) == 13
+    assert all(rate > 0 for rate in found.limits.values())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow  # it measures
+def test_growth_is_shown_by_size(tmp_path: Path) -> None:
+    size = ["--growth", "--events", "10000", "--rounds", "1", "--folder", str(tmp_path)]
+    result = CliRunner().invoke(app, [*size, "--json"])
+    assert result.exit_code == 0, result.output
+    check_json(["bench", "all"], result.stdout)
+    assert list(json.loads(result.stdout)["append_seconds"]) == ["10,000"]
