@@ -65,7 +65,7 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return {**asdict(self), "cites": list(self.cites), "params": dict(self.params)}
+        return {**vars(self), "cites": list(self.cites), "params": dict(self.params)}
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,8 @@ class Observation:
     waived: tuple[str, ...]
     rules: RulesConfig
     edits: str  # live or restart
+    # The rules that fired in each epoch before, by precedence; None: it follows from the history.
+    fired: tuple[tuple[str, ...], ...] | None = None
 
 
 def parse_decision(value: Mapping[str, Any]) -> Decision:

@@ -7,10 +7,11 @@ Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSig
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -215,32 +216,28 @@ class RuleEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.rules_evaluated holds them."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def evaluate_rules(
     history: Sequence[EpochSignals], remedies: Sequence[AppliedRemedy], config: RulesConfig
 ) -> dict[str, RuleEvaluation]:
     """Evaluate all seven rules for the latest epoch of `history`, which must not be empty."""
-    r5 = _outside_band("R5", config.r5_signal, None, config.r5_high)
-    r6 = _outside_band("R6", "min_layer_grad_norm", config.r6_low, None)
-    r7 = _outside_band("R7", "max_layer_grad_norm", None, config.r7_high)
-    evaluations = {
-        "R1": _r1(_window("R1", history, remedies, config), config),
-        "R2": _r2(_window("R2", history, remedies, config), config),
-        "R3": _plateau(
-            "R3",
-            _window("R3", history, remedies, config),
-            config.r3_patience,
-            config.r3_min_delta,
-        ),
-        "R5": r5(_window("R5", history, remedies, config), config),
-        "R6": r6(_window("R6", history, remedies, config), config),
-        "R7": _r7(r7(_window("R7", history, remedies, config), config), history[-1], config),
-    }
-    healthy = not any(evaluations[rule].fired for rule in ("R5", "R6", "R7"))
-    evaluations["R4"] = _r4(_window("R4", history, remedies, config), config, others_silent=healthy)
-    return {rule: evaluations[rule] for rule in RULES}
+    return RuleMemory(config).evaluate(history, remedies)
+
+
+def evaluate_epochs(
+    history: Sequence[EpochSignals],
+    remedies: Sequence[AppliedRemedy],
+    config: RulesConfig,
+    *,
+    first: int = 0,
+) -> Iterator[dict[str, RuleEvaluation]]:
+    """Yield the evaluation of each epoch from `first` on, with the remedies applied before it."""
+    memory, due = RuleMemory(config), sorted(remedies, key=lambda remedy: remedy.epoch)
+    for place in range(first, len(history)):
+        known = bisect_left(due, history[place].epoch, key=lambda remedy: remedy.epoch)
+        yield memory.evaluate(history, due[:known] if known else (), end=place + 1)
 
 
 def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str, ...]:
@@ -248,42 +245,112 @@ def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str,
     return tuple(rule for rule in PRECEDENCE if evaluations[rule].fired)
 
 
-def _window(
-    rule: str,
-    history: Sequence[EpochSignals],
-    remedies: Sequence[AppliedRemedy],
-    config: RulesConfig,
-) -> Sequence[EpochSignals]:
-    """Return the epochs that count for `rule`: those after its last remedy, or all."""
-    if not config.restart_after_remedy:
-        return history
-    last = max((remedy.epoch for remedy in remedies if remedy.rule == rule), default=-1)
-    return [signals for signals in history if signals.epoch > last]
+class RuleMemory:
+    """What the rules know of a run, so that the next epoch costs no more than the first.
+
+    What a rule says of an epoch follows from the epochs after its last remedy. Both sequences that
+    are passed may only have grown since the last time.
+    """
+
+    def __init__(self, config: RulesConfig) -> None:
+        self._config = config
+        self._read = 0  # remedies
+        self._since = dict.fromkeys(RULES, -1)  # epoch of the last remedy
+        self._folds = {rule: _fold(rule, config) for rule in RULES}
+
+    def __repr__(self) -> str:
+        """Return the same text always: it spares time and changes nothing."""
+        return "RuleMemory()"
+
+    def evaluate(
+        self,
+        history: Sequence[EpochSignals],
+        remedies: Sequence[AppliedRemedy],
+        *,
+        end: int | None = None,
+    ) -> dict[str, RuleEvaluation]:
+        """Evaluate all seven rules for the latest epoch, the last before `end` if it is given."""
+        config, end = self._config, len(history) if end is None else end
+        for remedy in remedies[self._read :] if config.restart_after_remedy else ():
+            if remedy.epoch > self._since[remedy.rule]:
+                self._since[remedy.rule] = remedy.epoch
+                self._folds[remedy.rule] = _fold(remedy.rule, config)
+        self._read = len(remedies)
+        for rule, fold in self._folds.items():
+            fold.go_on(history, end, since=self._since[rule])
+        found = {rule: fold.evaluation() for rule, fold in self._folds.items()}
+        found["R7"] = _r7(found["R7"], history[end - 1], config)
+        if any(found[rule].fired for rule in ("R5", "R6", "R7")):
+            found["R4"] = replace(found["R4"], fired=False, side=None)
+        return found
 
 
-def _outside_band(
-    rule: str, signal: str, low: float | None, high: float | None
-) -> Callable[[Sequence[EpochSignals], RulesConfig], RuleEvaluation]:
-    def evaluate(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
-        ema: float | None = None
-        streak, side, value, measured = 0, None, None, True
-        for signals in window:
-            value = getattr(signals, signal)
-            ends = _interval(signals, signal, config)
-            # A value that is missing or not finite says nothing: it enters neither EMA nor streak,
-            # so that one NaN cannot silence the rule for the rest of the run.
-            measured = value is not None and math.isfinite(value) and ends is not None
-            if value is None or ends is None or not measured:
-                continue
-            ema = value if ema is None else config.ema_alpha * value + (1 - config.ema_alpha) * ema
-            own = (value,) if config.band_needs_value else ()
-            left = _side((ema, *own, *ends), low, high)
-            streak = 0 if left is None else streak + 1 if left == side else 1
-            side = left
-        fired = streak >= config.persistence and (measured or not config.band_needs_value)
-        return RuleEvaluation(rule, fired, side if fired else None, value, ema, streak)
+class _Fold(ABC):
+    """What one rule keeps of its window: the epochs after its last remedy, or all."""
 
-    return evaluate
+    def __init__(self, rule: str, config: RulesConfig) -> None:
+        self.rule = rule
+        self.config = config
+        self._next: int | None = None  # epoch to add, by its place in the history
+
+    def go_on(self, history: Sequence[EpochSignals], end: int, *, since: int) -> None:
+        """Add the epochs before `end` that were not added yet; none up to epoch `since`."""
+        place = self._next
+        if place is None:
+            place = end
+            while place and history[place - 1].epoch > since:
+                place -= 1
+        while place < end:
+            if history[place].epoch > since:
+                self.add(history[place])
+            place += 1
+        self._next = place
+
+    @abstractmethod
+    def add(self, signals: EpochSignals) -> None:
+        """Take in the next epoch."""
+
+    @abstractmethod
+    def evaluation(self) -> RuleEvaluation:
+        """Return what the rule says of the epoch that was added last."""
+
+
+class _Band(_Fold):
+    """A signal whose average has left its band, and for how many epochs."""
+
+    def __init__(
+        self, rule: str, config: RulesConfig, signal: str, low: float | None, high: float | None
+    ) -> None:
+        super().__init__(rule, config)
+        self.signal, self.low, self.high = signal, low, high
+        self.value: float | None = None
+        self.ema: float | None = None
+        self.side: str | None = None
+        self.streak, self.measured = 0, True
+
+    def add(self, signals: EpochSignals) -> None:
+        """Take in the next epoch."""
+        config = self.config
+        value = self.value = getattr(signals, self.signal)
+        ends = _interval(signals, self.signal, config)
+        # A value that is missing or not finite says nothing: it enters neither EMA nor streak,
+        # so that one NaN cannot silence the rule for the rest of the run.
+        self.measured = value is not None and math.isfinite(value) and ends is not None
+        if value is None or ends is None or not self.measured:
+            return
+        alpha, ema = config.ema_alpha, self.ema
+        self.ema = value if ema is None else alpha * value + (1 - alpha) * ema
+        own = (value,) if config.band_needs_value else ()
+        left = _side((self.ema, *own, *ends), self.low, self.high)
+        self.streak = 0 if left is None else self.streak + 1 if left == self.side else 1
+        self.side = left
+
+    def evaluation(self) -> RuleEvaluation:
+        """Return what the rule says of the epoch that was added last."""
+        config = self.config
+        fired = self.streak >= config.persistence and (self.measured or not config.band_needs_value)
+        side = self.side if fired else None
+        return RuleEvaluation(self.rule, fired, side, self.value, self.ema, self.streak)
 
 
 def _interval(signals: EpochSignals, signal: str, config: RulesConfig) -> tuple[float, ...] | None:
@@ -301,76 +368,160 @@ def _side(numbers: Sequence[float], low: float | None, high: float | None) -> st
     return "high" if high is not None and min(numbers) > high else None
 
 
-def _plateau(
-    rule: str, window: Sequence[EpochSignals], patience: int, min_delta: float
-) -> RuleEvaluation:
-    """Fire when the validation loss has not beaten its best by min_delta for `patience` epochs."""
-    best, since = math.inf, 0
-    for signals in window:
-        if signals.val_loss < best - min_delta:  # false for NaN: a diverged loss is no progress
-            best, since = signals.val_loss, 0
+class _Plateau(_Fold):
+    """A validation loss that has not beaten its best by `min_delta` for `patience` epochs."""
+
+    def __init__(self, rule: str, config: RulesConfig, patience: int, min_delta: float) -> None:
+        super().__init__(rule, config)
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.since = math.inf, 0
+        self.value: float | None = None
+
+    def add(self, signals: EpochSignals) -> None:
+        """Take in the next epoch."""
+        self.value = signals.val_loss
+        if self.value < self.best - self.min_delta:  # false for NaN: a diverged loss is no progress
+            self.best, self.since = self.value, 0
         else:
-            since += 1
-    fired = since >= patience
-    value = window[-1].val_loss if window else None
-    return RuleEvaluation(
-        rule, fired, "plateau" if fired else None, value, best if window else None, since
-    )
+            self.since += 1
+
+    def evaluation(self) -> RuleEvaluation:
+        """Return what the rule says of the epoch that was added last."""
+        fired, best = self.since >= self.patience, None if self.value is None else self.best
+        side = "plateau" if fired else None
+        return RuleEvaluation(self.rule, fired, side, self.value, best, self.since)
 
 
-def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
-    band = _outside_band("R1", config.r1_signal, config.r1_low, config.r1_high)(window, config)
-    if band.fired:
-        return band
-    latest = getattr(window[-1], config.r1_signal) if window else None
-    if latest is not None and config.r1_at_once is not None and latest > config.r1_at_once:
-        return replace(band, fired=True, side="high")  # steps so large kill a model in one epoch
-    plateau = _plateau("R1", window, config.r1_patience, config.r1_min_delta)
-    return plateau if plateau.fired else band
+class _R1(_Fold):
+    """Steps that are too long or too short, or a validation loss that falls no more."""
+
+    def __init__(self, rule: str, config: RulesConfig) -> None:
+        super().__init__(rule, config)
+        self.band = _Band(rule, config, config.r1_signal, config.r1_low, config.r1_high)
+        self.plateau = _Plateau(rule, config, config.r1_patience, config.r1_min_delta)
+
+    def add(self, signals: EpochSignals) -> None:
+        """Take in the next epoch."""
+        self.band.add(signals)
+        self.plateau.add(signals)
+
+    def evaluation(self) -> RuleEvaluation:
+        """Return what the rule says of the epoch that was added last."""
+        band, latest, at_once = self.band.evaluation(), self.band.value, self.config.r1_at_once
+        if band.fired:
+            return band
+        if latest is not None and at_once is not None and latest > at_once:
+            # Steps so large kill a model in one epoch.
+            return replace(band, fired=True, side="high")
+        plateau = self.plateau.evaluation()
+        return plateau if plateau.fired else band
 
 
-def _r2(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
-    """Report a batch too small only where progress stalls: noise alone harms nothing.
+class _R2(_Fold):
+    """A batch too large, or too small where progress stalls: noise alone harms nothing.
 
     Source: McCandlish et al. 2018 (An Empirical Model of Large-Batch Training): a larger batch
     saves steps and costs examples.
     """
-    band = (
-        _r2_pooled(window, config)
-        if config.r2_pooled
-        else _outside_band("R2", config.r2_signal, config.r2_low, config.r2_high)(window, config)
-    )
-    if band.side == "low" and not _stalled(window, config):
-        return replace(band, fired=False, side=None)
-    return band
+
+    def __init__(self, rule: str, config: RulesConfig) -> None:
+        super().__init__(rule, config)
+        self.band: _Fold = (
+            _Pool(rule, config)
+            if config.r2_pooled
+            else _Band(rule, config, config.r2_signal, config.r2_low, config.r2_high)
+        )
+        self.losses: list[float] = []  # of training, in the last r2_stall_epochs
+        self.before: float | None = None  # the best one before these
+
+    def add(self, signals: EpochSignals) -> None:
+        """Take in the next epoch."""
+        self.band.add(signals)
+        self.losses.append(signals.train_loss)
+        if len(self.losses) > self.config.r2_stall_epochs:
+            loss = self.losses.pop(0)
+            self.before = _best((loss,) if self.before is None else (self.before, loss))
+
+    def evaluation(self) -> RuleEvaluation:
+        """Return what the rule says of the epoch that was added last."""
+        band = self.band.evaluation()
+        if band.side == "low" and not self._stalled():
+            return replace(band, fired=False, side=None)
+        return band
+
+    def _stalled(self) -> bool:
+        """Return whether the training loss has made no progress for r2_stall_epochs.
+
+        That is: the best of these epochs is not below the best before them by the share
+        r2_stall_gain. A loss that is not finite is no progress.
+        """
+        if self.config.r2_stall_epochs == 0:
+            return True
+        if self.before is None:
+            return False
+        return _best(self.losses) > (1 - self.config.r2_stall_gain) * self.before
 
 
-def _r2_pooled(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
-    """Compare what the probes of the last `persistence` epochs say together with the band.
+class _Pool(_Fold):
+    """Compares what the probes of the last `persistence` epochs say together with R2's band.
 
     One epoch has a probe for every 48 steps, too few for an interval of its own that says much.
     Pooling takes the place of average and persistence. The epoch's own ratio, where it has one, has
     to be on the same side. `ema` is the pooled ratio; the streak counts
     the epochs whose pool lies outside. An epoch without probes adds nothing.
     """
-    streak, side, newest = 0, None, None
-    for end in range(len(window), config.persistence - 1, -1):  # back to where the streak began
-        last = window[end - config.persistence : end]
-        pooled = _pooled(tuple(each.noise for each in last if each.noise is not None))
-        if end == len(window):
-            newest = pooled
-        if pooled is None:
-            continue
-        own = last[-1].signal_to_noise  # large gradients of an earlier epoch outweigh later ones
-        numbers = (pooled.low, pooled.high) if own is None else (pooled.low, pooled.high, own)
-        left = _side(numbers, config.r2_low, config.r2_high)
-        if left is None or (streak and left != side):
-            break
-        streak, side = streak + 1, left
-    fired = newest is not None and side is not None
-    value = window[-1].signal_to_noise if window else None
-    ema = None if newest is None else newest.estimate
-    return RuleEvaluation("R2", fired, side if fired else None, value, ema, streak)
+
+    def __init__(self, rule: str, config: RulesConfig) -> None:
+        super().__init__(rule, config)
+        # What is new, behind the epochs that are pooled with its first.
+        self.epochs: list[tuple[NoiseProbes | None, float | None]] = []
+        self.new = 0
+        self.newest: SignalToNoise | None = None
+        self.side: str | None = None
+        self.streak = 0
+
+    def add(self, signals: EpochSignals) -> None:
+        """Take in the next epoch."""
+        self.epochs.append((signals.noise, signals.signal_to_noise))
+        self.new += 1
+
+    def evaluation(self) -> RuleEvaluation:
+        """Return what the rule says of the epoch that was added last."""
+        if self.new:
+            self._pool()
+        fired = self.newest is not None and self.side is not None
+        value = self.epochs[-1][1] if self.epochs else None
+        ema = None if self.newest is None else self.newest.estimate
+        return RuleEvaluation(
+            self.rule, fired, self.side if fired else None, value, ema, self.streak
+        )
+
+    def _pool(self) -> None:
+        """Go back from the latest epoch to where its streak began; a pool is dear."""
+        config, streak, side = self.config, 0, None
+        self.newest = None
+        for end in range(len(self.epochs), len(self.epochs) - self.new, -1):
+            if end < config.persistence:
+                continue
+            last = self.epochs[end - config.persistence : end]
+            pooled = _pooled(tuple(noise for noise, _ in last if noise is not None))
+            if end == len(self.epochs):
+                self.newest = pooled
+            if pooled is None:
+                continue
+            own = last[-1][1]  # large gradients of an earlier epoch outweigh later ones
+            numbers = (pooled.low, pooled.high) if own is None else (pooled.low, pooled.high, own)
+            left = _side(numbers, config.r2_low, config.r2_high)
+            if left is None or (streak and left != side):
+                break
+            streak, side = streak + 1, left
+        else:
+            if not streak:
+                streak, side = self.streak, self.side
+            elif side == self.side:
+                streak += self.streak
+        self.streak, self.side, self.new = streak, side, 0
+        del self.epochs[: -config.persistence]
 
 
 @lru_cache(maxsize=4_096)  # in a long streak, each epoch asks for the pools of all before it
@@ -378,38 +529,56 @@ def _pooled(epochs: tuple[NoiseProbes, ...]) -> SignalToNoise | None:
     return pool_noise(epochs)
 
 
-def _stalled(window: Sequence[EpochSignals], config: RulesConfig) -> bool:
-    """Return whether the training loss has made no progress for r2_stall_epochs.
-
-    That is: the best of these epochs is not below the best before them by the share r2_stall_gain.
-    A loss that is not finite is no progress.
-    """
-    if config.r2_stall_epochs == 0:
-        return True
-    losses = [signals.train_loss for signals in window]
-    before, since = losses[: -config.r2_stall_epochs], losses[-config.r2_stall_epochs :]
-    if not before:
-        return False
-    return _best(since) > (1 - config.r2_stall_gain) * _best(before)
-
-
 def _best(losses: Sequence[float]) -> float:
     return min(filter(math.isfinite, losses), default=math.inf)
 
 
-def _r4(
-    window: Sequence[EpochSignals], config: RulesConfig, *, others_silent: bool
-) -> RuleEvaluation:
-    streak, value = 0, None
-    for before, now in pairwise(window):
-        if before.train_accuracy is None or now.train_accuracy is None:
-            streak, value = 0, None  # nothing measures it
-            continue
-        value = now.train_accuracy - before.train_accuracy
-        stalled = abs(value) < config.r4_saturation_gap and now.train_accuracy < config.r4_ceiling
-        streak = streak + 1 if stalled else 0
-    fired = streak >= config.persistence and others_silent
-    return RuleEvaluation("R4", fired, "stalled" if fired else None, value, None, streak)
+class _R4(_Fold):
+    """A training accuracy that stays where it is, below the ceiling."""
+
+    def __init__(self, rule: str, config: RulesConfig) -> None:
+        super().__init__(rule, config)
+        self.accuracies: list[float | None] = []  # of the last two epochs
+        self.value: float | None = None
+        self.streak = 0
+
+    def add(self, signals: EpochSignals) -> None:
+        """Take in the next epoch."""
+        self.accuracies = [*self.accuracies[-1:], signals.train_accuracy]
+        if len(self.accuracies) < 2:
+            return
+        before, now = self.accuracies
+        if before is None or now is None:
+            self.streak, self.value = 0, None  # nothing measures it
+            return
+        self.value = now - before
+        stalled = abs(self.value) < self.config.r4_saturation_gap and now < self.config.r4_ceiling
+        self.streak = self.streak + 1 if stalled else 0
+
+    def evaluation(self) -> RuleEvaluation:
+        """Return what the rule says of the epoch that was added last."""
+        fired = self.streak >= self.config.persistence
+        return RuleEvaluation(
+            self.rule, fired, "stalled" if fired else None, self.value, None, self.streak
+        )
+
+
+def _fold(rule: str, config: RulesConfig) -> _Fold:
+    """Return a rule as it stands before its first epoch."""
+    match rule:
+        case "R1":
+            return _R1(rule, config)
+        case "R2":
+            return _R2(rule, config)
+        case "R3":
+            return _Plateau(rule, config, config.r3_patience, config.r3_min_delta)
+        case "R4":
+            return _R4(rule, config)
+        case "R5":
+            return _Band(rule, config, config.r5_signal, None, config.r5_high)
+        case "R6":
+            return _Band(rule, config, "min_layer_grad_norm", config.r6_low, None)
+    return _Band(rule, config, "max_layer_grad_norm", None, config.r7_high)
 
 
 def _r7(band: RuleEvaluation, latest: EpochSignals, config: RulesConfig) -> RuleEvaluation:

@@ -7,6 +7,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,10 +18,11 @@ from aggregates.errors import InvariantError
 from aggregates.playbook import NO_ACTION
 from aggregates.provocations import fault_of
 from aggregates.rules import (
+    PRECEDENCE,
     AppliedRemedy,
     RuleEvaluation,
+    RuleMemory,
     RulesConfig,
-    evaluate_rules,
     fired_in_precedence,
 )
 from aggregates.signals import UNSAID, EpochSignals, signals_of
@@ -107,9 +109,10 @@ class Run(Aggregate):
 
         def apply(self, aggregate: "Run") -> None:
             """Keep the evaluation of the epoch."""
-            aggregate.evaluations[self.epoch] = {
-                rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()
-            }
+            found = {rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()}
+            aggregate.evaluations[self.epoch] = found
+            fired = tuple(rule for rule in PRECEDENCE if rule in found and found[rule].fired)
+            aggregate.fired_rules.append(fired)
 
     class DecisionMade(Aggregate.Event):
         """What a policy or a human decided, in their own words, or that nobody did (driver)."""
@@ -247,6 +250,8 @@ class Run(Aggregate):
         self.snapshots: dict[int, str] = {}  # by epoch
         self.history: list[EpochSignals] = []
         self.evaluations: dict[int, dict[str, RuleEvaluation]] = {}
+        self.fired_rules: list[tuple[str, ...]] = []  # of each epoch, by precedence
+        self.memory = RuleMemory(self.rules)  # spares time and changes nothing
         self.decisions: list[PastDecision] = []
         self.remedies: list[AppliedRemedy] = []
         self.weights: dict[str, tuple[int, str]] = {}
@@ -294,10 +299,9 @@ class Run(Aggregate):
     @property
     def stopped(self) -> bool:
         """Whether a decision of the latest epoch has stopped the training."""
+        latest = takewhile(lambda past: past.epoch == self.epoch, reversed(self.decisions))
         return any(
-            past.decision.direction == "stop" and past.outcome == "applied"
-            for past in self.decisions
-            if past.epoch == self.epoch
+            past.decision.direction == "stop" and past.outcome == "applied" for past in latest
         )
 
     @property
@@ -371,7 +375,7 @@ class Run(Aggregate):
         self._check_open()
         if self.epoch < 0 or self.epoch in self.evaluations:
             raise InvariantError("rules must be evaluated once after each measured epoch")
-        evaluations = evaluate_rules(self.history, self.remedies, self.rules)
+        evaluations = self.memory.evaluate(self.history, self.remedies)
         self.trigger_event(
             self.RulesEvaluated,
             epoch=self.epoch,

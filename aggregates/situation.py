@@ -115,7 +115,7 @@ def describe_observation(seen: Observation) -> str:
         ],
         settings=seen.settings.to_dict(),
         spec=seen.spec.to_dict(),
-        epochs=[vars(signals) for signals in seen.history],
+        epochs=[vars(signals) for signals in seen.history[-MOST_EPOCHS:]],
         earlier=[
             Earlier(
                 past.epoch,
@@ -124,7 +124,7 @@ def describe_observation(seen: Observation) -> str:
                 past.decision.params,
                 past.outcome,
             )
-            for past in seen.decisions
+            for past in seen.decisions[-MOST_EARLIER:]
         ],
     )
 

@@ -67,18 +67,19 @@ def remedy_effects(
     It has worked if the rule is silent in the third epoch behind it, and has not if the rule fires
     then, or had to be remedied again before.
     """
-    applied = [
-        (past.number, rule, past.epoch)
-        for past in decisions
-        if past.outcome == "applied"
-        for rule in sorted(past.decision.cites)
-    ]
-    effects = []
-    for number, rule, epoch in applied:
-        again = [e for n, r, e in applied if r == rule and n > number and e > epoch]
-        told = min([epoch + EFFECT_WINDOW, *again])
-        worked = None
-        if told < len(fired):
-            worked = told not in again and rule not in fired[told]
-        effects.append(Effect(number, rule, epoch, worked))
-    return tuple(effects)
+    effects: list[Effect] = []
+    remedied: dict[str, set[int]] = {}  # epochs of the remedies behind, by rule
+    for past in reversed(decisions):
+        if past.outcome != "applied":
+            continue
+        window = range(past.epoch + 1, past.epoch + EFFECT_WINDOW + 1)
+        for rule in sorted(past.decision.cites, reverse=True):
+            behind = remedied.setdefault(rule, set())
+            again = next((epoch for epoch in window if epoch in behind), None)
+            told = window[-1] if again is None else again
+            worked = None
+            if told < len(fired):
+                worked = again is None and rule not in fired[told]
+            effects.append(Effect(past.number, rule, past.epoch, worked))
+            behind.add(past.epoch)
+    return tuple(reversed(effects))

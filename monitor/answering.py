@@ -119,6 +119,7 @@ def _observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
         waived=run.waived,
         rules=run.rules,
         edits=state.config.edits,
+        fired=tuple(run.fired_rules[: run.epoch]),
     )
 
 

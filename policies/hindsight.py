@@ -1,15 +1,16 @@
 """The history of a run: which rules fired when, and the effect of remedies on them.
 
-An observation holds the measurements of every epoch and the evaluation of the last one alone; the
-others follow from the measurements, by the same function that the monitor and the judge call. A
-policy carries what it has derived from one observation to the next.
+An observation holds the measurements of every epoch, the evaluation of the last one and, where the
+run is at hand, which rules fired before. Elsewhere that follows from the measurements, by the
+function that the monitor and the judge call. A policy carries what it has derived to the next
+observation.
 I/O: none.
 """
 
 from dataclasses import dataclass
 
 from aggregates.decisions import Observation
-from aggregates.rules import AppliedRemedy, RulesConfig, evaluate_rules, fired_in_precedence
+from aggregates.rules import AppliedRemedy, RulesConfig, evaluate_epochs, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.strategy import Effect, remedy_effects
 
@@ -32,16 +33,11 @@ class Hindsight:
             if past.outcome == "applied"
             for rule in past.decision.cites
         )
-        known = self._known(seen.rules, history, remedies)
-        later = (
-            evaluate_rules(
-                history[: epoch + 1],
-                [remedy for remedy in remedies if remedy.epoch < epoch],
-                seen.rules,
-            )
-            for epoch in range(known, len(history))
-        )
-        fired = (*self.fired[:known], *map(fired_in_precedence, later))
+        fired = seen.fired
+        if fired is None:
+            known = self._known(seen.rules, history, remedies)
+            later = evaluate_epochs(history, remedies, seen.rules, first=known)
+            fired = (*self.fired[:known], *map(fired_in_precedence, later))
         return Hindsight(seen.rules, history, remedies, fired)
 
     def _known(

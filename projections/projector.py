@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -161,15 +161,17 @@ def project(
     *,
     batch_rows: int = BATCH_ROWS,
     quarantine: bool = False,
+    tables: Collection[str] = TABLES,
 ) -> int:
     """Apply entries that follow the position and return how many.
 
-    Raises ProjectionError for an entry that is out of order, unknown or malformed, and TableError
-    where DuckDB refuses; batches before that one stay. With `quarantine`, an entry that is unknown,
-    malformed or refused becomes a row of the table unreadable: one odd event hides no other.
+    With `tables`, the rows of all others are verified and left out. Raises ProjectionError for an
+    entry that is out of order, unknown or malformed, and TableError where DuckDB refuses; batches
+    before that one stay. With `quarantine`, an entry that is unknown, malformed or refused becomes
+    a row of the table unreadable: one odd event hides no other.
     """
     first, last_hash, _ = read_position(connection)
-    batch = _Batch(connection, quarantine=quarantine)
+    batch = _Batch(connection, quarantine=quarantine, tables=tables)
     next_idx = first
     for entry in entries:
         if entry.index != next_idx:
@@ -191,9 +193,16 @@ def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
 class _Batch:
     """Rows waiting to be written, as one list for each column."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, quarantine: bool) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        quarantine: bool,
+        tables: Collection[str] = TABLES,
+    ) -> None:
         self.connection = connection
         self.quarantine = quarantine
+        self.tables = tables
         self._clear()
 
     def take(self, entry: VerifiedEntry) -> None:
@@ -218,6 +227,7 @@ class _Batch:
 
     def _add(self, rows: Iterable[Row], entry: VerifiedEntry) -> None:
         fitting = [(table, self._fit(table, values, idx=entry.index)) for table, values in rows]
+        fitting = [row for row in fitting if row[0] in self.tables]
         for table, values in fitting:
             columns = self._columns.setdefault(table, {column: [] for column in values})
             for column, value in values.items():

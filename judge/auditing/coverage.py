@@ -25,6 +25,15 @@ from projections.errors import ProjectionError
 from projections.projector import create_schema, project
 from projections.template import copied
 
+_READ = (  # tables that the checks read; most of a run's rows are its layers' in others
+    "run_starts",
+    "run_ends",
+    "epochs",
+    "rule_evaluations",
+    "decisions",
+    "citations",
+    "remedies",
+)
 _BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
 _CHECKS = Path(__file__).with_name("coverage.sql")
 _EFFECTS_SQL = """
@@ -153,7 +162,7 @@ def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Covera
         try:
             # Renumbered, because a projection accepts entries from 0 on without a gap only.
             numbered = (replace(entry, index=index) for index, entry in enumerate(entries))
-            project(connection, numbered, batch_rows=_BATCH_ROWS)
+            project(connection, numbered, batch_rows=_BATCH_ROWS, tables=_READ)
         except ProjectionError as error:
             raise StepError(
                 f"the run's entries cannot be loaded into the tables: {error}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aggregates.decisions import PastDecision, Settings
 from aggregates.playbook import DIRECTIONS, FACTORS, REMEDIES, rises
-from aggregates.rules import AppliedRemedy, evaluate_rules
+from aggregates.rules import AppliedRemedy, evaluate_epochs
 from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel
 from monitor.schedule import learning_rate
@@ -139,6 +139,10 @@ class _Course:
     def at(self, epoch: int) -> _State:
         """Return what was in force in an epoch; behind the last one, as the run left it."""
         return self._states[min(epoch, self.epochs)]
+
+    def specs(self, epoch: int) -> Iterator[Spec]:
+        """Yield the model of each epoch up to this one."""
+        return (self.at(at).spec for at in range(epoch + 1))
 
     def loosened(self, epoch: int, since: int) -> float:
         """Return how many times longer steps may be in epoch `since` than in `epoch`, at most.
@@ -277,7 +281,7 @@ def _swapped(before: Spec, after: Spec) -> set[str]:
 
 def _swapped_back(course: _Course, epoch: int, spec: Spec) -> set[str]:
     """Return the places whose activation is one that they had in an epoch up to `epoch`."""
-    earlier = [_activations(course.at(at).spec) for at in range(epoch + 1)]
+    earlier = [_activations(each) for each in {id(s): s for s in course.specs(epoch)}.values()]
     now = _activations(spec)
     return {place for place, name in now.items() if any(e.get(place) == name for e in earlier)}
 
@@ -322,9 +326,8 @@ def _false_silence(run: Run, ineffective: Sequence[Ineffective]) -> Iterator[tup
     ]
     first = min(run.decisions[number - 1].epoch for number, _ in without)
     rules = {rule for _, rule in without}
-    for epoch in range(first + 1, run.epoch + 1):
-        earlier = [remedy for remedy in remedies if remedy.epoch < epoch]
-        again = evaluate_rules(run.history[: epoch + 1], earlier, run.rules)
+    found = evaluate_epochs(run.history, remedies, run.rules, first=first + 1)
+    for epoch, again in enumerate(found, start=first + 1):
         yield from (
             (epoch, rule)
             for rule in sorted(rules)

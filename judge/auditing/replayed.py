@@ -117,4 +117,5 @@ class Replay:
             waived=run.waived,
             rules=run.rules,
             edits=self.config.edits,
+            fired=tuple(run.fired_rules[:epoch]),
         )

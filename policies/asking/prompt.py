@@ -221,7 +221,10 @@ def _waiting(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> 
     waits: list[int] = []
     for past in seen.decisions:
         if rule in past.decision.cites and past.epoch > since:
-            waits = [] if past.outcome == "applied" else [*waits, past.epoch]
+            if past.outcome == "applied":
+                waits.clear()
+            else:
+                waits.append(past.epoch)
     if not waits:
         return None
     return (
@@ -317,7 +320,7 @@ def _strategy(fired: Sequence[Collection[str]]) -> str:
 
 def _earlier(seen: Observation, fired: Sequence[Collection[str]]) -> list[str]:
     """Return a line for each of the last decisions that there is room for."""
-    effects = remedy_effects(fired, seen.decisions)
+    effects = remedy_effects(fired, seen.decisions[-MOST_DECISIONS:])
     lines = {past.number: _past(past, effects) for past in seen.decisions[-MOST_DECISIONS:]}
     sizes = {number: len(line.encode()) + 1 for number, line in lines.items()}
     most = load_numbers().evidence.decision_bytes

@@ -82,7 +82,7 @@ def _evaluated(seen: Observation) -> Observation:
     ]
     found = evaluate_rules(seen.history, remedies, seen.rules)
     due = tuple(rule for rule in fired_in_precedence(found) if rule not in seen.waived)
-    return replace(seen, evaluations=dict(found), due=due)
+    return replace(seen, evaluations=dict(found), due=due, fired=None)
 
 
 def _bounds(rules: RulesConfig) -> tuple[tuple[str, str, float], ...]:

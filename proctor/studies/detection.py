@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aggregates.provocations import Fault
-from aggregates.rules import RulesConfig, evaluate_rules, fired_in_precedence
+from aggregates.rules import RulesConfig, evaluate_epochs, fired_in_precedence
 from aggregates.signals import EpochSignals
 
 SLACK = 2  # epochs after the earliest possible one in which a fault still counts as seen in time
@@ -37,10 +37,7 @@ class Detection:
 
 def fired_by_epoch(history: Sequence[EpochSignals], rules: RulesConfig) -> list[Fired]:
     """Return what fires in each epoch where nobody acts."""
-    return [
-        fired_in_precedence(evaluate_rules(history[: epoch + 1], [], rules))
-        for epoch in range(len(history))
-    ]
+    return list(map(fired_in_precedence, evaluate_epochs(history, [], rules)))
 
 
 def earliest_epoch(rule: str, fault: Fault, rules: RulesConfig) -> int:

@@ -5,8 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import plain_rules
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import measured
 
@@ -21,8 +22,10 @@ from aggregates.rules import (
     VERSIONS,
     AppliedRemedy,
     RuleEvaluation,
+    RuleMemory,
     RulesConfig,
     _pooled,
+    evaluate_epochs,
     evaluate_rules,
     fired_in_precedence,
     version_of,
@@ -468,39 +471,85 @@ def test_r2_says_nothing_of_epochs_without_probes() -> None:
     assert fired(history(5, noise=None, signal_to_noise=NEWEST.r2_high * 9), NEWEST) == {}
 
 
-@given(
-    st.lists(
-        st.builds(
-            EpochSignals,
-            epoch=st.just(0),
-            train_loss=st.floats(),
-            train_accuracy=st.floats(),
-            val_loss=st.floats(),
-            gradients_finite=st.booleans(),
-            max_layer_grad_norm=numbers,
-            min_layer_grad_norm=numbers,
-            update_ratio=numbers,
-            epoch_update_ratio=numbers,
-            signal_to_noise=numbers,
-            norm_noise_scale=numbers,
-            dead_share=numbers,
-            sparsity=numbers,
-            signal_to_noise_low=numbers,
-            signal_to_noise_high=numbers,
-        ),
-        min_size=1,
-        max_size=12,
-    ),
-    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(RULES)), max_size=4),
-    st.sampled_from([CALIBRATED, CALIBRATED_1, DOCUMENT]),
+probes = st.builds(
+    NoiseProbes,
+    probes=st.lists(st.sampled_from([(0.1, 1.0), (0.9, 1.0), (0.02, 1.0)]), max_size=3).map(tuple),
+    spread=st.sampled_from([None, 0.1, 0.5]),
+    pairs=st.integers(1, 9),
 )
-def test_rules_answer_whatever_was_measured(
-    signals: list[EpochSignals], remedies: list[tuple[int, str]], config: RulesConfig
+
+
+@st.composite
+def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]:
+    """Return a history whose signals stay where they are for a while, and remedies in it."""
+    losses = st.sampled_from([0.2, 0.5, 0.505, 1.0, math.nan, math.inf]) | st.floats()
+    some = st.sampled_from([None, math.nan, 1e-5, 0.01, 0.02, 0.3, 1.0, 5.0, 20.0]) | numbers
+    kinds = st.builds(
+        EpochSignals,
+        epoch=st.just(0),
+        train_loss=losses,
+        train_accuracy=st.sampled_from([None, 0.3, 0.305, 0.5, 0.95]),
+        val_loss=losses,
+        gradients_finite=st.sampled_from([True, True, True, False]),
+        **dict.fromkeys(
+            (
+                "max_layer_grad_norm",
+                "min_layer_grad_norm",
+                "update_ratio",
+                "epoch_update_ratio",
+                "signal_to_noise",
+                "norm_noise_scale",
+                "dead_share",
+                "sparsity",
+                "signal_to_noise_low",
+                "signal_to_noise_high",
+            ),
+            some,
+        ),
+        noise=st.none() | probes,
+    )
+    spells = draw(st.lists(st.tuples(kinds, st.integers(1, 6)), min_size=1, max_size=5))
+    first = draw(st.sampled_from([0, 0, 3]))
+    signals = [each for each, epochs in spells for _ in range(epochs)]
+    numbered = [dataclasses.replace(each, epoch=first + n) for n, each in enumerate(signals)]
+    places = st.tuples(st.integers(0, first + len(signals)), st.sampled_from(RULES))
+    applied = sorted(draw(st.lists(places, max_size=4)))
+    return numbered, [AppliedRemedy(epoch, rule) for epoch, rule in applied]
+
+
+@settings(max_examples=50)
+@given(told_runs(), st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT]))
+def test_rules_remember_what_the_whole_history_tells(
+    told: tuple[list[EpochSignals], list[AppliedRemedy]], config: RulesConfig
 ) -> None:
-    numbered = [dataclasses.replace(each, epoch=epoch) for epoch, each in enumerate(signals)]
-    applied = [AppliedRemedy(epoch, rule) for epoch, rule in remedies]
-    found = evaluate_rules(numbered, applied, config)
-    assert tuple(found) == RULES
-    assert all(each.fired == (each.side is not None) for each in found.values())
-    again = evaluate_rules(numbered, applied, config)
-    assert [repr(each) for each in again.values()] == [repr(each) for each in found.values()]
+    signals, remedies = told
+    memory, each_epoch = RuleMemory(config), list(evaluate_epochs(signals, remedies, config))
+    late = list(evaluate_epochs(signals, remedies, config, first=len(signals) // 2))
+    assert repr(late) == repr(each_epoch[len(signals) // 2 :])
+    for number, latest in enumerate(signals):
+        seen = signals[: number + 1]
+        before = [remedy for remedy in remedies if remedy.epoch < latest.epoch]
+        plain = repr(plain_rules.evaluate_rules(seen, before, config))
+        assert repr(memory.evaluate(seen, before)) == plain
+        assert repr(memory.evaluate(seen, before)) == plain  # and asking changes nothing
+        assert repr(evaluate_rules(seen, before, config)) == plain
+        assert repr(each_epoch[number]) == plain
+        assert all(each.fired == (each.side is not None) for each in each_epoch[number].values())
+    every = plain_rules.evaluate_rules(signals, remedies, config)
+    assert repr(evaluate_rules(signals, remedies, config)) == repr(every)
+
+
+def test_rules_read_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def note(signals: EpochSignals, *_: object) -> tuple[float, ...]:
+        read.append(signals.epoch)
+        return ()
+
+    monkeypatch.setattr("aggregates.rules._interval", note)
+    signals, memory = history(300), RuleMemory(NEWEST)
+    for number in range(300):
+        memory.evaluate(signals[: number + 1], [])
+    assert read == [epoch for epoch in range(300) for _ in range(4)]  # R1, R5, R6 and R7
+    assert len(list(evaluate_epochs(signals, [], NEWEST))) == 300
+    assert len(read) == 2 * 4 * 300

@@ -1,10 +1,12 @@
 """Phases of a run and effects of remedies, from firings written by hand."""
 
+import random
+
 import pytest
 
 from aggregates.decisions import Decision, PastDecision
 from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
-from aggregates.strategy import Effect, Phase, phases, remedy_effects
+from aggregates.strategy import EFFECT_WINDOW, Effect, Phase, phases, remedy_effects
 
 
 def acted(number: int, rule: str, epoch: int, outcome: str = "applied") -> PastDecision:
@@ -73,3 +75,27 @@ def test_only_what_was_applied_has_an_effect() -> None:
         acted(3, "R7", 0, "restart"),
     ]
     assert remedy_effects([("R7",)] * 9, decisions) == ()
+
+
+def test_effects_of_many_remedies_are_those_that_each_has_by_itself() -> None:
+    draws = random.Random(5)
+    for _ in range(40):
+        epochs = sorted(draws.choices(range(12), k=9))
+        decisions = [
+            acted(number, draws.choice(("R1", "R7")), epoch, draws.choice(("applied", "refused")))
+            for number, epoch in enumerate(epochs, start=1)
+        ]
+        fired = [tuple(draws.sample(("R1", "R7"), draws.randint(0, 2))) for _ in range(12)]
+        applied = [past for past in decisions if past.outcome == "applied"]
+        plain = []
+        for past in applied:
+            rule, epoch = past.decision.cites[0], past.epoch
+            again = [
+                e.epoch
+                for e in applied
+                if e.decision.cites[0] == rule and e.number > past.number and e.epoch > epoch
+            ]
+            told = min([epoch + EFFECT_WINDOW, *again])
+            worked = None if told >= 12 else told not in again and rule not in fired[told]
+            plain.append(Effect(past.number, rule, epoch, worked))
+        assert remedy_effects(fired, decisions) == tuple(plain)

@@ -14,6 +14,7 @@ from aggregates.rules import CALIBRATED, DOCUMENT, fired_in_precedence
 from aggregates.run import Run
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from aggregates.transcript import Transcript
+from policies.asking.prompt import situation
 from policies.deciding.mixed import MixedPolicy
 from policies.hindsight import NO_HINDSIGHT, fired_by_epoch
 from policies.playbook import PlaybookPolicy
@@ -146,6 +147,7 @@ def test_rules_that_fired_earlier_are_those_that_the_run_recorded() -> None:
     assert any(past.outcome == "applied" for past in run.decisions)
     recorded = [fired_in_precedence(run.evaluations[epoch]) for epoch in range(12)]
     assert list(fired_by_epoch(seen_by(run))) == recorded
+    assert run.fired_rules == recorded
     assert set(recorded) >= {(), ("R5",), ("R7",)}
 
 
@@ -165,6 +167,16 @@ def test_hindsight_that_is_carried_tells_what_the_whole_history_tells() -> None:
         carried = carried.at(seen)
         assert carried == NO_HINDSIGHT.at(seen)
         assert fired_by_epoch(seen, carried) == fired_by_epoch(seen)
+
+
+def test_what_the_run_recorded_is_not_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = synthetic_run(Nowhere(), epochs=12, exploding=range(2, 7), dead=range(4, 12))
+    seen = seen_by(run)
+    told = dataclasses.replace(seen, fired=tuple(run.fired_rules[:-1]))
+    followed = situation(seen, 40)
+    monkeypatch.setattr("policies.hindsight.evaluate_epochs", None)
+    assert situation(told, 40) == followed
+    assert NO_HINDSIGHT.at(told).fired == told.fired
 
 
 LATER = observe({}, epoch=9, decisions=(past("R6", 2),))
