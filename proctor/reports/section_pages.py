@@ -291,8 +291,8 @@ def _conditions(data: _Data) -> list[str]:
 def _standings(caption: str, rows: Sequence[_Row], policies: Sequence[str]) -> Any:
     """Return a table of policies over some cells."""
     columns = [("policy", False), ("runs", True), ("failed", True), ("test accuracy", True)]
-    columns += [("difference", True), ("won", True), ("tied", True), ("process score", True)]
-    columns += [("difference", True), ("put to the test", False)]
+    columns += [("difference", True), ("won/tied", True), ("process score", True)]
+    columns += [("difference", True), ("exercised", False)]
     return _table(
         caption,
         columns,
@@ -303,8 +303,7 @@ def _standings(caption: str, rows: Sequence[_Row], policies: Sequence[str]) -> A
                 each.failed,
                 each.accuracy,
                 _between(each.gain, each.low, each.high),
-                each.wins,
-                each.ties,
+                None if each.wins is None else f"{each.wins}/{each.ties}",
                 each.process,
                 _between(each.process_gain, each.process_low, each.process_high),
                 f"{each.exercised} of {each.cells}",
@@ -342,7 +341,7 @@ def comparison_values(data: _Data) -> dict[str, Any]:
             results.append(_standings(f"Condition {condition}", rows, names))
     of_cells = [("condition", False), ("policy", False), ("seed", True), ("run", False)]
     of_cells += [("ended", False), ("test accuracy", True), ("process score", True)]
-    of_cells += [("put to the test", False), ("problem", False)]
+    of_cells += [("exercised", False), ("problem", False)]
     cells = [
         [
             row["condition"],
@@ -393,7 +392,8 @@ def comparison_values(data: _Data) -> dict[str, Any]:
                 "Results",
                 "results",
                 f"A difference is from “{names[0]}” with the same condition and seed. Behind it is "
-                "its 95% interval, for all policies together."
+                "its 95% interval, for all policies together. In a run that is not exercised, too "
+                "little had to be decided for its process score to mean much."
                 if drawn
                 else "No run is finished.",
                 results,
