@@ -111,7 +111,7 @@ class _Shown:
                 redirect_stdout=False,  # which is the command's answer
             )
             self._progress.start()
-            for what in self._heard:
+            for what in [*self._heard]:  # what is done is removed meanwhile
                 self._show(what)
 
     def _show(self, what: str) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,23 @@ def test_work_that_is_quick_or_unseen_shows_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(progress, "DELAY", 0.0)
     for work in (partial(_work, wanted=False), partial(_work, typing=True)):
         assert at_a_terminal(run=work)[0].strip() == "the answer"
+
+
+def _done_before_it_shows() -> None:
+    threading.excepthook = lambda failed: print("failed:", failed.exc_value)
+    with showing(wanted=True):
+        for what in ("one", "two", "three"):
+            advanced(what, 1, 1)
+        time.sleep(0.4)
+    print("the answer")
+    sys.exit(0)
+
+
+def test_what_is_done_before_it_would_show_needs_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "DELAY", 0.1)
+    written, _ = at_a_terminal(run=_done_before_it_shows)
+    assert "failed" not in written
+    assert "the answer" in written
 
 
 def test_only_the_process_that_listens_hears() -> None:
