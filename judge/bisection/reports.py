@@ -79,7 +79,7 @@ def reason_of(found: Bisection) -> str:
     elif first == last == len(order):
         told = f"none of the {search.suspects} suspects is bad"
     elif first == last:
-        told = f"{order[first]} is the first bad checkpoint of {search.suspects} suspects"
+        told = f"{order[first]} is the first bad checkpoint of the {search.suspects} searched"
     else:
         names = [order[number] for number in now.likely if number < len(order)]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

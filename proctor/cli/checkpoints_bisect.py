@@ -3,6 +3,7 @@
 A search that was interrupted is carried on by the same command.
 """
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +19,11 @@ from judge.bisection.simulation import Scale, tables
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import MOST
+from proctor.cli.options import HOME, MOST
 from proctor.errors import ProctorError
 from proctor.improvement.home import (
+    BRANCH,
+    HERE,
     LineOptions,
     find_checkpoint,
 )
@@ -143,7 +146,9 @@ def bisect(
             found = driver.go_on(place, found, folder=folder, most=most, tell=_tell_probe)
         told = describe_search(line, found)
     return Output(
-        told, lambda: _tell_search(told), found=bool(told["candidates"] and told["ended"])
+        told,
+        lambda: _tell_search(where, line, told),
+        found=bool(told["candidates"] and told["ended"]),
     )
 
 
@@ -173,8 +178,7 @@ def look_back(
             console.print(words(f"ROLLED BACK to {told['rollback']['to']}"))
             console.print(words(told["rollback"]["advice"] or "the branch is there"))
         elif told["culprit"] is not None:
-            command = f"proctor checkpoints rollback {told['culprit']} --reason ... --key FILE"
-            console.print(words(f"next: `{command}`"))
+            console.print(words(f"next: {_rollback(where, told)}"))
 
     culprit = told is not None and told["culprit"] is not None
     return Output({} if told is None else told, tell, found=culprit)
@@ -250,7 +254,7 @@ def _tell_probe(found: Bisection) -> None:
     error_console.print(words(text))
 
 
-def _tell_search(told: dict[str, Any]) -> None:
+def _tell_search(where: LineOptions, line: Line, told: dict[str, Any]) -> None:
     rows = [
         (each["number"], each["checkpoint"] or "none is bad", f"{each['probability']:.1%}")
         for each in told["likeliest"]
@@ -268,10 +272,28 @@ def _tell_search(told: dict[str, Any]) -> None:
         if told["believed"]:
             console.print("next: the same command with `--check-ends`, which probes the ends, too")
             return
-        console.print(
-            words(f"next: `proctor checkpoints rollback {told['culprit']} --reason ...`, then ")
-            + "`proctor checkpoints salvage` proposes again what came after it"
-        )
+        console.print(words(f"next: {_rollback(where, told)}"))
+        if len(line.descendants(told["culprit"])) > 1:
+            command = f"proctor checkpoints salvage {told['culprit']}{_same(where)}"
+            console.print(words(f"then: {command}  # proposes again what came after it"))
+
+
+def _rollback(where: LineOptions, told: dict[str, Any]) -> str:
+    """Return the command that rolls a search's culprit back."""
+    reason = shlex.quote(f"found by bisection {told['bisection'][:_SHORT]}")
+    return f"proctor checkpoints rollback {told['culprit']}{_same(where)} --reason {reason}"
+
+
+def _same(where: LineOptions) -> str:
+    """Return the options by which another command works on the same line, for a shell."""
+    options = [
+        ("--home", where.home.path, HOME),
+        ("--repo", where.repo, HERE),
+        ("--line", where.branch, BRANCH),
+    ]
+    return "".join(
+        f" {name} {shlex.quote(str(value))}" for name, value, usual in options if value != usual
+    )
 
 
 def _tell_salvaged(found: list[Salvaged]) -> None:

@@ -313,11 +313,14 @@ def _output(
             arm: sum(each["violations"] for each in forks if each["arm"] == arm)
             for arm in dict.fromkeys(each["arm"] for each in forks)
         }
+        console.print()
         print_table(("arm", "violations of the process"), violations.items())
         console.print(
-            "validation loss and accuracy of the last epoch, over "
-            f"{counted(len(measured.seeds), 'order')} of the examples; {measured.after} decides "
-            "after the decision; 95% intervals, each by itself"
+            "\nvalidation loss and accuracy of the last epoch, over "
+            f"{counted(len(measured.seeds), 'order')} of the examples; 95% intervals, each by "
+            f"itself; the policy `{measured.after}` decides after the decision\n"
+            "better: the interval of loss or of accuracy excludes 0, and the other one does not "
+            "exclude it on the other side"
         )
 
     unbacked = sum(not row["backed"] for row in rows)

@@ -60,7 +60,13 @@ from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.story import print_violations, print_waived, read_story, tell_story
+from proctor.runs.story import (
+    print_unsigned,
+    print_violations,
+    print_waived,
+    read_story,
+    tell_story,
+)
 from proctor.runs.tasks import read_task_file, run_task
 from proctor.runs.training import Attempt, train_run
 
@@ -178,7 +184,10 @@ def judge(
     else:  # somebody else's ledger: judged all the same, and not written to
         report = audit(judged, log=None)
         error_console.print("the audit was not recorded: you cannot write to this ledger")
-    return Output(report.to_dict(), lambda: _print_report(report), found=report.hard_fail)
+    signed = None if judged is None or report.audit_id is None else judged.author is not None
+    return Output(
+        report.to_dict(), lambda: _print_report(report, signed=signed), found=report.hard_fail
+    )
 
 
 def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:
@@ -355,27 +364,40 @@ def _refuse(name: str, checked: VerificationReport, config: JudgeConfig) -> Audi
     return refuse(run_id, str(checked.error), index=checked.index, kind=kind, config=config)
 
 
-def _print_report(report: AuditReport) -> None:
+def _print_report(report: AuditReport, *, signed: bool | None) -> None:
+    """Print a verdict; `signed` tells whether with a judge's key, None if it was not recorded."""
     print_table(
         ("step", "", "status", ""),
         [(step.step, step.name, step.status, step.summary) for step in report.steps],
         title=f"audit of run {report.run_id}",
     )
+    if signed is False:
+        print_unsigned()
     print_violations(violation.to_dict() for violation in report.violations)
     if off := report.config.get("disabled"):
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
     print_waived(report.step("ledger").evidence.get("waived", {}))
     for what in unchecked(asdict(step) for step in report.steps):
         console.print(f"[yellow]not checked[/]: {words(what)}")
+    level = told_level(report.level)
+    if level:
+        console.print(level)
+    if report.hard_fail:
+        console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
+    else:
+        _print_scores(report)
+        if not report.executed and level is None:
+            console.print("[yellow]not retrained[/]: the recorded measurements were trusted")
+
+
+def _print_scores(report: AuditReport) -> None:
     scores = report.scores
     told = report.step("scores").evidence
     axis = "exercised"
     if not scores.process_axis_exercised:
-        axis = f"unexercised: {words(told.get('unexercised') or 'there is no score')}"
+        axis = f"unexercised: {words(told['unexercised'])}"
     elif by := told.get("provocation"):
         axis += f" by the provocation {words(by['name'])}"
-    if level := told_level(report.level):
-        console.print(level)
     console.print(
         f"accuracy score {told_score(scores.accuracy_score)} "
         f"(test accuracy {cell(scores.test_accuracy)}, target {cell(scores.target_accuracy)})\n"
@@ -383,10 +405,6 @@ def _print_report(report: AuditReport) -> None:
         f"({counted(len(report.violations), 'violation')} in "
         f"{counted(scores.obligations, 'obligation')}, {axis})"
     )
-    if not report.executed and level is None:
-        console.print("[yellow]not retrained[/]: the recorded measurements were trusted")
-    if report.hard_fail:
-        console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
 
 
 def _print_again(again: RunAgain | CampaignAgain) -> None:

@@ -113,7 +113,11 @@ def judge(
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Output:
-    """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail."""
+    """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail.
+
+    A judge's key in ledger/keys/judge.pem of the home signs the audit, if it was granted.
+    Without one the verdict is unsigned, though it is in a signed ledger like every entry.
+    """
     from proctor.cli.judging import look_up  # noqa: PLC0415 - loads what reads ledgers
 
     if sample and not execute:

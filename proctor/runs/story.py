@@ -292,8 +292,16 @@ def _print_verdict(story: dict[str, Any]) -> None:
     if told_level(summary["level"]) is None:
         console.print(f"the judge retrained {told_share(summary['retrained'])}")
     if not summary["audit_signed"]:
-        console.print("[yellow]unsigned[/]: no judge's key signed this verdict")
+        print_unsigned()
     _print_other_audits(story["other_audits"])
+
+
+def print_unsigned() -> None:
+    """Print that a verdict has no judge's signature, and what that means."""
+    console.print(
+        "[yellow]unsigned[/]: no judge's key signed this verdict, so whoever can append to the "
+        "ledger could have made it up; see docs/how-to/rotate-a-key.md"
+    )
 
 
 def told_share(retrained: float) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -67,10 +68,17 @@ def test_culprit_is_told_with_its_commit_and_proposal(line: Story) -> None:
     assert found["proposals"] == [line.proposals[CULPRIT - 1]]
     shown = call_here(["checkpoints", *check(line), "--repo", line.repo], home=line.home.path)
     assert shown.returncode == 1
-    assert f"{line.ids[CULPRIT]} is the first bad checkpoint of 6 suspects" in shown.stdout
+    assert f"{line.ids[CULPRIT]} is the first bad checkpoint of the 6 searched" in shown.stdout
     assert f"commit {found['commit']}" in shown.stdout
     assert found["believed"] == []
-    assert f"next: `proctor checkpoints rollback {line.ids[CULPRIT]}" in shown.stdout
+    options = shlex.join(["--home", str(line.home.path), "--repo", str(line.repo)])
+    commands = [text.partition(": ")[2] for text in shown.stdout.splitlines()[-2:]]
+    assert commands == [
+        f"proctor checkpoints rollback {line.ids[CULPRIT]} {options} "
+        f"--reason 'found by bisection {found['bisection'][:12]}'",
+        f"proctor checkpoints salvage {line.ids[CULPRIT]} {options}"
+        "  # proposes again what came after it",
+    ]
 
 
 def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: Story) -> None:
