@@ -45,6 +45,7 @@ from proctor.output.terminal import (
     print_table,
     told_level,
     told_score,
+    told_verdict,
     words,
 )
 from proctor.remembering import TrainedStates, open_remembered
@@ -374,6 +375,8 @@ def _print_report(report: AuditReport, *, signed: bool | None) -> None:
     if signed is False:
         print_unsigned()
     print_violations(violation.to_dict() for violation in report.violations)
+    if report.violations:
+        console.print("how violations lower the process score: docs/explanation/scores.md")
     if off := report.config.get("disabled"):
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
     print_waived(report.step("ledger").evidence.get("waived", {}))
@@ -398,7 +401,10 @@ def _print_scores(report: AuditReport) -> None:
         axis = f"unexercised: {words(told['unexercised'])}"
     elif by := told.get("provocation"):
         axis += f" by the provocation {words(by['name'])}"
+    verdict = "held" if report.level in (None, "repeatable") else "consistent"
+    told_as, _ = told_verdict(verdict, violations=bool(report.violations))
     console.print(
+        f"verdict        {told_as}\n"
         f"accuracy score {told_score(scores.accuracy_score)} "
         f"(test accuracy {cell(scores.test_accuracy)}, target {cell(scores.target_accuracy)})\n"
         f"process score  {scores.process_score:.3f} "

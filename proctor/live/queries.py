@@ -174,7 +174,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
         "verdict": verdict,
         "epochs": read_epochs(ask, run),
         "rules": ask(
-            "SELECT epoch, rule, fired, waived, outcome FROM rule_heatmap "
+            "SELECT epoch, rule, fired, side, waived, outcome FROM rule_heatmap "
             "WHERE run_id = ? AND (fired OR epoch = (SELECT MAX(epoch) FROM epochs "
             "WHERE run_id = ?)) ORDER BY epoch",
             run,

@@ -115,6 +115,19 @@ def told_score(score: float | None) -> str:
     return "not possible" if score is None else f"{score:.3f}"
 
 
+def told_verdict(verdict: str | None, *, violations: bool) -> tuple[str, str]:
+    """Return a verdict in words, and whether it is good, bad or neither.
+
+    A run without a failed gate may still have violations, so only one without is good.
+    """
+    if verdict is None:
+        return "not judged", ""
+    if verdict == "failed":
+        return "a gate failed", "bad"
+    told = "consistent" if verdict == "consistent" else "no gate failed"
+    return told, "" if violations else "good"
+
+
 def on_one_line(text: str) -> str:
     """Return text as visible() does, its line breaks written out as well: none begins a line."""
     return visible(text).replace("\n", "\\n")

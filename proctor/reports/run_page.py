@@ -5,15 +5,17 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from ledger.wording import counted
-from proctor.output.terminal import told_level, told_score
+from proctor.output.firings import fired_on, meant, named, remedies
+from proctor.output.terminal import told_level, told_score, told_verdict
 from proctor.pages.charts.curves import curves_of
-from proctor.pages.charts.drawing import Chart
+from proctor.pages.charts.drawing import Chart, listed
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
 from proctor.pages.rendering import number, spoken
 from proctor.reports.credits import credit_charts, credit_sections
@@ -23,8 +25,9 @@ __all__ = ["run_charts", "run_values"]
 
 _Row = Mapping[str, Any]
 _LOOK_FOR = {
-    "R1": "Each update changes the weights too much or too little, or training no longer gains.",
-    "R2": "The batch is too small or too large for the noise of the gradient.",
+    "R1": "High: each update changes the weights too much. Low: too little. Plateau: training no "
+    "longer gains.",
+    "R2": "Low: the batch is too small for the noise of the gradient. High: it is too large.",
     "R3": "The validation loss has not improved for several epochs.",
     "R4": "Training accuracy stands still although the model is healthy: it may be too small.",
     "R5": "Too many activations are dead: they never rise above zero.",
@@ -43,8 +46,8 @@ _MEASURED = {  # what a rule compares with its limits
 _AUTHORS = {
     "driver": "By the driver, which answers where the policy gave no usable answer",
     "harness": "By the harness, which carries out what was decided",
-    "human": "By a person who decided",
-    "policy": "By the policy, which decided",
+    "human": "By a person",
+    "policy": "By the policy",
 }
 _ENDS = {
     "completed": "the run completed",
@@ -144,7 +147,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "other_audits": [_other_audit(each) for each in data["audits"] if not each["standing"]],
         "looked": _ran(data, "coverage"),
-        "violations": list(_violations(data["violations"], asked=bool(data["calls"]))),
+        "violations": list(_violations(data)),
         "steps": [{**step, "asks": _STEPS.get(step["name"], "")} for step in data["steps"]],
         "credits": credit_sections(data["credits"]),
         "family_columns": _FAMILY,
@@ -224,9 +227,10 @@ def _sentence(summary: _Row, data: Mapping[str, Any]) -> str:
             )
             if summary[name]
         ]
-        times = {1: "once", 2: "twice"}.get(summary["firings"], f"{summary['firings']} times")
+        sides = ", ".join(named(*each) for each in fired_on(data["rules"]))
         text += (
-            f", and found one {times}. The policy “{summary['policy_name']}” had to answer: "
+            f", and found {counted(summary['firings'], 'problem')}"
+            f"{': ' if sides else ''}{sides}. The policy “{summary['policy_name']}” had to answer: "
             f"{counted(summary['decisions'], 'decision')}"
         )
         if len(done) == 1 and done[0][0] == summary["decisions"]:
@@ -254,11 +258,12 @@ def _descent(data: Mapping[str, Any]) -> str:
 def _tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
     verdict = summary["verdict"]
     failed = verdict == "failed"
-    said = {
-        "held": ("passed", "every check that can fail a run passed", "good"),
-        "consistent": ("consistent", "every check that was possible passed", "good"),
-        "failed": ("failed", "the run failed a check, so both scores are 0", "bad"),
-    }.get(verdict, ("not judged", "no audit counts for this run", "warn"))
+    told, kind = told_verdict(verdict, violations=bool(summary["violations"]))
+    why = {
+        "held": "every check that can fail a run passed",
+        "consistent": "every check that was possible passed",
+        "failed": "so both scores are 0",
+    }.get(verdict, "no audit counts for this run")
     signed = "" if summary["audit_signed"] or not verdict else "; no judge signed the audit"
     unexercised = summary["process_axis"] == "unexercised" and not failed
     accuracy, process = (
@@ -268,13 +273,13 @@ def _tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
     )
     found = _violations_found(summary, data)
     return [
-        tile("Verdict", said[0], said[2], said[1] + signed),
+        tile("Verdict", told, kind if verdict else "warn", why + signed),
         tile("Accuracy score", accuracy, "bad" if failed else "", "how good the model is, 0 to 1"),
         tile(
             "Process score",
             process,
             "bad" if failed else "warn" if unexercised else "",
-            "says little here, see below"
+            unexercised_told(data["steps"])
             if unexercised
             else "how well problems were answered, 0 to 1",
         ),
@@ -303,6 +308,13 @@ def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str,
         return "unknown", "", "the audit ended before it looked for them"
     kind = "bad" if summary["violations"] else "good"
     return str(summary["violations"]), kind, "rules of conduct that were broken"
+
+
+def unexercised_told(steps: Sequence[_Row]) -> str:
+    """Return that a process score was not exercised, with the judge's reason."""
+    found = "".join(str(step["summary"]) for step in steps if step["name"] == "scores")
+    why = re.search(r"\(unexercised: ([^()]+)\)", found)
+    return f"unexercised: {why[1]}" if why else "unexercised"
 
 
 def _ran(data: Mapping[str, Any], name: str) -> bool:
@@ -376,19 +388,57 @@ def _reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
         )
         yield _level(summary)
         return
+    yield from _found(summary, data)
     yield (
         f"The process score is {told_score(verdict['process_score'])}: 1 minus "
         f"{counted(verdict['violations'], 'violation')} divided by "
-        f"{counted(verdict['obligations'], 'obligation')}. An obligation is a problem that a rule "
-        "found and that had to be answered; a violation is a rule of conduct that an answer broke. "
+        f"{counted(verdict['obligations'], 'obligation')}. An obligation is an episode of "
+        "firings of one rule, however often it fires; a further firing counts only if it was "
+        f"violated, so {counted(summary['firings'], 'firing')} came to "
+        f"{counted(verdict['obligations'], 'obligation')}. A violation is a rule of conduct that "
+        "an answer broke. "
         f"The judge's words: {_said(steps, 'coverage')}; {_said(steps, 'defensibility')}."
     )
     if summary["process_axis"] == "unexercised":
         yield (
-            "The process score says little here: too little had to be decided, or no remedy took "
-            "effect. The judge's words above give the reason."
+            f"The process score is {unexercised_told(data['steps'])}. So it says little about the "
+            "policy."
         )
     yield _level(summary)
+
+
+def _found(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the rules found wrong with the training that gave this accuracy."""
+    limits = object_of(data["run"][0]["rules"])
+    for (rule, side), rows in fired_on(data["rules"]).items():
+        text = f"{named(rule, side)} fired in {_epochs(rows)}"
+        if about := meant(rule, side):
+            text += f": {about}"
+        value = rows[-1]["value"]
+        if value is not None and rule in _MEASURED:
+            text += f" ({_MEASURED[rule]} {number(value)} in epoch {rows[-1]['epoch']}"
+            text += f"{_allowed(rule, limits)})"
+        if able := remedies(rule, side):
+            text += f". Its {_remedies(able)}"
+        yield f"{text}."
+    if data["rules"] and summary["firings"] and not summary["applied"]:
+        yield "No remedy was carried out, so the training went on as the rules found it."
+
+
+def _epochs(rows: Sequence[_Row]) -> str:
+    return f"{'epoch' if len(rows) == 1 else 'epochs'} {listed([row['epoch'] for row in rows])}"
+
+
+def _remedies(able: Sequence[str]) -> str:
+    verb = "remedy is" if len(able) == 1 else "remedies are"
+    return f"{verb} to {' or to '.join(map(_plain, able))}"
+
+
+def _allowed(rule: str, limits: _Row) -> str:
+    low, high = (limits.get(name) for name in _LIMITS.get(rule, ("", "")))
+    between = [f"at least {number(low)}"] if low is not None else []
+    between += [f"at most {number(high)}"] if high is not None else []
+    return f"; allowed: {', '.join(between)}" if between else ""
 
 
 def _level(summary: _Row) -> str:
@@ -456,12 +506,7 @@ def _evidence(
         if last["value"] is not None:
             side = {"low": "too low", "high": "too high"}.get(last["side"], spoken(last["side"]))
             text += f": {_MEASURED.get(rule, 'value')} {number(last['value'])}, {side}"
-        low, high = (limits.get(name) for name in _LIMITS.get(rule, ("", "")))
-        between = [f"at least {number(low)}"] if low is not None else []
-        between += [f"at most {number(high)}"] if high is not None else []
-        if between:
-            text += f" (allowed: {', '.join(between)})"
-        yield f"{text}, {counted(last['streak'], 'epoch')} in a row"
+        yield f"{text}{_allowed(rule, limits)}, {counted(last['streak'], 'epoch')} in a row"
 
 
 def _changes(text: Any) -> Iterator[str]:
@@ -506,8 +551,10 @@ def _other_audit(audit: _Row) -> dict[str, Any]:
     }
 
 
-def _violations(rows: Sequence[_Row], *, asked: bool) -> Iterator[dict[str, Any]]:
+def _violations(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the violations by who caused them and by what would have avoided them."""
+    rows, asked = data["violations"], bool(data["calls"])
+    sides = fired_on(data["rules"])
     columns = [("kind", False), ("rule", False), ("epoch", True), ("decision", True)]
     columns.append(("what", False))
     groups: dict[tuple[str, str], list[list[Any]]] = {}
@@ -516,9 +563,16 @@ def _violations(rows: Sequence[_Row], *, asked: bool) -> Iterator[dict[str, Any]
             [spoken(row["kind"])] + [row[each] for each in ("rule", "epoch", "decision", "detail")]
         )
     for (emitter, cause), own in sorted(groups.items()):
+        about = {row[1] for row in own}
+        able = [
+            f"The {_remedies(remedies(*each))} where {named(*each)} fires."
+            for each in sides
+            if each[0] in about and remedies(*each)
+        ]
+        author = _AUTHORS.get(emitter, "By an unknown author")
         yield {
-            "title": _AUTHORS.get(emitter, "By an unknown author"),
-            "text": cause_told(cause, asked=asked),
+            "title": f"{author}: {counted(len(own), 'violation')}",
+            "text": " ".join([cause_told(cause, asked=asked), *able]),
             "columns": columns,
             "rows": own,
         }
@@ -533,7 +587,7 @@ def cause_told(cause: str, *, asked: bool) -> str:
         "policy": "What would have avoided them: another policy, or a better model. It was told "
         "of such a violation before and repeated it, or it was not asked about this rule."
         if asked
-        else "What would have avoided them: another policy. No language model was asked.",
+        else "What would have avoided them: a policy that carries out a remedy in time.",
         "prompt": "What would have avoided them: perhaps another prompt. A language model was "
         "asked, and nothing had told it of such a violation.",
     }.get(cause, cause)

@@ -6,6 +6,7 @@ from uuid import UUID
 from aggregates.run import Run
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
+from proctor.output.firings import named
 from proctor.output.terminal import error_console, words
 from proctor.runs.training import Watching
 
@@ -41,7 +42,8 @@ def _epoch_line(run: Run, measured: dict[str, Any]) -> str:
         for past in run.decisions
         if past.epoch == run.epoch and past.decision.acts
     ]
-    fired = " ".join(run.fired())
+    sides = run.evaluations.get(run.epoch, {})
+    fired = ", ".join(named(rule, sides[rule].side) for rule in run.fired())
     return line + (f"  fired {fired}" if fired else "") + (f"  [{'; '.join(said)}]" if said else "")
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from aggregates.playbook import why_waived
 from aggregates.registry import REGISTRY
+from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.reader import VerifiedLedger
@@ -23,12 +24,14 @@ from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
+from proctor.output.firings import fired_on, named, violation_told
 from proctor.output.terminal import (
     as_records,
     console,
     print_table,
     told_level,
     told_score,
+    told_verdict,
     words,
 )
 from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
@@ -255,8 +258,13 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
     if not cells:
         return
     console.print("\nrules, by precedence (one column an epoch)")
-    for rule in dict.fromkeys(cell["rule"] for cell in cells):
-        line = Text(f"{rule} ")
+    sides: dict[str, list[str]] = {}
+    for rule, side in fired_on(cells):
+        sides.setdefault(rule, []).append(side.replace("_", " "))
+    rules = {cell["rule"]: f"{cell['rule']} {RULE_TITLES.get(cell['rule'], '')}" for cell in cells}
+    wide = max(map(len, rules.values()))
+    for rule, title in rules.items():
+        line = Text(f"{title:<{wide}}  ")
         for cell in (cell for cell in cells if cell["rule"] == rule):
             mark, style = ("·", "dim")
             if cell["fired"]:
@@ -264,6 +272,8 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
                     ("w", "dim") if cell["waived"] else _MARKS.get(cell["outcome"], _UNANSWERED)
                 )
             line.append(mark, style)
+        if rule in sides:
+            line.append(f"  {', '.join(sides[rule])}")
         console.print(line)
     console.print("■ acted on   ◦ deferred   x refused   ! unanswered   w waived   · silent")
 
@@ -285,6 +295,8 @@ def _print_verdict(story: dict[str, Any]) -> None:
         title="\nverdict",
     )
     print_violations(story["violations"])
+    told, _ = told_verdict(summary["verdict"], violations=bool(story["violations"]))
+    console.print(f"verdict: {told}")
     console.print(
         f"accuracy {told_score(summary['accuracy_score'])}   "
         f"process {summary['process_score']:.3f} ({summary['process_axis']})"
@@ -314,7 +326,7 @@ def told_share(retrained: float) -> str:
 def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
     """Print the audits after the one that counts, each with the reason why it does not count."""
     for audit in audits:
-        verdict = "hard fail" if audit["hard_fail"] else "passed"
+        verdict = "a gate failed" if audit["hard_fail"] else "no gate failed"
         if not audit["hard_fail"]:
             verdict += f", accuracy {told_score(audit['accuracy_score'])}, "
             verdict += f"process {audit['process_score']:.3f}"
@@ -336,8 +348,10 @@ def print_waived(reasons: Mapping[str, str]) -> None:
 
 
 def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:
-    """Print one line for each violation."""
+    """Print one line for each violation, and what their rules are called."""
+    rules = set()
     for found in violations:
-        place = "run" if found["epoch"] is None else f"epoch {found['epoch']}"
-        about = f"{found['kind']} {found['rule'] or ''} ({place}, {found['emitter']})"
-        console.print(f"violation: {words(about)} {words(found['detail'])}")
+        console.print(f"violation: {words(violation_told(found))}")
+        rules.add(found["rule"])
+    if known := [named(rule) for rule in PRECEDENCE if rule in rules]:
+        console.print(f"rules: {', '.join(known)}")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aggregates.rules import PRECEDENCE
+from proctor.output.firings import fired_on, named
 from proctor.pages.charts.drawing import (
     BLUE,
     BROWN,
@@ -96,6 +97,9 @@ def rule_heatmap(cells: Sequence[Mapping[str, Any]]) -> Chart:
 
     counted = [f"{rule} in {listed(fired[rule])}" for rule in PRECEDENCE if rule in fired]
     caption = "The rule at the top is acted on first."
+    sides = [named(*each) for each in fired_on(cells)]
+    if sides:
+        caption = f"Fired: {', '.join(sides)}. {caption}"
     if together > 1:
         caption += f" A column is {together} epochs."
     return Chart(

@@ -175,7 +175,7 @@ def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
     assert call(["judge", "--no-execute"], home=copy).returncode == 0
     told = call(["show"], home=copy).stdout
     assert "values differ from the recorded ones" in " ".join(told.split())
-    assert "does not count: passed" in told
+    assert "does not count: no gate failed" in told
     asked = "SELECT verdict FROM run_summary ORDER BY started_at"
     verdicts = answer(call(["sql", asked, "--json"], home=copy))
     assert verdicts == [{"verdict": "held"}, {"verdict": "failed"}]
@@ -183,7 +183,7 @@ def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
         log.save(Transcript.start(forged, policy={}))
     told = " ".join(call(["show"], home=copy).stdout.split())
     assert "no verdict counts: `proctor judge` gives two scores" in told
-    assert "does not count: hard fail" in told
+    assert "does not count: a gate failed" in told
     assert told.count("Something was added to the run after it") == 2
 
 
@@ -194,7 +194,7 @@ def test_audit_of_other_files_does_not_speak_against_the_run(copy: Path) -> None
     told = call(["show"], home=copy).stdout
     assert "retrained the whole run" in told
     assert "unsigned: no judge's key signed this verdict" in told
-    assert "does not count: hard fail" in told
+    assert "does not count: a gate failed" in told
 
 
 def test_sample_says_how_certain_it_is(copy: Path) -> None:

@@ -19,6 +19,8 @@ from ledger.errors import InclusionError, MalformedError, SignatureError
 from ledger.notes import public_bytes
 from ledger.notes import vkey as vkey_of
 from proctor.home import Home
+from proctor.output.firings import violation_told
+from proctor.output.terminal import told_verdict
 from proctor.pages.charts.curves import curves_of
 from proctor.pages.charts.drawing import COLOURS, NARROW, svg
 from proctor.pages.charts.grids import layer_heatmap
@@ -29,7 +31,7 @@ from proctor.reports import section_pages
 from proctor.reports.credits import _between
 from proctor.reports.files import Source, differences, open_report, read_source
 from proctor.reports.pages import page_of
-from proctor.reports.run_page import _retrained
+from proctor.reports.run_page import _retrained, _violations, unexercised_told
 from proctor.reports.subjects import KINDS, Overview
 
 
@@ -271,6 +273,21 @@ def test_intervals_are_shown_as_they_are_written() -> None:
 def test_tile_claims_no_retraining_where_the_probe_failed(status: str, told: str) -> None:
     data = {"steps": [{"name": "probe", "status": status}]}
     assert told in _retrained({"retrained": 1.0}, data)
+
+
+def test_page_says_why_a_score_is_unexercised_and_what_would_have_avoided_violations() -> None:
+    steps = [{"name": "scores", "summary": "process 0.5 (unexercised: no remedy took effect); 9"}]
+    assert unexercised_told(steps) == "unexercised: no remedy took effect"
+    row = {"kind": "unresolved_deferral", "rule": "R5", "epoch": 4, "decision": 3}
+    row |= {"emitter": "policy", "cause": "policy", "detail": "R5, deferred in epoch 4"}
+    fired = {"rule": "R5", "side": "high", "epoch": 4, "fired": True, "waived": False}
+    (group,) = _violations({"violations": [row], "calls": [], "rules": [fired]})
+    assert group["title"] == "By the policy: 1 violation"
+    assert "remedy is to swap activation where R5 high (activations) fires" in group["text"]
+    told = "unresolved_deferral, by the policy: R5, deferred in epoch 4"
+    assert violation_told(row) == told
+    assert violation_told(row | {"detail": "x"}).startswith("unresolved_deferral R5 (epoch 4), by")
+    assert told_verdict("held", violations=True) == ("no gate failed", "")
 
 
 @pytest.mark.slow

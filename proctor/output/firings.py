@@ -1,0 +1,69 @@
+"""What a rule that fired means, in words: its name, the side it fired on, and its remedies.
+
+Source: docs/reference/rules.md.  I/O: none.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aggregates.playbook import DIRECTIONS
+from aggregates.rules import PRECEDENCE, RULE_TITLES
+
+__all__ = ["fired_on", "meant", "named", "remedies", "violation_told"]
+
+_MEANT: Mapping[tuple[str, str], str] = {
+    ("R1", "high"): "each update changes the weights too much",
+    ("R1", "low"): "each update changes the weights too little",
+    ("R1", "plateau"): "training no longer gains",
+    ("R2", "low"): "the batch is too small for the noise of the gradient",
+    ("R2", "high"): "the batch is larger than the noise of the gradient needs",
+    ("R3", "plateau"): "the validation loss has not improved for several epochs",
+    ("R4", "stalled"): "training accuracy stands still: the model may be too small",
+    ("R5", "high"): "too many activations are dead",
+    ("R6", "low"): "the gradient of some layer is close to zero",
+    ("R7", "high"): "gradients are far too large",
+    ("R7", "not_finite"): "a loss or a gradient is not a finite number",
+}
+
+
+def named(rule: str, side: str | None = None) -> str:
+    """Return a rule with the side that it fired on and its title, as in `R1 high (learning rate)`.
+
+    What is no rule is returned as it is.
+    """
+    fired = f"{rule} {side.replace('_', ' ')}" if side else rule
+    title = RULE_TITLES.get(rule)
+    return fired if title is None else f"{fired} ({title})"
+
+
+def meant(rule: str, side: str | None) -> str:
+    """Return what it means that a rule fired on a side; empty if that is unknown."""
+    return _MEANT.get((rule, side or ""), "")
+
+
+def remedies(rule: str, side: str | None) -> tuple[str, ...]:
+    """Return the directions of decisions that answer a rule on a side."""
+    return DIRECTIONS.get(rule, {}).get(side or "", ())
+
+
+def fired_on(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Return the firings that count, by rule and side, first the rule with precedence."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["fired"] and not row["waived"] and row["rule"] in PRECEDENCE:
+            found.setdefault((row["rule"], row.get("side") or ""), []).append(row)
+    return dict(sorted(found.items(), key=lambda each: PRECEDENCE.index(each[0][0])))
+
+
+def violation_told(found: Mapping[str, Any]) -> str:
+    """Return a violation in one line, which says its rule and its epoch once."""
+    rule, epoch, detail = found["rule"], found["epoch"], str(found["detail"])
+    about = str(found["kind"])
+    if rule and not re.search(rf"\b{re.escape(rule)}\b", detail):
+        about += f" {rule}"
+    if epoch is None:
+        about += " (run)"
+    elif not re.search(rf"\bepoch {epoch}\b", detail):
+        about += f" (epoch {epoch})"
+    return f"{about}, by the {found['emitter']}: {detail}"
