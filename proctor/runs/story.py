@@ -345,6 +345,10 @@ def print_waived(reasons: Mapping[str, str]) -> None:
     for why in dict.fromkeys(reasons.values()):
         rules = ", ".join(rule for rule, reason in reasons.items() if reason == why)
         console.print(f"[yellow]waived[/] {words(rules)}: {words(why)}")
+    if reasons:
+        console.print(
+            "a waived rule needs no answer when it fires (low, high, stalled: how a rule fires)"
+        )
 
 
 def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:

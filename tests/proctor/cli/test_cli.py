@@ -190,7 +190,12 @@ def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
 def test_audit_of_other_files_does_not_speak_against_the_run(copy: Path) -> None:
     (copy / "nothing").mkdir()
     other: list[str | Path] = ["judge", "--submission", copy / "nothing"]
-    assert call(other, home=copy).returncode == 1
+    done = call(other, home=copy)
+    assert done.returncode == 1
+    assert "unsigned: no judge's key signed this verdict" in done.stdout
+    assert "hard fail: a gate did not hold; both scores are 0" in done.stdout
+    assert "not retrained" not in done.stdout  # nothing recorded was trusted either
+    assert "process score" not in done.stdout
     told = call(["show"], home=copy).stdout
     assert "retrained the whole run" in told
     assert "unsigned: no judge's key signed this verdict" in told

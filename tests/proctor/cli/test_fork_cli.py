@@ -163,6 +163,7 @@ def test_credit_is_measured_in_pairs_and_shown_again(home: Path) -> None:
     differences = [pairs["nothing", seed] - pairs["chosen", seed] for seed in (0, 1)]
     assert row["loss"]["difference"] == pytest.approx(sum(differences) / 2)
     assert answer(*ask, home=home) == found
+    assert "the policy `nothing` decides after the decision" in call_here(ask, home=home).stdout
     shown = answer("sql", "SELECT arm, pairs, better FROM decision_credit", home=home)
     assert shown == [{"arm": "nothing", "pairs": 2, "better": row["better"]}]
 

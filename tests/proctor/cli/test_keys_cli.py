@@ -234,7 +234,9 @@ def test_judge_verifies_the_ledger_once(home: Path, monkeypatch: pytest.MonkeyPa
         return verify(*arguments, **options)
 
     monkeypatch.setattr(reader, "_verify", counted)
-    assert call_here(["judge", "--no-execute"], home=home).returncode == 0
+    done = call_here(["judge", "--no-execute"], home=home)
+    assert done.returncode == 0
+    assert "unsigned" not in done.stdout
     assert len(verified) == 1
 
 
