@@ -22,7 +22,7 @@ from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_study, i
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text
-from proctor.cli.options import JsonOption
+from proctor.cli.options import HOME, JsonOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import (
@@ -66,11 +66,15 @@ def init(
 
     def tell() -> None:
         console.print(words(f"made {folder}, whose branch {BRANCH} is line {line}"))
+        place = "" if home.path == HOME else f" --home {shlex.quote(str(home.path))}"
+        repo = shlex.quote(str(folder))
         console.print(
             words(
-                f"next: change something, `git -C {shlex.quote(str(folder))} diff > change.diff`, "
+                f"next: change retrieval/settings.toml in it, then "
+                f"`git -C {repo} diff > change.diff` and "
+                f"`proctor infra propose change.diff{place} --repo {repo} "
+                "--rationale TEXT --tier retrieval/settings.toml=2`"
             )
-            + "`proctor infra propose`"
         )
 
     return Output(told, tell)
