@@ -16,7 +16,7 @@ import duckdb
 
 from projections.errors import QueryError
 
-__all__ = ["Bounds", "bounded_rows"]
+__all__ = ["Bounds", "bounded_rows", "columns_of"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,21 @@ class Bounds:
         return {"memory_limit": f"{self.memory}MB", "temp_directory": "", "threads": 1}
 
 
+def columns_of(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
+    """Return the names of the answer's columns; raises QueryError for one with a time zone.
+
+    DuckDB makes Python values of these with a module that nothing else here needs, and a time that
+    is shown should not depend on the machine that was asked.
+    """
+    for name, kind, *_ in connection.description or ():
+        if "TIME ZONE" in str(kind):
+            raise QueryError(
+                f"the column {name!r} is a {kind}; cast it, as in now()::TIMESTAMP or "
+                "now()::VARCHAR"
+            )
+    return tuple(str(column[0]) for column in connection.description or ())
+
+
 def bounded_rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], bounds: Bounds
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], bool]:
@@ -44,7 +59,7 @@ def bounded_rows(
     timer.start()
     try:
         connection.execute(sql, list(parameters) or None)
-        columns = tuple(str(column[0]) for column in connection.description or ())
+        columns = columns_of(connection)
         rows = connection.fetchmany(bounds.rows + 1) if columns else []
     except duckdb.InterruptException as e:
         raise QueryError(f"the query was stopped after {bounds.seconds:g} s; ask for less") from e

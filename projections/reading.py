@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import duckdb
 
-from projections.bounds import Bounds, bounded_rows
+from projections.bounds import Bounds, bounded_rows, columns_of
 from projections.database_file import (
     CONFIG,
     WAIT,
@@ -86,7 +86,7 @@ class Session:
                     return QueryResult((), [])
                 return QueryResult(columns, rows, cut)
             connection.execute(sql, parameters or None)
-            columns = tuple(str(column[0]) for column in connection.description or ())
+            columns = columns_of(connection)
             if kind == duckdb.StatementType.SET:
                 columns = ()  # or there would be one that never has a row
             return QueryResult(columns, connection.fetchall() if columns else [])
@@ -117,7 +117,8 @@ class Session:
                 if kind == duckdb.StatementType.SET:
                     self._variables = _variables(connection)
         except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
-            raise QueryError(str(e)) from e  # all but the first: there is no such Python value
+            said = str(e).partition("\nTraceback")[0]
+            raise QueryError(said) from e  # all but the first: there is no such Python value
 
     @contextmanager
     def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:

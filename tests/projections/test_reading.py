@@ -14,6 +14,7 @@ import pandas
 import polars
 import pytest
 
+from projections.bounds import Bounds
 from projections.cache import catch_up
 from projections.errors import BusyError, ProjectionError, QueryError
 from projections.reading import Session, arrow_table, query, snapshot, statements
@@ -206,3 +207,15 @@ def test_lines_of_the_guide_give_a_frame(
     names: dict[str, Any] = {}
     exec(code, names)
     assert len(names["frame"]) == len(query(filled, "FROM epochs", as_of=120).rows) > 0
+
+
+@pytest.mark.parametrize("asked", ["now()", "[now()]", "'12:00:00+01'::TIMETZ"])
+def test_time_with_a_time_zone_is_to_be_cast(filled: Path, asked: str) -> None:
+    bounds = Bounds(rows=10, seconds=60, memory=500)
+    for session in (Session(filled), Session(filled, bounds=bounds)):
+        with pytest.raises(
+            QueryError, match=r"TIME ZONE.*; cast it, as in now\(\)::TIMESTAMP"
+        ) as e:
+            session.query(f"SELECT {asked}")
+        assert "Traceback" not in str(e.value)
+        assert session.query("SELECT now()::TIMESTAMP IS NOT NULL").rows == [(True,)]
