@@ -203,8 +203,18 @@ class Home:
 
     def close_crashed(self) -> None:
         """Close what a killed process left open, if this ledger can be written."""
+        if not self._may_write:
+            return
         with suppress(KeyFileError, ReadOnlyError), self.open_log():
             pass
+
+    @property
+    def _may_write(self) -> bool:
+        """Whether the operating system lets this user write the ledger, if it is in a file."""
+        paths = LedgerPaths(self.path / "ledger")
+        if self._notary is not None or not os.path.isfile(paths.database):  # noqa: PTH113 - never raises
+            return True
+        return all(os.access(path, os.W_OK) for path in (paths.directory, paths.database))
 
     def _close_crashed(self, log: "LedgerApplication") -> None:
         for run_id in open_runs(log, noted_runs(self.path)):

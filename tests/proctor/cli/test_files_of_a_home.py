@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,8 @@ def test_reader_who_may_not_enter_the_keys_reads(honest: Path, tmp_path: Path) -
     home = Path(shutil.copytree(honest, tmp_path / "home"))
     for command in COMMANDS:  # so that all is imported: nobody may not enter Python's own folder
         assert call_here(command, home=home).returncode == 0, command
+    with Home(home).open_log() as log:
+        open_run(log)
     for parent in (home, *tmp_path.parents, tmp_path):
         if parent.owner() == "root" and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
@@ -119,10 +122,39 @@ def test_reader_who_may_not_enter_the_keys_reads(honest: Path, tmp_path: Path) -
         if command[0] != "follow":  # which writes beside the ledger
             code = as_nobody(lambda command=command: call_here(command, home=home).returncode)  # type: ignore[misc]
             assert code == 0, command
-    (home / "ledger").chmod(0o700)
+    for path in (home, *home.rglob("*")):  # the key is theirs now, and nothing can be written
+        os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
+        path.chmod(path.stat().st_mode & 0o500)
+    assert as_nobody(lambda: call_here(["log"], home=home).returncode) == 0
+    os.chown(home / "ledger", 0, 0)
     for command in COMMANDS:
         code = as_nobody(lambda command=command: call_here(command, home=home).returncode)  # type: ignore[misc]
         assert code == 2, command
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("logged", [False, True])
+def test_home_that_cannot_be_written_is_read(honest: Path, tmp_path: Path, logged: bool) -> None:
+    """Nobody can close there what was left open; the ledger may have been copied with its log."""
+    home = Path(shutil.copytree(honest, tmp_path / "home"))
+    with Home(honest if logged else home).open_log() as log:
+        open_run(log)
+        if logged:
+            shutil.copytree(honest, home, dirs_exist_ok=True)
+    if logged:
+        (home / "ledger" / "ledger.sqlite-shm").unlink()
+        assert (home / "ledger" / "ledger.sqlite-wal").stat().st_size
+    fixed = tmp_path / "fixed"
+    fixed.mkdir()
+    if subprocess.run(["mount", "--bind", home, fixed], check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", fixed], check=True)
+        for command in (*COMMANDS[:-1], ["report", "--out", str(tmp_path / "report.html")]):
+            done = call_here(command, home=fixed)
+            assert done.returncode == 0, (command, done.stderr)
+    finally:
+        subprocess.run(["umount", fixed], check=True)
 
 
 def test_lock_that_is_a_link_makes_no_file_elsewhere(honest: Path, tmp_path: Path) -> None:
