@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.errors import LedgerError, SignatureError
+from ledger.files import read_text, write_durably
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory, Remembered
+from ledger.verification.memory_keys import code_of, is_code, memory_key
 from ledger.verification.reader import (
     VerificationReport,
     VerifiedLedger,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from projections.reading import Session
 
 _UNREADABLE = "SELECT COUNT(*), MIN(idx) FROM unreadable"
+_STATES = b"proctor/states/v1"
 FEW = 20_000  # entries; to look through as many takes less than to ask tables
 _SILENT = 1.0  # s that a command waits before it says so
 _PATIENCE = 600.0  # s that it waits then: a large ledger's tables take minutes
@@ -56,7 +59,7 @@ class TrainedStates:
     def find(self, shared: str, sha256: str) -> bytes | None:
         """Return the state after what has this digest, if it is one of them and still there."""
         name = self._name(shared, sha256)
-        if name in self._own or (self._folder is not None and (self._folder / name).is_file()):
+        if name in self._own or self._keeps(name):
             with suppress(LedgerError):
                 return self._blobs.get(sha256)
         return None
@@ -66,8 +69,18 @@ class TrainedStates:
         name = self._name(shared, sha256)
         self._own.add(name)
         if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / name).touch()
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            code = code_of(memory_key(self._folder.parent), _STATES, name.encode())
+            write_durably(self._folder / name, code.encode())
+
+    def _keeps(self, name: str) -> bool:
+        """Tell whether this user's program has kept this name; a marker without a code has none."""
+        if self._folder is None:
+            return False
+        with suppress(LedgerError, OSError):
+            code = read_text(self._folder / name, most=1_000)
+            return is_code(code, memory_key(self._folder.parent), _STATES, name.encode())
+        return False
 
     @staticmethod
     def _name(shared: str, sha256: str) -> str:
