@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -189,6 +189,15 @@ def warn_unreadable(count: int, first: int) -> None:
 
 def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
     """Bring the projection up to date with a ledger that holds; wait for others who do so."""
+    return _updates(home, unverified=unverified)()
+
+
+def _updates(home: Home, *, unverified: bool) -> "Callable[[], CatchUp]":
+    """Verify the ledger, and return what brings the projection up to date with it.
+
+    Called again, that verifies what is new. It raises ConsistencyError for a ledger that does not
+    continue the one that was verified first, such as that of another home in the same place.
+    """
     from projections.cache import catch_up  # noqa: PLC0415 - loads DuckDB
     from projections.errors import AheadError, BusyError  # noqa: PLC0415 - likewise
 
@@ -196,29 +205,36 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
     home.close_crashed()
     keep_definitions()
     database = tables(home, unverified=unverified)
-    wait, state, vkey = _SILENT, None, ""
+    state, vkey, again = None, "", False
     if not unverified:
         with open_remembered(home.ledger) as ledger:  # raises where it does not hold
             state, vkey = ledger.state, ledger.vkey
         tell_unread(ledger)
-    while True:
-        try:
-            return catch_up(database, home.ledger, wait=wait, verified=state)
-        except AheadError:  # another command has verified more meanwhile
-            assert state is not None
-            state = verify_since(home.ledger, vkey=vkey, state=state)
-        except BusyError:
-            if wait != _SILENT:
-                raise
-            print(f"waiting: another process uses {database}", file=sys.stderr)
-            wait = _PATIENCE
+
+    def update() -> "CatchUp":
+        nonlocal state, again
+        wait = _SILENT
+        while True:
+            if again and state is not None:
+                state = verify_since(home.ledger, vkey=vkey, state=state)
+            again = True
+            try:
+                return catch_up(database, home.ledger, wait=wait, verified=state)
+            except AheadError:  # another command has verified more meanwhile
+                continue
+            except BusyError:
+                if wait != _SILENT:
+                    raise
+                print(f"waiting: another process uses {database}", file=sys.stderr)
+                wait = _PATIENCE
+
+    return update
 
 
 def open_index(home: Home, ledger: VerifiedLedger) -> "Session | None":
     """Return tables that say where entries of a large verified ledger are, if they can be kept.
 
-    They hold at least the ledger's entries, maybe later ones too. Only entries that are compared
-    with the ledger may be shown.
+    Only entries that are compared with the ledger may be shown.
     """
     if state_folder() is None or ledger.size < FEW:
         return None
@@ -228,9 +244,9 @@ def open_index(home: Home, ledger: VerifiedLedger) -> "Session | None":
 
     with suppress(ProjectionError):
         database = tables(home)
-        with suppress(AheadError):
-            catch_up(database, home.ledger, wait=_SILENT, verified=ledger.state)
-        return Session(database, needs=ledger.size)
+        with suppress(AheadError):  # then another command has verified more: no index this time
+            done = catch_up(database, home.ledger, wait=_SILENT, verified=ledger.state)
+            return Session(database, wait=_SILENT, needs=done.end)
     return None
 
 
@@ -249,11 +265,17 @@ def open_session(home: Home, *, as_of: int | None = None, unverified: bool = Fal
     """Bring the projection up to date and give it for questions, as of an index that there is."""
     from projections.reading import Session  # noqa: PLC0415 - loads DuckDB
 
-    done = bring_up_to_date(home, unverified=unverified)
+    update = _updates(home, unverified=unverified)
+    done = update()
     if as_of is not None and as_of >= done.position:
         raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {done.position - 1}")
     now, then = (
-        Session(tables(home, unverified=unverified), as_of=each, needs=done.position)
+        Session(
+            tables(home, unverified=unverified),
+            as_of=each,
+            needs=done.end,
+            update=lambda: update().end,
+        )
         for each in (None, as_of)
     )
     [(count, first)] = now.query(_UNREADABLE).rows

@@ -9,7 +9,7 @@ I/O: the DuckDB file, its neighbours .lock, .new, .old and .wal; reads the ledge
 
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duckdb
@@ -41,6 +41,12 @@ class CatchUp:
     applied: int  # entries
     position: int  # index of the next entry
     note: str | None = None  # why the file was built anew, where it was not asked for
+    last_hash: str | None = field(default=None, compare=False)  # of the last entry in the tables
+
+    @property
+    def end(self) -> tuple[int, str | None]:
+        """What fixes the state of the tables: their entries, and the hash of the last."""
+        return self.position, self.last_hash
 
 
 class _StaleError(Exception):
@@ -75,7 +81,7 @@ def catch_up(
         stop = min(stop, verified.size)
     with locked(database, deadline), open_source(directory, linked=verified is not None) as ledger:
         if verified is not None and _is_at(database, verified, deadline):
-            return CatchUp(0, verified.size)
+            return CatchUp(0, verified.size, last_hash=verified.end[1])
         try:
             soon = min(deadline, time.monotonic() + _SOON)
             return _caught_up(database, _Work(ledger, soon, stop, verified))
@@ -121,11 +127,7 @@ def _is_at(database: Path, verified: State, deadline: float) -> bool:
             found = read_position(connection)
     except (duckdb.Error, ProjectionError):
         return False
-    return bool(verified.size) and found == (
-        verified.size,
-        verified.last_hash.hex(),
-        schema_hash(),
-    )
+    return bool(verified.size) and found == (*verified.end, schema_hash())
 
 
 def _caught_up_beside(database: Path, work: "_Work") -> CatchUp:
@@ -176,6 +178,7 @@ def _apply(database: Path, work: _Work) -> CatchUp:
             applied = apply_new(connection, ledger, start=start, after=after, stop=work.stop)
             if work.verified is not None:
                 _verify_end(connection, work.verified)
+            _, last_hash, _ = read_position(connection)
     except ConsistencyError as e:
         if fresh:
             raise
@@ -186,7 +189,7 @@ def _apply(database: Path, work: _Work) -> CatchUp:
         raise _StaleError(
             f"it was damaged or not a projection ({_first_line(e)})", ours=False
         ) from e
-    return CatchUp(applied, start + applied)
+    return CatchUp(applied, start + applied, last_hash=last_hash)
 
 
 def _verify_end(connection: duckdb.DuckDBPyConnection, verified: State) -> None:

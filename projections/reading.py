@@ -7,7 +7,7 @@ I/O: reads the DuckDB file, for no longer than one answer takes.  Units: seconds
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,13 +53,15 @@ class QueryResult:
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     cut: bool = False  # there are more rows than the bounds allow
+    end: tuple[int, str | None] = (0, None)  # entries in the tables it is from; the last one's hash
 
 
 class Session:
     """Runs queries one after the other; the file is free between them, and variables stay set.
 
-    `needs`: wait while the file holds fewer entries, because somebody builds it anew. `bounds` are
-    those of each query().
+    `needs`: answer only from tables of this state (CatchUp.end), never of another ledger that has
+    taken the place of this one. Where they are of another state, `update` brings them up to date
+    and returns the state; without it, the session waits. `bounds` are those of each query().
     """
 
     def __init__(
@@ -68,12 +70,14 @@ class Session:
         *,
         as_of: int | None = None,
         wait: float = WAIT,
-        needs: int = 0,
+        needs: tuple[int, str | None] | None = None,
+        update: Callable[[], tuple[int, str | None]] | None = None,
         bounds: Bounds | None = None,
     ) -> None:
         self._database = database
         self._wait = wait
         self._needs = needs
+        self._update = update
         self._bounds = bounds
         self._variables: dict[str, Any] = {} if as_of is None else {AS_OF: as_of}
 
@@ -81,10 +85,11 @@ class Session:
         """Answer one statement; raises as query() does."""
         with self._asked(sql) as (connection, kind):
             if self._bounds is not None:
+                end = read_position(connection)[:2]
                 columns, rows, cut = bounded_rows(connection, sql, parameters, self._bounds)
                 if kind == duckdb.StatementType.SET:
-                    return QueryResult((), [])
-                return QueryResult(columns, rows, cut)
+                    return QueryResult((), [], end=end)
+                return QueryResult(columns, rows, cut, end)
             connection.execute(sql, parameters or None)
             columns = columns_of(connection)
             if kind == duckdb.StatementType.SET:
@@ -124,19 +129,21 @@ class Session:
     def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
         deadline = time.monotonic() + self._wait
         while True:
-            if not self._needs or self._database.is_file():
+            if self._needs is None or self._database.is_file():
                 _require(self._database)
                 with connected(
                     self._database, deadline, read_only=True, bounds=self._bounds
                 ) as connection:
-                    if not self._needs or self._holds_enough(connection):
+                    if self._needs is None or self._is_there(connection):
                         yield connection
                         return
             pause(self._database, deadline)
+            if self._update is not None:
+                self._needs = self._update()
 
-    def _holds_enough(self, connection: duckdb.DuckDBPyConnection) -> bool:
+    def _is_there(self, connection: duckdb.DuckDBPyConnection) -> bool:
         try:
-            return read_position(connection)[0] >= self._needs
+            return read_position(connection)[:2] == self._needs
         except (duckdb.Error, ProjectionError):
             return False
 

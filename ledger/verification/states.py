@@ -51,6 +51,11 @@ class State:
     edge: tuple[bytes, ...] = ()  # roots of the perfect subtrees, largest first
     authority: tuple[bytes, ...] = ()  # the entries that say which keys stand, whole
 
+    @property
+    def end(self) -> tuple[int, str | None]:
+        """Return what fixes all entries: how many there are, and the hash of the last."""
+        return self.size, self.last_hash.hex() if self.size else None
+
     def stands(self, vkey: str) -> Authority:
         """Return which keys stand at this size; raises as Authority.apply() does."""
         authority = Authority(vkey)

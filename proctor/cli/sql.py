@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from ledger.errors import VerificationError
+from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
-from ledger.verification.reader import check_new
+from ledger.verification.reader import check_new, read_vkey
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import AsOfOption, JsonOption
@@ -94,31 +95,34 @@ def follow(
     entries prints one JSON document on a line. Ctrl-C stops it.
     """
     home.require_ledger()
-    position: int | None = None
+    end: tuple[int, str | None] | None = None
+    vkey = read_vkey(LedgerPaths(home.ledger).vkey)  # another one is that of another ledger
     with tempfile.TemporaryDirectory(prefix="proctor-follow-") as name:
         known = memory() or Memory(Path(name))
         while True:
-            done = look(home, known, position)
+            done = look(home, known, end, vkey=vkey)
             if done is not None:
-                if done.position != position:
+                if done.end != end:
                     yield _told(done)
-                position = done.position
+                end = done.end
             if once:
                 return
             time.sleep(every)
 
 
-def look(home: Home, known: Memory, position: int | None) -> CatchUp | None:
+def look(
+    home: Home, known: Memory, end: tuple[int, str | None] | None, *, vkey: str | None = None
+) -> CatchUp | None:
     """Verify what is new and apply that much; return None if nothing could be applied."""
     directory = home.ledger
-    report = check_new(directory, memory=known, signatures="newest")
+    report = check_new(directory, memory=known, vkey=vkey, signatures="newest")
     if not report.ok:
         raise VerificationError(report.error or "the ledger does not hold")
-    if report.size == position:
+    if report.state is not None and report.state.end == end:
         return None
     try:
         done = catch_up(tables(home), directory, verified=report.state)
-        if done.position != position:
+        if done.end != end:
             publish(tables(home), home.projection)
     except AheadError:  # another command has verified more: so does the next look
         return None

@@ -331,11 +331,12 @@ class _Pages:
         def made() -> dict[str, Any]:
             with self._tables.reading() as ask:
                 described = queries.describe_tables(ask)
-            answer, problem = None, None
+            answer, problem, rests_on = None, None, {}
             began = time.monotonic()
             if statement.strip():
                 try:
                     answer = console.answer(self._tables.database, statement)
+                    rests_on = {"standing": self._tables.standing_at(answer.end)}
                 except QueryError as error:
                     problem = visible(str(error))
             return {
@@ -345,6 +346,7 @@ class _Pages:
                 "seconds": time.monotonic() - began,
                 "bounds": console.BOUNDS,
                 "tables": described,
+                **rests_on,
             }
 
         return self._page(request, "sql", "SQL", made, again=False)
@@ -353,13 +355,14 @@ class _Pages:
         """Answer a statement of a script, as JSON."""
         statement = one(parameters(request, "q", most=console.MOST_SQL), "q")
         with self._tables.reading():
-            standing = self._tables.standing
+            pass  # or there are none to ask
         try:
             found = console.answer(
                 self._tables.database, statement, bounds=console.FOR_SCRIPTS, as_values=True
             )
         except QueryError as error:
             raise HTTPException(400, str(error)) from error
+        standing = self._tables.standing_at(found.end)
         head = standing.head
         return JSONResponse(
             {

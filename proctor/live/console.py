@@ -41,6 +41,7 @@ class Answer:
     rows: Sequence[Sequence[Any]]
     cut: bool  # there are more rows
     numeric: Sequence[bool]  # for each column
+    end: tuple[int, str | None]  # entries in the tables that answered, and the last one's hash
 
 
 def answer(database: Path, sql: str, *, bounds: Bounds = BOUNDS, as_values: bool = False) -> Answer:
@@ -79,7 +80,7 @@ def _answered(database: Path, sql: str, bounds: Bounds, *, as_values: bool) -> A
         raise QueryError("the query needs more memory than it may have; ask for less") from e
     if "error" in told:
         raise QueryError(told["error"])
-    return Answer(**told)
+    return Answer(**{**told, "end": tuple(told["end"])})
 
 
 def _main() -> None:
@@ -94,7 +95,7 @@ def _main() -> None:
     try:
         found = Session(Path(asked["database"]), bounds=bounds).query(asked["sql"])
         show = plain if asked["as_values"] else _text
-        told = _told(found.columns, found.rows, show, cut=found.cut)
+        told = _told(found.columns, found.rows, show, cut=found.cut) | {"end": found.end}
     except (MemoryError, ProjectionError) as error:
         told = {"error": str(error) or "the query needs more memory than it may have"}
     json.dump(told, sys.stdout)

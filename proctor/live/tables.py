@@ -23,8 +23,10 @@ from typing import Any
 import duckdb
 
 from ledger.errors import LedgerError
+from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
-from ledger.verification.reader import VerificationReport, check_new
+from ledger.verification.reader import VerificationReport, check_new, read_vkey
+from ledger.verification.states import State
 from ledger.verification.verified_notes import TreeHead
 from proctor.home import Home
 from proctor.remembering import memory, tables
@@ -33,13 +35,16 @@ from projections.bounds import Bounds, bounded_rows
 from projections.cache import catch_up
 from projections.database_file import WAIT, connected, copy_between, private_folder
 from projections.errors import AheadError, BusyError, ProjectionError, QueryError
+from projections.projector import read_position
 
 __all__ = ["PAGE", "Ask", "Standing", "Tables"]
 
 PAGE = Bounds(rows=5_000, seconds=10.0, memory=160)
 _MANY = 5_000  # entries that a process of its own applies, because the memory stays with it
+_HEADS = 100  # more than come while a query lasts
 _EVERY = 1.0  # between two looks at the ledger
 _AFTER_FAILURE = 5.0
+End = tuple[int, str | None]  # entries in the tables, and the last one's hash
 Ask = Callable[..., list[dict[str, Any]]]
 """ask(SQL, parameter, ...) returns the rows as one map each."""
 
@@ -51,7 +56,8 @@ class Standing:
     serial: int = 0  # changes with everything that a page may show
     position: int | None = None  # entries in the tables; None: there are none to show yet
     earlier: int = 0  # of these, verified before by other commands, and not read again
-    head: TreeHead | None = None
+    last_hash: str | None = None  # of the last of these
+    head: TreeHead | None = None  # of these
     checked_at: datetime | None = None
     error: str | None = None  # why the newest state is not shown
 
@@ -66,6 +72,8 @@ class Tables:
         self._stack = ExitStack()
         self._opened = ExitStack()
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._vkey = ""  # that of the start; another one is that of another ledger
+        self._heads: dict[End, TreeHead | None] = {}  # of the last states that were verified
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
         self.standing = Standing()
@@ -79,6 +87,7 @@ class Tables:
     def open(self) -> None:
         """Make the folder, for those who call look() themselves."""
         self._home.require_ledger()
+        self._vkey = read_vkey(LedgerPaths(self._home.ledger).vkey)
         self._folder = self._stack.enter_context(private_folder(state_folder()))
         self._known = memory() or Memory(self._folder / "memory")
         self.database = self._folder / "tables.duckdb"
@@ -110,22 +119,35 @@ class Tables:
             finally:
                 cursor.close()
 
+    def standing_at(self, end: End) -> Standing:
+        """Return what is known, with the tree head of the state that an answer is from.
+
+        Raises BusyError for a state that was not verified: its rows must not be shown.
+        """
+        if end not in self._heads:
+            raise BusyError("new entries are being applied; this takes a moment")
+        position, last_hash = end
+        head = self._heads[end]
+        return replace(self.standing, position=position, last_hash=last_hash, head=head)
+
     def look(self) -> None:
         """Verify what is new, and apply that much."""
         directory = self._home.ledger
-        report = check_new(directory, memory=self._known, signatures="newest")
-        if not report.ok:
+        report = check_new(directory, memory=self._known, vkey=self._vkey, signatures="newest")
+        if not report.ok or report.state is None:
             self._set(error=report.error or "the ledger does not verify")
             return
-        position = self.standing.position
-        if report.size != position:
-            if not self._apply(directory, report):
+        if self._end != report.state.end:
+            self._heads = dict([*self._heads.items(), (report.state.end, report.head)][-_HEADS:])
+            if not self._apply(directory, report, report.state):
                 return
-            earlier = report.unread if position is None else self.standing.earlier
-            self._set(position=report.size, earlier=earlier, error=None)
-        elif self.standing.error is not None:
-            self._set(error=None)
-        self.standing = replace(self.standing, head=report.head, checked_at=datetime.now(UTC))
+        self._set(head=report.head, error=None)
+        self.standing = replace(self.standing, checked_at=datetime.now(UTC))
+
+    @property
+    def _end(self) -> End | None:
+        position = self.standing.position
+        return None if position is None else (position, self.standing.last_hash)
 
     def _follow(self) -> None:
         pause = 0.0
@@ -138,8 +160,9 @@ class Tables:
                 self._set(error=str(error) or type(error).__name__)
             pause = _EVERY if self.standing.error is None else _AFTER_FAILURE
 
-    def _apply(self, directory: Path, report: VerificationReport) -> bool:
+    def _apply(self, directory: Path, report: VerificationReport, state: State) -> bool:
         """Bring the tables to the verified state; return False if that must wait."""
+        first = self.standing.position is None
         if not self.database.exists():
             self._begin_with_ours()
         many = report.size - (self.standing.position or 0) > _MANY
@@ -149,21 +172,42 @@ class Tables:
             try:
                 if many:
                     _apply_elsewhere(
-                        self.database, directory, self._known.folder, stopped=self._stopped
+                        self.database,
+                        directory,
+                        self._known.folder,
+                        self._vkey,
+                        stopped=self._stopped,
                     )
                     if self._stopped.is_set():
                         return False
-                catch_up(self.database, directory, verified=report.state, wait=WAIT)
+                catch_up(self.database, directory, verified=state, wait=WAIT)
+                position, last_hash = state.end
+                self._set(
+                    position=position,
+                    last_hash=last_hash,
+                    earlier=report.unread if first else self.standing.earlier,
+                    head=report.head,
+                    error=None,
+                )
             except (AheadError, BusyError):  # more was verified meanwhile; or a query goes on
                 return False
             finally:
                 if self.database.exists():
-                    self._connection = self._opened.enter_context(
-                        connected(
-                            self.database, time.monotonic() + WAIT, read_only=True, bounds=PAGE
-                        )
-                    )
+                    self._open()
         return True
+
+    def _open(self) -> None:
+        """Open the tables for the pages, unless they are of no state that was verified."""
+        try:
+            connection = self._opened.enter_context(
+                connected(self.database, time.monotonic() + WAIT, read_only=True, bounds=PAGE)
+            )
+            if read_position(connection)[:2] == self._end:
+                self._connection = connection
+        finally:
+            if self._connection is None:
+                self._opened.close()
+                self._set(position=None, last_hash=None, head=None)
 
     def _begin_with_ours(self) -> None:
         """Take a copy of the tables that other commands of this user have made."""
@@ -189,10 +233,11 @@ def _answer(
 
 
 def _apply_elsewhere(
-    database: Path, directory: Path, known: Path, *, stopped: threading.Event
+    database: Path, directory: Path, known: Path, vkey: str, *, stopped: threading.Event
 ) -> None:
     """Do what is needed for many entries in another process: its memory ends with it."""
-    command = [sys.executable, "-P", "-m", __name__, str(database), str(directory), str(known)]
+    paths = (str(database), str(directory), str(known))
+    command = [sys.executable, "-P", "-m", __name__, *paths, vkey]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
         while process.poll() is None:
             if stopped.wait(0.05):
@@ -204,8 +249,11 @@ def _apply_elsewhere(
             raise ProjectionError(problem or "the tables could not be made")
 
 
-def _main(database: str, directory: str, known: str) -> None:
-    report = check_new(Path(directory), memory=Memory(Path(known)), signatures="newest")
+def _main(database: str, directory: str, known: str, vkey: str) -> None:
+    remembered = Memory(Path(known))
+    report = check_new(Path(directory), memory=remembered, vkey=vkey, signatures="newest")
+    if not report.ok:
+        sys.exit(report.error)
     try:
         catch_up(Path(database), Path(directory), verified=report.state)
     except (LedgerError, ProjectionError) as error:
@@ -260,4 +308,4 @@ class _Turns:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:4])
+    _main(*sys.argv[1:5])

@@ -20,6 +20,7 @@ from synthetic import synthetic_audit, synthetic_run
 from ledger.errors import ConsistencyError
 from ledger.verification.reader import open_verified
 from proctor.home import Home
+from proctor.remembering import open_session
 from projections.bulk import apply_new
 from projections.cache import catch_up
 from projections.database_file import connected
@@ -27,6 +28,7 @@ from projections.errors import AheadError, BusyError, ProjectionError
 from projections.reading import Session, query, snapshot
 from projections.source import open_source
 
+RUNS = "SELECT run_id FROM run_starts"
 SCORES = "SELECT accuracy_score, process_score FROM audit_scores"
 FORGED = "UPDATE log.audit_scores SET accuracy_score = 9, process_score = 9"
 
@@ -149,11 +151,35 @@ def test_session_waits_for_tables_that_others_build_anew(home: Path, tmp_path: P
     done = catch_up(database, home / "ledger", stop=3)
     database.replace(aside)
     with pytest.raises(BusyError):
-        Session(database, needs=3, wait=0.1).query(SCORES)
+        Session(database, needs=done.end, wait=0.1).query(SCORES)
     aside.replace(database)
     with pytest.raises(BusyError):
-        Session(database, needs=4, wait=0.1).query(SCORES)
-    assert Session(database, needs=done.position).query("SELECT 1").rows == [(1,)]
+        Session(database, needs=(4, done.last_hash), wait=0.1).query(SCORES)
+    assert Session(database, needs=done.end).query("SELECT 1").rows == [(1,)]
+
+
+def test_prompt_does_not_answer_from_another_home_in_the_same_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROCTOR_STATE", str(tmp_path / "state"))
+    place, one, other = Home(tmp_path / "home"), tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):  # with as many entries
+        with Home(folder).open_log() as log:
+            run = str(synthetic_run(log).id)
+    one.rename(place.path)
+    asked = open_session(place)
+    with place.open_log() as log:  # what continues the ledger is no obstacle
+        mine = {str(synthetic_run(log).id)}
+    with Home(other).open_log() as log:
+        synthetic_run(log)
+    open_session(place)
+    mine |= {run for (run,) in asked.query(RUNS).rows}
+    assert len(mine) == 2
+    place.path.rename(one)
+    other.rename(place.path)
+    assert (run,) in open_session(place).query(RUNS).rows
+    with pytest.raises(ConsistencyError, match="does not continue"):
+        asked.query(RUNS)
 
 
 def test_tables_catch_up_while_somebody_asks_them(home: Path, tmp_path: Path) -> None:

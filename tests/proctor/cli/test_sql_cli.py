@@ -299,7 +299,7 @@ def test_follower_applies_nothing_that_came_after_it_verified(tmp_path: Path) ->
     assert done is not None
     assert done.position == 1
     assert query(home.projection, "SELECT name FROM events").rows == [("corpus.opened",)]
-    done = look(home, Memory(state), 1)
+    done = look(home, Memory(state), done.end)
     assert done is not None
     assert done.position == 2
 

@@ -18,6 +18,7 @@ from synthetic import synthetic_run
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from proctor.home import Home
+from proctor.live import console
 from proctor.live.app import live_view
 from proctor.live.console import BOUNDS, answer
 from proctor.live.guard import Keys
@@ -322,6 +323,54 @@ def test_script_without_the_token_gets_nothing(served: Served) -> None:
         answered = table(served, "FROM run_starts", token=token)
         assert (answered.status_code, list(answered.json())) == (401, ["error"]), token
         assert served.hostile not in answered.text
+
+
+def test_rows_are_never_shown_under_the_head_of_another_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Homes are exchanged, and entries are added, while the server goes on."""
+    place, one, other = Home(tmp_path / "home"), tmp_path / "one", tmp_path / "other"
+    runs = []
+    for folder in (one, other):  # with as many entries
+        with Home(folder).open_log() as log:
+            runs.append(str(synthetic_run(log, epochs=1).id))
+    one.rename(place.path)
+    tables = Tables(place)
+    tables.open()
+    tables.look()
+    client = TestClient(live_view(place, tables, keys=KEYS, hosts=["127.0.0.1"]), base_url=ADDRESS)
+    headers = {"Authorization": f"Bearer {KEYS.token}"}
+
+    def asked() -> Any:
+        found = client.get("/sql.json", params={"q": "SELECT run_id FROM runs"}, headers=headers)
+        return found.json()
+
+    def in_between(*given: Any, **options: Any) -> Any:
+        found = answer(*given, **options)
+        with place.open_log() as log:
+            synthetic_run(log, epochs=1)
+        tables.look()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(console, "answer", in_between)
+        before = tables.standing
+        found = asked()
+    assert before.head is not None
+    assert found["rows"] == [[runs[0]]]
+    assert found["ledger"]["entries"] == before.position != tables.standing.position
+    assert found["ledger"]["root"] == before.head.root.hex()
+    tables.look()
+    with Home(other).open_log() as log:
+        synthetic_run(log, epochs=1)
+    place.path.rename(one)
+    other.rename(place.path)
+    tables.look()
+    found = asked()
+    assert runs[1] not in str(found["rows"])
+    assert found["ledger"]["origin"] == before.head.origin
+    assert found["ledger"]["problem"] is not None
+    tables.stop()
 
 
 # ------------------------------------------------------------------------------------------------
