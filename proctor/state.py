@@ -4,11 +4,12 @@ Outside of every home, because whoever writes a ledger must not write it: PROCTO
 `proctor` in XDG_STATE_HOME, or ~/.local/state/proctor. PROCTOR_STATE=off remembers nothing.
 
 Trust: a folder that others can write is refused.
-I/O: looks at the folder.
+I/O: makes the folder; says on standard error, once, if it cannot be used.
 """
 
 import os
-from contextlib import suppress
+import sys
+from functools import cache
 from pathlib import Path
 
 from ledger.verification.memory_keys import check_own
@@ -19,7 +20,7 @@ STATE = "PROCTOR_STATE"
 
 
 def state_folder() -> Path | None:
-    """Return the folder, which need not exist yet; None if nothing is to be remembered.
+    """Return the folder; None if nothing is to be remembered, or nothing can be.
 
     Raises MemoryFileError if others can write it.
     """
@@ -27,9 +28,32 @@ def state_folder() -> Path | None:
     if chosen == "off":
         return None
     folder = Path(chosen) if chosen else _usual()
-    with suppress(OSError):
-        check_own(folder)
+    obstacle = _obstacle(folder)
+    if obstacle is not None:
+        _tell(folder, obstacle)
+        return None
     return folder
+
+
+def _obstacle(folder: Path) -> str | None:
+    """Return why nothing can be kept in a folder, made if need be."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_own(folder)
+    except FileExistsError:
+        return "it is not a folder"
+    except OSError as e:
+        return str(e.strerror)
+    return None if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
+
+
+@cache
+def _tell(folder: Path, obstacle: str) -> None:
+    print(
+        f"warning: {folder}: {obstacle}; nothing is remembered, nor compared with what was. "
+        f"{STATE} names another folder; {STATE}=off does without this warning",
+        file=sys.stderr,
+    )
 
 
 def _usual() -> Path:

@@ -5,9 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
+from frontdoor import call_here
+from synthetic import synthetic_audit, synthetic_run
 
 from ledger.blobs import BlobStore
 from ledger.errors import MemoryFileError
+from proctor.home import Home
 from proctor.noted_runs import noted_runs
 from proctor.remembering import TrainedStates, memory
 from proctor.state import STATE, state_folder
@@ -52,6 +55,31 @@ def test_key_of_another_user_is_refused(folder: Path, tmp_path: Path) -> None:
     os.chown(folder / "key", 65534, -1)
     with pytest.raises(MemoryFileError, match="another user's"):
         TrainedStates(blobs).add("shared", "0" * 64)
+
+
+def test_commands_go_on_without_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Home(home).open_log() as log:
+        synthetic_audit(log, synthetic_run(log))
+    report = ["report", "--out", str(tmp_path / "report.html")]
+    for command in (["sql", "SELECT 1"], ["log"], ["show"], ["verify"], report):
+        file = tmp_path / command[0]
+        file.touch()
+        done = call_here(command, home=home, state=file)
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stderr.count("warning:") == 1
+        assert f"{file}: it is not a folder; nothing is remembered" in done.stderr
+        assert "PROCTOR_STATE=off" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+@pytest.mark.parametrize("name", [".", "new"])
+def test_folder_that_cannot_be_written_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(STATE, str(folder / name))
+    folder.chmod(0o500)
+    assert state_folder() is None
 
 
 def test_trained_state_counts_only_with_its_code(folder: Path, tmp_path: Path) -> None:
