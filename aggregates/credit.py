@@ -143,14 +143,17 @@ class Credit(Aggregate):
             "arms": {str(number): list(names) for number, names in arms.items()},
         }
         if not arms or not seeds or len(set(seeds)) != len(seeds):
-            raise InvariantError("a credit needs a decision, and seeds that differ")
+            raise InvariantError("a credit needs at least one decision, and no seed twice")
         return cls._create(event_class=cls.Started, id=uuid5(_NAMESPACE, digest(plan)), **plan)
 
     def record_fork(self, place: Place, ending: Ending) -> None:
         """Record what a fork came to."""
         self._check_open()
         if place in self.forks:
-            raise InvariantError(f"{place} is done")
+            raise InvariantError(
+                f"the fork of decision {place.decision} with {place.arm} and seed {place.seed} is "
+                "already recorded"
+            )
         self.trigger_event(self.ForkEnded, **place._asdict(), **asdict(ending))
 
     def measure(
@@ -168,7 +171,7 @@ class Credit(Aggregate):
         """Record what a decision was worth beside one alternative."""
         self._check_open()
         if (decision, arm) in self.measured:
-            raise InvariantError(f"decision {decision} beside {arm} is measured")
+            raise InvariantError(f"decision {decision} was already compared with {arm}")
         self.trigger_event(
             self.Measured,
             decision=decision,

@@ -42,8 +42,8 @@ class Query:
                 raise CurationError(f"{name} must be a finite number of at least 0, not {value!r}")
         if self.measured and (self.kind != "preferences" or self.margin != MARGIN):
             raise CurationError(
-                "measured is for preferences, and without a margin: the interval of the measured "
-                "credit excludes zero"
+                "measured works for preferences only, and without a margin: a pair is taken if the "
+                "interval of its measured difference excludes zero"
             )
         told = {key for key in self.to_dict() if key not in ("as_it_was", "decided_by")}
         if self.kind == "proposals" and told:

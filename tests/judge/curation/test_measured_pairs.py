@@ -152,5 +152,7 @@ def test_forks_of_credit_need_no_admission_until_an_operator_has_a_key(tmp_path:
 
 @pytest.mark.parametrize("told", [{"kind": "sft"}, {"kind": "preferences", "margin": 0.1}])
 def test_measured_is_for_preferences_without_a_margin(told: dict[str, Any]) -> None:
-    with pytest.raises(CurationError, match="measured is for preferences, and without a margin"):
+    with pytest.raises(
+        CurationError, match="measured works for preferences only, and without a margin"
+    ):
         Query(measured=True, **told)
