@@ -7,6 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
+_encode = msgspec.msgpack.Encoder().encode
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -26,7 +30,7 @@ def differences(recorded: Any, found: Any, *, place: str = "") -> Iterator[Diffe
 
     Lists and tuples are alike, as in stored events; whole numbers and floats of equal value too.
     """
-    if recorded is found or (not place and repr(recorded) == repr(found)):  # as nearly always
+    if recorded is found or (not place and _same_bytes(recorded, found)):  # as nearly always
         return
     if isinstance(recorded, Mapping) and isinstance(found, Mapping):
         for key in sorted({*recorded, *found}, key=str):
@@ -42,6 +46,14 @@ def differences(recorded: Any, found: Any, *, place: str = "") -> Iterator[Diffe
             yield from differences(old, new, place=f"{place}[{number}]")
     elif not _same(recorded, found):
         yield Difference(place, recorded, found)
+
+
+def _same_bytes(recorded: Any, found: Any) -> bool:
+    """Return whether plain values are the same by their encoding: types, order and NaN too."""
+    try:
+        return _encode(recorded) == _encode(found)
+    except (OverflowError, RecursionError, TypeError, ValueError):
+        return False
 
 
 def _same(recorded: Any, found: Any) -> bool:

@@ -142,6 +142,7 @@ class Database(SQLiteFile):
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         self._file = _identity(self.path)
+        self._others = 0
         check_schema(connection, self.path)  # before what makes SQLite read it whole
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -158,10 +159,11 @@ class Database(SQLiteFile):
         with self.transaction(write=write) as c:
             return work(c)
 
-    def stamp(self, rows: Any, *, written: object = None) -> tuple[int, int]:  # noqa: ARG002  (the interface's)
+    def stamp(self, rows: Any, *, written: object = None) -> tuple[int, int]:
         """Return what changes with every commit: by others, then by this connection."""
-        (others,) = rows.execute("PRAGMA data_version").fetchone()
-        return others, self._connection.total_changes
+        if written is None:  # otherwise others are kept out since it was asked for
+            (self._others,) = rows.execute("PRAGMA data_version").fetchone()
+        return self._others, self._connection.total_changes
 
     def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
         """Insert entries."""

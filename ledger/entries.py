@@ -14,14 +14,16 @@ from uuid import UUID
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ledger.errors import EncodingError, MalformedError
+from ledger.store import EntryColumns
 
 __all__ = [
     "MAX_ENTRY_SIZE",
     "NO_PREVIOUS",
     "Author",
     "AuthorKey",
-    "EntryChain",
+    "Event",
     "author_statement",
+    "encode_entries",
     "encode_event",
     "entry_hash",
     "join_sized",
@@ -43,6 +45,10 @@ class Author:
     role: str
     key_id: bytes  # (32,) SHA-256 of the raw public key
     signature: bytes  # (64,) Ed25519
+
+
+Event = tuple[bytes, int, str, bytes, Author | None]
+"""stream id, stream version, name, body, author: a plain tuple, for there are many."""
 
 
 @dataclass(frozen=True)
@@ -89,65 +95,50 @@ def author_statement(
     )
 
 
-class EntryChain:
-    """Encodes one entry after another, each with the hash of the one before.
+def encode_entries(
+    events: Iterable[Event], *, index: int, previous: bytes, time_ns: int
+) -> tuple[list[EntryColumns], list[bytes]]:
+    """Return events as rows of entries, each with the hash of the one before, and their hashes.
 
-    `hashes` are those of the entries so far. Raises EncodingError for what the format cannot
-    hold. Everything that costs time here is paid once for each event that is ever written.
+    Raises EncodingError for what the format cannot hold. Everything that costs time here is paid
+    once for each event that is ever written.
     """
-
-    def __init__(self, *, index: int, previous: bytes, time_ns: int) -> None:
-        _check_integer("index", index)
-        _check_integer("time_ns", time_ns)
-        if len(previous) != 32:
-            raise EncodingError(f"the previous hash has {len(previous)} bytes, not 32")
-        self.hashes: list[bytes] = []
-        self._index = index
-        self._previous = previous
-        self._time_ns = time_ns
-        self._names: dict[str, bytes] = {}  # what stands before the body's length
-
-    def append(
-        self, stream_id: bytes, version: int, name: str, body: bytes, author: Author | None = None
-    ) -> bytes:
-        """Return the next entry's bytes."""
-        middle = self._names.get(name)
+    _check_integer("index", index)
+    _check_integer("time_ns", time_ns)
+    if len(previous) != 32:
+        raise EncodingError(f"the previous hash has {len(previous)} bytes, not 32")
+    rows: list[EntryColumns] = []
+    hashes: list[bytes] = []
+    names: dict[str, bytes] = {}  # what stands before the body's length
+    pack, sha256 = _HEADER.pack, hashlib.sha256
+    for at, (stream_id, version, name, body, author) in enumerate(events, index):
+        middle = names.get(name)
         if middle is None:
-            middle = self._names[name] = b"\x00" + _short_text("event name", name, limit=255)
+            middle = names[name] = b"\x00" + _short_text("event name", name, limit=255)
         if author is not None:
             block = _encode_author(author)
             middle = bytes((len(block),)) + block + middle[1:]
-        size = _HEADER.size + len(middle) + 2 + len(body)
-        if size > MAX_ENTRY_SIZE:
+        size = len(body)
+        if _HEADER.size + len(middle) + 2 + size > MAX_ENTRY_SIZE:
             raise EncodingError(
-                f"event {name!r} would make an entry of {size:,} bytes; the limit is "
+                f"event {name!r} would make an entry of "
+                f"{_HEADER.size + len(middle) + 2 + size:,} bytes; the limit is "
                 f"{MAX_ENTRY_SIZE:,}. Store the large part as a blob and refer to it by its "
                 "SHA-256"
             )
         if not 0 <= version <= MAX_INTEGER:
             _check_integer("stream_version", version)
-        entry = b"".join(
-            (
-                _HEADER.pack(
-                    FORMAT, self._index, stream_id, version, self._time_ns, self._previous
-                ),
-                middle,
-                len(body).to_bytes(2, "big"),
-                body,
-            )
-        )
-        self._index += 1
-        self._previous = entry_hash(entry)
-        self.hashes.append(self._previous)
-        return entry
+        header = pack(FORMAT, at, stream_id, version, time_ns, previous)
+        entry = b"".join((header, middle, size.to_bytes(2, "big"), body))
+        previous = sha256(b"\x00" + entry).digest()
+        rows.append((at, stream_id, version, name, entry))
+        hashes.append(previous)
+    return rows, hashes
 
 
-def encode_event(
-    stream_id: bytes, version: int, name: str, body: bytes, author: Author | None
-) -> bytes:
+def encode_event(event: Event) -> bytes:
     """Return an event as an entry without what the recorder adds: index, time, previous hash."""
-    chain = EntryChain(index=0, previous=NO_PREVIOUS, time_ns=0)
-    return chain.append(stream_id, version, name, body, author)
+    return encode_entries([event], index=0, previous=NO_PREVIOUS, time_ns=0)[0][0][4]
 
 
 def join_sized(parts: Iterable[bytes]) -> bytes:
@@ -158,15 +149,14 @@ def join_sized(parts: Iterable[bytes]) -> bytes:
 def split_sized(data: bytes, *, limit: int) -> list[bytes]:
     """Return what join_sized() was given, at most `limit` byte strings; raise MalformedError."""
     parts: list[bytes] = []
-    at = 0
-    while at < len(data):
-        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        if end > len(data):
+    at, size = 0, len(data)
+    while at < size:
+        begin = at + 2
+        if begin > size or (at := begin + (data[at] << 8 | data[at + 1])) > size:
             raise MalformedError(f"part {len(parts)} is cut short")
         if len(parts) == limit:
             raise MalformedError(f"there are more than {limit:,} parts")
-        parts.append(data[at + 2 : end])
-        at = end
+        parts.append(data[begin:at])
     return parts
 
 

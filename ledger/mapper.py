@@ -11,7 +11,7 @@ I/O: none.  Units: "at" in nanoseconds since the POSIX epoch.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, get_type_hints
 from uuid import UUID
 
@@ -262,12 +262,18 @@ def _topic(event_type: EventType) -> str | None:
 
 
 def _check_fields(event_type: EventType, state: dict[str, Any]) -> None:
-    if not is_dataclass(event_type.event_class):
-        return
-    declared = {f.name for f in fields(event_type.event_class)} - _LIBRARY_FIELDS
-    if declared != state.keys():
+    declared = _declared(event_type.event_class)
+    if declared is not None and declared != state.keys():
         differing = sorted(declared.symmetric_difference(state))
         raise MalformedError(
             f"{event_type.name} of version {event_type.version} does not have the fields that its "
             f"class declares; missing or extra: {', '.join(differing)}"
         )
+
+
+@cache
+def _declared(event_class: type) -> frozenset[str] | None:
+    """Return the fields that an event's class declares; None if it declares none."""
+    if not is_dataclass(event_class):
+        return None
+    return frozenset(f.name for f in fields(event_class)) - _LIBRARY_FIELDS

@@ -16,7 +16,6 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.entries import Author, AuthorKey
 from ledger.errors import ConsistencyError, ReadOnlyError
-from ledger.mapper import EventRegistry
 from ledger.recording import recorders
 from ledger.recording.batch import Batch
 from ledger.recording.clocks import BOOT_CLOCK, Clocks
@@ -61,8 +60,7 @@ class SignedRecorder(recorders.EntryRecorder):
     """Appends batches of events, each linked, and closed by a signed tree head.
 
     `clock` gives POSIX nanoseconds, `steady_clock` nanoseconds that nobody sets, if there is
-    such a clock. Without a `signer` the recorder only reads. With a `registry` it takes only events
-    that can be read by it.
+    such a clock. Without a `signer` the recorder only reads.
     """
 
     def __init__(
@@ -72,11 +70,9 @@ class SignedRecorder(recorders.EntryRecorder):
         signer: Signer | None,
         clock: Callable[[], int] = time.time_ns,
         steady_clock: Callable[[], int] | None = BOOT_CLOCK,
-        registry: EventRegistry | None = None,
     ) -> None:
         self._store = store
         self._signer = signer
-        self.registry = registry
         self._origin = store.meta("origin")
         self._clocks = Clocks(clock, steady_clock)
         self._appending = Lock()  # held past the commit, until what is known is put right
@@ -96,15 +92,9 @@ class SignedRecorder(recorders.EntryRecorder):
 
         `author` signs each of the events; `authors` are signatures that were made before, one
         for each event. Raises AuthorityError, ConflictError, EncodingError, ReadOnlyError or
-        StorageError; UnknownEventError or MalformedError for what no reader could read;
-        ConsistencyError if the ledger has been changed below its end.
+        StorageError; ConsistencyError if the ledger has been changed below its end.
         """
-        signer = self._writer()
-        if self.registry is not None:
-            for event in stored_events:
-                self.registry.verify_new(
-                    event.topic, event.state, stream_version=event.originator_version
-                )
+        self._writer()
         events = recorders.signed_events(
             stored_events,
             origin=self._origin,
@@ -114,7 +104,7 @@ class SignedRecorder(recorders.EntryRecorder):
         )
         if not events:
             return []
-        first = self._append(signer, lambda batch: batch.add(events))
+        first = self.append(lambda batch: batch.add(events))
         return list(range(first + 1, first + 1 + len(events)))
 
     def grant_key(self, vkey: str, *, role: str, author: AuthorKey | None = None) -> int:
@@ -145,7 +135,7 @@ class SignedRecorder(recorders.EntryRecorder):
             batch.add_authority("key.rotated", {"note": note})
             return new
 
-        new = self._append(signer, rotate)
+        new = self.append(rotate)
         self._store.run(lambda _: signer.finish_rotation(new), write=True)
         return new
 
@@ -158,11 +148,10 @@ class SignedRecorder(recorders.EntryRecorder):
         for what would spoil the note, AuthorityError for a line in a known witness's name, but not
         by its key, ForbiddenError for one by somebody else.
         """
-        self._append(
-            self._writer(),
+        self.append(
             lambda batch: add_line(
                 batch.rows, size, line, authority=batch.newest.authority, witnesses=witnesses
-            ),
+            )
         )
 
     def _authorise(self, name: str, body: dict[str, Any], author: AuthorKey | None) -> int:
@@ -172,14 +161,16 @@ class SignedRecorder(recorders.EntryRecorder):
             by = author or signer.author(batch.newest.authority.vkey)
             return batch.add_authority(name, body, author=by) + 1
 
-        return self._append(signer, authorise)
+        return self.append(authorise)
 
-    def _append(self, signer: Signer, work: Callable[[Batch], _T]) -> _T:
+    def append(self, work: Callable[[Batch], _T]) -> _T:
         """Do some work on a batch in a transaction; remember the ledger's end once it is there.
 
         A store that lost its connection does it again. What was committed then without an answer
-        is there by now, or never will be: the lock was waited for.
+        is there by now, or never will be: the lock was waited for. Raises what the work raises,
+        ReadOnlyError, StorageError, and ConsistencyError if the ledger was changed below its end.
         """
+        signer = self._writer()
         made: list[_Attempt[_T]] = []
 
         def attempt(c: Rows) -> tuple[_Attempt[_T], object]:

@@ -42,7 +42,8 @@ def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged
     line = controller.line
     if line.checkpoints[culprit].rolled_back is None:
         raise BisectionError(
-            f"checkpoint {culprit} is not rolled back; run `proctor checkpoints rollback` first"
+            f"checkpoint {culprit} is not rolled back; do that first: `proctor checkpoints "
+            f"rollback {culprit} --reason TEXT`"
         )
     with controller.locked():
         return list(_salvaged(controller, culprit, run=run))

@@ -21,12 +21,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from judge.confinement.held_folder import HeldFolder
 from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import hide_files, readable_places
 from judge.confinement.seccomp import SUBMISSION, filter_system_calls
 from judge.confinement.withdrawal import limit_address_space, withdraw
 from judge.errors import JudgeError
+from ledger.held_folder import HeldFolder
 from monitor.errors import DataLimitError, DatasetError
 from monitor.folders import DataLimits
 from monitor.images import IMAGE_BYTES, decode_image

@@ -36,10 +36,10 @@ from torch import Tensor
 
 from judge.config import JudgeConfig
 from judge.confinement.child import Phrase
-from judge.confinement.held_folder import HeldFolder
 from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
 from judge.declared import read_declared
 from judge.errors import JudgeError
+from ledger.held_folder import HeldFolder
 
 Stage = Literal["load", "weights", "logits", "done"]
 Measure = Literal[

@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from judge.confinement.held_folder import HeldFolder
 from judge.confinement.sandbox import ISOLATION, Printed, end_group, undumpable
 from judge.confinement.task_child import MESSAGE
 from judge.errors import JudgeError
+from ledger.held_folder import HeldFolder
 from monitor.config import TaskConfig
 from monitor.dispatch import current_variables
 from monitor.errors import TaskError

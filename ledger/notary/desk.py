@@ -10,38 +10,40 @@ I/O: the ledger's directory.  Units: bytes; notification ids from 1.
 
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from eventsourcing.persistence import StoredEvent
-
 from ledger.blobs import SMALLEST, BlobStore, BlobWriter
-from ledger.database import Database
-from ledger.entries import NO_PREVIOUS, Author, join_sized, split_sized
+from ledger.database import Database, explained
+from ledger.entries import Event
 from ledger.errors import (
-    EncodingError,
     ForbiddenError,
     LedgerError,
-    MalformedError,
     ReadOnlyError,
     StorageError,
 )
 from ledger.mapper import EventRegistry
+from ledger.notary.answers import (
+    PAGE,
+    answer_piece,
+    appended,
+    greet,
+    page,
+    read_events,
+    verify_piece,
+    verify_size,
+)
 from ledger.notary.messages import (
-    PROTOCOL,
     AddLine,
     Done,
     GetBlob,
-    Greeting,
     Heads,
     HeadsPage,
     Insert,
     Newest,
     NewestFound,
     Notifications,
-    Page,
-    Piece,
     PutBlob,
     Request,
     Stream,
@@ -49,21 +51,18 @@ from ledger.notary.messages import (
 )
 from ledger.notary.rules import User
 from ledger.notary.state import NotaryState
-from ledger.notary.wire import MAX_EVENTS
 from ledger.paths import LedgerPaths, is_served
 from ledger.recorder import STREAM_DOWN, STREAM_UP, SignedRecorder, select_entries
+from ledger.recording.batch import Batch
 from ledger.recording.opening import open_ledger
 from ledger.verification.authority import authority_stream
-from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["MAX_BLOB", "WRITES", "ClientConnection", "Desk", "read_events"]
+__all__ = ["WRITES", "ClientConnection", "Desk"]
 
 WRITES = (Insert, AddLine)  # what takes the ledger's write lock
-MAX_BLOB = 4 << 30  # 4 GiB
-_PAGE = 2 << 20  # bytes of an answer: half of what a frame may have
-_PIECE = 1 << 20  # bytes of a blob in one answer
 _FREE = 1 << 30  # bytes of the disk that blobs leave for events
 
+_IS_BEGUN = "SELECT 1 FROM entries WHERE stream_id = ? LIMIT 1"
 _HEADS = "SELECT size, note, edge FROM tree_heads WHERE size > ? AND size <= ? ORDER BY size"
 
 
@@ -94,33 +93,29 @@ class Desk:
             raise ReadOnlyError(f"{paths.key}: a notary needs the private key")
         self.origin, self.vkey = database.meta("origin"), database.meta("vkey")
         self._database = database
-        self._recorder = SignedRecorder(database, signer=signer, registry=registry)
+        self._recorder = SignedRecorder(database, signer=signer)
+        self._registry = registry
         self._reading = Database(paths.database)
         self._state = NotaryState(paths.directory / "notary.sqlite")
         self._blobs = BlobStore(paths.blobs)
-        self._blobs.directory.mkdir(parents=True, exist_ok=True)
+        with explained(self._blobs.directory):
+            self._blobs.directory.mkdir(parents=True, exist_ok=True)
         self._blobs.clean()
         self._uploading: dict[int, int] = {}  # bytes announced, by user
         self._authority = authority_stream(self.origin).bytes
 
     def greeting(self, user: User) -> bytes:
         """Return the frame that opens a connection."""
-        return pack_message(
-            Greeting(
-                protocol=PROTOCOL,
-                origin=self.origin,
-                vkey=self.vkey,
-                uid=user.uid,
-                append=user.append,
-                roles=user.roles,
-            )
-        )
+        return greet(self.vkey, user)
 
     def answer(self, client: ClientConnection, request: Request, payload: bytes) -> bytes:
         """Return the answer's frame; raise LedgerError for what is refused."""
         match request:
             case Insert():
-                return self._insert(client.user, payload)
+                (done,) = self.insert_each([(client.user, payload)])
+                if isinstance(done, LedgerError):
+                    raise done
+                return done
             case AddLine():
                 return self._add_line(client.user, request)
             case Stream():
@@ -134,9 +129,41 @@ class Desk:
             case PutBlob():
                 return self._put_blob(client, request, payload)
             case GetBlob():
-                piece, size = self._blobs.piece(request.sha256, offset=request.offset, limit=_PIECE)
-                return pack_message(Piece(size=size), piece)
+                return answer_piece(self._blobs, request)
         raise AssertionError(f"no answer is defined for {request}")
+
+    def insert_each(self, asked: Sequence[tuple[User, bytes]]) -> list[bytes | LedgerError]:
+        """Append the events of some users' requests in one transaction, under one tree head.
+
+        Return what each is answered: as if it came alone, behind those before it. Where the events
+        could not be stored, none of them is, and each is told so. Any other error is raised, and
+        has changed nothing.
+        """
+        given = [self._read(user, payload) for user, payload in asked]
+
+        def append(batch: Batch) -> list[bytes | LedgerError]:
+            claims: dict[bytes, int] = {}
+            answers: list[bytes | LedgerError] = []
+            for (user, _), events in zip(asked, given, strict=True):
+                if isinstance(events, LedgerError):
+                    answers.append(events)
+                    continue
+                try:
+                    answers.append(self._take(batch, user, events, claims))
+                except StorageError:
+                    raise
+                except LedgerError as e:
+                    answers.append(e)
+            batch.write()
+            self._state.claim(claims)  # durable before there are events in the streams
+            return answers
+
+        if all(isinstance(each, LedgerError) for each in given):
+            return [each for each in given if isinstance(each, LedgerError)]
+        try:
+            return self._recorder.append(append)
+        except StorageError as e:  # they may be in the ledger all the same
+            return [each if isinstance(each, LedgerError) else e for each in given]
 
     def end(self, client: ClientConnection) -> None:
         """Forget what a connection left unfinished."""
@@ -150,36 +177,50 @@ class Desk:
         for each in (self._database, self._reading, self._state):
             each.close()
 
-    def _insert(self, user: User, payload: bytes) -> bytes:
-        events, authors = read_events(payload)
-        new = self._check_rights(user, events, authors)
-        self._state.claim(new, uid=user.uid)  # durable before there is an event in it
+    def _read(self, user: User, payload: bytes) -> list[Event] | LedgerError:
+        """Return a request's events, or why this user may not append them, whatever is there."""
         try:
-            ids = self._recorder.insert_events(events, authors=authors)
-        except StorageError:
-            raise  # it may be in the ledger all the same
-        except Exception:
-            self._state.release(new)
-            raise
-        return pack_message(Done(), struct.pack(f">{len(ids)}Q", *ids))
+            if not user.append:
+                raise ReadOnlyError(
+                    f"user {user.uid} may only read here; the notary's rules say so"
+                )
+            events = read_events(payload)
+            for stream, version, name, body, author in events:
+                if not user.may_append(name):
+                    raise ForbiddenError(f"user {user.uid} may not append {name!r} events")
+                if author is not None and author.role not in user.roles:
+                    raise ForbiddenError(f"user {user.uid} may not act as {author.role!r}")
+                if stream == self._authority:
+                    raise ForbiddenError("only the notary's own user may grant and revoke keys")
+                if self._registry is not None:
+                    self._registry.verify_new(name, body, stream_version=version)
+        except LedgerError as e:
+            return e
+        return events
 
-    def _check_rights(
-        self, user: User, events: Sequence[StoredEvent], authors: Sequence[Author | None]
+    def _take(
+        self,
+        batch: Batch,
+        user: User,
+        events: list[Event],
+        claims: dict[bytes, int],
+    ) -> bytes:
+        """Take a request's events into a batch, and claim the streams that they begin."""
+        new = self._begun(batch, user, {event[0] for event in events}, claims)
+        first = batch.take(events) + 1
+        claims.update(dict.fromkeys(new, user.uid))
+        return appended(range(first, first + len(events)))
+
+    def _begun(
+        self, batch: Batch, user: User, streams: set[bytes], claims: Mapping[bytes, int]
     ) -> list[bytes]:
-        """Return the streams that a batch begins; raise unless the user may append all of it."""
-        if not user.append:
-            raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
-        for event, author in zip(events, authors, strict=True):
-            if not user.may_append(event.topic):
-                raise ForbiddenError(f"user {user.uid} may not append {event.topic!r} events")
-            if author is not None and author.role not in user.roles:
-                raise ForbiddenError(f"user {user.uid} may not act as {author.role!r}")
+        """Return those streams that nobody has begun; raise unless the user may append to all."""
         new = []
-        for stream in {UUID(str(event.originator_id)).bytes for event in events}:
-            owner = self._state.owner(stream)
-            if stream == self._authority:
-                raise ForbiddenError("only the notary's own user may grant and revoke keys")
-            if owner is None and not self._begun(stream):
+        for stream in streams:
+            owner = claims.get(stream)
+            if owner is None:
+                owner = self._state.owner(stream)
+            if owner is None and not batch.rows.execute(_IS_BEGUN, (stream,)).fetchall():
                 new.append(stream)
             elif owner != user.uid and not user.others:
                 raise ForbiddenError(
@@ -187,10 +228,6 @@ class Desk:
                     "user who started a stream may append to it"
                 )
         return new
-
-    def _begun(self, stream: bytes) -> bool:
-        with self._database.transaction(write=False) as c:
-            return bool(c.execute(STREAM_UP, (stream, -1, 2**63 - 1, 1)).fetchall())
 
     def _add_line(self, user: User, request: AddLine) -> bytes:
         if not user.cosign:
@@ -215,16 +252,8 @@ class Desk:
 
     def _page(self, statement: str, parameters: tuple[object, ...]) -> bytes:
         """Answer with as many entries as fit, and tell whether there are more."""
-        entries: list[bytes] = []
-        size, more = 0, False
         with self._reading.transaction(write=False) as c:
-            for *_, entry in c.execute(statement, parameters):
-                if size + len(entry) > _PAGE:
-                    more = True
-                    break
-                entries.append(entry)
-                size += 2 + len(entry)
-        return pack_message(Page(more=more), join_sized(entries))
+            return page(row[-1] for row in c.execute(statement, parameters))
 
     def _newest(self) -> bytes:
         with self._reading.transaction(write=False) as c:
@@ -251,7 +280,7 @@ class Desk:
             for at, note, edge in c.execute(_HEADS, (request.after, request.upto)):
                 text = note.encode()
                 row = struct.pack(">QHH", at, len(text), len(edge)) + text + edge
-                if size + len(row) > _PAGE:
+                if size + len(row) > PAGE:
                     more = True
                     break
                 rows.append(row)
@@ -265,12 +294,10 @@ class Desk:
         if offset == 0:
             self._begin_upload(client, size)
         upload = client.upload
-        if upload is None or (offset, size) != (upload.size, client.announced):
-            raise MalformedError("the pieces of a blob must arrive in order; start the blob again")
-        if offset + len(payload) > size or (not payload and size):
-            self.end(client)
-            raise MalformedError("a piece of a blob is empty, or larger than announced")
+        arrived = None if upload is None else upload.size
         try:
+            verify_piece(request, payload, arrived=arrived, announced=client.announced)
+            assert upload is not None, "verify_piece() refuses what has not begun"
             upload.add(payload)
             if upload.size < size:
                 return pack_message(Done())
@@ -287,8 +314,7 @@ class Desk:
         user = client.user
         if not user.append:
             raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
-        if not 0 <= size <= MAX_BLOB:
-            raise EncodingError(f"the blob has {size:,} bytes; the limit is {MAX_BLOB:,}")
+        verify_size(size)
         pending = self._uploading.get(user.uid, 0)
         if self._state.blob_bytes(user.uid) + pending + max(size, SMALLEST) > user.blob_bytes:
             raise ForbiddenError(
@@ -300,25 +326,3 @@ class Desk:
             raise StorageError("the notary's disk is too full for blobs; free some space there")
         client.upload, client.announced = self._blobs.write(), size
         self._uploading[user.uid] = pending + size
-
-
-def read_events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:
-    """Return the events of a batch: entries without index, time and previous hash."""
-    entries = list(map(parse_entry, split_sized(payload, limit=MAX_EVENTS)))
-    if not entries:
-        raise MalformedError("a batch must have at least one event")
-    for entry in entries:
-        if (entry.index, entry.time_ns, entry.previous) != (0, 0, NO_PREVIOUS):
-            raise MalformedError(
-                "index, time and previous hash are set by the notary; leave them out"
-            )
-    events = [
-        StoredEvent(
-            originator_id=entry.stream_id,
-            originator_version=entry.stream_version,
-            topic=entry.name,
-            state=entry.body,
-        )
-        for entry in entries
-    ]
-    return events, [entry.author for entry in entries]

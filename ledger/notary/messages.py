@@ -40,6 +40,7 @@ __all__ = [
 
 PROTOCOL = 1
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # SQLite takes a negative LIMIT for none
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -68,7 +69,7 @@ class Stream(Request, frozen=True, kw_only=True, tag="stream"):
     gt: Int | None
     lte: Int | None
     desc: bool
-    limit: Int | None
+    limit: Count | None
 
 
 class Notifications(Request, frozen=True, kw_only=True, tag="notifications"):
@@ -76,7 +77,7 @@ class Notifications(Request, frozen=True, kw_only=True, tag="notifications"):
 
     first: Int
     last: Int
-    limit: Int
+    limit: Count
     topics: Annotated[list[str], Meta(max_length=64)]
 
 

@@ -10,36 +10,40 @@ I/O: the recorder and the blobs that are passed in; a temporary file for a blob 
 """
 
 import hashlib
-import struct
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO
+from uuid import UUID
+
+from eventsourcing.persistence import StoredEvent
 
 from ledger.blobs import SMALLEST, BlobStore
 from ledger.database import explained
-from ledger.entries import EntryChain, join_sized
+from ledger.entries import encode_entries
 from ledger.errors import (
     BlobError,
-    EncodingError,
     ForbiddenError,
     LedgerError,
-    MalformedError,
     StorageError,
 )
 from ledger.mapper import EventRegistry
-from ledger.notary.desk import MAX_BLOB, read_events
+from ledger.notary.answers import (
+    answer_piece,
+    appended,
+    greet,
+    page,
+    read_events,
+    verify_piece,
+    verify_size,
+)
 from ledger.notary.messages import (
-    PROTOCOL,
     Done,
     GetBlob,
-    Greeting,
     Insert,
     Newest,
     NewestFound,
     Notifications,
-    Page,
-    Piece,
     PutBlob,
     Request,
     Stream,
@@ -54,9 +58,7 @@ from ledger.verification.verified_entries import VerifiedEntry
 
 __all__ = ["Proxy"]
 
-_PAGE = 2 << 20  # bytes of an answer: half of what a frame may have
 _ENTRIES = 500  # of an answer: read at once
-_PIECE = 1 << 20  # bytes of a blob in one answer
 
 
 class Proxy:
@@ -83,16 +85,7 @@ class Proxy:
 
     def greeting(self) -> bytes:
         """Return the frame that opens a connection."""
-        return pack_message(
-            Greeting(
-                protocol=PROTOCOL,
-                origin=self._vkey.partition("+")[0],
-                vkey=self._vkey,
-                uid=self._user.uid,
-                append=self._user.append,
-                roles=(),
-            )
-        )
+        return greet(self._vkey, self._user)
 
     def answer(self, connection: int, frame: bytes) -> bytes:
         """Return the answer to a frame, prefix included; raises nothing that a request causes."""
@@ -119,65 +112,63 @@ class Proxy:
             case Stream(stream=stream, gt=gt, lte=lte, desc=desc, limit=limit):
                 most = _ENTRIES if limit is None else min(limit, _ENTRIES)
                 found = self._recorder.stream_entries(stream, gt=gt, lte=lte, desc=desc, limit=most)
-                return _page(found, limit=most)
+                return page(_entries(found), full=_ENTRIES)
             case Notifications(first=first, last=last, limit=limit, topics=topics):
                 most = min(limit, _ENTRIES)
                 found = self._recorder.entries_between(first, last, limit=most, topics=topics)
-                return _page(found, limit=most)
+                return page(_entries(found), full=_ENTRIES)
             case Newest():
                 return pack_message(
                     NewestFound(last=self._recorder.max_notification_id(), head=None)
                 )
             case PutBlob():
                 return self._put(connection, request, payload)
-            case GetBlob(sha256=digest, offset=offset):
-                piece, size = self._blobs.piece(digest, offset=offset, limit=_PIECE)
-                return pack_message(Piece(size=size), piece)
+            case GetBlob():
+                return answer_piece(self._blobs, request)
         raise ForbiddenError("a worker may not ask for that")
 
     def _insert(self, payload: bytes) -> bytes:
-        events, authors = read_events(payload)
-        if any(author is not None for author in authors):
-            raise ForbiddenError("a worker signs no events")
-        for event in events:
-            if event.originator_id.bytes not in self._streams:  # type: ignore[union-attr]
-                raise ForbiddenError(f"stream {event.originator_id} is none of this worker's run")
-            if not self._user.may_append(event.topic):
-                raise ForbiddenError(f"a worker may not append {event.topic!r} events")
-            self._registry.verify_new(
-                event.topic, event.state, stream_version=event.originator_version
-            )
-        ids = self._recorder.insert_events(events) or ()
-        return pack_message(Done(), struct.pack(f">{len(ids)}Q", *ids))
+        events = []
+        for stream, version, name, body, author in read_events(payload):
+            if author is not None:
+                raise ForbiddenError("a worker signs no events")
+            if stream not in self._streams:
+                raise ForbiddenError(f"stream {UUID(bytes=stream)} is none of this worker's run")
+            if not self._user.may_append(name):
+                raise ForbiddenError(f"a worker may not append {name!r} events")
+            self._registry.verify_new(name, body, stream_version=version)
+            events.append(StoredEvent(UUID(bytes=stream), version, name, body))
+        return appended(self._recorder.insert_events(events) or ())
 
     def _put(self, connection: int, request: PutBlob, payload: bytes) -> bytes:
         """Take a piece of a blob; the last one stores it."""
-        sha256, size, offset = request.sha256, request.size, request.offset
-        if offset == 0:
+        sha256, size = request.sha256, request.size
+        if request.offset == 0:
             self.end(connection)
-            if not 0 <= size <= MAX_BLOB:
-                raise EncodingError(f"the blob has {size:,} bytes; the limit is {MAX_BLOB:,}")
+            verify_size(size)
             if self._stored + max(size, SMALLEST) > self._user.blob_bytes:
                 raise ForbiddenError(
                     f"this blob exceeds the limit of {self._user.blob_bytes:,} bytes of one run"
                 )
             self._uploads[connection] = _Upload(size)
         upload = self._uploads.get(connection)
-        if upload is None or (offset, size) != (upload.size, upload.announced):
-            raise MalformedError("the pieces of a blob must arrive in order; start the blob again")
-        if offset + len(payload) > size or (not payload and size):
-            self.end(connection)
-            raise MalformedError("a piece of a blob is empty, or larger than announced")
-        upload.add(payload)
-        if upload.size == size:
+        arrived, announced = (None, 0) if upload is None else (upload.size, upload.announced)
+        try:
+            verify_piece(request, payload, arrived=arrived, announced=announced)
+            assert upload is not None, "verify_piece() refuses what has not begun"
+            upload.add(payload)
+            if upload.size < size:
+                return pack_message(Done())
             if upload.hasher.hexdigest() != sha256:
-                self.end(connection)
                 raise BlobError(f"the blob that was sent is not {sha256}; send it again")
             with explained(Path(upload.file.name)):
                 upload.file.flush()
             self._blobs.put_file(Path(upload.file.name))
-            self._stored += max(size, SMALLEST)
+        except LedgerError:
             self.end(connection)
+            raise
+        self._stored += max(size, SMALLEST)
+        self.end(connection)
         return pack_message(Done())
 
 
@@ -201,18 +192,10 @@ class _Upload:
         self.size += len(piece)
 
 
-def _page(found: Iterable[VerifiedEntry], *, limit: int) -> bytes:
-    """Answer with as many entries as fit, and tell whether there may be more."""
-    entries: list[bytes] = []
-    size, more = 0, False
+def _entries(found: Iterable[VerifiedEntry]) -> Iterator[bytes]:
     for entry in found:
-        chain = EntryChain(index=entry.index, previous=entry.previous, time_ns=entry.time_ns)
-        data = chain.append(
-            entry.stream_id.bytes, entry.stream_version, entry.name, entry.body, entry.author
+        event = (entry.stream_id.bytes, entry.stream_version, entry.name, entry.body, entry.author)
+        rows, _ = encode_entries(
+            [event], index=entry.index, previous=entry.previous, time_ns=entry.time_ns
         )
-        if size + len(data) > _PAGE:
-            more = True
-            break
-        entries.append(data)
-        size += 2 + len(data)
-    return pack_message(Page(more=more or len(entries) == limit == _ENTRIES), join_sized(entries))
+        yield rows[0][4]

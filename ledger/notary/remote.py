@@ -16,7 +16,7 @@ from typing import Any
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
-from ledger.entries import encode_event, join_sized, split_sized
+from ledger.entries import Event, encode_event, join_sized, split_sized
 from ledger.errors import (
     ConflictError,
     EncodingError,
@@ -36,7 +36,6 @@ from ledger.notary.messages import (
 )
 from ledger.notary.wire import MAX_EVENTS
 from ledger.recording import recorders
-from ledger.recording.batch import Event
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 __all__ = ["RemoteFactory", "RemoteRecorder"]
@@ -68,7 +67,7 @@ class RemoteRecorder(recorders.EntryRecorder):
             _, payload = self.client.ask(
                 Insert(),
                 Done,
-                join_sized(encode_event(*event) for event in events),
+                join_sized(encode_event(event) for event in events),
                 on_loss=lambda: losses.append(None),
             )
         except ConflictError:

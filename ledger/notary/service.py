@@ -20,23 +20,26 @@ import stat
 import struct
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ledger.database import explained
 from ledger.errors import ForbiddenError, LedgerError, MalformedError, StorageError
 from ledger.notary.desk import WRITES, ClientConnection, Desk
 from ledger.notary.fair_queue import FairQueue
-from ledger.notary.messages import Request, parse_request
+from ledger.notary.messages import Insert, Request, parse_request
 from ledger.notary.rules import User
 from ledger.notary.wire import PREFIX, error_frame, frame_length
 
-__all__ = ["Notary", "listening", "only_notary", "peer_uid"]
+__all__ = ["SMALL", "Notary", "listening", "only_notary", "peer_uid"]
 
 MAX_CONNECTIONS = 8  # of one user at a time
 IDLE_SECONDS = 600.0  # between two requests
+SMALL = 64 << 10  # bytes of a request whose events may be appended together with others
 FRAME_SECONDS = 10.0  # for the rest of a request that has begun, and for taking an answer
 _BACKLOG = 64
+
+_Asked = tuple[ClientConnection, Request, bytes]
 
 
 class Notary:
@@ -49,8 +52,11 @@ class Notary:
         users: Mapping[int, User],
         idle_seconds: float = IDLE_SECONDS,
         frame_seconds: float = FRAME_SECONDS,
+        small: int = SMALL,
     ) -> None:
+        """Append events of requests of up to `small` bytes together; 0 keeps all apart."""
         self._desk = desk
+        self._small = small
         self._users = users
         self._idle_seconds, self._frame_seconds = idle_seconds, frame_seconds
         self._connections: dict[asyncio.Task[None], int] = {}
@@ -66,7 +72,10 @@ class Notary:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        self._writes, self._reads = FairQueue[bytes]("writes"), FairQueue[bytes]("reads")
+        self._writes = FairQueue[_Asked, bytes]("writes", self._write)
+        self._reads = FairQueue[Callable[[], bytes], bytes](
+            "reads", lambda jobs: [job() for job in jobs]
+        )
         workers = [asyncio.create_task(lane.run()) for lane in (self._writes, self._reads)]
         door = asyncio.create_task(self._accept(listener))
         await self._stopping.wait()
@@ -150,21 +159,31 @@ class Notary:
             self._between_requests.discard(task)
 
     async def _answer(self, client: ClientConnection, data: bytes) -> bytes:
+        uid = client.user.uid
         try:
-            asked: tuple[Request, bytes] | MalformedError = parse_request(data)
-        except MalformedError as e:
-            asked = e  # said by _work(), in turn: nonsense takes turns like everything else
-        writes = isinstance(asked, tuple) and isinstance(asked[0], WRITES)
-        lane = self._writes if writes else self._reads
-        return await lane.do(client.user.uid, lambda: self._work(client, asked))
+            request, payload = parse_request(data)
+        except MalformedError as e:  # in turn: nonsense takes turns like everything else
+            refusal = error_frame(e)
+            return await self._reads.do(uid, lambda: refusal)
+        asked = client, request, payload
+        if isinstance(request, WRITES):
+            small = isinstance(request, Insert) and len(payload) <= self._small
+            return await self._writes.do(uid, asked, size=len(payload) if small else None)
+        return await self._reads.do(uid, lambda: self._work(*asked))
 
-    def _work(
-        self, client: ClientConnection, asked: tuple[Request, bytes] | MalformedError
-    ) -> bytes:
-        if isinstance(asked, MalformedError):
-            return error_frame(asked)
+    def _write(self, asked: Sequence[_Asked]) -> list[bytes]:
+        """Answer requests that write; several are small ones to append events."""
+        if len(asked) > 1:
+            try:
+                answers = self._desk.insert_each([(each[0].user, each[2]) for each in asked])
+            except Exception:  # whose request it was, they are told when each is alone
+                return [self._work(*each) for each in asked]
+            return [e if isinstance(e, bytes) else error_frame(e) for e in answers]
+        return [self._work(*each) for each in asked]
+
+    def _work(self, client: ClientConnection, request: Request, payload: bytes) -> bytes:
         try:
-            return self._desk.answer(client, *asked)
+            return self._desk.answer(client, request, payload)
         except LedgerError as e:
             return error_frame(e)
         except Exception:  # ours to mend; the client and all others go on

@@ -6,7 +6,7 @@ I/O: one SQLite file.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ledger.blobs import SMALLEST
@@ -14,12 +14,15 @@ from ledger.database import SQLiteFile
 
 __all__ = ["NotaryState"]
 
+_MAX_OWNERS = 10_000  # streams whose owner is remembered
+
 
 class NotaryState(SQLiteFile):
-    """Durable; shared by the notary's threads."""
+    """Durable; shared by the notary's threads, and nobody else writes it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, mode="rwc")
+        self._owners: dict[bytes, int] = {}  # of streams asked for lately
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.executescript(
@@ -32,17 +35,22 @@ class NotaryState(SQLiteFile):
 
     def owner(self, stream: bytes) -> int | None:
         """Return the user who began a stream, None if none did here."""
+        known = self._owners.get(stream)
+        if known is not None:
+            return known
         with self.transaction(write=False) as c:
             row = c.execute("SELECT uid FROM streams WHERE stream_id = ?", (stream,)).fetchone()
-        return None if row is None else int(row[0])
+        if row is None:
+            return None
+        if len(self._owners) >= _MAX_OWNERS:
+            self._owners.clear()
+        self._owners[stream] = int(row[0])
+        return int(row[0])
 
-    def claim(self, streams: Iterable[bytes], *, uid: int) -> None:
-        """Let streams belong to a user from now on."""
-        self._all("INSERT INTO streams VALUES (?, ?)", [(stream, uid) for stream in streams])
-
-    def release(self, streams: Iterable[bytes]) -> None:
-        """Let streams that were claimed, and then not begun, belong to nobody."""
-        self._all("DELETE FROM streams WHERE stream_id = ?", [(stream,) for stream in streams])
+    def claim(self, streams: Mapping[bytes, int]) -> None:
+        """Let streams belong to users from now on."""
+        if streams:
+            self._all("INSERT INTO streams VALUES (?, ?)", streams.items())
 
     def blob_bytes(self, uid: int) -> int:
         """Return what all blobs that a user stored first take of the disk."""
@@ -56,6 +64,6 @@ class NotaryState(SQLiteFile):
         """Put a blob down to a user, unless somebody stored it before."""
         self._all("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", [(sha256, uid, size)])
 
-    def _all(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+    def _all(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         with self.transaction(write=True) as c:
             c.executemany(statement, rows)

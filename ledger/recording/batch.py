@@ -11,19 +11,16 @@ from typing import Any
 from uuid import UUID
 
 from ledger.bodies import encode_body
-from ledger.entries import Author, AuthorKey, EntryChain
+from ledger.entries import AuthorKey, Event, encode_entries
 from ledger.errors import AuthorityError, ConflictError, VerificationError
 from ledger.recording.clocks import Clocks, Reading
 from ledger.recording.newest import Newest
 from ledger.recording.opening import Signer
-from ledger.store import Rows, Store
+from ledger.store import EntryColumns, Rows, Store
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["Batch", "Event"]
-
-Event = tuple[bytes, int, str, bytes, Author | None]
-"""stream id, stream version, name, body, author: a plain tuple, for there are many."""
+__all__ = ["Batch"]
 
 _INSERT_HEAD = "INSERT INTO tree_heads VALUES (?, ?, ?)"
 _LAST_VERSION = "SELECT MAX(stream_version) FROM entries WHERE stream_id = ?"
@@ -40,29 +37,88 @@ class Batch:
     versions: dict[bytes, int]  # known last versions of streams; added to
     signer: Signer
     clocks: Clocks
-    reading: Reading | None = None  # of the clocks, once something was added
+    reading: Reading | None = None  # of the clocks, once something was written
     head: tuple[int, str] | None = None  # size and note, then
 
-    def add(self, events: Sequence[Event]) -> int:
-        """Write events and their tree head; return the index of the first.
+    def __post_init__(self) -> None:
+        """Begin at the ledger's end."""
+        self._reading: Reading | None = None
+        self._taken: list[EntryColumns] = []
+        self._hashes: list[bytes] = []  # of these entries
+        self._last: dict[bytes, int] = {}  # versions of their streams
+        self._authority = self.newest.authority  # as of the last of them
 
-        A jump of the clock is noted before them, or, where they write to the authority stream
-        themselves, in the next batch: their versions there are settled.
-        """
-        reading = self.clocks.read()
-        stream = self.newest.authority.stream_id.bytes
-        own = any(event[0] == stream for event in events)
-        self._write(events if own else [*self._jumped(reading), *events], reading)
-        return self.newest.tree.size - len(events)
+    def add(self, events: Sequence[Event]) -> int:
+        """Write events and their tree head; return the index of the first."""
+        first = self.take(events)
+        self.write()
+        return first
 
     def add_authority(
         self, name: str, fields: dict[str, Any], *, author: AuthorKey | None = None
     ) -> int:
         """Write an event of the authority stream and its tree head; return its index."""
-        reading = self.clocks.read()
-        jumped = self._jumped(reading)
-        self._write([*jumped, self._authority_event(name, fields, len(jumped), author)], reading)
+        jumped = self._jumped(self._read_clocks())
+        self._take([*jumped, self._authority_event(name, fields, len(jumped), author)])
+        self.write()
         return self.newest.tree.size - 1
+
+    def take(self, events: Sequence[Event]) -> int:
+        """Put events behind those that were taken before; return the index of the first.
+
+        Raises ConflictError, EncodingError or AuthorityError for events that could not follow; none
+        of them is taken then. A jump of the clock is noted before the batch, or, where events
+        write to the authority stream themselves, in the next batch: their versions there are
+        settled.
+        """
+        reading = self._read_clocks()
+        stream = self._authority.stream_id.bytes
+        own = any(event[0] == stream for event in events)
+        self._take(events if own or self._taken else [*self._jumped(reading), *events])
+        return self.newest.tree.size + len(self._taken) - len(events)
+
+    def write(self) -> None:
+        """Write what was taken, if anything was, and its tree head."""
+        if not self._taken:
+            return
+        before, authority = self.newest, self._authority
+        self.store.add_entries(self.rows, self._taken)
+        tree = before.tree.copy()
+        tree.extend(self._hashes)
+        note = self.signer.tree_head(size=tree.size, root=tree.root(), vkey=authority.vkey)
+        self.rows.execute(_INSERT_HEAD, (tree.size, note, b"".join(tree.edge)))
+        self.versions.update(self._last)
+        self.newest = Newest(
+            authority=authority,
+            authority_version=self._last.get(authority.stream_id.bytes, before.authority_version),
+            tree=tree,
+            previous=self._hashes[-1],
+            time_ns=self._time(),
+        )
+        self.reading = self._reading
+        self.head = tree.size, note
+
+    def _read_clocks(self) -> Reading:
+        if self._reading is None:
+            self._reading = self.clocks.read()
+        return self._reading
+
+    def _time(self) -> int:
+        return max(self._read_clocks().clock, self.newest.time_ns)
+
+    def _take(self, events: Sequence[Event]) -> None:
+        versions = self._next_versions(events)
+        first = self.newest.tree.size + len(self._taken)
+        entries, hashes = encode_entries(
+            events,
+            index=first,
+            previous=self._hashes[-1] if self._hashes else self.newest.previous,
+            time_ns=self._time(),
+        )
+        self._authority = self._authorised(events, entries)
+        self._taken += entries
+        self._hashes += hashes
+        self._last.update(versions)
 
     def _jumped(self, reading: Reading) -> list[Event]:
         by = self.clocks.jump(
@@ -89,33 +145,6 @@ class Batch:
             )
         return stream_id.bytes, version, name, body, signed
 
-    def _write(self, events: Sequence[Event], reading: Reading) -> None:
-        versions = self._next_versions(events)
-        before = self.newest
-        now = max(reading.clock, before.time_ns)
-        chain = EntryChain(index=before.tree.size, previous=before.previous, time_ns=now)
-        append = chain.append
-        rows = [
-            (index, stream, version, name, append(stream, version, name, body, author))
-            for index, (stream, version, name, body, author) in enumerate(events, before.tree.size)
-        ]
-        authority = self._authorised(events, [row[4] for row in rows])
-        self.store.add_entries(self.rows, rows)
-        tree = before.tree.copy()
-        tree.extend(chain.hashes)
-        note = self.signer.tree_head(size=tree.size, root=tree.root(), vkey=authority.vkey)
-        self.rows.execute(_INSERT_HEAD, (tree.size, note, b"".join(tree.edge)))
-        self.versions.update(versions)
-        self.newest = Newest(
-            authority=authority,
-            authority_version=versions.get(authority.stream_id.bytes, before.authority_version),
-            tree=tree,
-            previous=chain.hashes[-1],
-            time_ns=now,
-        )
-        self.reading = reading
-        self.head = tree.size, note
-
     def _next_versions(self, events: Sequence[Event]) -> dict[bytes, int]:
         """Return the streams' last versions; raise ConflictError unless each event is the next."""
         last_versions: dict[bytes, int] = {}
@@ -134,26 +163,28 @@ class Batch:
         return last_versions
 
     def _last_version(self, stream: bytes) -> int:
-        known = self.versions.get(stream)
+        known = self._last.get(stream)
+        if known is None:
+            known = self.versions.get(stream)
         if known is not None:
             return known
         (last,) = self.rows.execute(_LAST_VERSION, (stream,)).fetchone()
         return _NO_EVENTS if last is None else int(last)
 
-    def _authorised(self, events: Sequence[Event], entries: Sequence[bytes]) -> Authority:
+    def _authorised(self, events: Sequence[Event], entries: Sequence[EntryColumns]) -> Authority:
         """Return what stands after the events; raise AuthorityError for what may not be."""
-        before = self.newest.authority
-        stream = before.stream_id.bytes
+        stream = self._authority.stream_id.bytes
         special = [
-            at for at, event in enumerate(events) if event[4] is not None or event[0] == stream
+            entry
+            for event, entry in zip(events, entries, strict=True)
+            if event[4] is not None or event[0] == stream
         ]
         if not special:
-            return before
-        authority = before.copy()
+            return self._authority
+        authority = self._authority.copy()
         try:
-            for at in special:
-                index = self.newest.tree.size + at
-                authority.apply(parse_entry(entries[at], index=index))
+            for index, *_, data in special:
+                authority.apply(parse_entry(data, index=index))
         except VerificationError as e:
             raise AuthorityError(f"nothing was appended: verification would fail: {e}") from e
         if not self.signer.holds(authority.vkey):

@@ -17,9 +17,8 @@ from uuid import UUID
 from eventsourcing import persistence
 from eventsourcing.persistence import Notification, StoredEvent
 
-from ledger.entries import Author, AuthorKey
+from ledger.entries import Author, AuthorKey, Event
 from ledger.errors import EncodingError, UnsupportedError
-from ledger.recording.batch import Event
 from ledger.verification.verified_entries import VerifiedEntry
 
 __all__ = ["MAX_INTEGER", "EntryRecorder", "EventsOnlyFactory", "signed_events"]

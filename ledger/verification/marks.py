@@ -115,7 +115,7 @@ def _compared(rows: Iterator[bytes], first: int, end: int, last_hash: bytes) -> 
     if not _are_linked(entries, end - first, last_hash):
         raise ConsistencyError(
             f"entries {first} to {end - 1} were changed after they had been verified; nothing "
-            "of them was used",
+            "of them was used; `proctor verify` finds which",
             index=first,
         )
     return entries
@@ -128,7 +128,8 @@ def marked_notes(notes: Iterator[str], marks: Sequence[Mark]) -> Iterator[str]:
         texts = [_sized(note) for note in found if isinstance(note, str)]
         if len(texts) != end - first or hashlib.sha256(b"".join(texts)).digest() != digest:
             raise ConsistencyError(
-                "tree heads were changed after they had been verified; nothing of them was used"
+                "tree heads were changed after they had been verified; nothing of them was used; "
+                "`proctor verify` finds which"
             )
         yield from found
 

@@ -240,7 +240,9 @@ def open_continued(
         if recalled is not None and recalled.authentic:
             marks = memory.recall_marks(recalled)
             if marks is not None:
-                held = _verify_new(stored, recalled, signatures="newest", marks=marks)
+                held = _verify_new(
+                    stored, vkey=key, start=recalled.state, signatures="newest", marks=marks
+                )
         if held is None:
             verification = Verification(
                 vkey=key,
@@ -343,7 +345,9 @@ def check_new(
     if recalled is not None and recalled.vkey == key and recalled.authentic:
         marks = memory.recall_marks(recalled)
         with snapshot(paths) as stored:
-            held = _verify_new(stored, recalled, signatures=signatures, marks=marks)
+            held = _verify_new(
+                stored, vkey=key, start=recalled.state, signatures=signatures, marks=marks
+            )
             if held is not None and read is not None and not _is_read(held, key, stored, read):
                 held = None
         if held is not None and _is_kept(memory, key, held, after=recalled):
@@ -369,14 +373,14 @@ def verify_since(directory: Path, *, vkey: str, state: State) -> State:
 
     Raises ConsistencyError for one that does not continue it.
     """
-    with snapshot(LedgerPaths(directory)) as stored, stored.explained():
-        try:
-            return verify_new(stored, vkey=vkey, start=state, signatures="newest").end
-        except (MismatchError, VerificationError, sqlite3.Error) as e:
-            raise ConsistencyError(
-                f"the ledger does not continue as it was verified up to entry {state.size - 1}; "
-                "verify it again"
-            ) from e
+    with snapshot(LedgerPaths(directory)) as stored:
+        held = _verify_new(stored, vkey=vkey, start=state, signatures="newest", marks=None)
+    if held is None:
+        raise ConsistencyError(
+            f"the ledger does not continue as it was verified up to entry {state.size - 1}; "
+            "verify it again: `proctor verify`"
+        )
+    return held.state
 
 
 def read_tree_head(directory: Path) -> str | None:
@@ -417,29 +421,34 @@ def _is_kept(memory: Memory | None, vkey: str, held: Verified, *, after: Remembe
 
 def _verify_new(
     stored: Snapshot,
-    recalled: Remembered,
     *,
+    vkey: str,
+    start: State,
     signatures: Signatures,
     marks: Sequence[Mark] | None,
 ) -> Verified | None:
-    """Return what the ledger has come to since, or None if something does not fit.
+    """Return what the ledger has come to since a state, or None if something does not fit.
 
-    `marks` are those of the entries that are remembered; without them none are returned.
+    The one way to rest on what was verified earlier: the ledger must be of this origin and key,
+    and its newest tree head must be of the state that the new entries lead to; without new ones,
+    of the state itself. `marks` are those of the entries up to it; without them none are returned.
     """
-    start = recalled.state
     with stored.explained():
         try:
-            _check_meta(stored, vkey=recalled.vkey)
-            note = _newest_note(stored) or ""
-            new = verify_new(stored, vkey=recalled.vkey, start=start, signatures=signatures)
-            vkey = new.authority.ledger_vkey_at(new.end.size)
-            head = new.head or open_tree_head(note, vkey=vkey)  # without news, the remembered one
+            _check_meta(stored, vkey=vkey)
+            note = _newest_note(stored)
+            new = verify_new(stored, vkey=vkey, start=start, signatures=signatures)
+            key = new.authority.ledger_vkey_at(new.end.size)
+            head = new.head  # without news, the one that is known
+            if head is None and (new.end.size or note is not None):
+                head = open_tree_head(note or "", vkey=key)
         except (MismatchError, VerificationError, sqlite3.Error):
             return None
-    if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
+    shown = (0, root_of(())) if head is None else (head.size, head.root)
+    if shown != (new.end.size, root_of(new.end.edge)):
         return None
     every = () if marks is None else joined(marks, new.entry_marks)
-    return Verified(new.end, head, new.authority, every, None, recalled.state.size)
+    return Verified(new.end, head, new.authority, every, None, start.size)
 
 
 def _check_meta(stored: Snapshot, *, vkey: str) -> None:

@@ -14,9 +14,10 @@ I/O: none.  Memory: one chunk of entries, and a number for each of up to 100,000
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import TreeHead, open_tree_head
 from ledger.verification.verify import EntryRow, HeadRow
 
-__all__ = ["MismatchError", "Segment", "Versions", "verify_segment"]
+__all__ = ["Grown", "MismatchError", "Segment", "Versions", "verify_segment"]
 
 _CHUNK = MARKED  # entries at a time, for a core's cache; 0.1 GB if all are as long as may be
 _MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
@@ -49,6 +50,8 @@ _SHORTEST = 77  # bytes of an entry without author, name and body
 _LONGEST = 65_535
 
 Integers = npt.NDArray[np.integer]
+Grown = Callable[[int], Sequence[bytes]]
+"""The nodes of a level that the last entries have completed; called before the next are read."""
 
 _sha256 = hashlib.sha256
 
@@ -114,7 +117,7 @@ class Versions:
 
 
 def verify_segment(
-    entries: Iterator[EntryRow],
+    entries: Iterator[EntryRow] | Iterator[bytes],
     heads: Iterator[HeadRow],
     *,
     vkey: str,
@@ -123,11 +126,13 @@ def verify_segment(
     signatures: Signatures = "all",
     whole: bool = True,
     skipped_heads: int = 0,
+    on_growth: Callable[[Grown], None] = lambda _: None,
 ) -> Segment:
     """Return what these entries come to; `whole` if nothing may be left after their last head.
 
-    Heads are those of sizes beyond the start; in a segment that is not whole, they may go on
-    after the last entry. Raises MismatchError or VerificationError.
+    Entries are rows of the database, or entries alone, as a bundle has them. Heads are those of
+    sizes beyond the start; in a segment that is not whole, they may go on after the last entry.
+    Raises MismatchError or VerificationError, and whatever `on_growth` raises.
     """
     try:
         return _Pass(
@@ -137,6 +142,7 @@ def verify_segment(
             signatures=signatures,
             whole=whole,
             skipped_heads=skipped_heads,
+            on_growth=on_growth,
         ).run(entries, heads)
     except (TypeError, ValueError, OverflowError) as e:  # a column of another type or length
         raise MismatchError from e
@@ -154,6 +160,7 @@ class _Pass:
         signatures: Signatures,
         whole: bool,
         skipped_heads: int,
+        on_growth: Callable[[Grown], None],
     ) -> None:
         self._vkey = vkey
         self._start = start
@@ -167,13 +174,18 @@ class _Pass:
         self._heads = 0
         self._entry_marks: list[Mark] = []
         self._head_marks = NoteMarks(skipped_heads)
+        self._on_growth = on_growth
 
-    def run(self, entries: Iterator[EntryRow], heads: Iterator[HeadRow]) -> Segment:
+    def run(
+        self, entries: Iterator[EntryRow] | Iterator[bytes], heads: Iterator[HeadRow]
+    ) -> Segment:
         self._check_kept(_Growth(self._start, []), after=self._start.size - 1)
         head = next(heads, None)
-        while rows := list(islice(entries, _CHUNK)):
+        chunk: Iterator[Any] = iter(entries)
+        while rows := list(islice(chunk, _CHUNK)):
             before = self._state.size
             growth = self._check_entries(rows)
+            self._on_growth(growth.completed)
             while head is not None and _is_within(head[0], self._state.size):
                 self._check_head(head, growth)
                 head = next(heads, None)
@@ -192,9 +204,10 @@ class _Pass:
             head_marks=self._head_marks.marks(),
         )
 
-    def _check_entries(self, rows: Sequence[EntryRow]) -> "_Growth":
+    def _check_entries(self, rows: Sequence[EntryRow] | Sequence[bytes]) -> "_Growth":
         state, count = self._state, len(rows)
-        indexes, streams, versions, names, entries = zip(*rows, strict=True)
+        columns = None if isinstance(rows[0], bytes) else tuple(zip(*rows, strict=True))
+        entries: Sequence[Any] = rows if columns is None else columns[4]
         lengths = np.fromiter(map(len, entries), np.int64, count)
         _hold(int(lengths.min()) >= _SHORTEST, int(lengths.max()) <= _LONGEST)
         data = np.frombuffer(b"".join(entries), np.uint8)
@@ -205,26 +218,33 @@ class _Pass:
         # "Entry": the fixed fields. What is 2^63 or more turns negative, and fits nowhere.
         places = np.arange(state.size, state.size + count)
         times = fixed["time"].astype(np.int64)
-        numbers = np.frombuffer(array("q", versions), np.int64)
+        numbers = fixed["stream_version"].astype(np.int64)
         _hold(
             bool((fixed["format"] == 1).all()),
             np.array_equal(fixed["index"].astype(np.int64), places),
             int(times[0]) >= state.time_ns,
             bool((times[1:] >= times[:-1]).all()),
+            bool((numbers >= 0).all()),
             fixed["previous"].tobytes() == b"".join([state.last_hash, *hashes[:-1]]),
         )
-        # "Database": the columns repeat them.
-        _hold(
-            np.array_equal(np.frombuffer(array("q", indexes), np.int64), places),
-            set(map(len, streams)) == {16},
-            fixed["stream_id"].tobytes() == b"".join(streams),
-            bool((numbers >= 0).all()),
-            np.array_equal(fixed["stream_version"].astype(np.int64), numbers),
-        )
-        _check_names(data, starts, lengths, fixed["author_length"].astype(np.int64), names)
+        authors = fixed["author_length"].astype(np.int64)
+        names = _names(data, starts, lengths, authors)
+        if columns is None:
+            streams: Sequence[bytes] = fixed["stream_id"].tolist()
+            versions: Sequence[int] = numbers.tolist()
+            names.verify_text()
+        else:  # "Database": the columns repeat them.
+            indexes, streams, versions, told, _ = columns
+            _hold(
+                np.array_equal(np.frombuffer(array("q", indexes), np.int64), places),
+                set(map(len, streams)) == {16},
+                fixed["stream_id"].tobytes() == b"".join(streams),
+                np.array_equal(np.frombuffer(array("q", versions), np.int64), numbers),
+            )
+            names.verify_same(told)
         self._versions.add(streams, versions)
         key_entries = list(state.authority)
-        for at in _chosen(fixed["author_length"], streams, self._authority.stream_id.bytes):
+        for at in _chosen(authors, streams, self._authority.stream_id.bytes):
             entry = parse_entry(entries[at], index=state.size + at)
             self._authority.apply(entry)
             if decides_keys(entry, self._authority.stream_id):
@@ -276,6 +296,7 @@ class _Growth:
     def __init__(self, state: State, leaves: list[bytes]) -> None:
         levels = (n for n in reversed(range(state.size.bit_length())) if state.size >> n & 1)
         self._before = dict(zip(levels, state.edge, strict=True))
+        self._size = state.size
         self._nodes: list[list[bytes]] = []  # of each level, those that the leaves lie below
         self._first: list[int] = []  # of each level, the place of the first of these
         nodes, place = leaves, state.size
@@ -291,6 +312,12 @@ class _Growth:
             ]
             place //= 2
 
+    def completed(self, level: int) -> Sequence[bytes]:
+        """Return the nodes of a level that were not whole before the leaves."""
+        if level >= len(self._nodes):
+            return ()
+        return self._nodes[level][(self._size >> level) - self._first[level] :]
+
     def edge(self, size: int) -> tuple[bytes, ...]:
         """Return the right edge at a size from that before the leaves to that after them."""
         return tuple(
@@ -302,10 +329,33 @@ class _Growth:
         )
 
 
-def _check_names(
-    data: Integers, starts: Integers, lengths: Integers, authors: Integers, names: Sequence[str]
-) -> None:
-    """Raise unless the lengths of author, name and body add up and the names are these."""
+@dataclass(frozen=True)
+class _Names:
+    """The names in some entries, one behind the other, and the length of each."""
+
+    text: bytes
+    lengths: Integers
+
+    def verify_same(self, names: Sequence[str]) -> None:
+        """Raise unless the names are these."""
+        text = "".join(names)
+        parts: Sequence[str | bytes] = names
+        if not text.isascii():
+            parts = [name.encode() for name in names]
+        _hold(
+            np.array_equal(np.fromiter(map(len, parts), np.int64, len(names)), self.lengths),
+            self.text == text.encode(),
+        )
+
+    def verify_text(self) -> None:
+        """Raise ValueError unless each is UTF-8."""
+        if not self.text.isascii():
+            for end, length in zip(np.cumsum(self.lengths), self.lengths, strict=True):
+                self.text[end - length : end].decode()
+
+
+def _names(data: Integers, starts: Integers, lengths: Integers, authors: Integers) -> _Names:
+    """Return the names; raise unless the lengths of author, name and body add up."""
     _hold(bool((lengths >= _SHORTEST + authors).all()))
     name_at = starts + 75 + authors
     name_lengths = data[name_at - 1].astype(np.int64)
@@ -314,13 +364,9 @@ def _check_names(
     body_at = name_at + name_lengths
     body_lengths = data[body_at].astype(np.int64) * 256 + data[body_at + 1]
     _hold(np.array_equal(lengths, _SHORTEST + authors + name_lengths + body_lengths))
-
-    text = "".join(names)
-    parts: Sequence[str | bytes] = names if text.isascii() else [name.encode() for name in names]
-    _hold(np.array_equal(np.fromiter(map(len, parts), np.int64, len(names)), name_lengths))
     before = np.cumsum(name_lengths) - name_lengths
     places = np.repeat(name_at - before, name_lengths) + np.arange(int(name_lengths.sum()))
-    _hold(data[places].tobytes() == text.encode())
+    return _Names(data[places].tobytes(), name_lengths)
 
 
 def _chosen(authors: Integers, streams: Sequence[bytes], authority: bytes) -> list[int]:

@@ -8,11 +8,11 @@ Trust: a note is hostile until verify_note() or open_tree_head() returns; a vkey
 I/O: none.
 """
 
-import base64
 import binascii
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -43,6 +43,7 @@ COSIGNATURE = 0x04
 _LIMIT = 2**63  # integers stay below it
 _MAX_NOTE = 100_000  # characters; 16 post-quantum signatures fit
 _MAX_SIGNATURES = 16
+_KEYS = 64  # keys and names that are kept; of a ledger's tree heads, all have the same
 _P256 = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")  # then x, y
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -92,7 +93,7 @@ def open_tree_head(note: str, *, vkey: str) -> TreeHead:
     key = parse_vkey(vkey, type=ED25519)
     signed = parse_note(note)
     verify_note(signed, key=key)
-    head = parse_tree_head(note)
+    head = _tree_head(signed, note)
     if head.origin != key.name:
         raise MalformedError("the note is not a tree head of this ledger")
     return head
@@ -100,7 +101,11 @@ def open_tree_head(note: str, *, vkey: str) -> TreeHead:
 
 def parse_tree_head(note: str) -> TreeHead:
     """Return what a note claims to be a tree head of; nobody's signature is looked at."""
-    lines = parse_note(note).text.split("\n")
+    return _tree_head(parse_note(note), note)
+
+
+def _tree_head(signed: SignedNote, note: str) -> TreeHead:
+    lines = signed.text.split("\n")
     if len(lines) != 4 or not lines[0] or not _SIZE.fullmatch(lines[1]):
         raise MalformedError("the note is not a tree head")
     root = decode_base64(lines[2])
@@ -132,13 +137,23 @@ def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
     if len(found) != 1:
         raise SignatureError(f"the note has {len(found)} signatures by {key.name}, not one")
     try:
-        Ed25519PublicKey.from_public_bytes(key.public_key).verify(found[0], note.text.encode())
+        _public_key(key.public_key).verify(found[0], note.text.encode())
     except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve
         raise SignatureError(f"the signature by {key.name} is invalid for this note") from e
 
 
+@lru_cache(maxsize=_KEYS)
+def _public_key(public_key: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(public_key)
+
+
 def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the specification's word)
     """Take a verifier key of this signature type apart; raise MalformedError if it is none."""
+    return _parse_vkey(vkey, type)
+
+
+@lru_cache(maxsize=_KEYS)
+def _parse_vkey(vkey: str, type: int) -> VerifierKey:  # noqa: A002
     name, _, rest = vkey.strip().partition("+")
     key_id, _, encoded = rest.partition("+")
     try:
@@ -158,13 +173,13 @@ def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the spec
 
 def encode_base64(data: bytes) -> str:
     """Encode base64 in its canonical form."""
-    return base64.b64encode(data).decode()
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def decode_base64(text: str) -> bytes:
     """Decode base64 in its only canonical form."""
     try:
-        data = base64.b64decode(text, validate=True)
+        data = binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError) as e:
         raise MalformedError("base64 is malformed") from e
     if encode_base64(data) != text:
@@ -193,6 +208,7 @@ def _is_p256(public_key: bytes) -> bool:
     return True
 
 
+@lru_cache(maxsize=_KEYS)
 def _is_name(name: str) -> bool:
     """Tell whether a key may be called so: "Format" of the specification."""
     return bool(name) and not any(c == "+" or c.isspace() or c < " " for c in name)

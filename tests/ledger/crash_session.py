@@ -1,4 +1,5 @@
-"""A recorder's day, to be interrupted: begin, append, store a blob, overflow the WAL, reopen.
+"""A recorder's day, to be interrupted: begin, append, store a blob, overflow the WAL, reopen,
+and append as a notary does for several producers at once.
 
 Run as `python crash_session.py DIRECTORY [STEP ...]`. Says on standard output what was done
 (`event STREAM VERSION`, `blob DIGEST`, `rotation VKEY`, `cosigned SIZE`, `remembered SIZE`,
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -18,9 +20,12 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
-from ledger.errors import LedgerError
+from ledger.entries import encode_event, join_sized
+from ledger.errors import ConflictError, LedgerError
 from ledger.handover.bundle import export_bundle
 from ledger.mapper import EventRegistry
+from ledger.notary.desk import Desk
+from ledger.notary.rules import User
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.verification.memory import Memory
@@ -30,7 +35,7 @@ from ledger.witnessing.cosignatures import sign_cosignature
 
 STEPS = (
     *("open", "append", "append", "blob", "cosign", "rotate", "append", "large", "append", "close"),
-    *("verify", "export", "open", "append", "close", "verify", "export"),
+    *("verify", "export", "open", "append", "close", "group", "verify", "export"),
 )
 MEMORY, BUNDLE = "memory", "bundle"  # kept in the ledger's folder here, to be checked with it
 WITNESS = "witness.example"
@@ -106,6 +111,22 @@ class Session:
 
     def export(self) -> None:
         say(f"exported {export_bundle(self.directory, self.directory / BUNDLE).head.size}")
+
+    def group(self) -> None:
+        """Append for three producers at once, as a notary does; a fourth repeats the first."""
+        streams = [uuid4() for _ in range(3)]
+        payloads = [
+            join_sized([encode_event((stream.bytes, 1, "test.event", b"body", None))])
+            for stream in streams
+        ]
+        with closing(Desk(LedgerPaths(self.directory), passphrase=None)) as desk:
+            user = User(uid=1, append=("*",))
+            *answers, again = desk.insert_each([(user, each) for each in (*payloads, payloads[0])])
+        for stream, answer in zip(streams, answers, strict=True):
+            if isinstance(answer, LedgerError):
+                raise answer
+            say(f"event {stream} 1")
+        assert isinstance(again, ConflictError)
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

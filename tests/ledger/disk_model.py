@@ -42,9 +42,11 @@ def traced(
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python command under strace, with a log of these calls; measure no coverage in it."""
     environment = {name: v for name, v in os.environ.items() if not name.startswith("COVERAGE_")}
+    kills = any("signal=" in option for option in options)
+    quickly = () if kills else ("--seccomp-bpf",)  # with which strace 6.1 sends no signal
     return subprocess.run(
         [
-            *("strace", "-f", "--seccomp-bpf", "-qq", "-o", str(log), "-e", f"trace={calls}"),
+            *("strace", "-f", *quickly, "-qq", "-o", str(log), "-e", f"trace={calls}"),
             *("-e", "signal=none", *options, sys.executable, "-B", *command),
         ],
         capture_output=True,

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Self
 
-from judge.confinement.held_folder import HeldFolder
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
 from judge.gauntlet.repository.changes import EXECUTABLE, FILE, PathChange
 from judge.gauntlet.repository.diffs import check_form, check_once
+from ledger.held_folder import HeldFolder
 
 MAX_DIFF = 2**20
 MAX_OUTPUT = 64 * 2**20  # of one command

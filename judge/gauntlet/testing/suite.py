@@ -41,6 +41,7 @@ from judge.gauntlet.testing.plants import (
     uncollected,
     within,
 )
+from ledger.progress import advanced
 
 __all__ = ["SuiteResult", "choose_tests", "run_base", "run_files", "run_rest", "run_tests"]
 
@@ -307,6 +308,7 @@ def _go(
     options = [f"--ignore={path}" for path in passed_over]
     if planted:
         options.append("--maxfail=0")  # planted failures end no run
+    advanced("running tests", 0)
     try:
         ended = run(
             [
@@ -332,6 +334,7 @@ def _go(
         except CandidateError as error:
             unread = str(error)
     finally:
+        advanced("running tests", 1, 1)
         discard(scratch)
     cases = {case: outcome for case, outcome in told.items() if case not in planted}
     missing = tuple(sorted(expected.keys() - cases.keys()))

@@ -17,6 +17,7 @@ from judge.gauntlet.testing import suite
 from judge.gauntlet.testing.junit import read_report
 from judge.gauntlet.testing.plants import PLANTED
 from judge.gauntlet.testing.suite import SuiteResult, run_base, run_tests
+from ledger.progress import listening
 
 TESTS = """\
 import pytest
@@ -111,9 +112,12 @@ def test_base_passes_its_own_suite(base: SuiteResult) -> None:
 
 
 def test_honest_change_passes(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
-    found = judged(scene, base, tmp_path, writes("sample/select.py", BETTER))
+    heard: list[tuple[str, int, int | None]] = []
+    with listening(lambda *told: heard.append(told)):
+        found = judged(scene, base, tmp_path, writes("sample/select.py", BETTER))
     assert (found.passed, found.problem) == (True, None)
     assert (found.cases, found.missing, found.added) == (real(base), (), ())
+    assert heard == [("running tests", 0, None), ("running tests", 1, 1)]
     assert found.planted >= 2
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ledger.errors import MalformedError
 from ledger.notary.messages import (
     AddLine,
     Done,
@@ -74,6 +75,19 @@ def test_request_for_notifications_is_packed_and_parsed() -> None:
     asked = Notifications(first=0, last=1, limit=5, topics=["run.x"])
     assert pack_message(asked) == pack_frame(header)
     assert parse_request(pack_frame(header)[4:]) == (asked, b"")
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limit_that_sqlite_takes_for_none_is_rejected(limit: int) -> None:
+    stream = Stream(stream=bytes(16), gt=None, lte=None, desc=False, limit=limit)
+    notifications = Notifications(first=0, last=1, limit=limit, topics=[])
+    for request in (stream, notifications):
+        data = pack_message(request)[4:]
+        if limit:
+            with pytest.raises(MalformedError, match=r"`int` >= 0 - at `\$.limit`"):
+                parse_request(data)
+        else:
+            assert parse_request(data) == (request, b"")
 
 
 @pytest.mark.parametrize(("answer", "header"), ANSWERS.items(), ids=str)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,13 @@ def test_rules_that_others_could_write_are_rejected(tmp_path: Path) -> None:
         read_rules(tmp_path / "missing")
 
 
+def calling_lane() -> FairQueue[Callable[[], int | None], int | None]:
+    return FairQueue("test", lambda jobs: [job() for job in jobs])
+
+
 def test_user_with_small_requests_waits_for_one_large_one_at_most_at_a_time() -> None:
     async def measure() -> tuple[float, int]:
-        lane = FairQueue[None]("test")
+        lane = calling_lane()
         worker = asyncio.create_task(lane.run())
         large = 0
 
@@ -129,7 +134,7 @@ def test_user_with_small_requests_waits_for_one_large_one_at_most_at_a_time() ->
 
 def test_user_who_is_alone_never_rests() -> None:
     async def measure() -> float:
-        lane = FairQueue[None]("test")
+        lane = calling_lane()
         worker = asyncio.create_task(lane.run())
         started = time.monotonic()
         for _ in range(20):
@@ -146,8 +151,8 @@ def test_error_of_one_request_is_its_own() -> None:
     def fail() -> int:
         raise ValueError("mine")
 
-    async def ask() -> int:
-        lane = FairQueue[int]("test")
+    async def ask() -> int | None:
+        lane = calling_lane()
         worker = asyncio.create_task(lane.run())
         with pytest.raises(ValueError, match="mine"):
             await lane.do(1, fail)

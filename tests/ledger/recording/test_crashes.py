@@ -229,7 +229,7 @@ def inject(fault: Fault, tmp_path: Path) -> Outcome:
     lines = done.stdout.splitlines()
     wrong = None
     if done.returncode != (-signal.SIGKILL if fault.how == "signal=KILL" else 0):
-        wrong = done.stderr
+        wrong = f"exit status {done.returncode}: {done.stderr}"
     else:
         try:
             assert_whole(directory, lines)

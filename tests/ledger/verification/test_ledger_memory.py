@@ -38,6 +38,7 @@ from ledger.verification.reader import (
     open_continued,
     open_verified,
     read_tree_head,
+    verify_since,
 )
 from ledger.verification.verified_notes import parse_tree_head
 
@@ -599,6 +600,29 @@ def test_whole_ledger_is_verified_where_the_marks_are_not_those_that_were_writte
     change_body(ledger, 2)
     with pytest.raises(VerificationError), open_continued(ledger, memory=memory):
         pass
+
+
+@pytest.mark.parametrize("key", ["another", "the same"])
+def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
+    ledger: Path, memory: Memory, tmp_path: Path, key: str
+) -> None:
+    other = copied(ledger, tmp_path / "other") if key == "the same" else tmp_path / "other"
+    for each in (ledger, other):
+        append(
+            each, count=7 - check_ledger(each).size if each.exists() else 7, body=each.name.encode()
+        )
+    with open_continued(ledger, memory=memory) as opened:
+        state, vkey = opened.state, opened.vkey
+    assert verify_since(ledger, vkey=vkey, state=state) == state
+    assert check_ledger(other).size == state.size
+    for part in ("ledger.sqlite", "ledger.vkey"):
+        if (other / part).exists():
+            shutil.copyfile(other / part, ledger / part)
+    with pytest.raises(ConsistencyError, match="proctor verify"):
+        verify_since(ledger, vkey=vkey, state=state)
+    with pytest.raises(VerificationError), open_continued(ledger, memory=memory, vkey=vkey):
+        pass
+    assert not check_new(ledger, memory=memory, vkey=vkey).ok
 
 
 def test_ledger_behind_or_beside_what_is_remembered_is_not_opened(

@@ -36,7 +36,7 @@ from ledger.verification.parallel import verify_whole
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.verification.snapshots import snapshot
 from ledger.verification.states import Signatures, State
-from ledger.verification.vectorized import MismatchError, Segment, Versions, verify_segment
+from ledger.verification.vectorized import Grown, MismatchError, Segment, Versions, verify_segment
 from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
@@ -123,15 +123,11 @@ def sealed(entries: Sequence[bytes], *, batch: int = 4, unlinked: int | None = N
 
 
 def in_bulk(
-    rows: Rows, *, start: State | None = None, signatures: Signatures = "all", whole: bool = True
+    rows: Rows, *, start: State | None = None, bare: bool = False, **options: Any
 ) -> Segment:
+    entries: Any = [entry for *_, entry in rows[0]] if bare else rows[0]
     return verify_segment(
-        iter(rows[0]),
-        iter(rows[1]),
-        vkey=VKEY,
-        start=start or State(),
-        signatures=signatures,
-        whole=whole,
+        iter(entries), iter(rows[1]), vkey=VKEY, start=start or State(), **options
     )
 
 
@@ -185,7 +181,34 @@ def test_both_verifiers_come_to_the_same_state(
         expected = one_by_one(rows, signatures=signatures)
         assert (segment.end, segment.head) == (expected.state, expected.head)
         assert segment.authority.keys == expected.authority.keys
+        assert in_bulk(rows, signatures=signatures, bare=True) == segment
         assert all_hold(rows)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16])
+@pytest.mark.parametrize("cut", [0, 5, 32])
+def test_each_node_of_the_tree_is_completed_once(
+    chunk: int, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectorized, "_CHUNK", chunk)
+    rows = sealed(HONEST)
+    found: dict[int, list[bytes]] = {level: [] for level in range(8)}
+
+    def take(grown: Grown) -> None:
+        for level in found:
+            found[level] += grown(level)
+
+    for part, whole in ((rows[0][:cut], False), (rows[0][cut:], True)):
+        start = in_bulk((rows[0][:cut], rows[1]), whole=False).end if whole else State()
+        heads = [head for head in rows[1] if head[0] > start.size]
+        in_bulk((part, heads), start=start, whole=whole, on_growth=take)
+    nodes = [entry_hash(entry) for *_, entry in rows[0]]
+    for level in range(8):
+        assert found[level] == nodes
+        nodes = [
+            hashlib.sha256(b"\x01" + left + right).digest()
+            for left, right in zip(nodes[::2], nodes[1::2], strict=False)
+        ]
 
 
 def test_ledger_divided_at_any_tree_head_comes_to_the_same_state() -> None:
@@ -213,7 +236,7 @@ def test_bulk_agrees_on_a_ledger_with_damaged_bytes_signed_by_its_owner(
     cut = len(put) if fit else cut
     entries[place] = data[: at % len(data)] + put + data[at % len(data) + cut :]
     rows = sealed(entries)
-    assert bulk_holds(rows) == all_hold(rows)
+    assert bulk_holds(rows) == bulk_holds(rows, bare=True) == all_hold(rows)
 
 
 @pytest.mark.parametrize("place", range(SIZE))
@@ -266,7 +289,7 @@ def test_entry_beyond_the_limit_is_rejected() -> None:
         name_end = 75 + data[74]
         body = bytes(size - name_end - 2)
         rows = sealed([data[:name_end] + len(body).to_bytes(2, "big") + body])
-        assert bulk_holds(rows) == all_hold(rows) == right
+        assert bulk_holds(rows) == bulk_holds(rows, bare=True) == all_hold(rows) == right
 
 
 @pytest.mark.parametrize(
@@ -293,7 +316,7 @@ def test_bulk_agrees_on_a_ledger_with_a_damaged_fixed_field_signed_by_its_owner(
     entries = list(HONEST)
     entries[place] = entries[place][:at] + bytes([value]) + entries[place][at + 1 :]
     rows = sealed(entries)
-    assert bulk_holds(rows) == all_hold(rows)
+    assert bulk_holds(rows) == bulk_holds(rows, bare=True) == all_hold(rows)
 
 
 @given(places, st.integers(0, 4), values)
@@ -426,7 +449,7 @@ def test_bulk_agrees_on_rows_in_another_order(chosen: list[int], how: str) -> No
     ]
     for each in (entries, renumbered):
         rows = sealed(each)
-        assert bulk_holds(rows) == all_hold(rows)
+        assert bulk_holds(rows) == bulk_holds(rows, bare=True) == all_hold(rows)
 
 
 @pytest.mark.parametrize("signatures", ["all", "newest"])

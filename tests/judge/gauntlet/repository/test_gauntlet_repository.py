@@ -4,6 +4,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import zlib
 from base64 import b85encode
 from pathlib import Path
@@ -634,3 +635,23 @@ def test_nothing_is_left_in_the_temporary_folder(
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
     subprocess.run([sys.executable, "-c", program, scene.path], check=True, env=environment)
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_git_folder_of_a_killed_process_is_removed_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", repository], check=True)
+    code = (
+        "import os, pathlib\nfrom judge.gauntlet.repository.git import Repository\n"
+        f"kept = Repository(pathlib.Path({str(repository)!r}))\nos.kill(os.getpid(), 9)"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], check=False, env={**os.environ})
+    assert len(list(tmp_path.glob("gauntlet-git-*"))) == 1  # the second removed the first's
+    opened = Repository(repository)
+    assert len(list(tmp_path.glob("gauntlet-git-*"))) == 1
+    del opened
+    assert not list(tmp_path.glob("gauntlet-git-*"))
