@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench lint lock setup clean
+.PHONY: demo test coverage docs test-slow test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup speedups clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -55,6 +55,19 @@ test-dispatch: setup
 # Language model servers that nobody here wrote, with random weights (docs/how-to/foreign-servers.md).
 test-foreign: setup .venv-foreign/.installed
 	$(BIN)/pytest -m foreign tests/foreign
+
+# The optional compiled module that makes tables faster; it needs a C compiler
+# (docs/explanation/projections.md). Without it everything works, more slowly.
+CYTHON := cython==3.3.1 setuptools==84.2.1
+speedups: setup .venv-speedups/bin/cythonize
+	.venv-speedups/bin/cythonize --inplace --force --quiet projections/body_columns.pyx
+	sha256sum projections/body_columns.pyx > projections/body_columns.built
+	$(BIN)/python -c "from projections.speedups import compiled; assert compiled(), 'not in use'"
+
+.venv-speedups/bin/cythonize:
+	$(PYTHON) -m venv .venv-speedups
+	echo '*' > .venv-speedups/.gitignore
+	.venv-speedups/bin/python -m pip install --quiet $(CYTHON)
 
 # A small language model, trained on exports and served by llama.cpp, decides in runs
 # (docs/explanation/trained-decider.md).
@@ -141,6 +154,21 @@ gallery: setup .venv-pages/.installed
 bench: setup
 	$(BIN)/proctor bench ledger
 
+# The figures of docs/explanation/ledger-speed.md, for a machine that does nothing else: about an hour, and
+# 10 GB in BENCH, which keeps the large ledgers for the next time.
+BENCH ?= build/bench
+bench-speed: setup
+	mkdir -p $(BENCH)
+	rm -rf $(BENCH)/homes/*.state
+	$(BIN)/proctor bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
+	$(BIN)/proctor bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
+		--chart docs/explanation/growth.svg --format markdown > $(BENCH)/growth.md
+	$(BIN)/python -m proctor.benchmarks.before 669dcc2f --folder $(BENCH) --format markdown > $(BENCH)/before.md
+	$(BIN)/python -m proctor.benchmarks.notary $(BENCH) > $(BENCH)/notary.md
+	$(BIN)/python -m proctor.benchmarks.long_runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
+	$(BIN)/python -m proctor.benchmarks.page docs/explanation/ledger-speed.md \
+		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/before.md $(BENCH)/long.md
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -172,4 +200,4 @@ lock: .venv-lock/bin/uv
 	.venv-lock/bin/python -m pip install --quiet uv==0.13.9
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-fleet .venv-integrations .venv-pages .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-fleet .venv-integrations .venv-pages .venv-lock .venv-speedups .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build projections/body_columns.c projections/body_columns.built projections/*.so

@@ -10,13 +10,16 @@ I/O: the connection that is given; a thread that interrupts it.  Units: seconds,
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 import duckdb
 
 from projections.errors import QueryError
 
-__all__ = ["Bounds", "bounded_rows", "columns_of"]
+__all__ = ["Bounds", "bounded_rows", "columns_of", "verify_finite"]
+
+_EDGES = {date.min, date.max, datetime.min, datetime.max}
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,29 @@ def columns_of(connection: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
     return tuple(str(column[0]) for column in connection.description or ())
 
 
+def verify_finite(connection: duckdb.DuckDBPyConnection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Raise QueryError for a date that may be infinite.
+
+    DuckDB makes the first or last date that Python has of those: a false answer.
+    """
+    for place, (name, kind, *_) in enumerate(connection.description or ()):
+        if any(word in str(kind) for word in ("DATE", "TIMESTAMP")) and any(
+            _is_edge(row[place]) for row in rows
+        ):
+            raise QueryError(
+                f"the column {name!r} has a date that is infinite, or the first or last that can "
+                "be shown; cast it, as in day::VARCHAR"
+            )
+
+
+def _is_edge(value: Any) -> bool:
+    if isinstance(value, date):
+        return value in _EDGES
+    if isinstance(value, dict):
+        return any(map(_is_edge, (*value, *value.values())))
+    return isinstance(value, list | tuple) and any(map(_is_edge, value))
+
+
 def bounded_rows(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], bounds: Bounds
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], bool]:
@@ -61,6 +87,7 @@ def bounded_rows(
         connection.execute(sql, list(parameters) or None)
         columns = columns_of(connection)
         rows = connection.fetchmany(bounds.rows + 1) if columns else []
+        verify_finite(connection, rows)
     except duckdb.InterruptException as e:
         raise QueryError(f"the query was stopped after {bounds.seconds:g} s; ask for less") from e
     except duckdb.OutOfMemoryException as e:

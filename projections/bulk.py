@@ -7,7 +7,7 @@ Trust: as in projector.py; a process that fails only leaves its stretches to thi
 I/O: reads the ledger; starts processes of this program; the DuckDB connection.
 """
 
-import gc
+import json
 import os
 import subprocess
 import sys
@@ -15,23 +15,22 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 from itertools import cycle
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import duckdb
 
+from aggregates.registry import REGISTRY
 from ledger.progress import advanced
 from projections.errors import TableError
-from projections.projector import project, read_position
-from projections.source import END, LedgerSource, open_source
+from projections.projector import project, read_position, transaction
+from projections.source import END, LedgerSource
 
 if TYPE_CHECKING:
     from projections.columns import Stretch
 
-__all__ = ["apply_new", "work"]
+__all__ = ["apply_new", "write_stretch"]
 
 STRETCH = 8_000  # entries
 BATCH = 64_000  # entries in a transaction: DuckDB packs full groups of rows at once, and only once
@@ -39,7 +38,7 @@ BATCH_BYTES = 64 << 20
 AHEAD = BATCH // STRETCH  # stretches that are taken from readers, which would wait for DuckDB
 FEW = 10_000  # entries, for which no process is worth its start
 MOST = 8  # processes
-_CHILD = "import sys; sys.path[:] = sys.argv[7:]; from projections.bulk import work; work()"
+_CHILD = "import sys; sys.path[:] = sys.argv[8:]; from projections.columns import work; work()"
 
 
 def apply_new(
@@ -80,7 +79,7 @@ def _apply_stretches(
 ) -> bytes | None:
     """Apply entries by stretches; return the hash of the last."""
     # Few need what this loads.
-    from projections.columns import joined, unpacked, write_stretch  # noqa: PLC0415
+    from projections.columns import joined, unpacked  # noqa: PLC0415
 
     step = processes * STRETCH
     with ExitStack() as stack:
@@ -134,7 +133,8 @@ def _started(
     stack: ExitStack, ledger: LedgerSource, *, start: int, end: int, step: int
 ) -> IO[bytes] | None:
     numbers = (start, end, step, STRETCH, int(ledger.linked))
-    task = [os.fsdecode(ledger.directory), *map(str, numbers)]
+    versions = json.dumps({each.name: each.version for each in REGISTRY})
+    task = [os.fsdecode(ledger.directory), *map(str, numbers), versions]
     try:
         # Not by multiprocessing, whose children would import the caller's program anew.
         worker = subprocess.Popen(  # noqa: S603 - this program's own words
@@ -157,25 +157,20 @@ def _received(pipe: IO[bytes] | None) -> bytes:
     return data if len(data) == length else b""
 
 
-class _WithoutPandas(MetaPathFinder):
-    """Keeps pandas out of this process: pyarrow would load it for a second, and for nothing."""
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname == "pandas":
-            raise ImportError(fullname)
-
-
-def work() -> None:
-    """Do every n-th stretch of a ledger; the other end of _started()."""
-    sys.meta_path.insert(0, _WithoutPandas())
-    from projections.columns import packed, stretch_of  # noqa: PLC0415 - behind the line above
-
-    gc.disable()  # nothing here is cyclic
-    start, end, step, size, linked = map(int, sys.argv[2:7])
-    with open_source(Path(sys.argv[1]), linked=bool(linked)) as ledger:
-        for at in range(start, end, step):
-            pages = ledger.pages(start=at, stop=min(at + size, end))
-            stretch = stretch_of(pages, start=at)
-            data = b"" if stretch is None else packed(stretch)
-            sys.stdout.buffer.write(len(data).to_bytes(8, "big") + data)
-            sys.stdout.buffer.flush()
+def write_stretch(connection: duckdb.DuckDBPyConnection, stretch: "Stretch", *, start: int) -> None:
+    """Write a stretch and the position behind it, all or nothing."""
+    try:
+        with transaction(connection):
+            for table, rows in stretch.tables.items():
+                connection.register("arrived", rows)
+                connection.execute(f"INSERT INTO log.{table} BY NAME FROM arrived")
+                connection.unregister("arrived")
+            connection.execute(
+                "UPDATE log.position SET next_idx = ?, last_hash = ?",
+                [start + stretch.count, stretch.last_hash],
+            )
+    except duckdb.Error as e:
+        before = start + stretch.count
+        raise TableError(
+            f"the entries before entry {before} cannot be loaded into the tables: {e}"
+        ) from e

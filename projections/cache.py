@@ -97,10 +97,13 @@ def _caught_up(database: Path, work: "_Work") -> CatchUp:
         return replace(_apply(database, work), note=f"rebuilt: {why}")
 
 
-def publish(database: Path, target: Path, *, wait: float = WAIT) -> None:
+def publish(
+    database: Path, target: Path, *, needs: tuple[int, str | None], wait: float = WAIT
+) -> None:
     """Put a copy of the DuckDB file in another place, for tools that read it there.
 
     What lies there is replaced as a whole; what is no DuckDB file is kept beside it, as .old.
+    Raises AheadError unless the tables are of the state that is needed (CatchUp.end).
     """
     deadline = time.monotonic() + wait
     with locked(target, deadline):
@@ -108,7 +111,7 @@ def publish(database: Path, target: Path, *, wait: float = WAIT) -> None:
         try:
             new.unlink(missing_ok=True)
             with new.open("xb") as file:
-                copy_between(database, file, deadline=deadline)
+                copy_between(database, file, deadline=deadline, needs=needs)
             if target.exists() and not is_duckdb(target):
                 _discard(target, keep=True)
             target.with_name(f"{target.name}.wal").unlink(missing_ok=True)
@@ -181,11 +184,15 @@ def _apply(database: Path, work: _Work) -> CatchUp:
             _, last_hash, _ = read_position(connection)
     except ConsistencyError as e:
         if fresh:
+            _discard(database, keep=False)
             raise
         raise _StaleError(str(e)) from e
     except (duckdb.Error, TableError) as e:
         if fresh or is_no_room(e):  # then the file is as it was
-            raise ProjectionError(f"{database}: {_first_line(e)}") from e
+            if fresh:
+                _discard(database, keep=False)
+            advice = "; free some space there" if is_no_room(e) else ""
+            raise ProjectionError(f"{database}: {_first_line(e)}{advice}") from e
         raise _StaleError(
             f"it was damaged or not a projection ({_first_line(e)})", ours=False
         ) from e

@@ -5,48 +5,47 @@ extra, and is worth its processes from 10,000 entries on. If a stretch contains 
 is not converted: the projector then processes it entry by entry, and names the entry that is wrong.
 
 Trust: as in projector.py.
-I/O: the DuckDB connection.
+I/O: work() reads the ledger and writes to standard output.
 """
 
+import gc
+import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.abc import MetaPathFinder
 from itertools import chain
-from operator import itemgetter
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import duckdb
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from aggregates.errors import AggregateError
-from aggregates.registry import REGISTRY
 from ledger.bodies import decode_body
 from ledger.entries import Author, entry_hash
 from ledger.errors import LedgerError
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.marks import PREVIOUS
 from ledger.verification.verified_entries import parse_entry, split_entry
-from projections.errors import ProjectionError, TableError
+from projections.errors import ProjectionError
+from projections.fields import ARROW, CompiledFields, DecodedFields, Fields, OddError, array_of
 from projections.mapping import TABLES, Body, Rows
-from projections.projector import TYPES, json_text, rows_of_entry, transaction
 from projections.rows import ROWS
+from projections.source import open_source
+from projections.speedups import compiled
 
-__all__ = ["Stretch", "joined", "packed", "stretch_of", "unpacked", "write_stretch"]
+if TYPE_CHECKING:
+    from projections.body_columns import Columns, Plan
 
-_ARROW = {
-    "BIGINT": pa.int64(),
-    "BOOLEAN": pa.bool_(),
-    "DOUBLE": pa.float64(),
-    "INTEGER": pa.int32(),
-    "JSON": pa.string(),
-    "TIMESTAMP": pa.timestamp("us"),
-    "VARCHAR": pa.string(),
-}
-_NONE = type(None)
-_NEWEST = {event_type.name: event_type.version for event_type in REGISTRY}
+__all__ = ["Stretch", "joined", "newest_versions", "packed", "stretch_of", "unpacked", "work"]
+
+_NEWEST: dict[str, int] = {}  # version of each event
 Page = Sequence[tuple[int, bytes]]
 
 
@@ -64,14 +63,20 @@ class Stretch:
 class _Kind:
     """Events of one name, as columns."""
 
-    bodies: list[Body] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
     authors: list[Author | None] = field(default_factory=list)
 
-
-class _OddError(Exception):
-    """Something does not fit; the projector knows what."""
+    def at(self, places: Iterable[int]) -> "_Kind":
+        """Return the events at these places."""
+        chosen = [*places]
+        return _Kind(
+            [self.bodies[place] for place in chosen],
+            [self.streams[place] for place in chosen],
+            [self.indices[place] for place in chosen],
+            [self.authors[place] for place in chosen],
+        )
 
 
 def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
@@ -95,7 +100,7 @@ def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
         TypeError,
         ValueError,
         pa.ArrowException,
-        _OddError,
+        OddError,
     ):
         return None
     tables = {table: pa.concat_tables(found) for table, found in parts.items()}
@@ -110,101 +115,193 @@ def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
     for at, (index, data) in enumerate(page, start):
         own, stream_id, version, time_ns, _, author, name, encoded = split_entry(data, index=index)
         if not own == index == at:
-            raise _OddError
-        if name in AUTHORITY_EVENTS:
-            for table, row in rows_of_entry(parse_entry(data, index=index)):
-                rare[table].append(row)
-            continue
+            raise OddError
         stream = texts.get(stream_id)
         if stream is None:
             stream = texts[stream_id] = str(UUID(bytes=stream_id))
-        body = decode_body(encoded)
-        newest = body.get("v")
-        if type(newest) is not int or newest != _NEWEST.get(name):
-            body = REGISTRY.upcast(name, body)
+        events.append((index, time_ns // 1_000, stream, version, name))
+        if name in AUTHORITY_EVENTS:
+            from projections.projector import rows_of_entry  # noqa: PLC0415 - DuckDB
+
+            for table, row in rows_of_entry(parse_entry(data, index=index)):
+                if table != "events":
+                    rare[table].append(row)
+            continue
         kind = kinds[name]
-        kind.bodies.append(body)
+        kind.bodies.append(encoded)
         kind.streams.append(stream)
         kind.indices.append(index)
         kind.authors.append(parse_entry(data, index=index).author if author else None)
-        events.append((index, time_ns // 1_000, stream, version, name))
     for table, found in rare.items():
         columns = {
-            column: _array([row[column] for row in found], *kind)
+            column: array_of([row[column] for row in found], *kind)
             for column, kind in TABLES[table].items()
         }
         yield table, pa.table(columns)
     if events:
         yield "events", _events(events)
     for name, kind in kinds.items():
-        for told in ROWS[name]:
-            rows = _rows(told, kind)
-            if rows is not None:
-                yield told.table, pa.table({column: rows[column] for column in TABLES[told.table]})
+        yield from _tables_of(name, kind)
+
+
+def _tables_of(name: str, kind: _Kind) -> Iterable[tuple[str, pa.Table]]:
+    """Return the tables of a kind's events: compiled, and without that what is odd there."""
+    plan = _plan(name)
+    if plan is not None:
+        columns = plan[0](plan[1], kind.bodies)
+        odd = set(columns.odd)
+        taken = (
+            kind.at(each for each in range(len(kind.bodies)) if each not in odd) if odd else kind
+        )
+        try:
+            if taken.bodies:
+                yield from list(_tables_from(name, taken, CompiledFields(columns), None))
+        except OddError:
+            pass
+        else:
+            kind = kind.at(sorted(odd))
+    if kind.bodies:
+        bodies = [_body(name, data) for data in kind.bodies]
+        yield from _tables_from(name, kind, DecodedFields(bodies), bodies)
+
+
+@cache
+def _plan(name: str) -> tuple[type["Columns"], "Plan"] | None:
+    """Return how a kind's bodies are read by the compiled module, if they are."""
+    module, told = compiled(), ROWS[name]
+    if module is None or not all(each.parts is None or each.at is not None for each in told):
+        return None
+    fields = [field for each in told for field in each.fields()]
+    return module.Columns, module.Plan(fields, newest_versions()[name])
+
+
+def _body(name: str, data: bytes) -> Body:
+    body = decode_body(data)
+    version = body.get("v")
+    if type(version) is not int or version != newest_versions().get(name):
+        from aggregates.registry import REGISTRY  # noqa: PLC0415
+
+        body = REGISTRY.upcast(name, body)
+    return body
+
+
+def newest_versions() -> Mapping[str, int]:
+    """Return the version of each event; a reader is told them, as its own registry takes long."""
+    if not _NEWEST:
+        from aggregates.registry import REGISTRY  # noqa: PLC0415
+
+        _NEWEST.update({event_type.name: event_type.version for event_type in REGISTRY})
+    return _NEWEST
+
+
+def _tables_from(
+    name: str, kind: _Kind, fields: Fields, bodies: Sequence[Body] | None
+) -> Iterable[tuple[str, pa.Table]]:
+    for told in ROWS[name]:
+        rows = _rows(told, kind, fields, bodies)
+        if rows is not None:
+            yield told.table, pa.table({column: rows[column] for column in TABLES[told.table]})
 
 
 def _events(events: list[tuple[int, int, str, int, str]]) -> pa.Table:
     """Return what projector.py's _event() says of each entry, in the order of the columns."""
+    columns = zip(TABLES["events"].items(), zip(*events, strict=True), strict=True)
     return pa.table(
         {
-            column: pa.array(values, _ARROW[kind])  # the time as microseconds
-            for (column, (kind, _)), values in zip(
-                TABLES["events"].items(), zip(*events, strict=True), strict=True
-            )
+            column: _named(values)
+            if kind == "VARCHAR"
+            else pa.array(values, ARROW[kind])  # the time as microseconds
+            for (column, (kind, _)), values in columns
         }
     )
 
 
-def _rows(told: Rows, kind: _Kind) -> dict[str, pa.Array] | None:
-    """Return the columns of these events' rows in one table, None if there are no rows."""
+def _rows(
+    told: Rows, kind: _Kind, fields: Fields, bodies: Sequence[Body] | None
+) -> dict[str, pa.Array] | None:
+    """Return the columns of these events' rows in one table, None if there are no rows.
+
+    Bodies are those of the fields, if there are any: they tell what the fields cannot.
+    """
     types = TABLES[told.table]
+    columns = {column: fields.column(key, *types[column]) for column, key in told.body.items()}
     outer: dict[str, Sequence[Any]] = {
         "idx": kind.indices,
         **{column: [value] * len(kind.bodies) for column, value in told.always.items()},
-        **_values(kind.bodies, told.body),
     }
-    if told.stream is not None:
-        outer[told.stream] = kind.streams
     if told.signer is not None:
         outer["signed_by"] = [told.signed_by(author) for author in kind.authors]
-    columns = {column: _array(values, *types[column]) for column, values in outer.items()}
+    columns |= {column: array_of(values, *types[column]) for column, values in outer.items()}
+    if told.stream is not None:
+        columns[told.stream] = _named(kind.streams)
     if told.parts is None:
         return columns
-    parts = [told.parts(*each) for each in zip(kind.bodies, kind.streams, strict=True)]
-    counts = np.fromiter(map(len, parts), np.int64, len(parts))
-    if not counts.any():
-        return None
-    if (counts != 1).any():
-        which = pa.array(np.repeat(np.arange(len(parts)), counts))
-        columns = {column: values.take(which) for column, values in columns.items()}
+    try:
+        counts, found = _parts_by_columns(told, fields)
+    except OddError:
+        if bodies is None:
+            raise
+        counts, found = _parts_by_rows(told, kind, bodies)
+    if counts is not None:
+        if not counts.any():
+            return None
+        if (counts != 1).any():
+            columns = {column: _repeated(values, counts) for column, values in columns.items()}
+        if told.place is not None:
+            first = np.repeat(np.cumsum(counts) - counts, counts)
+            places = np.arange(counts.sum()) - first
+            columns[told.place] = pa.array(places, ARROW[types[told.place][0]])
+    return columns | found
+
+
+def _named(texts: Sequence[str]) -> pa.DictionaryArray:
+    """Return texts that are often the same."""
+    places: dict[str, int] = {}
+    found = [places.setdefault(text, len(places)) for text in texts]
+    return pa.DictionaryArray.from_arrays(pa.array(found, pa.int32()), pa.array([*places]))
+
+
+def _repeated(values: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
+    if isinstance(values, pa.DictionaryArray):
+        indices = pa.array(np.repeat(values.indices.to_numpy(), counts))
+        return pa.DictionaryArray.from_arrays(indices, values.dictionary)
+    if pa.types.is_integer(values.type) and not values.null_count:
+        return pa.array(np.repeat(values.to_numpy(), counts))
+    return values.take(pa.array(np.repeat(np.arange(len(counts)), counts)))  # loads a part of Arrow
+
+
+def _parts_by_columns(
+    told: Rows, fields: Fields
+) -> tuple[npt.NDArray[np.int64] | None, dict[str, pa.Array]]:
+    """Return how many parts each event has, None for one, and what columns hold of them."""
+    if told.at is None:
+        raise OddError
+    types, derived = TABLES[told.table], told.derived
+    found = {} if derived is None else dict(derived.of(fields))
+    for column in told.part:
+        if column not in found:
+            found[column] = fields.column(told.path(column), *types[column])
+    return (fields.lengths(told.at) if told.at else None), found
+
+
+def _parts_by_rows(
+    told: Rows, kind: _Kind, bodies: Sequence[Body]
+) -> tuple[npt.NDArray[np.int64], dict[str, pa.Array]]:
+    """Return the same for parts that are made of one event after the other."""
+    assert told.parts is not None
+    types = TABLES[told.table]
+    parts = [told.parts(*each) for each in zip(bodies, kind.streams, strict=True)]
     flat = list(chain.from_iterable(parts))
-    for column, values in _values(flat, told.part).items():
-        columns[column] = _array(values, *types[column])
-    if told.place is not None:
-        first = np.repeat(np.cumsum(counts) - counts, counts)
-        columns[told.place] = pa.array(np.arange(len(flat)) - first, _ARROW[types[told.place][0]])
-    return columns
+    found = _values(flat, told.part).items()
+    return (
+        np.fromiter(map(len, parts), np.int64, len(parts)),
+        {column: array_of(values, *types[column]) for column, values in found},
+    )
 
 
 def _values(sources: Sequence[Body], columns: Mapping[str, str]) -> dict[str, Sequence[Any]]:
     """Return what mapping.py's named() says of each map, by columns."""
-    if len(columns) < 2:
-        return {column: [source[key] for source in sources] for column, key in columns.items()}
-    picked = map(itemgetter(*columns.values()), sources)
-    return dict(zip(columns, zip(*picked, strict=True), strict=True))
-
-
-def _array(values: Sequence[Any], kind: str, nullable: bool) -> pa.Array:
-    found = set(map(type, values))
-    if _NONE in found:
-        if not nullable:
-            raise _OddError
-        found.discard(_NONE)
-    if kind == "JSON":
-        values = [None if value is None else json_text(value) for value in values]
-    elif not found.issubset(TYPES[kind]):
-        raise _OddError
-    return pa.array(values, _ARROW[kind], from_pandas=False)
+    return {column: [source[key] for source in sources] for column, key in columns.items()}
 
 
 def joined(stretches: Sequence[Stretch]) -> Stretch:
@@ -218,38 +315,50 @@ def joined(stretches: Sequence[Stretch]) -> Stretch:
     return Stretch(count, stretches[0].previous, stretches[-1].last_hash, tables)
 
 
-def write_stretch(connection: duckdb.DuckDBPyConnection, stretch: Stretch, *, start: int) -> None:
-    """Write a stretch and the position behind it, all or nothing."""
-    try:
-        with transaction(connection):
-            for table, rows in stretch.tables.items():
-                connection.register("arrived", rows)
-                connection.execute(f"INSERT INTO log.{table} BY NAME FROM arrived")
-                connection.unregister("arrived")
-            connection.execute(
-                "UPDATE log.position SET next_idx = ?, last_hash = ?",
-                [start + stretch.count, stretch.last_hash],
-            )
-    except duckdb.Error as e:
-        before = start + stretch.count
-        raise TableError(
-            f"the entries before entry {before} cannot be loaded into the tables: {e}"
-        ) from e
-
-
-def packed(stretch: Stretch) -> bytes:
-    """Return a stretch as bytes for another process of this program."""
-    tables = {}
-    for table, rows in stretch.tables.items():
+def packed(stretch: Stretch) -> list[bytes | pa.Buffer]:
+    """Return a stretch as bytes for another process of this program, in several pieces."""
+    written = []
+    for rows in stretch.tables.values():
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        tables[table] = bytes(sink.getvalue())
-    return msgspec.msgpack.encode((stretch.count, stretch.previous, stretch.last_hash, tables))
+        written.append(sink.getvalue())
+    sizes = dict(zip(stretch.tables, map(len, written), strict=True))
+    head = msgspec.msgpack.encode((stretch.count, stretch.previous, stretch.last_hash, sizes))
+    return [len(head).to_bytes(8, "big"), head, *written]
 
 
 def unpacked(data: bytes) -> Stretch:
-    """Return what packed() was given."""
-    count, previous, last_hash, tables = msgspec.msgpack.decode(data)
-    read = {table: pa.ipc.open_stream(part).read_all() for table, part in tables.items()}
+    """Return what the pieces of packed() say, one behind the other."""
+    end = 8 + int.from_bytes(data[:8], "big")
+    count, previous, last_hash, sizes = msgspec.msgpack.decode(data[8:end])
+    read, view = {}, memoryview(data)
+    for table, size in sizes.items():
+        read[table] = pa.ipc.open_stream(pa.py_buffer(view[end : end + size])).read_all()
+        end += size
     return Stretch(count, previous, last_hash, read)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Keeps pandas out of this process: pyarrow would load it for a second, and for nothing."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ImportError(fullname)
+
+
+def work() -> None:
+    """Do every n-th stretch of a ledger; the other end of bulk.py's _started()."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    gc.disable()  # nothing here is cyclic
+    start, end, step, size, linked = map(int, sys.argv[2:7])
+    _NEWEST.update(json.loads(sys.argv[7]))
+    with open_source(Path(sys.argv[1]), linked=bool(linked)) as ledger:
+        for at in range(start, end, step):
+            pages = ledger.pages(start=at, stop=min(at + size, end))
+            stretch = stretch_of(pages, start=at)
+            pieces = [] if stretch is None else packed(stretch)
+            sys.stdout.buffer.write(sum(map(len, pieces)).to_bytes(8, "big"))
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()

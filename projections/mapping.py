@@ -8,21 +8,39 @@ are the caller's to expect.
 I/O: reads schema.sql.
 """
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import orjson
+
 from ledger.entries import Author
 
-__all__ = ["SCHEMA", "TABLES", "Body", "Columns", "Row", "Rows", "named", "rows"]
+__all__ = [
+    "SCHEMA",
+    "TABLES",
+    "Body",
+    "Columns",
+    "Derived",
+    "Field",
+    "Row",
+    "Rows",
+    "named",
+    "rows",
+]
 
 Body = Mapping[str, Any]
 Row = tuple[str, dict[str, Any]]  # table, column -> value
 Parts = Callable[[Body, str], Sequence[Body]]
 """What of a body, in the stream of this id, are rows of their own."""
+Field = tuple[str, str, bool]
+"""Path, type and nullability of what derived columns need; see fields.py."""
 Columns = Mapping[str, tuple[str, bool]]
 """Type and nullability of each column of a table, in order."""
 
@@ -35,6 +53,25 @@ TABLES: Mapping[str, Columns] = MappingProxyType(
         for table, columns in _TABLE.findall(SCHEMA.read_text(encoding="utf-8"))
     }
 )
+# What of a body a column takes; JSON takes everything.
+TYPES: dict[str, tuple[type, ...]] = {
+    "BIGINT": (int,),
+    "BOOLEAN": (bool,),
+    "DOUBLE": (float, int),
+    "INTEGER": (int,),
+    "TIMESTAMP": (datetime,),
+    "VARCHAR": (str,),
+}
+_STRICT = json.JSONEncoder(allow_nan=False, default=bytes.hex)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """Columns that are computed from fields, for many events at once."""
+
+    columns: frozenset[str]
+    needs: Sequence[Field]
+    of: Callable[[Any], Mapping[str, Any]]  # fields.Fields -> Arrow arrays of these columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +89,24 @@ class Rows:
     place: str | None  # the column that takes a part's number, from 0
     always: Mapping[str, Any]  # column -> value
     signer: str | None  # the role that may sign; `signed_by` takes its key
+    at: str | None  # the path of the parts: fields.py can take their values by columns
+    paths: Mapping[str, str]  # column -> path, of columns that are elsewhere than the others
+    derived: "Derived | None"
+
+    def path(self, column: str) -> str:
+        """Return the path of a column that the parts fill."""
+        found = self.paths.get(column)
+        return f"{self.at}.{self.part[column]}".lstrip(".") if found is None else found
+
+    def fields(self) -> list[Field]:
+        """Return what fields.py has to take for these rows."""
+        kinds = TABLES[self.table]
+        derived = () if self.derived is None else self.derived.columns
+        taken = {column: self.path(column) for column in self.part if column not in derived}
+        return [
+            *((path, *kinds[column]) for column, path in [*self.body.items(), *taken.items()]),
+            *(() if self.derived is None else self.derived.needs),
+        ]
 
     def of(self, body: Body, stream: str, idx: int, author: Author | None) -> Iterator[Row]:
         """Yield an event's rows."""
@@ -82,6 +137,9 @@ def rows(
     always: Mapping[str, Any] = MappingProxyType({}),
     missing: str = "",
     signer: str | None = None,
+    at: str | None = None,
+    paths: Mapping[str, str] = MappingProxyType({}),
+    derived: "Derived | None" = None,
     **keys: str,
 ) -> Rows:
     """Return what becomes of an event in a table.
@@ -89,7 +147,12 @@ def rows(
     The first column takes the stream's id, unless it is `idx` or has a key. Columns take their
     values from the body, or from each of its `parts` (but the `shared` ones from the body), under
     their own name or the one in `keys`. `missing` columns are NULL.
+
+    `at` is where the parts lie, which needs no `parts` if they are a list of maps. For parts that
+    are made, `paths` and `derived` say how their columns are made for many events at once.
     """
+    if at is not None and parts is None:
+        parts = _parts_at(*at.removesuffix(".*").split("."))
     columns = TABLES[table]
     first = next(iter(columns))
     stream = None if first == "idx" or first in keys else first
@@ -107,9 +170,44 @@ def rows(
         place=place,
         always=fixed,
         signer=signer,
+        at=at,
+        paths=paths,
+        derived=derived,
     )
+
+
+def _parts_at(*keys: str) -> Parts:
+    def parts(body: Body, stream: str) -> Sequence[Body]:  # noqa: ARG001
+        found: Any = body
+        for key in keys:
+            found = found[key]
+        return found  # type: ignore[no-any-return]
+
+    return parts
 
 
 def named(source: Body, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return a map's values by the columns that take them; raises KeyError for a missing one."""
     return {column: source[key] for column, key in columns.items()}
+
+
+def json_text(value: Any) -> str:
+    """Return what a JSON column holds of a value."""
+    text = orjson.dumps(value, default=bytes.hex)
+    if b"null" in text:  # it may have been a number that JSON does not have
+        try:
+            _STRICT.encode(value)
+        except ValueError:
+            text = orjson.dumps(_finite(value), default=bytes.hex)
+    return text.decode()
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with numbers that JSON does not have written as text."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

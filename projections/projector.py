@@ -10,7 +10,6 @@ I/O: the DuckDB connection; this package's own sources.
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import orjson
 
 from aggregates import signals
 from aggregates.audit import REVISION
@@ -32,15 +30,13 @@ from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError, TableError, is_no_room
-from projections.mapping import SCHEMA, TABLES, Row
+from projections.mapping import SCHEMA, TABLES, TYPES, Row, json_text
 from projections.rows import rows_of
 from projections.template import copied
 
 __all__ = [
-    "TYPES",
     "create_documented",
     "create_schema",
-    "json_text",
     "project",
     "projected",
     "read_position",
@@ -56,23 +52,14 @@ _VIEWS = tuple(
     for name in ("verdicts", "views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(
-    SCHEMA.with_name(f"{name}.py") for name in ("columns", "mapping", "projector", "rows")
+    SCHEMA.with_name(f"{name}.py")
+    for name in ("columns", "epochs", "fields", "mapping", "projector", "rows")
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
-_STRICT = json.JSONEncoder(allow_nan=False, default=bytes.hex)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a number a column holds.
 _RANGES = {"BIGINT": range(-(2**63), 2**63), "INTEGER": range(-(2**31), 2**31)}
-# What of a body a column takes; JSON takes everything.
-TYPES: dict[str, tuple[type, ...]] = {
-    "BIGINT": (int,),
-    "BOOLEAN": (bool,),
-    "DOUBLE": (float, int),
-    "INTEGER": (int,),
-    "TIMESTAMP": (datetime,),
-    "VARCHAR": (str,),
-}
 
 
 def schema_hash() -> str:
@@ -368,28 +355,6 @@ def rows_of_entry(entry: VerifiedEntry) -> list[Row]:
         ValueError,
     ) as e:
         raise ProjectionError(f"entry {entry.index} ({entry.name}): {e}") from e
-
-
-def json_text(value: Any) -> str:
-    """Return what a JSON column holds of a value."""
-    text = orjson.dumps(value, default=bytes.hex)
-    if b"null" in text:  # it may have been a number that JSON does not have
-        try:
-            _STRICT.encode(value)
-        except ValueError:
-            text = orjson.dumps(_finite(value), default=bytes.hex)
-    return text.decode()
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with numbers that JSON does not have written as text."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 def _digest(connection: duckdb.DuckDBPyConnection, table: str) -> str:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import duckdb
 
-from projections.bounds import Bounds, bounded_rows, columns_of
+from ledger.held_folder import HeldFolder
+from projections.bounds import Bounds, bounded_rows, columns_of, verify_finite
 from projections.database_file import (
     CONFIG,
     WAIT,
@@ -25,13 +25,13 @@ from projections.database_file import (
     is_duckdb,
     pause,
 )
-from projections.errors import ProjectionError, QueryError
+from projections.errors import AheadError, ProjectionError, QueryError
 from projections.projector import read_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AS_OF", "QueryResult", "Session", "arrow_table", "query", "snapshot", "statements"]
+__all__ = ["AS_OF", "QueryResult", "Session", "arrow_table", "query", "statements"]
 
 AS_OF = "as_of"  # the variable that every table looks at
 STORAGE = "v1.2.0"  # the oldest storage version that has what our tables need
@@ -94,7 +94,9 @@ class Session:
             columns = columns_of(connection)
             if kind == duckdb.StatementType.SET:
                 columns = ()  # or there would be one that never has a row
-            return QueryResult(columns, connection.fetchall() if columns else [])
+            rows = connection.fetchall() if columns else []
+            verify_finite(connection, rows)
+            return QueryResult(columns, rows)
 
     @contextmanager
     def arrow_batches(
@@ -109,6 +111,27 @@ class Session:
                 yield pa.RecordBatchReader.from_batches(pa.schema([]), [])
             else:
                 yield relation.to_arrow_reader(_ROWS)
+
+    def snapshot(self, target: BinaryIO) -> None:
+        """Copy the DuckDB file as it is between two changes; raises as query() does.
+
+        DuckDB 2.0 and later read all of the copy. DuckDB 1.3 to 1.5 read all but the four views
+        whose correlated subqueries they cannot plan (docs/how-to/query.md).
+        """
+        deadline = time.monotonic() + self._wait
+        with HeldFolder("proctor-tables-") as held:
+            copy, portable = held.path / "tables.duckdb", held.path / "portable.duckdb"
+            while True:
+                _require(self._database)
+                try:
+                    with copy.open("wb") as file:
+                        copy_between(self._database, file, deadline=deadline, needs=self._needs)
+                    break
+                except AheadError:
+                    self._await_tables(deadline)
+            _write_portable(copy, portable)
+            with portable.open("rb") as file:
+                shutil.copyfileobj(file, target)
 
     @contextmanager
     def _asked(self, sql: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.StatementType]]:
@@ -137,9 +160,13 @@ class Session:
                     if self._needs is None or self._is_there(connection):
                         yield connection
                         return
-            pause(self._database, deadline)
-            if self._update is not None:
-                self._needs = self._update()
+            self._await_tables(deadline)
+
+    def _await_tables(self, deadline: float) -> None:
+        """Wait for tables of the state that is needed, or bring them up to date."""
+        pause(self._database, deadline)
+        if self._update is not None:
+            self._needs = self._update()
 
     def _is_there(self, connection: duckdb.DuckDBPyConnection) -> bool:
         try:
@@ -186,22 +213,6 @@ def statements(sql: str) -> list[str]:
             return [each.query for each in connection.extract_statements(sql)]
     except duckdb.Error as e:
         raise QueryError(str(e)) from e
-
-
-def snapshot(database: Path, target: BinaryIO, *, wait: float = WAIT) -> None:
-    """Copy the DuckDB file as it is between two changes; raises as query() does.
-
-    DuckDB 2.0 and later read all of the copy. DuckDB 1.3 to 1.5 read all but the four views whose
-    correlated subqueries they cannot plan (docs/how-to/query.md).
-    """
-    _require(database)
-    with TemporaryDirectory(prefix="proctor-tables-") as name:
-        copy, portable = Path(name) / "tables.duckdb", Path(name) / "portable.duckdb"
-        with copy.open("xb") as file:
-            copy_between(database, file, deadline=time.monotonic() + wait)
-        _write_portable(copy, portable)
-        with portable.open("rb") as file:
-            shutil.copyfileobj(file, target)
 
 
 def _write_portable(database: Path, target: Path) -> None:

@@ -9,23 +9,40 @@ I/O: none.
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 from uuid import UUID
 
-from aggregates.improvement.advice import ARMS
-from aggregates.improvement.line import Line
 from aggregates.rules import PRECEDENCE
-from aggregates.signals import losses_reported, reported_for_rules, signals_of
-from aggregates.transcript import Transcript
+from aggregates.signals import EpochSignals, losses_reported, reported_for_rules, signals_of
 from ledger.entries import Author
-from projections.mapping import Body, Row, Rows, rows
+from projections.mapping import Body, Derived, Row, Rows, rows
 
-__all__ = ["ROWS", "rows_of"]
+__all__ = ["EPOCH_FLOATS", "ROWS", "rows_of"]
 
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
 _VIOLATION = ("rule", "epoch", "decision", "emitter", "detail")
 _COMPARED = ("verdict", "level", "pairs", "pass_rates", "scores", "regressions", "improvements")
 _WEIGHED = ("files", "lines", "functions", "complexity")
+
+
+# The signals of an epoch that stand in its body: column -> path.
+EPOCH_FLOATS = {
+    "train_loss": "measured.train.loss",
+    "train_accuracy": "measured.train.accuracy",
+    "val_loss": "measured.validation.loss",
+    "signal_to_noise": "measured.gradients.signal_to_noise",
+    "norm_noise_scale": "measured.gradients.norm_noise_scale",
+    "signal_to_noise_low": "measured.gradients.signal_to_noise_low?",
+    "signal_to_noise_high": "measured.gradients.signal_to_noise_high?",
+}
+_EPOCH_PATHS = {
+    **{
+        key: f"measured.settings.{key}" for key in ("lr", "batch_size", "accumulation", "clip_norm")
+    },
+    "noise_scale": "measured.gradients.noise_scale?",
+    "val_accuracy": "measured.validation.accuracy?",
+}
 
 
 def rows_of(
@@ -53,6 +70,31 @@ def _epoch(body: Body, run: str) -> list[Body]:  # noqa: ARG001
     ]
 
 
+def _signals(fields: Any) -> Mapping[str, Any]:
+    from projections.epochs import signals  # noqa: PLC0415 - it loads Arrow
+
+    return signals(fields)
+
+
+def _precedence(fields: Any) -> Mapping[str, Any]:
+    from projections.epochs import precedence  # noqa: PLC0415 - likewise
+
+    return precedence(fields, _PRECEDENCE)
+
+
+_SIGNALS = Derived(
+    columns=frozenset(EpochSignals.__dataclass_fields__) - {"epoch", "noise"} | {"losses_reported"},
+    needs=(
+        *((path, "DOUBLE", ".gradients." in path) for path in EPOCH_FLOATS.values()),
+        ("measured.gradients.finite", "BOOLEAN", False),
+        ("measured.gradients.probes?.*.*", "DOUBLE", False),
+        ("measured.gradients.spread?", "DOUBLE", True),
+        ("measured.gradients.spread_pairs?", "BIGINT", True),
+    ),
+    of=_signals,
+)
+
+
 def _evaluations(body: Body, run: str) -> list[Body]:  # noqa: ARG001
     return [
         {**evaluation, "rule": rule, "precedence": _PRECEDENCE.get(rule)}
@@ -73,7 +115,12 @@ def _credited(body: Body, credit: str) -> list[Body]:  # noqa: ARG001
     return [{**body, **measured}]
 
 
+# Readers of a large ledger import this file, and few of their events need an aggregate.
+
+
 def _transcript(body: Body, transcript: str) -> list[Body]:
+    from aggregates.transcript import Transcript  # noqa: PLC0415
+
     if str(Transcript.id_of(UUID(body["run"]))) != transcript:
         raise ValueError(f"transcript {transcript} does not belong to run {body['run']}")
     return [body]
@@ -84,12 +131,16 @@ def _call(body: Body, transcript: str) -> list[Body]:  # noqa: ARG001
 
 
 def _line(body: Body, line: str) -> list[Body]:
+    from aggregates.improvement.line import Line  # noqa: PLC0415
+
     if str(Line.id_of(body["root"], body["branch"])) != line:
         raise ValueError(f"line {line} is not the line of branch {body['branch']!r}")
     return [body]
 
 
 def _checkpoint(body: Body, line: str) -> list[Body]:
+    from aggregates.improvement.line import Line  # noqa: PLC0415
+
     # Ids are derived, so that no other stream can record a checkpoint of this line's.
     if body["checkpoint"] != Line.checkpoint_id(UUID(line), body["commit"]):
         raise ValueError(
@@ -102,6 +153,12 @@ def _weighed(body: Body, line: str) -> list[Body]:  # noqa: ARG001
     code = body["code"]
     weighed = dict.fromkeys(_WEIGHED) if code is None else {key: code[key] for key in _WEIGHED}
     return [{**body, **weighed}]
+
+
+def _arms(body: Body, advice: str) -> list[Body]:  # noqa: ARG001
+    from aggregates.improvement.advice import ARMS  # noqa: PLC0415
+
+    return [{**body[arm], "arm": arm} for arm in ARMS]
 
 
 def _measured_round(body: Body, advice: str) -> list[Body]:  # noqa: ARG001
@@ -145,30 +202,44 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "run.provoked": (rows("provocations"),),
         "run.forked": (rows("forks"),),
         "run.epoch_measured": (
-            rows("epochs", parts=_epoch, shared="reported"),
             rows(
-                "layer_metrics",
-                parts=lambda body, _: body["measured"]["layers"],
-                shared="epoch",
-                layer="name",
+                "epochs",
+                parts=_epoch,
+                shared="reported",
+                at="",
+                paths=_EPOCH_PATHS,
+                derived=_SIGNALS,
             ),
+            rows("layer_metrics", at="measured.layers.*", shared="epoch", layer="name"),
+            rows("activation_metrics", at="measured.activations.*", shared="epoch", layer="name"),
+        ),
+        "run.rules_evaluated": (
             rows(
-                "activation_metrics",
-                parts=lambda body, _: body["measured"]["activations"],
+                "rule_evaluations",
+                parts=_evaluations,
                 shared="epoch",
-                layer="name",
+                at="evaluations.**",
+                paths={"rule": "evaluations.**key"},
+                derived=Derived(
+                    columns=frozenset({"precedence"}),
+                    needs=(),
+                    of=_precedence,
+                ),
             ),
         ),
-        "run.rules_evaluated": (rows("rule_evaluations", parts=_evaluations, shared="epoch"),),
         "run.decision_made": (
             rows(
                 "decisions",
                 parts=lambda body, _: [{**body, "deferred_to": body["params"].get("deferred_to")}],
+                at="",
+                paths={"deferred_to": "params.deferred_to?"},
             ),
             rows(
                 "citations",
                 parts=lambda body, _: [{"rule": rule} for rule in body["cites"]],
                 shared="number",
+                at="cites.*",
+                paths={"rule": "cites.*"},
             ),
         ),
         "run.remedy_applied": _remedy("applied", "reason"),
@@ -283,7 +354,7 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "advice.answered": (
             rows(
                 "advice_answers",
-                parts=lambda body, _: [{**body[arm], "arm": arm} for arm in ARMS],
+                parts=_arms,
                 shared="round scenario repeat seed first",
             ),
         ),

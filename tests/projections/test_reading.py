@@ -17,7 +17,7 @@ import pytest
 from projections.bounds import Bounds
 from projections.cache import catch_up
 from projections.errors import BusyError, ProjectionError, QueryError
-from projections.reading import Session, arrow_table, query, snapshot, statements
+from projections.reading import Session, arrow_table, query, statements
 
 pytest_plugins = ("projection_fixtures",)
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "query.md"
@@ -83,7 +83,7 @@ def test_pandas_and_polars_take_the_arrow_table(filled: Path) -> None:
 def test_copy_is_a_plain_file_for_other_tools(filled: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.duckdb"
     with copy.open("wb") as file:
-        snapshot(filled, file)
+        Session(filled).snapshot(file)
     # As written by DuckDB 1.2, which the command lines of all later versions read.
     assert int.from_bytes(copy.read_bytes()[12:20], "little") == 65
     with closing(duckdb.connect(str(copy))) as connection:  # no setting of ours
@@ -103,7 +103,29 @@ def test_copy_is_not_made_while_changes_wait_in_the_log(filled: Path, tmp_path: 
     )
     subprocess.run([sys.executable, "-c", code, database], check=False)
     with pytest.raises(BusyError):
-        snapshot(database, io.BytesIO(), wait=0.2)
+        Session(database, wait=0.2).snapshot(io.BytesIO())
+
+
+@pytest.mark.parametrize("bounds", [None, Bounds(rows=9, seconds=5.0, memory=100)])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "'infinity'::DATE",
+        "'-infinity'::TIMESTAMP",
+        "'infinity'::TIMESTAMP_NS",
+        "[NULL, 'infinity'::DATE]",
+        "{'at': '-infinity'::TIMESTAMP}",
+    ],
+)
+def test_infinite_date_is_refused_where_it_would_be_shown_as_another(
+    filled: Path, value: str, bounds: Bounds | None
+) -> None:
+    session = Session(filled, bounds=bounds)
+    with pytest.raises(QueryError, match=r"'d' has a date that is infinite.*VARCHAR"):
+        session.query(f"SELECT DATE '2026-11-23' AS other, {value} AS d")
+    [(text,)] = session.query(f"SELECT ({value})::VARCHAR").rows
+    assert "infinity" in text
+    assert session.query("SELECT DATE '2026-11-23', DATE '9999-12-30', NULL::DATE").rows
 
 
 def test_text_is_cut_into_its_statements() -> None:
