@@ -7,7 +7,7 @@ I/O: none.  Units: learning rates per step, batch sizes in examples, windows in 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -115,7 +115,7 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return {**asdict(self), "schedule": dict(self.schedule)}
+        return {**vars(self), "schedule": dict(self.schedule)}
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,12 @@ def parse_decision(value: Mapping[str, Any]) -> Decision:
         raise DecisionError(f"cites names a rule more than once: {said.cites!r}")
     if not said.justification.strip():
         raise DecisionError(f"justification must be 1 to {MAX_JUSTIFICATION} characters of text")
-    if any("\ud800" <= character <= "\udfff" for character in said.justification):
-        raise DecisionError("justification holds half of a surrogate pair, which is no text")
+    try:
+        said.justification.encode()
+    except UnicodeEncodeError:
+        raise DecisionError(
+            "justification holds half of a surrogate pair, which is no text"
+        ) from None
     _check_params(said.direction, said.params)
     expected = REMEDIES[said.direction].event_type
     if said.event_type != expected:

@@ -64,19 +64,13 @@ def build(
     if not isinstance(value, Mapping):
         raise error(f"{what or 'the value'} must be a map, not {type(value).__name__}")
     within = f"{what}: " if what else ""
-    declared = fields(kind)  # type: ignore[arg-type]  # every kind is a dataclass
-    known = {item.name for item in declared}
+    known, needed = _names(kind)  # type: ignore[arg-type]  # a type is hashable
     if unknown := sorted(set(map(str, value)) - known):
         meant = closest(unknown[0], known) if suggest and len(unknown) == 1 else None
         raise error(
             f"{within}unknown key {', '.join(unknown):.200}; "
             f"{f'did you mean {meant}? ' if meant else ''}known keys: {', '.join(sorted(known))}"
         )
-    needed = {
-        item.name
-        for item in declared
-        if item.default is MISSING and item.default_factory is MISSING
-    }
     if missing := sorted(needed - set(value)):
         raise error(f"{within}{', '.join(missing)} is missing")
     return kind(**value)
@@ -135,6 +129,14 @@ def _words(info: inspect.Type) -> str:
             least = f"{low} to" if low else "at most"
             return f"text of {least} {high:,} characters"
     return f"a {type(info).__name__.removesuffix('Type').lower()}"
+
+
+@cache
+def _names(kind: type) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of a dataclass's fields, and of those that have no default."""
+    declared = fields(kind)
+    plain = (f for f in declared if f.default is MISSING and f.default_factory is MISSING)
+    return frozenset(f.name for f in declared), frozenset(f.name for f in plain)
 
 
 @cache

@@ -7,6 +7,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import takewhile
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
+from aggregates.evaluations import Evaluations
 from aggregates.playbook import NO_ACTION
 from aggregates.provocations import fault_of
 from aggregates.rules import (
@@ -98,8 +100,11 @@ class Run(Aggregate):
 
         def apply(self, aggregate: "Run") -> None:
             """Add the epoch to the history that the rules read."""
-            told = aggregate.told(self.reported)
-            aggregate.history.append(signals_of(self.epoch, self.measured, told))
+            fresh, aggregate.fresh = aggregate.fresh, None
+            if fresh is None or fresh[0] is not self.measured:
+                told = aggregate.told(self.reported)
+                fresh = self.measured, signals_of(self.epoch, self.measured, told)
+            aggregate.history.append(fresh[1])
 
     class RulesEvaluated(Aggregate.Event):
         """The seven rules on the epoch just measured."""
@@ -112,7 +117,7 @@ class Run(Aggregate):
             found = {rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()}
             aggregate.evaluations[self.epoch] = found
             fired = tuple(rule for rule in PRECEDENCE if rule in found and found[rule].fired)
-            aggregate.fired_rules.append(fired)
+            aggregate.fired_rules.append(_shared(fired))
 
     class DecisionMade(Aggregate.Event):
         """What a policy or a human decided, in their own words, or that nobody did (driver)."""
@@ -249,7 +254,9 @@ class Run(Aggregate):
         self.forked_at: int | None = None
         self.snapshots: dict[int, str] = {}  # by epoch
         self.history: list[EpochSignals] = []
-        self.evaluations: dict[int, dict[str, RuleEvaluation]] = {}
+        # A measured part and its signals, on the way from the command to its event.
+        self.fresh: tuple[dict[str, Any], EpochSignals] | None = None
+        self.evaluations = Evaluations()
         self.fired_rules: list[tuple[str, ...]] = []  # of each epoch, by precedence
         self.memory = RuleMemory(self.rules)  # spares time and changes nothing
         self.decisions: list[PastDecision] = []
@@ -364,10 +371,10 @@ class Run(Aggregate):
             )
         epoch = self.epoch + 1
         told = self.told(reported)
-        signals_of(epoch, measured, told)  # raises MeasurementError before anything is recorded
-        self.trigger_event(
-            self.EpochMeasured, epoch=epoch, measured=dict(measured), reported=dict(reported)
-        )
+        signals = signals_of(epoch, measured, told)  # raises MeasurementError
+        part = dict(measured)
+        self.fresh = part, signals
+        self.trigger_event(self.EpochMeasured, epoch=epoch, measured=part, reported=dict(reported))
         return epoch
 
     def evaluate_rules(self) -> dict[str, RuleEvaluation]:
@@ -530,3 +537,9 @@ class Run(Aggregate):
         if last is None or not last.decision.acts or last.outcome is not None:
             raise InvariantError("there is no decision to carry out")
         return last.number
+
+
+@cache
+def _shared(fired: tuple[str, ...]) -> tuple[str, ...]:
+    """Return one tuple for all epochs in which the same rules fired."""
+    return fired

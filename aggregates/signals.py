@@ -83,7 +83,7 @@ def signals_of(
         sparsity=_reduce(_mean, _numbers(activations, "sparsity")),
         signal_to_noise_low=_newer(gradients, "signal_to_noise_low"),
         signal_to_noise_high=_newer(gradients, "signal_to_noise_high"),
-        noise=_noise(gradients),
+        noise=probes_of(gradients),
     )
 
 
@@ -118,8 +118,8 @@ def _told(
     return found
 
 
-def _noise(gradients: Mapping[str, Any]) -> NoiseProbes | None:
-    """Return what the epoch's probes found; None before there were probes."""
+def probes_of(gradients: Mapping[str, Any]) -> NoiseProbes | None:
+    """Return what the probes of an epoch's measured gradients found; None without probes."""
     if "probes" not in gradients:
         return None
     found = _get(gradients, "probes", list)

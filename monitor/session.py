@@ -210,7 +210,7 @@ def _interrupts_wait() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
     if came:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # which is KeyboardInterrupt, unless a caller says so
 
 
 @torch.no_grad()

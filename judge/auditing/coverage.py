@@ -19,21 +19,13 @@ from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from judge.auditing.effects import Effects, find_effects
 from judge.auditing.events import HOSTILE
 from judge.auditing.replayed import Replay
+from judge.auditing.run_tables import READ, RUN, fill
 from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
 from projections.template import copied
 
-_READ = (  # tables that the checks read; most of a run's rows are its layers' in others
-    "run_starts",
-    "run_ends",
-    "epochs",
-    "rule_evaluations",
-    "decisions",
-    "citations",
-    "remedies",
-)
 _BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
 _CHECKS = Path(__file__).with_name("coverage.sql")
 _EFFECTS_SQL = """
@@ -157,16 +149,26 @@ def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Covera
         effects = find_effects(replay)
     except HOSTILE as error:  # where the checks of settings or measurements are off
         raise StepError(f"the settings in force cannot be read: {error}") from error
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        if fill(connection, entries, replay.run):
+            return _measured(connection, RUN, effects)
     with duckdb.connect(":memory:") as connection:
-        copied(connection, create_schema)
-        try:
-            # Renumbered, because a projection accepts entries from 0 on without a gap only.
-            numbered = (replace(entry, index=index) for index, entry in enumerate(entries))
-            project(connection, numbered, batch_rows=_BATCH_ROWS, tables=_READ)
-        except ProjectionError as error:
-            raise StepError(
-                f"the run's entries cannot be loaded into the tables: {error}"
-            ) from error
-        create_inputs(connection)
-        add_effects(connection, run_id, effects)
-        return measure_coverage(connection, run_id)
+        load(connection, entries)
+        return _measured(connection, run_id, effects)
+
+
+def load(connection: DuckDBPyConnection, entries: Iterable[VerifiedEntry]) -> None:
+    """Fill the tables of an empty database; raise StepError naming an entry that does not fit."""
+    copied(connection, create_schema)
+    try:
+        # Renumbered, because a projection accepts entries from 0 on without a gap only.
+        numbered = (replace(entry, index=index) for index, entry in enumerate(entries))
+        project(connection, numbered, batch_rows=_BATCH_ROWS, tables=READ)
+    except ProjectionError as error:
+        raise StepError(f"the run's entries cannot be loaded into the tables: {error}") from error
+
+
+def _measured(connection: DuckDBPyConnection, run_id: str, effects: Effects) -> Coverage:
+    create_inputs(connection)
+    add_effects(connection, run_id, effects)
+    return measure_coverage(connection, run_id)

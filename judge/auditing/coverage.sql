@@ -1,6 +1,8 @@
 -- What the decisions of a run leave uncovered, over the tables of projections/schema.sql.
 -- Each is of all runs. What others build on is a table, so that it is computed once: DuckDB would
--- compute a view again wherever another names it. Waived rules are advisory: they oblige nobody and accuse nobody.
+-- compute a view again wherever another names it. What lies within so many epochs is found by equal
+-- epochs or as the nearest one, so that a long run costs no more for each epoch than a short one.
+-- Waived rules are advisory: they oblige nobody and accuse nobody.
 -- The windows come from the rules configuration of the run itself, whose hash is checked before.
 
 CREATE OR REPLACE TEMP TABLE coverage_limits AS
@@ -11,6 +13,10 @@ SELECT
     CAST(rules ->> '$.persistence' AS INTEGER) AS persistence,
     -- Whether an average goes on through a remedy, so that a rule may fire after one that worked.
     NOT CAST(rules ->> '$.restart_after_remedy' AS BOOLEAN) AS lags,
+    TRY_CAST(rules ->> '$.r1_patience' AS INTEGER) AS r1_patience,
+    TRY_CAST(rules ->> '$.r3_patience' AS INTEGER) AS r3_patience,
+    TRY_CAST(data ->> '$.sizes.train' AS DOUBLE) AS train_examples,
+    TRY_CAST(config ->> '$.max_batch_size' AS DOUBLE) AS max_batch_size,
     reason,
     (SELECT max(epoch) FROM rule_evaluations e WHERE e.run_id = s.run_id) AS last_epoch
 FROM run_starts s
@@ -50,18 +56,52 @@ LEFT JOIN coverage_ineffective i
     ON i.run_id = d.run_id AND i.number = d.number AND i.rule = c.rule
 ANTI JOIN coverage_waived w ON w.run_id = d.run_id AND w.rule = c.rule;
 
+-- For each rule, the epochs in which a firing lies in the action window, its own epoch included.
+CREATE OR REPLACE TEMP TABLE coverage_recent AS
+SELECT DISTINCT f.run_id, f.rule, f.epoch + unnest(range(least(l.action_window, l.last_epoch) + 1)) AS epoch
+FROM rule_evaluations f
+JOIN coverage_limits l USING (run_id)
+WHERE f.fired;
+
+-- What answers near an epoch cite a rule: within the action window, before it or after it.
+CREATE OR REPLACE TEMP TABLE coverage_near AS
+WITH near AS (
+    SELECT
+        a.run_id,
+        a.rule,
+        a.epoch + unnest(range(-least(l.action_window, l.last_epoch), least(l.action_window, l.last_epoch) + 1)) AS epoch,
+        a.source <> 'driver' AS decided,
+        a.acts
+    FROM coverage_answers a
+    JOIN coverage_limits l USING (run_id)
+)
+SELECT run_id, rule, epoch, bool_or(decided) AS decided, bool_or(acts) AS acts
+FROM near
+GROUP BY ALL;
+
+-- Remedies that took effect, in each epoch from their own on for as long as anything asks: `age` is
+-- the number of epochs since.
+CREATE OR REPLACE TEMP TABLE coverage_echoes AS
+WITH ages AS (
+    SELECT
+        a.run_id,
+        a.rule,
+        a.epoch AS began,
+        unnest(range(least(greatest(l.persistence, l.deferral_limit), l.last_epoch) + 1)) AS age
+    FROM coverage_answers a
+    JOIN coverage_limits l USING (run_id)
+    WHERE a.took_effect
+)
+SELECT run_id, rule, began + age AS epoch, age
+FROM ages;
+
 -- Decisions that cite a rule which did not fire, waived ones too: the harness refuses their remedies,
 -- and that is nobody's doing but the author's.
 CREATE OR REPLACE TEMP TABLE coverage_unfounded AS
 SELECT DISTINCT d.run_id, d.number
 FROM decisions d
 JOIN citations c USING (run_id, number)
-JOIN coverage_limits l USING (run_id)
-WHERE NOT EXISTS (
-    FROM rule_evaluations f
-    WHERE f.run_id = d.run_id AND f.rule = c.rule AND f.fired
-        AND f.epoch BETWEEN d.epoch - l.action_window AND d.epoch
-);
+ANTI JOIN coverage_recent f ON f.run_id = d.run_id AND f.rule = c.rule AND f.epoch = d.epoch;
 
 -- Remedies that cite a rule which fired, were carried out, and had something to change: behind the
 -- last epoch nothing has, unless the training ended because of them.
@@ -72,10 +112,30 @@ JOIN coverage_limits l USING (run_id)
 WHERE a.took_effect
     AND (a.epoch < l.last_epoch OR a.restarts OR l.reason = 'stopped')
     AND EXISTS (
-        FROM coverage_rules f
-        WHERE f.run_id = a.run_id AND f.rule = a.rule AND f.fired
-            AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
+        FROM coverage_recent f
+        WHERE f.run_id = a.run_id AND f.rule = a.rule AND f.epoch = a.epoch
     );
+
+-- The epochs behind which the model changed or got fresh weights.
+CREATE OR REPLACE TEMP TABLE coverage_changes AS
+SELECT DISTINCT r.run_id, r.epoch
+FROM remedies r
+JOIN decisions d ON d.run_id = r.run_id AND d.number = r.decision
+ANTI JOIN coverage_ineffective i ON i.run_id = d.run_id AND i.number = d.number
+WHERE r.outcome = 'applied'
+    AND CASE d.event_type
+        WHEN 'architecture_change' THEN NOT EXISTS (  -- a swap back is no change
+            FROM decisions q
+            JOIN remedies u ON u.run_id = q.run_id AND u.decision = q.number AND u.outcome = 'applied'
+            WHERE q.run_id = d.run_id AND q.number < d.number AND q.direction = 'swap_activation'
+                AND q.direction = d.direction AND q.params ->> '$.to' = d.params ->> '$.to'
+        )
+        ELSE coalesce(TRY_CAST(d.params ->> '$.reinitialise' AS BOOLEAN), false) AND EXISTS (
+            FROM citations c
+            JOIN coverage_rules v ON v.run_id = c.run_id AND v.rule = c.rule AND v.epoch = d.epoch
+            WHERE c.run_id = d.run_id AND c.number = d.number AND v.side IN ('high', 'not_finite')
+        )
+    END;
 
 -- Firings that may be deferred without a violation (docs/reference/audit.md, "Violations"):
 --   R1 while R7 fires;
@@ -112,20 +172,30 @@ specs AS MATERIALIZED (
     FROM recorded
     CROSS JOIN coverage_bounds b
 ),
-in_force AS (
-    SELECT f.run_id, f.epoch, f.rule, f.side, arg_max(p.model, (p.behind, p.idx)) AS model
-    FROM rule_evaluations f
-    JOIN specs p ON p.run_id = f.run_id AND p.behind < f.epoch
-    WHERE f.fired
+latest AS (
+    SELECT run_id, behind, arg_max(model, idx) AS model
+    FROM specs
     GROUP BY ALL
+),
+in_force AS (
+    SELECT f.run_id, f.epoch, f.rule, f.side, p.model
+    FROM (FROM rule_evaluations WHERE fired) f
+    ASOF JOIN latest p ON p.run_id = f.run_id AND p.behind < f.epoch
+),
+swaps AS (
+    SELECT run_id, min(epoch) AS first
+    FROM coverage_answers
+    WHERE rule = 'R6' AND direction = 'swap_activation' AND took_effect
+    GROUP BY run_id
 )
-SELECT s.run_id, s.epoch, s.rule
+SELECT DISTINCT s.run_id, s.epoch, s.rule
 FROM in_force s
 LEFT JOIN epochs e USING (run_id, epoch)
-JOIN run_starts t USING (run_id)
 JOIN coverage_limits l USING (run_id)
 LEFT JOIN coverage_peaks p USING (run_id, epoch)
 LEFT JOIN coverage_factors f USING (rule)
+LEFT JOIN swaps w ON w.run_id = s.run_id
+ASOF LEFT JOIN coverage_changes c ON c.run_id = s.run_id AND c.epoch <= s.epoch
 CROSS JOIN coverage_bounds b
 WHERE (s.rule = 'R1' AND EXISTS (
     FROM coverage_rules o
@@ -136,55 +206,30 @@ OR (s.rule = 'R4' AND EXISTS (
     WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R1' AND o.side IN ('high', 'low')
 ))
 OR (s.rule = 'R4' AND EXISTS (
-    FROM coverage_answers o
-    WHERE o.run_id = s.run_id AND o.rule = 'R1' AND o.took_effect
-        AND o.epoch BETWEEN s.epoch - l.persistence AND s.epoch - 1
+    FROM coverage_echoes o
+    WHERE o.run_id = s.run_id AND o.rule = 'R1' AND o.epoch = s.epoch
+        AND o.age BETWEEN 1 AND l.persistence
 ))
-OR (s.side = 'plateau' AND EXISTS (
-    FROM remedies r
-    JOIN decisions d ON d.run_id = r.run_id AND d.number = r.decision
-    WHERE r.run_id = s.run_id AND r.outcome = 'applied'
-        AND r.epoch BETWEEN s.epoch - TRY_CAST(
-            t.rules ->> CASE s.rule WHEN 'R1' THEN '$.r1_patience' ELSE '$.r3_patience' END AS INTEGER
-        ) AND s.epoch
-        AND NOT EXISTS (
-            FROM coverage_ineffective i WHERE i.run_id = d.run_id AND i.number = d.number
-        )
-        AND CASE d.event_type
-            WHEN 'architecture_change' THEN NOT EXISTS (  -- a swap back is no change
-                FROM decisions q
-                JOIN remedies u ON u.run_id = q.run_id AND u.decision = q.number AND u.outcome = 'applied'
-                WHERE q.run_id = d.run_id AND q.number < d.number AND q.direction = 'swap_activation'
-                    AND q.direction = d.direction AND q.params ->> '$.to' = d.params ->> '$.to'
-            )
-            ELSE coalesce(TRY_CAST(d.params ->> '$.reinitialise' AS BOOLEAN), false) AND EXISTS (
-                FROM citations c
-                JOIN coverage_rules v ON v.run_id = c.run_id AND v.rule = c.rule AND v.epoch = d.epoch
-                WHERE c.run_id = d.run_id AND c.number = d.number AND v.side IN ('high', 'not_finite')
-            )
-        END
+OR (s.side = 'plateau' AND coalesce(
+    c.epoch >= s.epoch - CASE s.rule WHEN 'R1' THEN l.r1_patience ELSE l.r3_patience END, false
 ))
 OR (s.rule = 'R7' AND s.side = 'high' AND e.clip_norm < e.max_layer_grad_norm AND EXISTS (
-    FROM coverage_answers o
-    WHERE o.run_id = s.run_id AND o.rule = 'R7' AND o.took_effect
-        AND o.epoch BETWEEN s.epoch - l.deferral_limit + 1 AND s.epoch - 1
+    FROM coverage_echoes o
+    WHERE o.run_id = s.run_id AND o.rule = 'R7' AND o.epoch = s.epoch
+        AND o.age BETWEEN 1 AND l.deferral_limit - 1
 ))
 OR CASE s.rule
     WHEN 'R1' THEN
         CASE s.side WHEN 'low' THEN coalesce(p.lr, e.lr) * f.least > b.most_lr ELSE e.lr / f.least < b.least_lr END
     WHEN 'R2' THEN
         CASE s.side WHEN 'high' THEN e.batch_size % 2 = 1
-        ELSE f.least * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS DOUBLE)
-            OR s.model.watched AND f.least * e.batch_size > TRY_CAST(t.config ->> '$.max_batch_size' AS DOUBLE)
+        ELSE f.least * e.batch_size * e.accumulation > l.train_examples
+            OR s.model.watched AND f.least * e.batch_size > l.max_batch_size
         END
     WHEN 'R4' THEN s.model.largest
     WHEN 'R6' THEN
         s.model.complete
-        AND EXISTS (
-            FROM coverage_answers a
-            WHERE a.run_id = s.run_id AND a.rule = 'R6' AND a.direction = 'swap_activation'
-                AND a.took_effect AND a.epoch < s.epoch
-        )
+        AND coalesce(w.first < s.epoch, false)
     WHEN 'R7' THEN e.lr / f.least < b.least_lr
     ELSE false
 END;
@@ -200,26 +245,13 @@ SELECT
     f.epoch,
     f.rule,
     f.precedence,
-    EXISTS (
-        FROM coverage_answers a
-        WHERE a.run_id = f.run_id AND a.rule = f.rule
-            AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
-    ) AS answered,
-    f.epoch < l.last_epoch AND EXISTS (
-        FROM coverage_answers a
-        WHERE a.run_id = f.run_id AND a.rule = f.rule AND a.source <> 'driver'
-            AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
-    ) AS tests,
-    EXISTS (
-        FROM coverage_excused x
-        WHERE x.run_id = f.run_id AND x.epoch = f.epoch AND x.rule = f.rule
-    ) AND NOT EXISTS (
-        FROM coverage_answers a
-        WHERE a.run_id = f.run_id AND a.rule = f.rule AND a.acts
-            AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
-    ) AS idle
+    n.run_id IS NOT NULL AS answered,
+    f.epoch < l.last_epoch AND coalesce(n.decided, false) AS tests,
+    x.run_id IS NOT NULL AND NOT coalesce(n.acts, false) AS idle
 FROM coverage_rules f
 JOIN coverage_limits l USING (run_id)
+LEFT JOIN coverage_near n ON n.run_id = f.run_id AND n.epoch = f.epoch AND n.rule = f.rule
+LEFT JOIN coverage_excused x ON x.run_id = f.run_id AND x.epoch = f.epoch AND x.rule = f.rule
 WHERE f.fired;
 
 -- The firings that oblige. Those of a rule at most a deferral's limit apart belong to one episode: a
@@ -230,10 +262,9 @@ WITH obliging AS (
 )
 SELECT
     o.*,
-    NOT EXISTS (
-        FROM obliging e
-        WHERE e.run_id = o.run_id AND e.rule = o.rule
-            AND e.epoch BETWEEN o.epoch - l.deferral_limit - 1 AND o.epoch - 1
+    coalesce(
+        lag(o.epoch) OVER (PARTITION BY o.run_id, o.rule ORDER BY o.epoch) < o.epoch - l.deferral_limit - 1,
+        true
     ) AS begins
 FROM obliging o
 JOIN coverage_limits l USING (run_id);
@@ -281,11 +312,7 @@ SELECT
     || l.action_window || ' epochs up to ' || a.epoch AS detail
 FROM coverage_answers a
 JOIN coverage_limits l USING (run_id)
-WHERE NOT EXISTS (
-    FROM coverage_rules f
-    WHERE f.run_id = a.run_id AND f.rule = a.rule AND f.fired
-        AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
-);
+ANTI JOIN coverage_recent f ON f.run_id = a.run_id AND f.rule = a.rule AND f.epoch = a.epoch;
 
 -- The last epoch in which a rule had its turn: it fired, may not be left alone, and no other rule's
 -- remedy lies in the action window before it. `before_last` is the last but for the run's last epoch.
@@ -322,6 +349,20 @@ GROUP BY t.run_id, t.rule;
 -- on. Where a moving average goes on through a remedy, a rule that was remedied within the limit may
 -- still fire because its average lags, and need not be remedied again so soon.
 CREATE OR REPLACE TEMP VIEW coverage_unresolved_deferral AS
+WITH silent AS (
+    FROM coverage_rules s
+    ANTI JOIN coverage_false_silence w USING (run_id, epoch, rule)
+    WHERE NOT s.fired
+),
+remedied AS (
+    FROM coverage_answers a
+    JOIN coverage_limits l USING (run_id)
+    WHERE a.took_effect AND a.epoch < l.last_epoch
+),
+unexcused AS (
+    FROM coverage_rules s
+    ANTI JOIN coverage_excused y USING (run_id, epoch, rule)
+)
 SELECT
     d.run_id,
     'unresolved_deferral' AS kind,
@@ -357,31 +398,20 @@ CROSS JOIN LATERAL (
     ) AS acted_last
 )
 LEFT JOIN coverage_turns u ON u.run_id = d.run_id AND u.rule = d.rule
+ASOF LEFT JOIN silent s ON s.run_id = d.run_id AND s.rule = d.rule AND s.epoch > d.epoch
+ASOF LEFT JOIN remedied r ON r.run_id = d.run_id AND r.rule = d.rule AND r.epoch >= d.epoch
+ASOF LEFT JOIN unexcused y ON y.run_id = d.run_id AND y.rule = d.rule AND y.epoch > d.epoch
 ANTI JOIN coverage_excused x ON x.run_id = d.run_id AND x.epoch = d.epoch AND x.rule = d.rule
 WHERE (d.refused OR d.ineffective OR NOT d.acts)
-    AND NOT EXISTS (
-        FROM coverage_rules s
-        ANTI JOIN coverage_false_silence w USING (run_id, epoch, rule)
-        WHERE s.run_id = d.run_id AND s.rule = d.rule AND NOT s.fired
-            AND s.epoch BETWEEN d.epoch + 1 AND d.epoch + l.deferral_limit
-    )
-    AND NOT EXISTS (
-        FROM coverage_answers a
-        WHERE a.run_id = d.run_id AND a.rule = d.rule AND a.took_effect
-            AND a.epoch BETWEEN d.epoch AND d.epoch + l.deferral_limit
-            AND a.epoch < l.last_epoch
-    )
+    AND NOT coalesce(s.epoch <= d.epoch + l.deferral_limit, false)
+    AND NOT coalesce(r.epoch <= d.epoch + l.deferral_limit, false)
     AND NOT (
         coalesce(l.reason, '') IN ('restart', 'stopped')
         AND l.last_epoch <= d.epoch + l.deferral_limit
     )
     AND (
-        (l.last_epoch >= d.epoch + l.deferral_limit AND NOT acted_last AND EXISTS (
-            FROM coverage_rules s
-            ANTI JOIN coverage_excused y USING (run_id, epoch, rule)
-            WHERE s.run_id = d.run_id AND s.rule = d.rule
-                AND s.epoch BETWEEN d.epoch + 1 AND d.epoch + l.deferral_limit
-        ))
+        (l.last_epoch >= d.epoch + l.deferral_limit AND NOT acted_last
+            AND coalesce(y.epoch <= d.epoch + l.deferral_limit, false))
         OR d.epoch < CASE WHEN acted_last THEN u.before_last ELSE u.latest END
     );
 

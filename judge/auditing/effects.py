@@ -64,7 +64,7 @@ class Effects:
 class _State:
     settings: Settings
     spec: Spec
-    dead: Mapping[str, int]  # units without a slope, by activation
+    dead: Mapping[str, int]  # units without a slope, by activation, where a change was decided on
     norm: float = math.inf  # of the epoch's gradient, about
 
 
@@ -129,9 +129,9 @@ class _Course:
         self.limit = run.rules.deferral_limit
         self._train = int(replay.started.data["sizes"]["train"])
         self._states = [
-            _State(settings, spec, dead, norm)
-            for (settings, spec), dead, norm in zip(
-                replay.in_force, replay.dead, replay.lengths, strict=True
+            _State(settings, spec, replay.dead.get(epoch, {}), norm)
+            for epoch, ((settings, spec), norm) in enumerate(
+                zip(replay.in_force, replay.lengths, strict=True)
             )
         ]
         self._states.append(_State(replay.settings, run.restart_spec or replay.spec, {}))
@@ -331,5 +331,5 @@ def _false_silence(run: Run, ineffective: Sequence[Ineffective]) -> Iterator[tup
         yield from (
             (epoch, rule)
             for rule in sorted(rules)
-            if again[rule].fired and not run.evaluations[epoch][rule].fired
+            if again[rule].fired and rule not in run.fired_rules[epoch]
         )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from aggregates.decisions import Settings
-from aggregates.noise import NoiseProbes, pool_noise
+from aggregates.noise import NoiseProbes, Pool, pool_noise
 from aggregates.run import REPORTED
 from aggregates.spec import ModelSpec
 from judge.compare import differences
@@ -29,13 +29,18 @@ _AGAIN = "; the monitor never records this: train the run again"
 
 
 def verify_measured(
-    measured: Mapping[str, Any], *, spec: ModelSpec, settings: Settings, sizes: Mapping[str, int]
+    measured: Mapping[str, Any],
+    *,
+    spec: ModelSpec,
+    settings: Settings,
+    sizes: Mapping[str, int],
+    pool: Pool = pool_noise,
 ) -> None:
     """Raise StepError unless the part can come from an epoch of this model on this data.
 
     What is missing or of the wrong type raises KeyError, TypeError or AttributeError.
     """
-    parameters, units = _shape_of(spec)
+    parameters, units = shape_of(spec)
     train, validation = measured["train"], measured["validation"]
     step = settings.batch_size * settings.accumulation
     steps = sizes["train"] // step
@@ -66,7 +71,7 @@ def verify_measured(
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None or name == "grad_norm":
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
-    _check_noise(measured["gradients"], steps)
+    _check_noise(measured["gradients"], steps, pool=pool)
     _check_norm_noise(measured["gradients"]["norm_noise_scale"], steps)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
@@ -100,7 +105,11 @@ def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, 
 
 
 def verify_task_measured(
-    measured: Mapping[str, Any], *, settings: Settings, sizes: Mapping[str, int]
+    measured: Mapping[str, Any],
+    *,
+    settings: Settings,
+    sizes: Mapping[str, int],
+    pool: Pool = pool_noise,
 ) -> None:
     """Raise StepError unless the part can come from an epoch of a task on this data.
 
@@ -128,10 +137,10 @@ def verify_task_measured(
     ):
         if type(value) is not float:
             raise StepError(f"measured {name} is {value!r}, it must be a float")
-    _check_seen(measured, probed=True)
+    _check_seen(measured, probed=True, pool=pool)
 
 
-def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
+def _check_seen(measured: Mapping[str, Any], *, probed: bool, pool: Pool = pool_noise) -> None:
     """Check what hooks have seen of a model that somebody else built."""
     layers, gradients, train = measured["layers"], measured["gradients"], measured["train"]
     for layer in layers:
@@ -146,7 +155,7 @@ def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
     seen = train["steps"] > 0 or not skipped
     if gradients["finite"] != (seen and all(map(math.isfinite, norms))):
         raise StepError(f"measured gradients.finite is {gradients['finite']!r}, the norms differ")
-    _check_noise(gradients, train["steps"], probed=probed)
+    _check_noise(gradients, train["steps"], probed=probed, pool=pool)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]
@@ -154,7 +163,9 @@ def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
             raise StepError(f"{layer['name']} has {dead!r} dead units of {layer['units']}")
 
 
-def _check_noise(gradients: Mapping[str, Any], steps: int, *, probed: bool = True) -> None:
+def _check_noise(
+    gradients: Mapping[str, Any], steps: int, *, pool: Pool, probed: bool = True
+) -> None:
     """Check the probes and what follows from them; runs from before there were probes have none."""
     if not _NOISE & set(gradients):
         return
@@ -199,7 +210,7 @@ def _check_noise(gradients: Mapping[str, Any], steps: int, *, probed: bool = Tru
         )
     if spread is not None:
         _check_range("gradients.spread", spread, 2.0)
-    noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs)])
+    noise = pool((NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs),))
     expected = {
         "signal_to_noise": None if noise is None else noise.estimate,
         "signal_to_noise_low": None if noise is None else noise.low,
@@ -252,7 +263,7 @@ def _check_range(name: str, value: Any, high: float, *, nan: bool = False) -> No
 
 
 @lru_cache(maxsize=64)
-def _shape_of(spec: ModelSpec) -> tuple[list[list[Any]], list[list[Any]]]:
+def shape_of(spec: ModelSpec) -> tuple[list[list[Any]], list[list[Any]]]:
     """Return names and ranks of the parameters, and names and units of the activations."""
     with torch.device("meta"):  # shapes alone: nothing is allocated or drawn
         model = ResidualCNN(spec)

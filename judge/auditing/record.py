@@ -1,15 +1,16 @@
 """The entries of a run: verified first, then used.
 
 Trust: the ledger is hostile until read_record() returns; vkey and kept head are the caller's.
-I/O: reads the ledger.
+I/O: reads the ledger; entries of long runs are in temporary files.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
 from judge.auditing.labels import CHECKPOINTS
+from judge.auditing.spooled import SpooledEntries
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.errors import LedgerError, StorageError
@@ -32,21 +33,21 @@ class RunRecord:
     verified: bool = True
     tree_head: str | None  # the signed note
     size: int  # entries in the ledger
-    entries: tuple[VerifiedEntry, ...]  # of the run
-    chain: tuple[tuple[VerifiedEntry, ...], ...] = ()  # of its parent, of that one's parent, ...
-    forked: tuple[VerifiedEntry, ...] = ()  # of the run that this one is a fork of
+    entries: Sequence[VerifiedEntry]  # of the run
+    chain: tuple[Sequence[VerifiedEntry], ...] = ()  # of its parent, of that one's parent, ...
+    forked: Sequence[VerifiedEntry] = ()  # of the run that this one is a fork of
     checkpoints: tuple[VerifiedEntry, ...] = ()  # that record one
     ancestors: tuple[VerifiedEntry, ...] = ()  # first entries of the runs it descends from
 
     @property
-    def parent(self) -> tuple[VerifiedEntry, ...]:
+    def parent(self) -> Sequence[VerifiedEntry]:
         """The entries of the run that this one restarts from; () without one, or if unknown."""
         return self.chain[0] if self.chain else ()
 
     @property
     def ended(self) -> bool:
         """Whether the run has ended."""
-        return any(entry.name == "run.ended" for entry in self.entries)
+        return any(entry.name == "run.ended" for entry in reversed(self.entries))
 
     @property
     def environment(self) -> Mapping[str, object] | None:
@@ -96,7 +97,7 @@ def record_of(ledger: VerifiedLedger, run: UUID) -> RunRecord:
 def _pick(
     select: Callable[..., Iterable[VerifiedEntry]], run: UUID, *, tree_head: str | None, size: int
 ) -> RunRecord:
-    own: list[VerifiedEntry] = []
+    own = SpooledEntries()
     checkpoints: list[VerifiedEntry] = []
     starts: dict[UUID, VerifiedEntry] = {}  # by run
     restarted: set[UUID] = set()  # runs that ended for a following one
@@ -119,7 +120,7 @@ def _pick(
         run=run,
         tree_head=tree_head,
         size=size,
-        entries=tuple(own),
+        entries=own,
         chain=tuple(read[each] for each in chain),
         forked=() if forked is None else read[forked],
         checkpoints=tuple(checkpoints),
@@ -145,14 +146,14 @@ def _chain(
 
 def _read_chain(
     select: Callable[..., Iterable[VerifiedEntry]], chain: list[UUID]
-) -> dict[UUID, tuple[VerifiedEntry, ...]]:
+) -> dict[UUID, SpooledEntries]:
     """Return the entries of each of these runs, from one more pass."""
-    found: dict[UUID, list[VerifiedEntry]] = {each: [] for each in chain}
+    found = {each: SpooledEntries() for each in chain}
     if chain:
         for entry in select(streams=chain):
             if entry.stream_id in found:
                 found[entry.stream_id].append(entry)
-    return {each: tuple(read) for each, read in found.items()}
+    return found
 
 
 def _parent_of(started: VerifiedEntry) -> UUID | None:
@@ -163,7 +164,7 @@ def _parent_of(started: VerifiedEntry) -> UUID | None:
         return None
 
 
-def _forked_of(own: list[VerifiedEntry]) -> UUID | None:
+def _forked_of(own: Sequence[VerifiedEntry]) -> UUID | None:
     """Return the run that this one is a fork of; None too where the replay will find fault."""
     try:
         found = next((decode_body(each.body) for each in own if each.name == _FORK), None)

@@ -9,12 +9,15 @@ I/O: none.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from aggregates.errors import AggregateError
 from aggregates.forks import repeat
+from aggregates.rules import RuleMemory
 from aggregates.run import Run
 from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
+from judge.auditing.noise_ahead import NoiseAhead
 from judge.auditing.replay_epochs import check_epochs
 from judge.auditing.replay_follow import WRONGLY_REFUSED, follow
 from judge.auditing.replay_start import start_replay
@@ -25,6 +28,8 @@ from judge.config import JudgeConfig
 from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.errors import MonitorError
+
+_AHEAD = 4_096  # entries whose noise is evaluated at once
 
 
 def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:
@@ -38,8 +43,13 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
         raise StepError("the stream does not start with run.started")
     with _explained(entries[0]):
         replay = start_replay(started, config)
+    noise, ahead = NoiseAhead(replay.run.rules), islice(entries, 1, None)
+    replay.pool = noise.pool
+    replay.run.memory = RuleMemory(replay.run.rules, pool=noise.pool)
     before = entries[0].time_ns
-    for entry, event in zip(entries[1:], events, strict=True):
+    for number, (entry, event) in enumerate(zip(islice(entries, 1, None), events, strict=True)):
+        if number % _AHEAD == 0:
+            noise.look(islice(ahead, _AHEAD))
         with _explained(entry):
             if config.checks("order"):
                 if entry.time_ns < before:

@@ -14,6 +14,7 @@ from typing import Any
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS
 from aggregates.run import Run
 from aggregates.spec import Spec, apply_edit, spec_of
 from judge.auditing.replayed import Replay, SavedWeights
@@ -31,11 +32,14 @@ def follow(replay: Replay, event: Any) -> None:
             _check_measured(event.measured, (type(None),) if replay.watched else kinds)
             replay.epochs += 1
             replay.newest = event.measured
-            replay.dead.append(
-                {intern(each["name"]): each["dead_units"] for each in event.measured["activations"]}
-            )
+            replay.newest_dead = {
+                intern(each["name"]): each["dead_units"] for each in event.measured["activations"]
+            }
             replay.lengths.append(_length(event.measured))
-            replay.in_force.append((replay.settings, replay.spec))
+            latest = replay.in_force[-1] if replay.in_force else (None, None)
+            if latest[0] is not replay.settings or latest[1] is not replay.spec:
+                latest = (replay.settings, replay.spec)
+            replay.in_force.append(latest)
             recorded = event.measured["settings"]
             for difference in differences(replay.settings.to_dict(), recorded):
                 replay.settings_problems.append(
@@ -46,6 +50,8 @@ def follow(replay: Replay, event: Any) -> None:
             raise StepError("only a run of the built-in model can be a fork")
         case Run.DecisionMade():
             replay.settings_at.append(replay.settings)
+            if event.direction in ARCHITECTURE_DIRECTIONS:
+                replay.dead[event.epoch] = replay.newest_dead
         case Run.RemedyApplied():
             _follow_remedy(replay, event)
         case Run.RemedyRefused():

@@ -4,11 +4,13 @@ I/O: none.  Units: epochs from 0.
 """
 
 import math
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aggregates.decisions import Observation, Settings
+from aggregates.noise import Pool, pool_noise
 from aggregates.rules import VERSIONS, version_of
 from aggregates.run import REPEATABLE, Run
 from aggregates.spec import ModelSpec, Spec
@@ -46,10 +48,13 @@ class Replay:
     config: AnyConfig
     settings: Settings  # in force after the last event
     spec: Spec  # by the edits that were decided on
+    pool: Pool = pool_noise
     epochs: int = 0  # that were measured
     newest: Mapping[str, Any] = field(default_factory=dict)  # the measured part of the latest
-    dead: list[Mapping[str, int]] = field(default_factory=list)  # units by activation, by epoch
-    lengths: list[float] = field(default_factory=list)  # of the gradient, by epoch
+    newest_dead: Mapping[str, int] = field(default_factory=dict)  # units by activation
+    # Likewise, of each epoch in which a change of the architecture was decided on.
+    dead: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    lengths: "array[float]" = field(default_factory=lambda: array("d"))  # of the gradient, by epoch
     without_probes: int | None = None  # the first epoch that has no noise probes
     in_force: list[tuple[Settings, Spec]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision

@@ -30,9 +30,9 @@ from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
 from judge.auditing.report import capped
 from judge.auditing.submission import verify_weights
 from judge.compare import differences
-from judge.confinement.held_folder import HeldFolder
 from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers, data_places
 from judge.errors import StepError
+from ledger.held_folder import HeldFolder
 from monitor.config import TaskConfig
 from monitor.environment import other_kind
 from monitor.errors import MonitorError

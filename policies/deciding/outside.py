@@ -162,8 +162,10 @@ def _source_hash(kind: Any) -> str | None:
         return None
 
 
-def observation_json(observation: Observation) -> dict[str, Any]:
-    """Return an observation as JSON can hold it.
+def observation_json(
+    observation: Observation, *, history: int = 0, decisions: int = 0
+) -> dict[str, Any]:
+    """Return an observation as JSON can hold it, without so many epochs and earlier decisions.
 
     Numbers that are not finite are the texts NaN, Infinity and -Infinity. `text` says the same in
     words, `schema` is the JSON schema of an answer.
@@ -184,10 +186,10 @@ def observation_json(observation: Observation) -> dict[str, Any]:
         "max_batch_size": observation.max_batch_size,
         "train_examples": observation.train_examples,
         "model": observation.spec.to_dict(),
-        "history": [asdict(signals) for signals in observation.history],
+        "history": [asdict(signals) for signals in observation.history[history:]],
         "decisions": [
             {**past.decision.to_dict(), "epoch": past.epoch, "outcome": past.outcome}
-            for past in observation.decisions
+            for past in observation.decisions[decisions:]
         ],
         "waived": list(observation.waived),
         "edits": observation.edits,
@@ -211,29 +213,45 @@ class _Process:
     """A program that is asked one line and answers one line, as often as there is a question.
 
     One that is too slow or says too much is ended, with what it started in its process group; the
-    next question starts it anew.
+    next question starts it anew. One that keeps what it is told is told only what is new.
     """
 
     def __init__(self, command: list[str], seconds: float) -> None:
         self._command = command
         self._seconds = seconds
         self._child: subprocess.Popen[bytes] | None = None
+        self._kept: tuple[str, int, int] | None = None  # run, epochs and decisions that it knows
 
     def ask(self, observation: Observation) -> Any:
         """Return the answer; raises AnswerError if there is none that is JSON."""
-        line = json.dumps(observation_json(observation), allow_nan=False).encode() + b"\n"
         try:
-            found = self._exchange(line)
+            child = self._started()
+            found = self._exchange(child, self._question(observation))
         except OSError as error:
             self._end()
             raise AnswerError(f"{self._command[0]}: {error.strerror or error}") from None
+        self._kept = None
         try:
-            return read_json(found)
+            answer = read_json(found)
         except JSONError as error:
             raise AnswerError(f"the answer cannot be read: {error}") from None
+        if isinstance(answer, dict) and answer.get("keeps") is True:
+            del answer["keeps"]
+            known = len(observation.history), len(observation.decisions)
+            self._kept = (observation.run_id, *known)
+        return answer
 
-    def _exchange(self, line: bytes) -> bytes:
-        child = self._started()
+    def _question(self, observation: Observation) -> bytes:
+        """Return the line for the program that runs now: `since` says what it knows already."""
+        run, history, decisions = self._kept or ("", 0, 0)
+        longer = history <= len(observation.history) and decisions <= len(observation.decisions)
+        if run != observation.run_id or not longer:
+            history = decisions = 0
+        told = observation_json(observation, history=history, decisions=decisions)
+        told["since"] = {"history": history, "decisions": decisions}
+        return json.dumps(told, allow_nan=False).encode() + b"\n"
+
+    def _exchange(self, child: subprocess.Popen[bytes], line: bytes) -> bytes:
         assert child.stdin is not None
         assert child.stdout is not None
         deadline = time.monotonic() + self._seconds
@@ -293,6 +311,7 @@ class _Process:
             return bool(ready.select(0))
 
     def _end(self) -> None:
+        self._kept = None
         if self._child is not None:
             with suppress(OSError):
                 os.killpg(self._child.pid, signal.SIGKILL)

@@ -102,7 +102,7 @@ def test_text_without_exactly_one_object_is_rejected(text: str, problem: str) ->
 
 
 def test_text_made_to_be_slow_is_looked_through_in_little_time() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     for text in (
         ('{"a":' * 900 + "[" + "1," * 100) * 40,
         '{"a":"' + "{" * 250_000,
@@ -111,7 +111,7 @@ def test_text_made_to_be_slow_is_looked_through_in_little_time() -> None:
     ):
         with pytest.raises(AnswerError):
             extract("prompt", said(text))
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 5  # looked through once per character, it would be hours
 
 
 @pytest.mark.parametrize("rung", ["json_schema", "json_object"])
@@ -254,7 +254,7 @@ def test_nobody_at_the_address_ends_the_probe_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(PolicyError, match=r"cannot be reached: .*refused"):
         probed(lambda *_: Reply(), base_url="http://127.0.0.1:9/v1", retries=4)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5  # the retries would take 7
 
 
 def test_rung_that_is_configured_is_not_probed() -> None:

@@ -1,5 +1,6 @@
 """Policies that somebody else wrote: a class, or a process that speaks JSON lines."""
 
+import json
 import sys
 import time
 from dataclasses import replace
@@ -9,7 +10,7 @@ from random import Random
 import pytest
 from frontdoor import TINY, answer, call
 
-from aggregates.decisions import Observation, validate_decision
+from aggregates.decisions import Decision, Observation, PastDecision, validate_decision
 from judge.reference.situations import observe
 from policies.deciding.catalogue import create_policy
 from policies.deciding.outside import OutsidePolicy, process_policy
@@ -69,6 +70,73 @@ def test_process_without_a_usable_answer_is_a_silence(
     (said,) = policy.decide(seen)
     assert (said.source, said.decision.direction) == ("driver", "defer")
     assert words in said.decision.justification
+
+
+DEFERRAL = Decision.of(("R1",), "defer", {}, "later")
+KEEPS = """
+import json, os, sys
+known, said = [], 0
+for line in sys.stdin:
+    seen = json.loads(line)
+    if seen["since"] != {"history": len(known), "decisions": seen["since"]["decisions"]}:
+        known = known[:seen["since"]["history"]]
+    known += seen["history"]
+    said += 1
+    words = json.dumps([len(seen["history"]), len(seen["decisions"]), len(known), os.getpid()])
+    print(json.dumps({"keeps": KEEPS, "decisions": [
+        {"event_type": "rule_triggered_no_action", "cites": [rule], "direction": "defer",
+         "params": {}, "justification": words} for rule in seen["due"]]}), flush=True)
+    if said == 3:
+        sys.exit()
+"""
+
+
+def longer(seen: Observation, epochs: int) -> Observation:
+    """Return what is observed after so many epochs, with a decision in each but the last."""
+    first, past = seen.history[0], PastDecision(1, 0, "policy", DEFERRAL, None)
+    return replace(
+        seen,
+        epoch=epochs - 1,
+        history=tuple(replace(first, epoch=epoch) for epoch in range(epochs)),
+        decisions=tuple(replace(past, number=n + 1, epoch=n) for n in range(epochs - 1)),
+    )
+
+
+def told(policy: OutsidePolicy, seen: Observation) -> list[int]:
+    """Return how many epochs and decisions a question had, the epochs known, and the process."""
+    (said,) = policy.decide(seen)
+    numbers: list[int] = json.loads(said.decision.justification)
+    return numbers
+
+
+def test_program_that_keeps_is_told_what_is_new(tmp_path: Path, seen: Observation) -> None:
+    policy = process_policy(program(tmp_path, KEEPS.replace("KEEPS", "True")))
+    first, second, third, again = (told(policy, longer(seen, n)) for n in (100, 101, 150, 151))
+    assert [each[:3] for each in (first, second, third)] == [
+        [100, 99, 100],
+        [1, 1, 101],
+        [49, 49, 150],
+    ]
+    assert first[3] == second[3] == third[3] != again[3]  # it had ended
+    assert again[:3] == [151, 150, 151]
+    other = told(policy, replace(longer(seen, 200), run_id="another"))
+    assert other[:2] == [200, 199]
+    assert told(policy, replace(longer(seen, 50), run_id="another"))[:2] == [50, 49]
+
+
+def test_program_that_keeps_nothing_is_told_everything(tmp_path: Path, seen: Observation) -> None:
+    source = KEEPS.replace('"keeps": KEEPS, ', "")
+    policy = process_policy(program(tmp_path, source))
+    assert [told(policy, longer(seen, n))[:2] for n in (10, 11)] == [[10, 9], [11, 10]]
+
+
+def test_program_that_keeps_in_other_words_gives_no_answer(
+    tmp_path: Path, seen: Observation
+) -> None:
+    policy = process_policy(program(tmp_path, KEEPS.replace("KEEPS", '"yes"')))
+    (said,) = policy.decide(longer(seen, 3))
+    assert said.source == "driver"
+    assert 'an object with "decisions" and nothing else' in said.decision.justification
 
 
 def test_program_that_is_not_there_is_a_silence(seen: Observation) -> None:
