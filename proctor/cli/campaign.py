@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import LimitOption
+from proctor.cli.options import ExecutorOption, LimitOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_for
@@ -84,13 +84,15 @@ def campaign(
         typer.Option("--tune/--no-tune", help="Tune the model's advice block between attempts."),
     ] = False,
     writer: WriterOption = None,
+    executor: ExecutorOption = "local",
     task: Annotated[Path | None, typer.Option("--task", hidden=True)] = None,
 ) -> Output:
     """Attempt a task several times; the same command continues or shows the result."""
     if task is not None:
         raise ProctorError(
             "a campaign trains the built-in network: its attempts may restart with another model, "
-            "and a task's file has one. Use `proctor run --task` or `proctor compare --task`"
+            "and a task's file has one. Use `proctor run --task FILE` or `proctor compare --task "
+            "FILE`"
         )
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
@@ -106,4 +108,5 @@ def campaign(
         limits=limits,
         tune=tune,
         writer=writer or [],
+        executor=executor,
     )

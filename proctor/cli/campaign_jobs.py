@@ -12,7 +12,6 @@ from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.wording import counted
 from monitor.config import RunConfig
-from monitor.loop import prepare
 from proctor.cli.campaign_tuning import tuning
 from proctor.cli.command_group import Output
 from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
@@ -22,7 +21,9 @@ from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import CutOff, Harness, Task
-from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
+from proctor.runs.executors import Kind, open_executor
+from proctor.runs.jobs import data_of
+from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.transcript_log import read_tally
@@ -41,6 +42,7 @@ def campaign(
     limits: list[str] | None,
     tune: bool = False,
     writer: Sequence[str] = (),
+    executor: Kind = "local",
 ) -> Output:
     """Begin a campaign, carry it on, or tell how it ended."""
     choice = PolicyChoice.read(policy, policy_settings)
@@ -50,7 +52,7 @@ def campaign(
     if tune and choice.settings is None:
         raise ProctorError(f"--tune needs a model to tune: the policy {policy} asks none")
     judge = JudgeConfig.for_own_run(read_pairs(limits or []))
-    splits = prepare(config)
+    splits = data_of(config)
     verify_ready(home, choice, campaign=True, tune=tune)
     with home.open_log() as log:
         before = task.find(log)
@@ -61,12 +63,16 @@ def campaign(
             with (
                 unseen(when=policy == HUMAN),
                 tuning(home, log, choice.settings if tune else None, writer, say=say) as tuner,
+                open_executor(
+                    executor, home, log, workers=1, watching=watching(), choices=[choice]
+                ) as trainer,
             ):
                 harness = Harness(
                     home,
                     log,
                     opened,
-                    make_policy=make_policies(choice, log, home.blobs),
+                    executor=trainer,
+                    choice=choice,
                     judge_run=lambda run_id: judge_here(home, log, run_id, config=judge),
                     splits=splits,
                     watching=watching(),
@@ -74,6 +80,7 @@ def campaign(
                 )
                 harness.carry_on()
                 harness.end("completed")
+                opened = harness.campaign
         found = describe_campaign(home, log, opened)
     return Output(found, lambda: _print_campaign(found))
 

@@ -18,7 +18,6 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import cell, console, error_console, print_table, words
 from proctor.runs.comparison import (
-    Job,
     Plan,
     of_network,
     of_task,
@@ -28,6 +27,7 @@ from proctor.runs.comparison import (
 )
 from proctor.runs.comparison import compare as carry_out
 from proctor.runs.executors import Kind, Outcome, failed, open_executor
+from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import Standing, standings

@@ -1,7 +1,7 @@
 """`proctor credit`, which trains: forks of a run, in pairs, and what they differ in."""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID, uuid5
@@ -27,7 +27,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_remembered, open_session
-from proctor.runs.executors import Executor, Kind, Outcome, failed, open_executor
+from proctor.runs.executors import Executor, Kind, open_executor, trained
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
@@ -184,24 +184,22 @@ def _measure(
             jobs += [job_of(origin, question, place) for place in missing]
     log.save(measured)
     advanced("forks", len(measured.forks), total)
-    done = executor.carry_out(jobs, train_only, again)
-    for job, outcome in done:
-        if problem := outcome.stopped or outcome.problem:
-            done.close()
-            raise ProctorError(f"a fork failed: {problem}; the same command continues")
-        place = places[job.run]
-        run: Run = log.repository.get(UUID(job.run))
-        measured.record_fork(place, Ending(**{**ending(log, run), **_process(home, run.id)}))
-        log.save(measured)
-        advanced("forks", len(measured.forks), total)
-        found = measured.forks[place]
-        error_console.print(
-            words(
-                f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
-                f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
-                f"accuracy {found.val_accuracy:.4f}"
+    hint = "; the same command continues"
+    with closing(trained(executor, jobs, again, what="a fork", hint=hint)) as done:
+        for job in done:
+            place = places[job.run]
+            run: Run = log.repository.get(UUID(job.run))
+            measured.record_fork(place, Ending(**{**ending(log, run), **_process(home, run.id)}))
+            log.save(measured)
+            advanced("forks", len(measured.forks), total)
+            found = measured.forks[place]
+            error_console.print(
+                words(
+                    f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
+                    f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
+                    f"accuracy {found.val_accuracy:.4f}"
+                )
             )
-        )
     for question in questions:
         for arm, decision in question.arms.items():
             if (question.past.number, arm) not in measured.measured:
@@ -223,17 +221,6 @@ def _run_of(log: LedgerApplication, measured: Credit, place: Place) -> str:
         if run.end_reason in OWN_ENDS:
             return str(run_id)
         number += 1  # it was cut off
-
-
-def train_only(job: Job) -> Outcome:
-    """Train a fork in this process; nothing is raised."""
-    home = Home(job.home)
-    try:
-        with home.open_log() as log:
-            job.train(home, log)
-    except Exception as error:  # the command says what it is
-        return failed(error)
-    return Outcome(None, None)
 
 
 def _process(home: Home, run: UUID) -> dict[str, int]:

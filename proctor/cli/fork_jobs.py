@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 from aggregates.decisions import Said, parse_decision
 from aggregates.errors import AggregateError
@@ -18,8 +20,9 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_table
-from proctor.runs.forks import Parent, find_origin, given, read_parent, recorded, train_fork
-from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice, make_policies
+from proctor.runs.executors import Kind, open_executor, trained
+from proctor.runs.forks import Job, Parent, find_origin, read_parent
+from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
 from proctor.runs.progress import say, watching
 
 RECORDED = "recorded"  # the policy that decides as the run's record says
@@ -36,6 +39,7 @@ def fork(
     sets: Sequence[str],
     orders: int,
     from_start: bool,
+    executor: Kind = "local",
 ) -> Output:
     """Train forks of a run and tell what they came to."""
     parent = read_parent(home, name)
@@ -53,31 +57,46 @@ def fork(
     said = {path: read_decisions(path, parent, epoch) for path in decisions}
     for choice in filter(None, chosen.values()):
         verify_ready(home, choice, campaign=False)
-    found: list[dict[str, Any]] = []
-    with home.open_log() as log, unseen(when=HUMAN in names):
+    places: dict[str, int] = {}  # of a run among the forks
+    found: dict[int, dict[str, Any]] = {}
+    with (
+        home.open_log() as log,
+        unseen(when=HUMAN in names),
+        open_executor(
+            executor, home, log, watching=watching(), choices=[*filter(None, chosen.values())]
+        ) as opened,
+    ):
         say(f"the state of run {parent.run.id} after epoch {epoch}")
         origin = find_origin(home, parent, epoch, from_start=from_start)
-        make = {
-            policy: recorded(parent) if choice is None else make_policies(choice, log, home.blobs)
-            for policy, choice in chosen.items()
-        }
-        forks = [(policy, make[policy]) for policy in policies]
-        forks += [(str(path), given(epoch, said[path], make[then])) for path in decisions]
-        for label, make_policy in forks:
-            for order in range(orders):
-                advanced("forks", len(found), len(forks) * orders)
-                run = train_fork(home, log, origin, make_policy, order=order, watching=watching())
-                found.append({"decided_by": label, "order": order, **ending(log, run)})
+        forks = [(policy, list[Said](), chosen[policy]) for policy in policies]
+        forks += [(str(path), said[path], chosen[then]) for path in decisions]
+        planned = [(*fork, order) for fork in forks for order in range(orders)]
+
+        def job_of(place: int) -> Job:
+            _, given, choice, order = planned[place]
+            run = str(uuid4())
+            places[run] = place
+            return Job.of(home, origin, run=run, order=order, said=given, then=choice)
+
+        jobs = [job_of(place) for place in range(len(planned))]
+        advanced("forks", 0, len(jobs))
+        forked = trained(opened, jobs, lambda job: job_of(places[job.run]), what="a fork")
+        with closing(forked) as done:
+            for job in done:
+                label, _, _, order = planned[places[job.run]]
+                run: Run = log.repository.get(UUID(job.run))
+                found[places[job.run]] = {"decided_by": label, "order": order, **ending(log, run)}
+                advanced("forks", len(found), len(jobs))
     told = {
         "parent": str(parent.run.id),
         **origin.rebuilt.to_dict(),
         "digest": origin.digest,
-        "forks": found,
+        "forks": (rows := [found[place] for place in sorted(found)]),
     }
 
     def tell() -> None:
-        shown = list(found[0])
-        print_table(shown, [[each[key] for key in shown] for each in found])
+        shown = list(rows[0])
+        print_table(shown, [[each[key] for key in shown] for each in rows])
         console.print(f"forks of run {parent.run.id}, equal to it up to the state of epoch {epoch}")
 
     return Output(told, tell)
@@ -96,6 +115,12 @@ def ending(log: LedgerApplication, run: Run) -> dict[str, Any]:
     }
 
 
+EXAMPLE = (
+    '{"event_type": "hyperparameter_change", "cites": ["R1"], "direction": "stop", "params": {}, '
+    '"justification": "why"}'
+)
+
+
 def read_decisions(path: Path, parent: Parent, epoch: int) -> list[Said]:
     """Return the decisions of a JSON file on an epoch; raises ProctorError naming what is wrong."""
     try:
@@ -103,7 +128,12 @@ def read_decisions(path: Path, parent: Parent, epoch: int) -> list[Said]:
         decisions = [
             parse_decision(each) for each in (found if isinstance(found, list) else [found])
         ]
-    except (ValueError, RecursionError, AggregateError) as error:
+    except (ValueError, RecursionError) as error:
+        raise ProctorError(
+            f"{path} is not JSON: {error}. Write a decision into it, or a list of them, such as "
+            f"{EXAMPLE}"
+        ) from error
+    except AggregateError as error:
         raise ProctorError(f"{path}: {error}") from error
     if not decisions:
         raise ProctorError(f"{path}: no decision; give one, or a list of them")

@@ -49,6 +49,7 @@ def fork(
             "--orders", min=1, max=1_000, help="Forks with as many orders of the examples each."
         ),
     ] = 1,
+    executor: ExecutorOption = "local",
     from_start: FromStartOption = False,
 ) -> Output:
     """Go on from a recorded epoch of a run with other decisions, as a run of its own."""
@@ -66,6 +67,7 @@ def fork(
         then=then,
         sets=sets or (),
         orders=orders,
+        executor=executor,
         from_start=from_start,
     )
 

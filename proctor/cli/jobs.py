@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from aggregates.audit import unchecked
 from aggregates.campaign import Campaign
@@ -28,7 +28,6 @@ from ledger.verification.reader import VerificationReport, check_ledger
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
-from monitor.loop import prepare
 from monitor.task_loop import is_better
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
@@ -57,8 +56,10 @@ from proctor.runs.campaign_replay import (
     redo_run,
 )
 from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
+from proctor.runs.executors import Kind, open_executor, trained
 from proctor.runs.forks import read_parent, rebuild_state
-from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
+from proctor.runs.jobs import Job, data_of
+from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.story import (
@@ -68,15 +69,14 @@ from proctor.runs.story import (
     read_story,
     tell_story,
 )
-from proctor.runs.tasks import read_task_file, run_task
-from proctor.runs.training import Attempt, train_run
+from proctor.runs.tasks import read_task_file
 
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
 
 
 def demo(home: Home, config: RunConfig) -> Output:
     """Do the main job once."""
-    splits = prepare(config)
+    splits = data_of(config)
     with home.open_log() as log:
         (run_id,) = _train(home, log, config, PolicyChoice("playbook"), splits)
         report = judge_here(home, log, run_id, redo=Redo(_recorded_policy))
@@ -105,13 +105,19 @@ def demo(home: Home, config: RunConfig) -> Output:
     )
 
 
-def run(home: Home, config: RunConfig, policy: str, policy_settings: Sequence[str]) -> Output:
+def run(
+    home: Home,
+    config: RunConfig,
+    policy: str,
+    policy_settings: Sequence[str],
+    executor: Kind = "local",
+) -> Output:
     """Train."""
     choice = PolicyChoice.read(policy, policy_settings)
-    splits = prepare(config)
+    splits = data_of(config)
     verify_ready(home, choice, campaign=config.edits != "live")
     with home.open_log() as log:
-        runs = _train(home, log, config, choice, splits)
+        runs = _train(home, log, config, choice, splits, executor)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
     shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
 
@@ -124,29 +130,25 @@ def run(home: Home, config: RunConfig, policy: str, policy_settings: Sequence[st
 
 
 def run_a_task(
-    home: Home, path: Path, config: TaskConfig, policy: str, policy_settings: Sequence[str]
+    home: Home,
+    path: Path,
+    config: TaskConfig,
+    policy: str,
+    policy_settings: Sequence[str],
+    executor: Kind = "local",
 ) -> Output:
     """Train the model and data of a task's file."""
     choice = PolicyChoice.read(policy, policy_settings)
     verify_ready(home, choice, campaign=False)
-    found: list[float] = []
-
-    watchers = watching()
-    with home.open_log() as log, unseen(when=policy == HUMAN):
-
-        def on_epoch(run: Run, measured: dict[str, Any]) -> None:
-            watchers.on_epoch(run, measured)
-            found.append(measured["validation"]["metrics"][config.metric])
-
-        run = run_task(
-            home,
-            log,
-            read_task_file(path),
-            config,
-            make_policy=make_policies(choice, log, home.blobs),
-            watching=replace(watchers, on_epoch=on_epoch),
-        )
-    summary = read_story(home, str(run.id))["summary"]
+    job = Job(home.path, str(uuid4()), config, choice, read_task_file(path))
+    with home.open_log() as log:
+        run_id = _train_one(home, log, job, executor)
+        found = [
+            each.measured["validation"]["metrics"][config.metric]
+            for each in log.events.get(run_id)
+            if type(each) is Run.EpochMeasured
+        ]
+    summary = read_story(home, str(run_id))["summary"]
     best = reduce(
         lambda old, new: new if is_better(new, old, config.better) else old, found, math.nan
     )
@@ -263,22 +265,40 @@ def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool, tune: bool
             pass  # it has been verified
 
 
+def _train_one(home: Home, log: LedgerApplication, job: Job, executor: Kind) -> UUID:
+    with (
+        unseen(when=job.choice.name == HUMAN),
+        open_executor(
+            executor, home, log, workers=1, watching=watching(), choices=[job.choice]
+        ) as opened,
+    ):
+        (job,) = trained(
+            opened, [job], lambda lost: replace(lost, run=str(uuid4())), what="the training"
+        )
+    return UUID(job.run)
+
+
 def _train(
-    home: Home, log: LedgerApplication, config: RunConfig, policy: PolicyChoice, splits: Splits
+    home: Home,
+    log: LedgerApplication,
+    config: RunConfig,
+    policy: PolicyChoice,
+    splits: Splits,
+    executor: Kind = "local",
 ) -> list[UUID]:
     """Train, with every restart that is scheduled on the way; return the runs, the best first.
 
     Runs that follow one another are a campaign; they are judged as they end, to be ranked.
     """
+    if config.edits == "live":
+        return [_train_one(home, log, Job(home.path, str(uuid4()), config, policy), executor)]
     watchers = watching()
-    with unseen(when=policy.name == HUMAN):
-        make_policy = make_policies(policy, log, home.blobs)
-        if config.edits == "live":
-            this = Attempt(config)
-            run = train_run(
-                home, log, this, make_policy=make_policy, splits=splits, watching=watchers
-            )
-            return [run.id]
+    with (
+        unseen(when=policy.name == HUMAN),
+        open_executor(
+            executor, home, log, workers=1, watching=watchers, choices=[policy]
+        ) as opened,
+    ):
         campaign = Campaign.start(
             config=config.to_dict(), attempts=MAX_RESTARTS + 1, policy=policy.to_dict()
         )
@@ -287,7 +307,8 @@ def _train(
             home,
             log,
             campaign,
-            make_policy=make_policy,
+            executor=opened,
+            choice=policy,
             judge_run=lambda run_id: judge_here(
                 home, log, run_id, config=JudgeConfig.for_own_run()
             ),

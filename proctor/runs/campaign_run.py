@@ -9,10 +9,10 @@ I/O: appends to the log; reads and writes the home.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
-from uuid import UUID, uuid5
+from uuid import UUID, uuid4, uuid5
 
 from eventsourcing.application import AggregateNotFoundError
 
@@ -30,14 +30,10 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import told_score
 from proctor.runs.campaign_feedback import make_feedback, read_verdict
-from proctor.runs.training import (
-    Attempt,
-    MakePolicy,
-    Told,
-    Watching,
-    following_attempt,
-    train_run,
-)
+from proctor.runs.executors import Executor, trained
+from proctor.runs.jobs import Job
+from proctor.runs.policies import PolicyChoice
+from proctor.runs.training import Attempt, Told, Watching, following_attempt
 from proctor.runs.transcript_log import read_tally
 
 MAX_RESTARTS = 8  # runs that may follow one another before an unfinished chain is left as it is
@@ -132,7 +128,8 @@ class Harness:
         log: LedgerApplication,
         campaign: Campaign,
         *,
-        make_policy: MakePolicy,
+        executor: Executor,
+        choice: PolicyChoice,
         judge_run: Callable[[UUID], AuditReport],
         splits: Splits,
         watching: Watching,
@@ -142,7 +139,8 @@ class Harness:
         self.verdicts: list[AuditReport] = []  # on the attempts, in order
         self._home = home
         self._log = log
-        self._make_policy = make_policy
+        self._executor = executor
+        self._choice = choice
         self._judge_run = judge_run
         self._splits = splits
         self._watching = watching
@@ -182,10 +180,13 @@ class Harness:
                 continue
             if run is not None and run.end_reason is None:
                 raise ProctorError(f"run {run_id} of this campaign is going on elsewhere")
-            how = "never began" if run is None else f"ended as {run.end_reason}"
-            self.campaign.abandon_attempt(run_id, f"its run {how}")
-            self._log.save(self.campaign)
+            self._abandon(run_id, run)
         return following
+
+    def _abandon(self, run_id: str, run: Run | None) -> None:
+        how = "never began" if run is None else f"ended as {run.end_reason}"
+        self.campaign.abandon_attempt(run_id, f"its run {how}")
+        self._log.save(self.campaign)
 
     def _check_data(self, run: Run) -> None:
         recorded, here = run.data.get("fingerprints", {}), self._splits.fingerprints
@@ -216,17 +217,30 @@ class Harness:
         spent = read_tally(self._log, (*campaign.runs, *campaign.abandoned))
         so_far = f"; so far {spent}" if spent.calls else ""
         self._watching.say(f"attempt {number} of at most {campaign.attempts}{so_far}")
-        return train_run(
-            self._home,
-            self._log,
-            this,
-            make_policy=self._make_policy,
-            splits=self._splits,
-            watching=self._watching,
-            campaign=campaign,
+        job = Job(
+            self._home.path,
+            str(uuid4()),
+            this.config,
+            self._choice,
+            spec=this.spec,
+            parent=this.parent,
+            campaign=str(campaign.id),
             told=Told(campaign.told.get(number), campaign.advised.get(number, "")),
             spent=spent,
         )
+        try:
+            (job,) = trained(self._executor, [job], self._again, what="an attempt")
+        finally:
+            self.campaign = self._log.repository.get(campaign.id)  # it has the attempt now
+        run: Run = self._log.repository.get(UUID(job.run))
+        return run
+
+    def _again(self, job: Job) -> Job:
+        """Abandon an attempt whose worker was lost, and return the one in its place."""
+        self.campaign = self._log.repository.get(self.campaign.id)
+        if job.run in self.campaign.runs:
+            self._abandon(job.run, self._load(job.run))
+        return replace(job, run=str(uuid4()))
 
     def _tune(self) -> None:
         if self._tuning is not None and self.verdicts:

@@ -8,6 +8,7 @@ I/O: reads a file of conditions; appends to the home's ledger.
 
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,67 +20,26 @@ from aggregates.comparison import Cell, Comparison
 from aggregates.errors import AggregateError
 from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
-from monitor.config import RunConfig, TaskConfig, WatchConfig, config_of
+from monitor.config import RunConfig, TaskConfig
 from monitor.errors import MonitorError
 from monitor.loop import prepare
-from monitor.tasks import TaskText, read_task
+from monitor.tasks import TaskText
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import as_records
 from proctor.remembering import open_session
-from proctor.runs.executors import Executor, Outcome, choice_of, is_done
+from proctor.runs.executors import Executor, Outcome, is_done
+from proctor.runs.jobs import Job
 from proctor.runs.labels import record_installed
-from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.policies import PolicyChoice
 from proctor.runs.run_settings import provoked
-from proctor.runs.tasks import configure, own_data, run_task
-from proctor.runs.training import SILENT, Attempt, train_run
+from proctor.runs.tasks import configure, own_data
 
 Config = RunConfig | TaskConfig
 Make = Callable[[Mapping[str, Any]], Config]  # from a condition's settings
 OnDone = Callable[[int, int, Cell, str | None], None]  # done, of how many, which, its problem
 DEFAULT = "default"  # the condition where no file names others
 _PROVOCATION = ("provoke", "provoke_seed")
-
-
-@dataclass(frozen=True)
-class Job:
-    """A cell to be trained and judged, with what that needs."""
-
-    home: Path
-    cell: Cell
-    run: str
-    config: Config
-    choice: PolicyChoice
-    task: TaskText | None
-
-    def train(self, home: Home, log: LedgerApplication) -> None:
-        """Train the cell's run in this process, unless that was done before."""
-        train_cell(self, home, log)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all but the home in plain values."""
-        task = self.task
-        return {
-            "cell": self.cell._asdict(),
-            "run": self.run,
-            "config": self.config.to_dict(),
-            "choice": self.choice.to_dict(),
-            "task": None if task is None else {"name": task.name, "source": task.source.decode()},
-        }
-
-    @classmethod
-    def from_dict(cls, home: Path, value: Mapping[str, Any]) -> "Job":
-        """Return the job that these describe, in another home."""
-        task, config = value["task"], config_of(value["config"])
-        assert not isinstance(config, WatchConfig), "nobody compares watched loops"
-        return cls(
-            home,
-            Cell(**value["cell"]),
-            value["run"],
-            config,
-            choice_of(value["choice"]),
-            None if task is None else read_task(task["source"].encode(), task["name"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -206,55 +166,36 @@ def _complete(
 ) -> None:
     choices = {choice.name: choice for choice in plan.policies}
     total = len(comparison.cells)
+    cells: dict[str, Cell] = {}  # by run
 
     def allot(cell: Cell) -> Job:
         before = comparison.runs.get(cell)
         run = before if before is not None and is_done(log, before) else str(uuid4())
         if run != before:
             comparison.allot(cell, run)
+        cells[run] = cell
         config = replace(plan.conditions[cell.condition], seed=cell.seed)
-        return Job(home.path, cell, run, config, choices[cell.policy], plan.task)
+        return Job(home.path, run, config, choices[cell.policy], plan.task)
 
     def allot_again(job: Job) -> Job:
-        again = allot(job.cell)
+        again = allot(cells[job.run])
         log.save(comparison)
         return again
 
     jobs = [allot(cell) for cell in comparison.cells if cell not in comparison.done]
     log.save(comparison)
-    done = executor.carry_out(jobs, work, allot_again)
-    for job, outcome in done:
-        if outcome.stopped is not None:
-            done.close()
-            raise ProctorError(
-                f"the comparison stopped: {outcome.stopped}; the same command continues it"
-            )
-        comparison.finish(job.cell, audit=outcome.audit, problem=outcome.problem)
-        log.save(comparison)
-        on_done(len(comparison.done), total, job.cell, outcome.problem)
+    with closing(executor.carry_out(jobs, work, allot_again)) as done:
+        for job, outcome in done:
+            if outcome.stopped is not None:
+                raise ProctorError(
+                    f"the comparison stopped: {outcome.stopped}; the same command continues it"
+                )
+            cell = cells[job.run]
+            comparison.finish(cell, audit=outcome.audit, problem=outcome.problem)
+            log.save(comparison)
+            on_done(len(comparison.done), total, cell, outcome.problem)
     comparison.end()
     log.save(comparison)
-
-
-def train_cell(job: Job, home: Home, log: LedgerApplication) -> None:
-    """Train a cell's run in this process, unless that was done before."""
-    if is_done(log, job.run):
-        return
-    policy, run_id = make_policies(job.choice, log, home.blobs), UUID(job.run)
-    if isinstance(job.config, RunConfig):
-        train_run(
-            home,
-            log,
-            Attempt(job.config),
-            make_policy=policy,
-            splits=prepare(job.config),
-            watching=SILENT,
-            run_id=run_id,
-        )
-    elif job.task is not None:
-        run_task(
-            home, log, job.task, job.config, make_policy=policy, watching=SILENT, run_id=run_id
-        )
 
 
 def own_folder(config: Config) -> str | None:

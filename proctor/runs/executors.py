@@ -1,4 +1,4 @@
-"""Where jobs are carried out: processes of this machine, or workers of a Ray cluster.
+"""Where jobs are carried out: here, in processes of this machine, or by workers of a Ray cluster.
 
 A job trains one run. An executor yields each job with its outcome, in any order. A job whose
 process or worker was lost is given another run by `again`, and is carried out again a bounded
@@ -9,14 +9,11 @@ I/O: starts processes.
 
 import errno
 import os
-import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 from uuid import UUID
@@ -28,12 +25,16 @@ from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
 from monitor.config import RunConfig, TaskConfig
 from policies.asking.settings import ModelSettings
+from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.runs.policies import PolicyChoice
+from proctor.runs.policies import HUMAN, PolicyChoice
+from proctor.runs.pools import pool
+from proctor.runs.training import SILENT, Watching
 
 __all__ = [
     "DIED",
     "Executor",
+    "Here",
     "J",
     "Job",
     "Kind",
@@ -44,7 +45,8 @@ __all__ = [
     "is_done",
     "is_of_machine",
     "open_executor",
-    "pool",
+    "train_only",
+    "trained",
 ]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EROFS)
@@ -68,7 +70,10 @@ class Job(Protocol):
     def config(self) -> RunConfig | TaskConfig:
         """What the run is to record as its configuration."""
 
-    def train(self, home: Home, log: LedgerApplication, /) -> None:
+    def allot(self, log: LedgerApplication, /) -> None:
+        """Record what comes before the run, unless that was done before."""
+
+    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT, /) -> None:
         """Train the run, unless that was done before."""
 
     def to_dict(self) -> dict[str, object]:
@@ -116,16 +121,70 @@ class Executor(Protocol):
 
 @contextmanager
 def open_executor(
-    kind: Kind, home: Home, log: LedgerApplication, *, workers: int | None
+    kind: Kind,
+    home: Home,
+    log: LedgerApplication,
+    *,
+    workers: int | None = None,
+    watching: Watching | None = None,
+    choices: Sequence[PolicyChoice] = (),
 ) -> Iterator[Executor]:
-    """Yield the executor of a kind; raises ProctorError where there is no cluster."""
+    """Yield the executor of a kind; raises ProctorError where there is no cluster.
+
+    With somebody `watching`, this machine carries out one job after the other in this process.
+    `choices` are the policies that will decide: a person decides here.
+    """
     if kind == "local":
-        yield Local(workers or os.cpu_count() or 1)
+        yield Local(workers or os.cpu_count() or 1) if watching is None else Here(log, watching)
         return
+    if HUMAN in [choice.name for choice in choices]:
+        raise ProctorError("--executor ray: the policy human asks at this terminal; leave it out")
     from proctor.runs.ray_cluster import joined  # noqa: PLC0415 - ray is an extra
 
-    with joined(home, log, workers=workers) as executor:
+    with joined(home, log, workers=workers, watching=watching or SILENT) as executor:
         yield executor
+
+
+def train_only(job: Job) -> Outcome:
+    """Train a job's run in this process; nothing is raised."""
+    home = Home(job.home)
+    try:
+        with home.open_log() as log:
+            job.train(home, log)
+    except Exception as error:  # the command says what it is
+        return failed(error)
+    return Outcome(None, None)
+
+
+def trained(
+    executor: Executor, jobs: Sequence[J], again: Callable[[J], J], *, what: str, hint: str = ""
+) -> Generator[J]:
+    """Yield each job when its run is trained; raises ProctorError for the first that fails."""
+    with closing(executor.carry_out(jobs, train_only, again)) as done:
+        for job, outcome in done:
+            if problem := outcome.stopped or outcome.problem:
+                raise ProctorError(f"{what} failed: {problem}{hint}")
+            yield job
+
+
+class Here:
+    """This process, one job after the other; what a job raises is raised."""
+
+    def __init__(self, log: LedgerApplication, watching: Watching) -> None:
+        self._log = log
+        self._watching = watching
+
+    def carry_out(
+        self,
+        jobs: Sequence[J],
+        work: Callable[[J], Outcome],
+        again: Callable[[J], J],  # noqa: ARG002 - who loses this process loses the command
+    ) -> Generator[tuple[J, Outcome]]:
+        """Yield each job when its run is trained; other work than that is for other processes."""
+        assert work is train_only, "what else there is to do, the caller does"
+        for job in jobs:
+            job.train(Home(job.home), self._log, self._watching)
+            yield job, Outcome(None, None)
 
 
 class Local:
@@ -164,32 +223,6 @@ def _in_pool(
         waiting = {processes.submit(work, job): job for job in jobs}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
-
-
-@contextmanager
-def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield processes that end with this one; what has not begun by the end is cancelled."""
-    processes = ProcessPoolExecutor(
-        workers,
-        mp_context=get_context("spawn"),
-        initializer=_end_with_parent,
-        initargs=(os.getpid(),),
-    )
-    try:
-        yield processes
-    finally:
-        processes.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_with_parent(parent: int) -> None:
-    """End this process when the one that started it is killed: nobody would take its results."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def failed(error: BaseException) -> Outcome:

@@ -26,15 +26,14 @@ from ledger.errors import LedgerError
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.answering import Policy
 from monitor.config import RunConfig
-from monitor.datasets import Splits
 from monitor.environment import describe_environment, other_kind
-from monitor.loop import prepare
 from monitor.snapshots import Start
 from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.executors import choice_of, is_done
+from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.replay import find_recorded, folded, read_streams
 from proctor.runs.training import SILENT, Attempt, MakePolicy, Prepared, Told, Watching, train_run
@@ -56,11 +55,10 @@ class Parent:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where forks start: the parent's state after an epoch, and the data."""
+    """Where forks start: the parent's state after an epoch."""
 
     parent: Parent
     rebuilt: Rebuilt
-    splits: Splits
     digest: str
 
     def attempt(self, order: int) -> Attempt:
@@ -146,7 +144,7 @@ def find_origin(
         for event in shared_events(parent.events, epoch):
             if type(event) is Run.WeightsSaved:
                 _verify_weights(home, event)  # a fork that gains nothing hands them in
-        splits = prepare(config)
+        splits = data_of(config)
         if dict(splits.fingerprints) != run.data.get("fingerprints"):
             raise ProctorError(
                 f"the data of run {run.id} has changed since it was trained: its fingerprints "
@@ -160,7 +158,7 @@ def find_origin(
         config=JudgeConfig.for_own_run(),
     )
     home.blobs.put(rebuilt.state)
-    return Origin(parent, rebuilt, splits, shared_digest(parent.events, epoch))
+    return Origin(parent, rebuilt, shared_digest(parent.events, epoch))
 
 
 def _verify_weights(home: Home, saved: Run.WeightsSaved) -> None:
@@ -170,28 +168,6 @@ def _verify_weights(home: Home, saved: Run.WeightsSaved) -> None:
         raise ProctorError(
             f"the weights of epoch {saved.epoch}, which a fork starts with, cannot be used: {error}"
         ) from error
-
-
-def train_fork(
-    home: Home,
-    log: LedgerApplication,
-    origin: Origin,
-    make_policy: MakePolicy,
-    *,
-    order: int,
-    watching: Watching,
-    run_id: UUID | None = None,
-) -> Run:
-    """Train one fork to its end."""
-    return train_run(
-        home,
-        log,
-        origin.attempt(order),
-        make_policy=make_policy,
-        splits=origin.splits,
-        watching=watching,
-        run_id=run_id,
-    )
 
 
 def _ours(parent: Parent) -> bool:
@@ -210,7 +186,7 @@ class Job:
     state: str
     order: int
     said: tuple[Said, ...]  # on that epoch
-    then: PolicyChoice
+    then: PolicyChoice | None  # None: the parent's record
     config: RunConfig
 
     @classmethod
@@ -222,7 +198,7 @@ class Job:
         run: str,
         order: int,
         said: Sequence[Said],
-        then: PolicyChoice,
+        then: PolicyChoice | None,
     ) -> "Job":
         """Return the job of a fork from an origin."""
         parent, rebuilt = origin.parent.run, origin.rebuilt
@@ -230,7 +206,10 @@ class Job:
         where = (str(parent.id), rebuilt.epoch, origin.digest, rebuilt.sha256)
         return cls(home.path, run, *where, order, tuple(said), then, config)
 
-    def train(self, home: Home, log: LedgerApplication) -> None:
+    def allot(self, log: LedgerApplication) -> None:
+        """Do nothing: a fork begins with its run."""
+
+    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
         """Train the fork in this process, unless that was done before."""
         if is_done(log, self.run):
             return
@@ -238,15 +217,21 @@ class Job:
         if shared_digest(events, self.epoch) != self.digest:
             raise ProctorError(f"run {self.parent} is not what it was when its fork was planned")
         state = home.blobs.get(self.state)
-        origin = Origin(
-            Parent((), events, folded(events)),
-            Rebuilt(self.epoch, state, self.state, None, 0, 0),
-            prepare(self.config),
-            self.digest,
-        )
-        policy = given(self.epoch, self.said, make_policies(self.then, log, home.blobs))
-        train_fork(
-            home, log, origin, policy, order=self.order, watching=SILENT, run_id=UUID(self.run)
+        parent = Parent((), events, folded(events))
+        origin = Origin(parent, Rebuilt(self.epoch, state, self.state, None, 0, 0), self.digest)
+        policy = recorded(parent)
+        if self.then is not None:
+            policy = make_policies(self.then, log, home.blobs)
+        if self.said:
+            policy = given(self.epoch, self.said, policy)
+        train_run(
+            home,
+            log,
+            origin.attempt(self.order),
+            make_policy=policy,
+            splits=data_of(self.config),
+            watching=watching,
+            run_id=UUID(self.run),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -256,7 +241,7 @@ class Job:
         return {
             **{name: getattr(self, name) for name in plain},
             "said": said,
-            "then": self.then.to_dict(),
+            "then": None if self.then is None else self.then.to_dict(),
             "config": self.config.to_dict(),
         }
 
@@ -266,7 +251,7 @@ class Job:
         said = (Said(parse_decision(each["decision"]), each["source"]) for each in value["said"])
         given = {
             "said": tuple(said),
-            "then": choice_of(value["then"]),
+            "then": None if value["then"] is None else choice_of(value["then"]),
             "config": RunConfig.from_dict(value["config"]),
         }
         return cls(home, **{**value, **given})

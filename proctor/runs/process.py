@@ -9,6 +9,7 @@ I/O: replaces the process (execve).
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, TypeVar, cast
@@ -43,7 +44,7 @@ _NEEDS: Mapping[tuple[str, str], frozenset[str]] = {
 # The current folder is no place to import from, so -P; the packages may lie in no site folder.
 # A library that is used puts the folder of argv[0] in front of the path: that is the interpreter's.
 _CODE = "import sys; sys.argv[0] = sys.executable; sys.path.append({house!r}); {main}"
-_MAIN = "from proctor.cli.main import main; main()"
+_MAIN = "from proctor.cli.start import main; main()"
 
 
 Config = TypeVar("Config", bound=RunConfig | TaskConfig)
@@ -131,6 +132,8 @@ def _replace(environment: Mapping[str, str]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     code = _CODE.format(house=str(HOUSE), main=_MAIN)
+    # Until the command has begun again, Ctrl-C would end in a traceback of Python's own start.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.execve(  # noqa: S606 - this interpreter, with the arguments it was given
         sys.executable, [sys.executable, "-P", "-c", code, *sys.argv[1:]], dict(environment)
     )

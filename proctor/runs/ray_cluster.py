@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from typing import Any
+from uuid import UUID
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
@@ -28,8 +29,10 @@ from ledger.application import LedgerApplication
 from monitor.dispatch import current_variables
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.runs.executors import DIED, J, Outcome, pool
+from proctor.runs.executors import DIED, J, Outcome, train_only
+from proctor.runs.pools import pool
 from proctor.runs.remote import Assignment, Station, encode, verify_worker
+from proctor.runs.training import SILENT, Watching
 
 __all__ = ["RayExecutor", "joined"]
 
@@ -41,7 +44,9 @@ _CLOSING = 5.0  # seconds in which an idle worker removes what it has written
 
 
 @contextmanager
-def joined(home: Home, log: LedgerApplication, *, workers: int | None) -> Iterator["RayExecutor"]:
+def joined(
+    home: Home, log: LedgerApplication, *, workers: int | None, watching: Watching = SILENT
+) -> Iterator["RayExecutor"]:
     """Yield an executor on the cluster; raises ProctorError where there is none."""
     begun = not ray.is_initialized()
     with ExitStack() as stack:
@@ -60,7 +65,9 @@ def joined(home: Home, log: LedgerApplication, *, workers: int | None) -> Iterat
                     "or set RAY_ADDRESS"
                 ) from error
         count = workers or int(ray.cluster_resources().get("CPU", 0)) or 1
-        yield RayExecutor(home, log, workers=count)
+        executor = RayExecutor(home, log, workers=count, watching=watching)
+        stack.callback(executor.close)
+        yield executor
 
 
 def _reach(address: str) -> None:
@@ -94,10 +101,14 @@ class _Worker:
 class RayExecutor:
     """Trains on the cluster; what was trained is judged by processes of this machine."""
 
-    def __init__(self, home: Home, log: LedgerApplication, *, workers: int) -> None:
+    def __init__(
+        self, home: Home, log: LedgerApplication, *, workers: int, watching: Watching
+    ) -> None:
         self._home, self._log = home, log
         self._most = workers
+        self._watching = watching
         self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
         self._unstarted = 0  # workers that were lost before they said anything
 
     def carry_out(
@@ -106,15 +117,13 @@ class RayExecutor:
         """Yield each job with its outcome; a lost worker's run is closed, and made again."""
         waiting = deque((job, 1) for job in jobs)
         busy: dict[Any, tuple[_Worker, J, int]] = {}
-        idle: list[_Worker] = []
-        self._workers.clear()
         judging: dict[Future[Outcome], J] = {}
         with pool(min(self._most, len(jobs), os.cpu_count() or 1) or 1) as judges:
             try:
                 while waiting or busy or judging:
                     while waiting and len(busy) < self._most:
                         job, tries = waiting.popleft()
-                        worker = idle.pop() if idle else self._start()
+                        worker = self._idle.pop() if self._idle else self._start()
                         busy[self._begin(worker, job)] = (worker, job, tries)
                     for ref in _ready(busy, timeout=_POLL if judging else None):
                         worker, job, tries = busy.pop(ref)
@@ -132,8 +141,10 @@ class RayExecutor:
                         if not isinstance(found, Outcome):
                             busy[found] = (worker, job, tries)
                             continue
-                        idle.append(worker)
+                        self._idle.append(worker)
                         outcome = self._settle(worker, found)
+                        if outcome is None and work is train_only:
+                            outcome = Outcome(None, None)
                         if outcome is not None:
                             yield job, outcome
                         else:
@@ -141,8 +152,15 @@ class RayExecutor:
                     for future in [each for each in judging if each.done()]:
                         yield judging.pop(future), _judged(future)
             finally:
-                for worker in self._workers:
+                for worker in [each for each in self._workers if each not in self._idle]:
+                    self._workers.remove(worker)
                     _end(worker)
+
+    def close(self) -> None:
+        """End all workers, also those that wait for another job."""
+        self._idle.clear()
+        while self._workers:
+            _end(self._workers.pop())
 
     def _start(self) -> _Worker:
         worker = _Worker()
@@ -153,6 +171,7 @@ class RayExecutor:
         if not worker.known:
             return worker.actor.hello.remote()
         worker.assignment = Assignment(job, self._home, self._log)
+        self._watching.on_start(UUID(job.run), job.config)
         return worker.actor.begin.remote(encode(job))
 
     def _take(self, worker: _Worker, job: J, message: bytes) -> Any:
@@ -184,6 +203,7 @@ class RayExecutor:
         _kill(worker)
         if worker.assignment is not None:
             worker.assignment.close("crashed", detail=_LOST)
+            self._watching.say(f"run {worker.assignment.job.run}: {_LOST}")
         elif not worker.known:
             self._unstarted += 1
             if self._unstarted == MAX_TRIES:

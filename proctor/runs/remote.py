@@ -20,7 +20,6 @@ import platform
 import shutil
 import socket
 import struct
-import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -36,6 +35,7 @@ from aggregates.spec import spec_of
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
 from ledger.errors import ConflictError
+from ledger.held_folder import HeldFolder
 from ledger.notary.proxy import Proxy
 from ledger.notary.rules import User
 from ledger.notary.wire import PREFIX, frame_length
@@ -49,13 +49,13 @@ from monitor.session import SavedWeights
 from monitor.submission import write_submission, write_task_submission
 from proctor.errors import ProctorError
 from proctor.home import NOTARY, Home
-from proctor.runs.comparison import Job as CellJob
 from proctor.runs.executors import Job, Outcome, failed, is_done
 from proctor.runs.forks import Job as ForkJob
+from proctor.runs.jobs import Job as RunJob
 
-__all__ = ["Assignment", "Station", "encode", "verify_worker"]
+__all__ = ["Assignment", "Station", "decode", "encode", "verify_worker"]
 
-_KINDS: Mapping[str, type[CellJob | ForkJob]] = {"cell": CellJob, "fork": ForkJob}
+_KINDS: Mapping[str, type[RunJob | ForkJob]] = {"run": RunJob, "fork": ForkJob}
 _CLOSED = b""
 
 
@@ -75,8 +75,8 @@ class Station:
     """Trains one job at a time in a worker's process. Each call returns the next message."""
 
     def __init__(self) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="proctor-worker-")
-        self._home = Path(self._scratch.name)
+        self._scratch = HeldFolder("proctor-worker-")
+        self._home = self._scratch.path
         self._out: SimpleQueue[bytes] = SimpleQueue()
         self._answers: dict[int, SimpleQueue[bytes]] = {}
         self._last = 0  # the connection whose message was handed out last
@@ -109,7 +109,7 @@ class Station:
     def close(self) -> None:
         """Remove what this process has written; nothing is trained any more."""
         self._listener.close()
-        self._scratch.cleanup()
+        self._scratch.remove()
 
     def _next(self) -> bytes:
         message = self._out.get()
@@ -190,6 +190,7 @@ class Assignment:
         assert isinstance(recorder, EntryRecorder), "a ledger's"
         self._open = ExitStack()
         self._open.enter_context(home.running(run))  # no other command closes it as crashed
+        job.allot(log)
         self._proxy = Proxy(
             recorder,
             home.blobs,

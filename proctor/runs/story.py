@@ -91,15 +91,23 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
 }
 
 
+# The newest come first, and few have to be looked for among all events.
 _RUNS = """
-    SELECT run_id FROM run_starts JOIN events USING (idx)
-    WHERE version = 1 AND idx < $1 AND ($2 = 'latest' OR starts_with(run_id, $2))
-    ORDER BY run_id IN (SELECT stream_id FROM events WHERE name = 'run.forked'), idx DESC
-    LIMIT CASE WHEN $2 = 'latest' THEN 1 ELSE 1000 END"""
+    WITH newest AS (
+        SELECT run_id, idx, run_id IN (SELECT stream_id FROM events WHERE name = 'run.forked')
+            AS forked
+        FROM run_starts WHERE idx < $1 AND ($2 = 'latest' OR starts_with(run_id, $2))
+        ORDER BY forked, idx DESC LIMIT 1000
+    )
+    SELECT run_id FROM newest JOIN events USING (idx) WHERE version = 1
+    ORDER BY forked, idx DESC LIMIT CASE WHEN $2 = 'latest' THEN 1 ELSE 1000 END"""
 _ABOUT = """
-    SELECT idx FROM events WHERE stream_id IN ? OR name IN ?
-        OR stream_id IN (SELECT audit_id FROM audit_starts WHERE run_id = ?)
-    UNION SELECT idx FROM forks WHERE parent = ?"""
+    SELECT idx FROM events WHERE stream_id IN (
+        SELECT unnest(CAST($1 AS VARCHAR[]))
+        UNION SELECT audit_id FROM audit_starts WHERE run_id = $3
+    )
+    UNION SELECT idx FROM events WHERE name IN $2
+    UNION SELECT idx FROM forks WHERE parent = $3"""
 
 
 def read_story(home: Home, name: str) -> dict[str, Any]:
@@ -156,7 +164,7 @@ def looked_up(
     runs = [UUID(each) for (each,) in index.query(_RUNS, [ledger.size, name.lower()]).rows]
     run = find_run(runs, name) if name == "latest" else find_named_run(runs, name)
     streams = [str(run), str(Transcript.id_of(run))]
-    found = index.query(_ABOUT, [streams, sorted(AUTHORITY_EVENTS), str(run), str(run)]).rows
+    found = index.query(_ABOUT, [streams, sorted(AUTHORITY_EVENTS), str(run)]).rows
     return run, list(ledger.chosen(idx for (idx,) in found))
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from aggregates.campaign import Campaign
 from aggregates.forks import Fork
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
@@ -80,14 +79,16 @@ def train_run(
     make_policy: MakePolicy,
     splits: Splits,
     watching: Watching,
-    campaign: Campaign | None = None,
+    begin: Callable[[], None] = lambda: None,
+    campaign: str | None = None,
     told: Told = Told(),
     spent: Tally | None = None,
     run_id: UUID | None = None,
 ) -> Run:
     """Train one run to its end and return it; `splits` is the configuration's data.
 
-    Nothing is recorded before the policy is ready to be asked. `spent` is what earlier calls have
+    Nothing is recorded before the policy is ready to be asked; `begin` records what comes before
+    the run. `spent` is what earlier calls have
     come to, for the progress.
     """
     run_id = run_id or uuid4()
@@ -104,9 +105,7 @@ def train_run(
 
     record_installed(log, may=home.may_append)
     with home.running(run_id):
-        if campaign is not None:
-            campaign.start_attempt(str(run_id), parent_run=this.parent)
-            log.save(campaign)
+        begin()
         if transcript is not None:
             transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
         watching.on_start(run_id, this.config)
@@ -120,7 +119,7 @@ def train_run(
             blobs=home.blobs,
             spec=this.spec,
             parent_run=this.parent,
-            campaign=str(campaign.id) if campaign is not None else None,
+            campaign=campaign,
             checkpoint=label.checkpoint,
             run_id=run_id,
             submission_dir=home.submission(run_id),

@@ -6,6 +6,7 @@
     python -m proctor.studies diagnostics [CIFAR_DIR]
     python -m proctor.studies images DIR [--results FILE] [--workers N]
     python -m proctor.studies tiles [BUNDLE] [--workers N] [--spans 4]
+    python -m proctor.studies tiles --entries N --into DIR [--workers N] [--spans 4]
     python -m proctor.studies network [--into FILE] [--seeds 20]
 
 Each prints the tables of its page in docs/explanation/. Runs are trained in as many processes as
@@ -48,6 +49,21 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if name == "tiles":
             add("bundle", nargs="?", metavar="BUNDLE", help="Bundle to verify in parts.")
             add("--workers", type=int, help="Processes (default: one for each core).")
+            add(
+                "--entries",
+                type=int,
+                metavar="N",
+                help="Make so many entries and verify them, piece by piece; a piece is removed "
+                "when its result is noted.",
+            )
+            add(
+                "--into",
+                type=Path,
+                metavar="DIR",
+                default=Path("tiles"),
+                help="Folder of --entries; an interrupted study continues from it (default: "
+                "tiles).",
+            )
             add("--spans", type=int, default=4, help="Times 65,536 entries in a part (default: 4).")
             continue
         add(

@@ -15,12 +15,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,6 +45,7 @@ from monitor.weights import load_weights
 from policies.deciding.catalogue import create_policy
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.runs.pools import pool
 
 OnResult = Callable[[int, int, "Result"], None]  # results so far, of how many, the newest
 # What of the environment decides the results of a study, beside the jobs themselves.
@@ -267,18 +267,16 @@ def _train_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Result]
     """Yield each job with its result, in the order in which they end."""
     if not jobs:
         return
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn"))
     try:
-        waiting = {pool.submit(run_job, job): job for job in jobs}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
+        with pool(min(workers, len(jobs))) as processes:
+            waiting = {processes.submit(run_job, job): job for job in jobs}
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
     except BrokenProcessPool as error:
         raise StudyError(
             "a worker process was killed, perhaps for lack of memory; "
             "run the same command again to go on with the missing runs"
         ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -26,25 +26,32 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
+from ledger.entries import split_sized
 from ledger.errors import ConsistencyError, MalformedError, VerificationError
 from ledger.handover.bundle_check import read_vkey
 from ledger.handover.bundle_files import CHECKPOINT, Place, place_of, read_file
-from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
+from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.verification.states import State, grown, open_head, root_of
-from ledger.verification.vectorized import MismatchError, Segment, Versions, verify_segment
-from ledger.verification.verified_entries import parse_entry, split_entry
+from ledger.verification.vectorized import (
+    Grown,
+    MismatchError,
+    Segment,
+    Versions,
+    verify_segment,
+)
+from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from proctor.errors import ProctorError
 from proctor.output.terminal import console, print_table
-from proctor.runs.executors import pool
+from proctor.runs.pools import pool
 
 __all__ = [
     "Answer",
     "Fleet",
     "Found",
+    "Joined",
     "Part",
     "Simulated",
     "combine",
@@ -146,16 +153,18 @@ def verify_part(part: Part) -> Answer | str:
     began = time.process_time()
     bundle = place_of(part.place)
     read = hmac.new(part.nonce, digestmod=hashlib.sha256)
-    tiler = Tiler()
+    tiles = _Tiles(bundle, part.start.size)
     try:
         segment = verify_segment(
-            _rows(bundle, part, read, tiler),
+            _entries(bundle, part, read),
             iter(()),
             vkey=part.vkey,
             start=part.start,
             whole=False,
+            on_growth=tiles.take,
         )
         if part.head is not None:
+            tiles.rest()
             authority = segment.end.stands(part.vkey)
             found = open_head(part.head, authority=authority, size=part.end, signatures="all")
             if found.size != part.end or found.root != root_of(segment.end.edge):
@@ -166,8 +175,7 @@ def verify_part(part: Part) -> Answer | str:
     return Answer(segment, read.digest(), time.process_time() - began)
 
 
-def _rows(bundle: Place, part: Part, read: Any, tiler: Tiler) -> Iterator[Any]:
-    """Yield a part's entries as rows, and compare the tiles of levels 0 and 1 on the way."""
+def _entries(bundle: Place, part: Part, read: Any) -> Iterator[bytes]:
     for first in range(part.start.size, part.end, TILE_WIDTH):
         width = min(TILE_WIDTH, part.end - first)
         path = tile_path("entries", first // TILE_WIDTH, width=width)
@@ -176,20 +184,31 @@ def _rows(bundle: Place, part: Part, read: Any, tiler: Tiler) -> Iterator[Any]:
         entries = _split(data, path)
         if len(entries) != width:
             raise MalformedError(f"{path} has {len(entries)} entries, not {width}")
-        for index, entry in enumerate(entries, start=first):
-            _, stream, version, _, _, _, name, _ = split_entry(entry, index=index)
-            for tile in tiler.add(hashlib.sha256(b"\x00" + entry).digest()):
-                _compare_in(bundle, part, tile)
-            yield index, stream, version, name, entry
-    for tile in tiler.rest():
-        if part.head is not None:
-            _compare_in(bundle, part, tile)
+        yield from entries
 
 
-def _compare_in(bundle: Place, part: Part, tile: Tile) -> None:
-    if tile.level < 2:  # others have hashes of several parts
-        before = part.start.size // TILE_WIDTH ** (tile.level + 1)
-        _compare(bundle, tile.level, before + tile.index, tile.hashes)
+class _Tiles:
+    """Compares a part's tiles of levels 0 and 1; others have hashes of several parts."""
+
+    def __init__(self, bundle: Place, start: int) -> None:
+        self._bundle = bundle
+        self._hashes: tuple[list[bytes], ...] = ([], [])
+        self._next = [start // TILE_WIDTH, start // SPAN]
+
+    def take(self, grown: Grown) -> None:
+        """Take in what the last entries have completed."""
+        for level, hashes in enumerate(self._hashes):
+            hashes.extend(grown(8 * level))
+            while len(hashes) >= TILE_WIDTH:
+                _compare(self._bundle, level, self._next[level], b"".join(hashes[:TILE_WIDTH]))
+                self._next[level] += 1
+                del hashes[:TILE_WIDTH]
+
+    def rest(self) -> None:
+        """Compare the partial tiles at the end of the bundle."""
+        for level, hashes in enumerate(self._hashes):
+            if hashes:
+                _compare(self._bundle, level, self._next[level], b"".join(hashes))
 
 
 def _compare(bundle: Place, level: int, index: int, hashes: bytes) -> None:
@@ -199,39 +218,52 @@ def _compare(bundle: Place, level: int, index: int, hashes: bytes) -> None:
 
 
 def _split(data: bytes, path: str) -> list[bytes]:
-    found, at = [], 0
-    while at < len(data):
-        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        if end > len(data):
-            raise MalformedError(f"{path} ends within an entry")
-        found.append(data[at + 2 : end])
-        at = end
-    return found
+    try:
+        return split_sized(data, limit=TILE_WIDTH)
+    except MalformedError as error:
+        raise MalformedError(f"{path}: {error}") from error
 
 
-def combine(head: TreeHead, parts: Sequence[Part], answers: Sequence[Answer]) -> list[str]:
-    """Return what the coordinator finds wrong with answers that came one for each part."""
-    faults = []
-    known = Versions()
-    for part, answer in zip(parts, answers, strict=True):
-        segment = answer.segment
+class Joined:
+    """What answers come to, one after another: each has to begin where the last one ended."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._known = Versions()
+        self._last: Segment | None = None
+
+    def add(self, part: Part, segment: Segment) -> None:
+        """Take in the answer on the next part."""
+        at = f"{part.start.size:,}"
         if segment.start != part.start or segment.end.size != part.end:
-            faults.append(f"the answer on entry {part.start.size:,} is about another part")
+            self.faults.append(f"the answer on entry {at} is about another part")
         elif segment.versions.overflowed:
-            faults.append(f"from entry {part.start.size:,}: too many streams for one part")
+            self.faults.append(f"from entry {at}: too many streams for one part")
         else:
             try:
-                segment.versions.follow(known)
+                segment.versions.follow(self._known)
             except MismatchError:
-                faults.append(f"from entry {part.start.size:,}: a stream does not go on")
-    for one, other in pairwise(answers):
-        if one.segment.end != other.segment.start:
-            faults.append(f"entry {other.segment.start.size:,} does not follow the one before")
-    last, authority = answers[-1].segment.end, answers[-1].segment.authority
-    opened = open_head(str(parts[-1].head), authority=authority, size=head.size, signatures="all")
-    if (last.size, root_of(last.edge)) != (opened.size, opened.root):
-        faults.append("the signed root is not that of the parts")
-    return faults
+                self.faults.append(f"from entry {at}: a stream does not go on")
+        if self._last is not None and self._last.end != segment.start:
+            self.faults.append(f"entry {segment.start.size:,} does not follow the one before")
+        self._last = segment
+
+    def end(self, note: str) -> list[str]:
+        """Return all faults; the last part has to end in the signed root."""
+        assert self._last is not None, "a bundle has a part"
+        last = self._last.end
+        head = open_head(note, authority=self._last.authority, size=last.size, signatures="all")
+        if (last.size, root_of(last.edge)) != (head.size, head.root):
+            self.faults.append("the signed root is not that of the parts")
+        return self.faults
+
+
+def combine(parts: Sequence[Part], answers: Sequence[Answer]) -> list[str]:
+    """Return what the coordinator finds wrong with answers that came one for each part."""
+    joined = Joined()
+    for part, answer in zip(parts, answers, strict=True):
+        joined.add(part, answer.segment)
+    return joined.end(str(parts[-1].head))
 
 
 def verify_in_parts(
@@ -248,7 +280,7 @@ def verify_in_parts(
         answers = _answers(first, found)
         checking = time.perf_counter()
         if len(answers) == len(parts):
-            found.faults += combine(head, parts, answers)
+            found.faults += combine(parts, answers)
         chosen = drawn.sample(range(len(parts)), k=round(share * len(parts)) or 1)
         found.coordinating += time.perf_counter() - checking
         again = _answers([processes.submit(verify_part, parts[at]) for at in chosen], found)
@@ -293,8 +325,8 @@ class Fleet:
     entries: int = 1_000_000_000
     spans: int = 4
     workers: int = 100
-    rate: float = 127_000.0  # entries/s of a worker, as measured
-    size: float = 500.0  # bytes of an entry
+    rate: float = 283_000.0  # entries/s of a worker, as measured
+    size: float = 553.0  # bytes of an entry
     bandwidth: float = 60e6  # bytes/s of a worker from the store
     store: float = 10e9  # bytes/s of the store to all
     checking: float = 0.004  # seconds of the coordinator for an answer, as measured
@@ -361,8 +393,13 @@ def undetected(*, share: float, lies: int, trials: int = 0, parts: int = 0, seed
 def run(options: argparse.Namespace) -> None:
     """Print the tables of the page; with a bundle, verify it in parts first."""
     fleet = Fleet()
+    workers = options.workers or os.cpu_count() or 1
+    if options.entries is not None:
+        from proctor.studies.pieces import measure  # noqa: PLC0415 - it is made of this module
+
+        measure(options.into, options.entries, workers=workers, spans=options.spans)
+        return
     if options.bundle is not None:
-        workers = options.workers or os.cpu_count() or 1
         found = verify_in_parts(options.bundle, workers=workers, spans=options.spans)
         per_part = found.coordinating / found.parts
         rate = found.entries * (1 + found.again / found.parts) / max(found.working, 1e-9)

@@ -22,7 +22,8 @@ from monitor.loop import prepare
 from proctor.home import Home
 from proctor.runs.campaign_replay import read_records, redo_campaign
 from proctor.runs.campaign_run import Harness, Task
-from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.executors import Here
+from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_config
 
@@ -58,7 +59,8 @@ def _train_only(path: Path, settings: list[str], *, attempts: int) -> Path:
             home,
             log,
             task.open(log),
-            make_policy=make_policies(choice, log, home.blobs),
+            executor=Here(log, watching()),
+            choice=choice,
             judge_run=interrupt,
             splits=prepare(config),
             watching=watching(),

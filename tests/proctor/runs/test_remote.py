@@ -15,7 +15,6 @@ from frontdoor import TINY
 from notaries import open_folder, running_notary
 from synthetic import synthetic_run
 
-from aggregates.comparison import Cell
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
@@ -32,13 +31,15 @@ from ledger.notary.client import NotaryClient
 from ledger.notary.messages import AddLine, Done, PutBlob
 from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
+from monitor.config import RunConfig
 from proctor.errors import ProctorError
 from proctor.home import NOTARY, Home
-from proctor.runs.comparison import Job
 from proctor.runs.executors import Outcome
+from proctor.runs.jobs import Job
 from proctor.runs.policies import PolicyChoice
-from proctor.runs.remote import Assignment, Station, encode, verify_worker
+from proctor.runs.remote import Assignment, Station, decode, encode, verify_worker
 from proctor.runs.run_settings import read_config
+from proctor.runs.training import Told
 
 HASHES = ("commit", "tree", "manifest", "reference_set", "code")
 
@@ -47,8 +48,7 @@ HASHES = ("commit", "tree", "manifest", "reference_set", "code")
 def owner(tmp_path: Path) -> Iterator[tuple[Home, LedgerApplication, Job]]:
     home = Home(tmp_path / "home")
     config = read_config(None, [*TINY[:-2], "epochs=1", "threads=1"])
-    cell = Cell("playbook", "default", 0)
-    job = Job(home.path, cell, str(uuid4()), config, PolicyChoice("playbook"), None)
+    job = Job(home.path, str(uuid4()), config, PolicyChoice("playbook"))
     with home.open_log() as log:
         yield home, log, job
 
@@ -97,8 +97,7 @@ def test_worker_of_an_owner_with_a_notary_is_bound_by_its_rules(
         monkeypatch.setenv(NOTARY, str(notary.socket))
         home = Home(tmp_path / "home")
         config = read_config(None, [*TINY[:-2], "epochs=1", "threads=1"])
-        cell, run = Cell("playbook", "default", 0), str(uuid4())
-        job = Job(home.path, cell, run, config, PolicyChoice("playbook"), None)
+        job = Job(home.path, str(uuid4()), config, PolicyChoice("playbook"))
         with home.open_log() as log, closing(Station()) as station:
             assert home.ledger.exists()
             assignment = Assignment(job, home, log)
@@ -108,6 +107,17 @@ def test_worker_of_an_owner_with_a_notary_is_bound_by_its_rules(
             assignment.close()
             with pytest.raises(ForbiddenError, match=r"may not append 'line\.opened'"):
                 log.save(Line.open(root="r", branch="b", **dict.fromkeys(HASHES, "0" * 64)))
+
+
+def test_attempt_reaches_a_worker_as_it_was_given(
+    owner: tuple[Home, LedgerApplication, Job],
+) -> None:
+    _, _, job = owner
+    assert isinstance(job.config, RunConfig)
+    told = Told({"attempts": [{"process_score": 0.5}]}, "an advice block")
+    spec, campaign = job.config.spec(10), str(uuid4())
+    attempt = replace(job, spec=spec, parent=str(uuid4()), campaign=campaign, told=told)
+    assert decode(encode(attempt), job.home) == attempt
 
 
 def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(

@@ -1,6 +1,9 @@
 """Verification in parts: honest bundles, changed ones, and workers that lie."""
 
 import shutil
+import subprocess
+import sys
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +12,19 @@ from uuid import UUID
 import pytest
 from eventsourcing.persistence import StoredEvent
 
+from ledger.bodies import decode_body
+from ledger.entries import split_sized
 from ledger.handover.bundle import export_bundle
+from ledger.handover.bundle_check import check_bundle
+from ledger.handover.bundle_files import CHECKPOINT, VKEY
 from ledger.handover.tiles import tile_path
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
+from ledger.verification.states import State, root_of
 from ledger.verification.vectorized import Versions
+from ledger.verification.verified_entries import parse_entry
+from proctor.studies.pieces import make_piece
 from proctor.studies.tiles import (
     SPAN,
     Answer,
@@ -49,10 +59,10 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow  # 130,000 entries
 def test_parts_hold_together_and_lies_are_found(bundle: Path) -> None:
-    head, parts = plan(str(bundle), spans=1)
+    _, parts = plan(str(bundle), spans=1)
     assert [part.end for part in parts] == [SPAN, 2 * SPAN, ENTRIES]
     honest = [each for each in map(verify_part, parts) if isinstance(each, Answer)]
-    assert combine(head, parts, honest) == []
+    assert combine(parts, honest) == []
     again = verify_part(parts[1])
     assert isinstance(again, Answer)
     assert differing(parts, honest, {1: again}) == []
@@ -62,15 +72,15 @@ def test_parts_hold_together_and_lies_are_found(bundle: Path) -> None:
         replace(honest[1].segment, end=parts[2].start, versions=Versions()), bytes(32), 0.0
     )
     lazy = [honest[0], empty, honest[2]]
-    assert combine(head, parts, lazy) == [f"from entry {2 * SPAN:,}: a stream does not go on"]
+    assert combine(parts, lazy) == [f"from entry {2 * SPAN:,}: a stream does not go on"]
     # Who knows them is found by the keyed hash.
     knowing = [honest[0], replace(honest[1], read=bytes(32)), honest[2]]
-    assert combine(head, parts, knowing) == []
+    assert combine(parts, knowing) == []
     assert differing(parts, knowing, {1: again}) == [
         f"two workers say different things of entries {SPAN:,} to {2 * SPAN - 1:,}"
     ]
     swapped = [honest[0], honest[0], honest[2]]
-    assert f"the answer on entry {SPAN:,} is about another part" in combine(head, parts, swapped)
+    assert f"the answer on entry {SPAN:,} is about another part" in combine(parts, swapped)
 
 
 @pytest.mark.slow  # 130,000 entries
@@ -98,10 +108,10 @@ def test_claim_that_leads_elsewhere_is_found_by_the_coordinator(
     shutil.copytree(bundle, tmp_path / "bundle")
     path = tmp_path / "bundle" / tile_path(2, 0, width=2)
     path.write_bytes(bytes(32) + path.read_bytes()[32:])
-    head, parts = plan(str(tmp_path / "bundle"), spans=1)
+    _, parts = plan(str(tmp_path / "bundle"), spans=1)
     answers = [each for each in map(verify_part, parts) if isinstance(each, Answer)]
     if len(answers) == len(parts):
-        assert f"entry {SPAN:,} does not follow the one before" in combine(head, parts, answers)
+        assert f"entry {SPAN:,} does not follow the one before" in combine(parts, answers)
 
 
 def test_more_workers_are_faster_and_lost_ones_cost_their_part() -> None:
@@ -117,3 +127,37 @@ def test_lies_stay_undetected_as_often_as_the_formula_says() -> None:
     for share, lies in ((0.05, 10), (0.2, 3)):
         drawn = undetected(share=share, lies=lies, trials=2_000, parts=500)
         assert drawn == pytest.approx(undetected(share=share, lies=lies), abs=0.04)
+
+
+def test_piece_that_is_made_is_a_bundle_of_entries_as_runs_have_them(tmp_path: Path) -> None:
+    database, signer = open_ledger(LedgerPaths(tmp_path / "ledger"), passphrase=None)
+    with closing(database):
+        assert signer is not None
+        signer.take_up(vkey := database.meta("vkey"))
+        made = make_piece(tmp_path / "bundle", State(), 1_500)
+        head = signer.tree_head(size=1_500, root=root_of(made.end.edge), vkey=vkey)
+    for name, text in ((VKEY, f"{vkey}\n"), (CHECKPOINT, head)):
+        (tmp_path / "bundle" / name).write_text(text)
+    assert check_bundle(tmp_path / "bundle").ok
+    for path in (tmp_path / "bundle/tile/entries").rglob("*"):
+        for data in split_sized(path.read_bytes(), limit=256) if path.is_file() else ():
+            assert decode_body(parse_entry(data).body)["v"] == 1
+
+
+@pytest.mark.slow  # 200,000 entries
+def test_study_that_was_killed_continues_and_keeps_no_piece(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "proctor.studies", "tiles", "--entries", "200000"]
+    command += ["--into", str(tmp_path), "--spans", "1", "--workers", "2"]
+    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    notes = tmp_path / "pieces.jsonl"
+    deadline = time.monotonic() + 300
+    while not notes.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    noted = notes.read_bytes()
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "200,000" in done.stdout
+    assert notes.read_bytes().startswith(noted)
+    assert len(notes.read_bytes().splitlines()) == 4
+    assert not [path for path in (tmp_path / "tile").rglob("*") if path.is_file()]

@@ -1,0 +1,98 @@
+"""Ctrl-C while processes share work, and while Python imports."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from proctor.runs.pools import pool
+
+
+def closed_when_interrupted(file: Path) -> None:
+    try:
+        file.with_suffix(".begun").touch()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        time.sleep(0.2)  # during which another interrupt comes, and is not for this
+        file.touch()
+        raise
+
+
+def never_ended(file: Path) -> None:
+    file.with_suffix(".pid").write_text(str(os.getpid()))
+    file.with_suffix(".begun").touch()
+    while True:
+        with suppress(KeyboardInterrupt):
+            time.sleep(60)
+
+
+def share(
+    first: list[tuple[Callable[[Path], None], Path]], later: Path, interrupt: Callable[[], None]
+) -> None:
+    with pool(2) as processes:
+        waiting = [processes.submit(each, file) for each, file in first]
+        waiting += [processes.submit(closed_when_interrupted, later) for _ in range(3)]
+        threading.Thread(target=interrupt, daemon=True).start()
+        for each in waiting:
+            each.result()
+
+
+def test_interrupted_work_is_closed_and_what_goes_on_is_killed(tmp_path: Path) -> None:
+    closed, stubborn, later = (tmp_path / name for name in ("closed", "stubborn", "later"))
+    killed = []
+
+    def interrupt() -> None:
+        while not all(each.with_suffix(".begun").exists() for each in (closed, stubborn)):
+            time.sleep(0.02)
+        killed.append(int(stubborn.with_suffix(".pid").read_text()))
+        os.kill(os.getpid(), signal.SIGINT)  # this process alone: it tells the others
+
+    with pytest.raises(KeyboardInterrupt):
+        share([(closed_when_interrupted, closed), (never_ended, stubborn)], later, interrupt)
+    assert closed.exists()
+    assert not later.with_suffix(".begun").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(killed[0], 0)
+
+
+@pytest.mark.parametrize("module", ["proctor.cli.main", "proctor.cli.reading"])
+def test_interrupted_import_says_one_line(tmp_path: Path, module: str) -> None:
+    code = (
+        "import importlib.abc, os, signal, sys\n"
+        "class Interrupts(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from proctor.cli.start import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "show"],
+        env={**os.environ, "PROCTOR_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_interrupt_that_a_library_turns_into_another_error_is_one() -> None:
+    code = (
+        "import os, signal, proctor.cli.main as entry\n"
+        "def query():\n"
+        "    try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except KeyboardInterrupt: raise RuntimeError('Query interrupted') from None\n"
+        "entry.verify_own_packages = query\n"
+        "from proctor.cli.start import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "show"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130
+    assert done.stderr == "interrupted; if a run was going on, it is closed as interrupted\n"
