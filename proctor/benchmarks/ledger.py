@@ -30,6 +30,7 @@ from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_ledger, check_new
+from proctor.benchmarks.notary import Producing, measure_producers
 from proctor.benchmarks.timing import Timed, timed
 from proctor.errors import ProctorError
 
@@ -65,6 +66,7 @@ class Bench:
     rounds: int
     append: dict[str, float]  # events/s
     append_ratios: dict[str, float]  # the ledger's to the library's
+    notary: list[Producing]
     verify: dict[str, float]  # entries/s
     verify_ratios: dict[str, float]  # to the chain of JSON lines
     remembered: dict[str, float]  # s; and how many times the whole takes
@@ -77,6 +79,9 @@ def measure(folder: Path, *, events: int, rounds: int) -> Bench:
     with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
         scratch = Path(name)
         append = _contest(_appending(scratch, events=events), rounds=rounds)
+        notary = measure_producers(
+            scratch, make_events(1)[0].state, events=max(events // 200, 100), rounds=rounds
+        )
         verify = _contest(_verifying(scratch, events=events), rounds=rounds)
         remembered = _contest(_remembering(scratch, events=events), rounds=rounds)
         limits = measure_limits(scratch / "thousands", scratch, events=events, rounds=rounds)
@@ -90,6 +95,7 @@ def measure(folder: Path, *, events: int, rounds: int) -> Bench:
             / append[f"library, batches of {BATCH:,}"],
             "single events": append["ledger, single events"] / append["library, single events"],
         },
+        notary=notary,
         verify=verify,
         verify_ratios={name: rate / chain for name, rate in verify.items()},
         remembered=remembered,

@@ -1,19 +1,18 @@
 """What questions about a ledger cost as it grows, in small batches, with what is remembered.
 
 Ledgers of 10,000 events and each power of ten up to the wanted number are asked in turns, by
-commands in processes of their own.
+commands in processes of their own. The ledger of each size begins as a copy of the one before.
 
-I/O: a temporary folder below the one that is given; processes.
-Units: seconds of processors, of a command and the processes that it starts.
+I/O: a temporary folder below the one that is given, or a folder that keeps the ledgers; processes.
+Units: seconds of processors, of a command and the processes that it starts; peaks are those of the
+largest of these processes.
 """
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
@@ -25,40 +24,55 @@ from eventsourcing.persistence import StoredEvent
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
+from ledger.verification.verified_entries import VerifiedEntry
 from proctor.benchmarks.projections import repeated
-from proctor.benchmarks.timing import timed
+from proctor.benchmarks.timing import Timed, asked, machine, timed
 from proctor.errors import ProctorError
 from proctor.home import NOTARY
+from proctor.pages.charts.curves import Curve, curves
+from proctor.pages.charts.drawing import Chart
 from proctor.state import STATE
 from projections.source import open_source
 
-__all__ = ["ReadingBench", "measure"]
+__all__ = ["FLAT", "NEW", "ONCE", "ReadingBench", "add_events", "growth_chart", "measure"]
 
-BATCHES = (1, 1, 1, 2, 3, 5, 8, 13)  # events, in turn
+BATCHES = (1, 2, 5, 8, 13, 21, 34)  # events, in turn
 FEWEST = 10_000  # events of the smallest ledger
 NEW = 1_000  # events that are new to two of the questions
+_SQL = 'sql "SELECT 1"'
 _QUESTIONS = {
-    'sql "SELECT 1"': ("sql", "SELECT 1"),
+    _SQL: ("sql", "SELECT 1"),
     "log --last 20": ("log", "--last", "20"),
     "show": ("show",),
     "verify --new": ("verify", "--new"),
 }
+_APPEND = f"append {NEW:,} events"
+_FIRST, _WHOLE = "the first sql, which verifies all and makes the tables", "verify"
+FLAT = (*_QUESTIONS, *(f"{q}, {NEW:,} new entries" for q in (_SQL, "verify --new")), _APPEND)
+ONCE = (_FIRST, _WHOLE)
+_STALE = 1.1  # times its number of events, from which on a kept ledger is made anew
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingBench:
-    """What was measured."""
+    """What was measured: question -> events of the ledger -> median of the rounds."""
 
+    machine: str
     rounds: int
-    seconds: dict[str, dict[str, float]]  # question -> events -> median, where nothing is new
-    new_seconds: dict[str, dict[str, float]]  # likewise, with NEW events since the last question
-    whole_seconds: dict[str, float]  # events -> `verify`
-    tables_seconds: dict[str, float]  # events -> the first question, which makes the tables
-    append_seconds: dict[str, float]  # events -> median, for NEW events in small batches
+    load: list[float]  # processes that wanted to run, before and after, mean of a minute
+    seconds: dict[str, dict[str, float]]
+    peak_mib: dict[str, dict[str, float]]  # of commands only
+    disk_mib: dict[str, dict[str, float]]  # what the ledgers and what is remembered of them take
 
 
-def measure(folder: Path, like: Path, *, events: int, rounds: int) -> ReadingBench:
-    """Write the ledgers, of events like those of one that is given, and ask them."""
+def measure(
+    folder: Path, like: Path, *, events: int, rounds: int, homes: Path | None = None
+) -> ReadingBench:
+    """Write the ledgers, of events like those of one that is given, and ask them.
+
+    `homes` keeps ledgers and tables, and those that are there are asked again.
+    """
+    before = os.getloadavg()[0]
     with open_source(like) as source:
         pattern = list(source.entries(start=0))
     if not any(entry.name == "run.started" for entry in pattern):
@@ -68,46 +82,103 @@ def measure(folder: Path, like: Path, *, events: int, rounds: int) -> ReadingBen
         sizes.append(sizes[-1] * 10)
     if sizes[-1] != events:
         sizes.append(events)
-    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
-        homes: dict[str, Path] = {}
-        coming, before, growing = repeated(pattern), 0, Path(name) / "growing"
-        for count in sizes:
-            _append(growing, coming, count=count - before)
-            homes[f"{count:,}"], before = Path(name) / str(count), count
-            shutil.copytree(growing, homes[f"{count:,}"])
-        whole = {size: _asked(home, ("verify",)) for size, home in homes.items()}
-        tables = {size: _asked(home, _QUESTIONS['sql "SELECT 1"']) for size, home in homes.items()}
-        old: dict[str, dict[str, list[float]]] = {
-            q: {size: [] for size in homes} for q in _QUESTIONS
-        }
-        new = {
-            q: {size: list[float]() for size in homes} for q in ('sql "SELECT 1"', "verify --new")
-        }
-        grown: dict[str, list[float]] = {size: [] for size in homes}
+    own = tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-")
+    with own if homes is None else nullcontext(homes) as name:
+        kept = Path(name).resolve()
+        ledgers = _made(kept, pattern, sizes)
+        taken: dict[str, dict[str, list[Timed]]] = {}
+
+        def note(question: str, size: str, took: Timed) -> None:
+            taken.setdefault(question, {}).setdefault(size, []).append(took)
+
+        for size, home in ledgers.items():
+            if not _state(home).exists():
+                note(_FIRST, size, _asked(home, _QUESTIONS[_SQL]))
+                note(_WHOLE, size, _asked(home, ("verify",)))
+            for words in _QUESTIONS.values():  # what a killed measurement has left is caught up
+                _asked(home, words)
         for number in range(rounds):
             for question, words in _QUESTIONS.items():
-                for size, home in homes.items():
-                    old[question][size].append(_asked(home, words))
-            for question, taken in new.items():
-                for size, home in homes.items():
-                    more = repeated(pattern, again=f"{number} {question}")
-                    grown[size].append(timed(partial(_append, home, more, count=NEW)).processor)
-                    taken[size].append(_asked(home, _QUESTIONS[question]))
+                for size, home in ledgers.items():
+                    note(question, size, _asked(home, words))
+            for question in (_SQL, "verify --new"):
+                for size, home in ledgers.items():
+                    more = repeated(pattern, again=f"{os.urandom(8).hex()} {number}")
+                    note(_APPEND, size, timed(partial(add_events, home, more, count=NEW)))
+                    told = f"{question}, {NEW:,} new entries"
+                    note(told, size, _asked(home, _QUESTIONS[question]))
+        disk = {
+            what: {size: _size(place(home)) for size, home in ledgers.items()}
+            for what, place in (("ledger", Path), ("tables and what is remembered", _state))
+        }
+    shown = [question for question in (*FLAT, *ONCE) if question in taken]
     return ReadingBench(
+        machine=machine(),
         rounds=rounds,
-        seconds=_medians(old),
-        new_seconds=_medians(new),
-        whole_seconds=whole,
-        tables_seconds=tables,
-        append_seconds={size: median(each) for size, each in grown.items()},
+        load=[before, os.getloadavg()[0]],
+        seconds={
+            q: {size: median(each.processor for each in by) for size, by in taken[q].items()}
+            for q in shown
+        },
+        peak_mib={
+            q: {size: median(each.peak_mib for each in by) for size, by in taken[q].items()}
+            for q in shown
+            if q != _APPEND
+        },
+        disk_mib=disk,
     )
 
 
-def _medians(taken: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
-    return {q: {size: median(each) for size, each in sizes.items()} for q, sizes in taken.items()}
+def growth_chart(found: ReadingBench) -> Chart:
+    """Chart what should not grow with the ledger."""
+    sizes = list(found.seconds[_SQL])
+    drawn = [
+        Curve(
+            question, [(place, found.seconds[question][size]) for place, size in enumerate(sizes)]
+        )
+        for question in FLAT
+    ]
+    highest = max(y for curve in drawn for _, y in curve.finite)
+    return curves(
+        "growth",
+        "What questions and appends cost as a ledger grows",
+        drawn,
+        over="entries of the ledger; upwards: seconds of processors",
+        names=sizes,
+        ends=(0.0, highest * 1.1),
+    )
 
 
-def _append(home: Path, coming: Iterator[StoredEvent], *, count: int) -> None:
+def _made(folder: Path, pattern: Sequence[VerifiedEntry], sizes: Sequence[int]) -> dict[str, Path]:
+    """Return a home for each number of events; those that are not there yet are made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    homes: dict[str, Path] = {}
+    smaller = 0
+    for size in sizes:
+        home, new = folder / f"{size}", folder / f"{size}.new"
+        if _entries(home) > size * _STALE:
+            shutil.rmtree(home)
+            shutil.rmtree(_state(home), ignore_errors=True)
+        if not home.exists():
+            shutil.rmtree(new, ignore_errors=True)  # what a killed measurement has left
+            if smaller:
+                shutil.copytree(folder / f"{smaller}", new)
+            again = f"from {smaller}" if smaller else ""
+            add_events(new, repeated(list(pattern), again=again), count=size - _entries(new))
+            new.rename(home)
+        homes[f"{size:,}"], smaller = home, size
+    return homes
+
+
+def _entries(home: Path) -> int:
+    if not home.exists():
+        return 0
+    with open_source(home / "ledger") as source:
+        return source.size()
+
+
+def add_events(home: Path, coming: Iterator[StoredEvent], *, count: int) -> None:
+    """Append so many events to a home's ledger, in small batches."""
     database, signer = open_ledger(LedgerPaths(home / "ledger"), passphrase=None)
     with closing(database):
         recorder = SignedRecorder(database, signer=signer)
@@ -119,20 +190,16 @@ def _append(home: Path, coming: Iterator[StoredEvent], *, count: int) -> None:
                 return
 
 
-def _asked(home: Path, words: Sequence[str]) -> float:
-    """Ask in a process of its own, which remembers beside the home."""
+def _state(home: Path) -> Path:
+    """Return where the processes that are asked remember."""
+    return home.with_name(f"{home.name}.state")
+
+
+def _asked(home: Path, words: Sequence[str]) -> Timed:
     environment = {name: value for name, value in os.environ.items() if name != NOTARY}
-    environment |= {"PROCTOR_HOME": str(home), STATE: str(home.with_name(f"{home.name}-state"))}
+    environment |= {"PROCTOR_HOME": str(home), STATE: str(_state(home))}
+    return asked(("-P", "-m", "proctor", *words), environment)
 
-    def ask() -> None:
-        done = subprocess.run(  # noqa: S603 - this program's own words
-            [sys.executable, "-P", "-m", "proctor", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise ProctorError(f"{' '.join(words)} failed: {done.stderr.strip()[-500:]}")
 
-    return timed(ask).processor
+def _size(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20

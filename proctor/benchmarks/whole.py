@@ -29,7 +29,8 @@ from ledger.application import LedgerApplication
 from ledger.verification.reader import check_ledger
 from proctor.benchmarks import ledger, projections
 from proctor.benchmarks.cookbook import fill
-from proctor.benchmarks.timing import timed
+from proctor.benchmarks.notary import PRODUCERS, append_through_notary
+from proctor.benchmarks.timing import machine, timed
 from projections.cookbook import recipes
 from projections.projector import create_schema
 from projections.source import open_source
@@ -37,7 +38,8 @@ from projections.source import open_source
 __all__ = ["PARTS", "Row", "WholeBench", "measure", "write_runs"]
 
 PARTS = ("append", "verify", "tables", "questions", "log", "train")
-_LAYERS = 20  # of the run that is recorded
+_LAYERS = 20  # of a run that is recorded
+_RECORDED = "an epoch recorded"
 _SPEC = ModelSpec(
     classes=10,
     channels=8,
@@ -67,6 +69,7 @@ class Row:
 class WholeBench:
     """What was measured, and how busy the machine was."""
 
+    machine: str
     events: int
     rounds: int
     load: list[float]  # processes that wanted to run, before and after, mean of a minute
@@ -92,10 +95,11 @@ def measure(folder: Path, *, events: int, rounds: int, parts: Sequence[str] = PA
     with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
         scratch = Path(name)
         pairs = [pair for part in parts if part in _MADE for pair in _MADE[part](scratch, events)]
-        if "log" in parts and find_spec("tensorboardX") is None:
-            left_out["an epoch recorded"] = "tensorboardX is not installed: extra tensorboard"
-        elif "log" in parts:
-            pairs.append(_logging(scratch, max(events // 1_000, 5)))
+        for package, (extra, log) in _LOGGERS.items() if "log" in parts else ():
+            if find_spec(package) is None:
+                left_out[f"{_RECORDED}, {package}"] = f"it is not installed: extra {extra}"
+            else:
+                pairs.append(_logging(scratch, max(events // 1_000, 5), package, log))
         taken: list[list[tuple[float, float]]] = [[] for _ in pairs]
         for number in range(rounds):
             for pair, seconds in zip(pairs, taken, strict=True):
@@ -113,6 +117,7 @@ def measure(folder: Path, *, events: int, rounds: int, parts: Sequence[str] = PA
     elif "train" in parts:
         rows.append(_training(rounds))
     return WholeBench(
+        machine=machine(),
         events=events,
         rounds=rounds,
         load=[before, os.getloadavg()[0]],
@@ -152,6 +157,22 @@ def _appending(scratch: Path, events: int) -> Iterator[_Pair]:
             path = scratch / "appended.jsonl"
             chain = partial(timed, partial(ledger.write_chain, path, events=number))
             yield _Pair(what, "JSON lines", sizes, _processor(append), _processor(chain))
+
+    number = max(events // 100, PRODUCERS[-1]) // PRODUCERS[-1] * PRODUCERS[-1]
+    append = partial(
+        append_through_notary,
+        scratch,
+        ledger.make_events(1)[0].state,
+        events=number,
+        producers=PRODUCERS[-1],
+    )
+    yield _Pair(
+        f"single events of {PRODUCERS[-1]} producers, a notary's time",
+        "a tree head for each",
+        (number, number),
+        _processor(partial(append, together=True)),
+        _processor(partial(append, together=False)),
+    )
 
 
 def _processor(work: Callable[[], Any]) -> Callable[[], float]:
@@ -205,9 +226,7 @@ def _rebuilding(scratch: Path, events: int) -> Iterator[_Pair]:
     projections.write(directory, pattern, events=events)
 
     def rebuild() -> float:
-        for file in directory.glob("projections.duckdb*"):
-            file.unlink()
-        return projections.in_process("catch up", directory).processor
+        return projections.rebuilt(directory).processor
 
     def decode() -> float:
         return projections.in_process("decode", directory).processor
@@ -249,27 +268,46 @@ def _answered(connection: duckdb.DuckDBPyConnection, questions: list[str]) -> fl
     return timed(lambda: [connection.execute(sql).fetchall() for sql in questions]).processor
 
 
-def _logging(scratch: Path, epochs: int) -> _Pair:
+def _logging(scratch: Path, epochs: int, package: str, log: Callable[[Path, int], None]) -> _Pair:
     """Compare recording epochs, rules included, with logging their numbers."""
     numbers = count()
+    log(scratch / f"{package}-imported", 1)
 
     def record() -> float:
-        place = scratch / f"recorded-{next(numbers)}"
+        place = scratch / f"recorded-beside-{package}-{next(numbers)}"
         return timed(lambda: write_runs(place, epochs=epochs)).processor
 
-    def log() -> float:
-        from tensorboardX import SummaryWriter  # noqa: PLC0415 - an extra
+    def beside() -> float:
+        place = scratch / f"{package}-{next(numbers)}"
+        return timed(lambda: log(place, epochs)).processor
 
-        def write() -> None:
-            with closing(SummaryWriter(str(scratch / f"logged-{next(numbers)}"))) as writer:
-                for epoch in range(epochs):
-                    for name, value in _numbers(_measured(epoch)):
-                        writer.add_scalar(name, value, epoch)
-                    writer.flush()
+    return _Pair(_RECORDED, package, (epochs, epochs), record, beside)
 
-        return timed(write).processor
 
-    return _Pair("an epoch recorded", "tensorboardX", (epochs, epochs), record, log)
+def _log_to_tensorboard(folder: Path, epochs: int) -> None:
+    from tensorboardX import SummaryWriter  # noqa: PLC0415 - an extra
+
+    with closing(SummaryWriter(str(folder))) as writer:
+        for epoch in range(epochs):
+            for name, value in _numbers(_measured(epoch)):
+                writer.add_scalar(name, value, epoch)
+            writer.flush()
+
+
+def _log_to_mlflow(folder: Path, epochs: int) -> None:
+    """Log as an epoch ends: its numbers with one call, into MLflow's file store."""
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # read when it is imported
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    from mlflow import MlflowClient  # noqa: PLC0415 - an extra
+    from mlflow.entities import Metric  # noqa: PLC0415
+
+    client = MlflowClient(tracking_uri=folder.resolve().as_uri())
+    run = client.create_run(client.create_experiment("bench")).info.run_id
+    for epoch in range(epochs):
+        numbers = _numbers(_measured(epoch))
+        metrics = [Metric(name, value, epoch, epoch) for name, value in numbers]
+        client.log_batch(run, metrics=metrics)
+    client.set_terminated(run)
 
 
 def _numbers(value: Any, name: str = "epoch") -> Iterator[tuple[str, float]]:
@@ -301,6 +339,11 @@ def _training(rounds: int) -> Row:
     )
 
 
+# Package -> the extra that brings it, and what logs so many epochs into a folder.
+_LOGGERS: Mapping[str, tuple[str, Callable[[Path, int], None]]] = {
+    "tensorboardX": ("tensorboard", _log_to_tensorboard),
+    "mlflow": ("mlflow", _log_to_mlflow),
+}
 _MADE: Mapping[str, Callable[[Path, int], Iterator[_Pair]]] = {
     "append": _appending,
     "verify": _verifying,
@@ -309,7 +352,7 @@ _MADE: Mapping[str, Callable[[Path, int], Iterator[_Pair]]] = {
 }
 
 
-def write_runs(directory: Path, *, epochs: int = 40) -> None:
+def write_runs(directory: Path, *, epochs: int = 40, layers: int = _LAYERS) -> None:
     """Record a made-up run: what the other measurements repeat where no home is given."""
     rules = PROFILES["calibrated"]
     run = Run.start(
@@ -324,14 +367,14 @@ def write_runs(directory: Path, *, epochs: int = 40) -> None:
     with LedgerApplication.open(directory, REGISTRY) as log:
         log.save(run)
         for epoch in range(epochs):
-            run.measure_epoch(_measured(epoch), {"seconds": 1.0})
+            run.measure_epoch(_measured(epoch, layers), {"seconds": 1.0})
             run.evaluate_rules()
             log.save(run)
         run.end("completed")
         log.save(run)
 
 
-def _measured(epoch: int) -> dict[str, Any]:
+def _measured(epoch: int, layers: int = _LAYERS) -> dict[str, Any]:
     loss = 2.0 / (epoch + 1)
     return {
         "train": {"loss": loss, "accuracy": 1 - loss / 4, "examples": 256, "steps": 4},
@@ -345,7 +388,7 @@ def _measured(epoch: int) -> dict[str, Any]:
                 "update_ratio": 2e-3,
                 "epoch_update_ratio": 2e-3,
             }
-            for number in range(_LAYERS)
+            for number in range(layers)
         ],
         "activations": [
             {
@@ -356,7 +399,7 @@ def _measured(epoch: int) -> dict[str, Any]:
                 "p50": 0.0,
                 "p99": 2.5,
             }
-            for number in range(_LAYERS // 2)
+            for number in range(layers // 2)
         ],
         "settings": {"lr": 0.1, "batch_size": 64, "accumulation": 1, "clip_norm": None},
     }

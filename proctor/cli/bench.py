@@ -1,7 +1,8 @@
 """`proctor bench`: how fast a ledger is on this machine, and what the monitor costs."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -11,20 +12,38 @@ import typer
 from proctor.benchmarks.cookbook import CookbookTimes
 from proctor.benchmarks.cookbook import measure as ask_cookbook
 from proctor.benchmarks.ledger import BATCH, CORES, measure
-from proctor.benchmarks.projections import NEW, ProjectionBench
+from proctor.benchmarks.notary import tabled
+from proctor.benchmarks.projections import NEW, TABLES, ProjectionBench
 from proctor.benchmarks.projections import measure as project_events
-from proctor.benchmarks.reading import NEW as ADDED
-from proctor.benchmarks.reading import ReadingBench
+from proctor.benchmarks.reading import ReadingBench, growth_chart
 from proctor.benchmarks.reading import measure as measure_reading
-from proctor.benchmarks.whole import PARTS, write_runs
+from proctor.benchmarks.whole import PARTS, WholeBench, write_runs
 from proctor.benchmarks.whole import measure as measure_whole
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, print_table
+from proctor.output.files import verify_target, write_output
+from proctor.output.terminal import console, print_markdown, print_table
+from proctor.pages.charts.drawing import on_white
 
 app = CommandGroup("bench", "Benchmark the ledger and the monitor on this machine.")
+_FEW_LAYERS = 2  # of the run that a growing ledger repeats: ten million events take 8 GB
+
+
+class Form(StrEnum):
+    """How the tables are printed."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+
+
+FolderOption = Annotated[
+    Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
+]
+FormOption = Annotated[
+    Form, typer.Option("--format", help="Output format; markdown is for a page.")
+]
 _TARGETS = {f"batches of {BATCH:,}": 0.5, "single events": 0.6}
 _TARGET_VERIFY = 5.0
 
@@ -50,9 +69,20 @@ def whole(
         bool,
         typer.Option("--growth", help="Show costs from 10,000 events on, by default to a million."),
     ] = False,
-    folder: Annotated[
-        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
-    ] = Path(),
+    homes: Annotated[
+        Path | None,
+        typer.Option(
+            "--homes",
+            metavar="DIR",
+            help="With --growth: keep ledgers and tables here, and ask those that are here again.",
+        ),
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option("--chart", metavar="FILE", help="With --growth: draw the costs, as SVG."),
+    ] = None,
+    form: FormOption = Form.TABLE,
+    folder: FolderOption = Path(),
 ) -> Output:
     """Benchmark the ledger and the monitor, each beside what you would otherwise have.
 
@@ -60,39 +90,42 @@ def whole(
     """
     if unknown := set(part or ()) - {*PARTS}:
         raise ProctorError(f"no part {min(unknown)!r}; the parts are {', '.join(PARTS)}")
+    if not growth and (homes, chart) != (None, None):
+        raise ProctorError("--homes and --chart belong to --growth; add it")
+    if chart is not None:
+        verify_target(chart)
+    show = print_table if form is Form.TABLE else print_markdown
     if growth:
         with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
-            write_runs(Path(name))
+            write_runs(Path(name), layers=_FEW_LAYERS)
             most = max(events or 1_000_000, 10_000)
-            asked = measure_reading(folder, Path(name), events=most, rounds=rounds)
-        return Output(asked, lambda: _print_reading(asked))
+            asked = measure_reading(folder, Path(name), events=most, rounds=rounds, homes=homes)
+        if chart is not None:
+            write_output(chart, on_white(growth_chart(asked)))
+        return Output(asked, lambda: _print_reading(asked, show))
     found = measure_whole(folder, events=events or 100_000, rounds=rounds, parts=part or PARTS)
 
     def tell() -> None:
-        before, after = found.load
-        console.print(
-            f"{found.events:,} events, median of {rounds} interleaved rounds (least to most); load "
-            f"{before:.1f} before and {after:.1f} after: figures of a busy machine are not "
-            "comparable"
-        )
-        print_table(
+        show(
             ("what", "beside", "clock", "\u00b5s", "other, \u00b5s", "times as fast"),
             [
                 (
                     row.what,
                     row.beside,
                     row.clock,
-                    f"{1e6 * row.own:,.2f}",
-                    f"{1e6 * row.other:,.2f}",
+                    _short(1e6 * row.own),
+                    _short(1e6 * row.other),
                     f"{row.ratio:.2f} ({row.least:.2f} to {row.most:.2f})",
                 )
                 for row in found.rows
             ],
+            title=f"{found.events:,} events, {_conditions(found)}",
         )
-        print_table(
-            ("limits of the hardware", "a second"),
-            [(name, f"{rate:,.0f}") for name, rate in found.limits.items()],
-        )
+        if found.limits:
+            show(
+                ("limits of the hardware", "a second"),
+                [(name, f"{rate:,.0f}") for name, rate in found.limits.items()],
+            )
         for what, why in found.left_out.items():
             console.print(f"left out: {what}: {why}")
 
@@ -115,9 +148,7 @@ def ledger(
         int,
         typer.Option("--rounds", min=1, max=1_000, help="Number of rounds; the median is shown."),
     ] = 5,
-    folder: Annotated[
-        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
-    ] = Path(),
+    folder: FolderOption = Path(),
 ) -> Output:
     """Time appending and verifying, compared with the library and with a chain of JSON lines."""
     found = measure(folder, events=events, rounds=rounds)
@@ -135,6 +166,7 @@ def ledger(
                 for name, rate in found.append.items()
             ],
         )
+        print_table(*tabled(found.notary))
         print_table(
             ("verifying", "entries/s", "of the chain's", "wanted"),
             [
@@ -215,9 +247,10 @@ def projections(
     events: Annotated[
         int, typer.Option("--events", min=20_000, max=100_000_000, help="Entries of the ledger.")
     ] = 1_000_000,
-    folder: Annotated[
-        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
-    ] = Path(),
+    folder: FolderOption = Path(),
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=1_000, help="Rounds; the median is shown.")
+    ] = 3,
     cookbook: Annotated[
         bool,
         typer.Option(
@@ -231,7 +264,7 @@ def projections(
         with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
             found = ask_cookbook(Path(name))
     else:
-        found = project_events(folder, home.ledger, events=events)
+        found = project_events(folder, home.ledger, events=events, rounds=rounds)
 
     def tell() -> None:
         if isinstance(found, ProjectionBench):
@@ -249,15 +282,24 @@ def projections(
 def _print_projections(found: ProjectionBench) -> None:
     mix = ", ".join(f"{kind} {share:.0%}" for kind, share in found.mix.items())
     console.print(f"{found.events:,} events of {found.entry_bytes:.0f} bytes: {mix}")
+    used = "is in use" if found.compiled else "is not built, or is turned off"
+    console.print(
+        f"median of {found.rounds} interleaved rounds; appended at {found.append:,.0f} events/s; "
+        f"the compiled module {used}"
+    )
     print_table(
-        ("", "events/s", "s of processors"),
+        ("", "events/s", "\u00b5s of processors an event"),
         [
-            ("appended", f"{found.append:,.0f}", ""),
-            ("read and decoded", f"{found.bare:,.0f}", f"{found.bare_seconds:.1f}"),
-            ("projected", f"{found.rebuild:,.0f}", f"{found.rebuild_seconds:.1f}"),
+            (what, f"{rate:,.0f}", f"{1e6 * found.processor[what]:.1f}")
+            for what, rate in found.rates.items()
         ],
     )
-    console.print(f"projected to read and decoded, in rate: {found.ratio:.2f}")
+    most = 2 / found.processor[TABLES]
+    console.print(
+        f"the tables take {found.start:.2f} s of processors to start, then "
+        f"{1e6 * found.beyond_start:.1f} \u00b5s an event; on two processors that is at most "
+        f"{most:,.0f} events/s, start included; decoding alone takes {found.ratio:.0%} of it"
+    )
     for events, peak in found.peak_mib.items():
         console.print(
             f"behind {events} events: peak of writer and reader {peak:.0f} MiB; "
@@ -277,28 +319,38 @@ def reading(
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, max=1_000, help="Rounds; the median is shown.")
     ] = 3,
-    folder: Annotated[
-        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
-    ] = Path(),
+    folder: FolderOption = Path(),
 ) -> Output:
-    """Time questions about ledgers of 10,000 entries and more, in small batches like this home's.
-
-    A million entries take about ten minutes to write, and 4 GB of disk.
-    """
+    """Time questions about growing ledgers, whose events are like those of this home."""
     found = measure_reading(folder, home.ledger, events=events, rounds=rounds)
 
-    return Output(found, lambda: _print_reading(found))
+    return Output(found, lambda: _print_reading(found, print_table))
 
 
-def _print_reading(found: ReadingBench) -> None:
-    sizes = list(found.whole_seconds)
-    once = {"first sql, makes the tables": found.tables_seconds, "verify": found.whole_seconds}
-    added = {f"{q}, {ADDED:,} new": by for q, by in found.new_seconds.items()}
-    appended = {f"append {ADDED:,} events": found.append_seconds}
-    print_table(
-        ("s of processors", *(f"{size} entries" for size in sizes)),
-        [
-            (question, *(f"{by[size]:.2f}" for size in sizes))
-            for question, by in (found.seconds | added | appended | once).items()
-        ],
+def _print_reading(found: ReadingBench, show: Callable[..., None]) -> None:
+    tables = (("s of processors", found.seconds, 2), ("peak, MiB", found.peak_mib, 0))
+    told = _conditions(found)
+    for unit, by_question, digits in (*tables, ("on the disk, MiB", found.disk_mib, 0)):
+        sizes = list(found.disk_mib["ledger"])
+        show(
+            (unit, *(f"{size} entries" for size in sizes)),
+            [
+                (question, *(f"{by[size]:,.{digits}f}" if size in by else "-" for size in sizes))
+                for question, by in by_question.items()
+            ],
+            title=told,
+        )
+        told = ""
+
+
+def _conditions(found: WholeBench | ReadingBench) -> str:
+    before, after = found.load
+    return (
+        f"interleaved rounds: {found.rounds}, median; {found.machine}; load {before:.1f} before "
+        f"and {after:.1f} after"
     )
+
+
+def _short(number: float) -> str:
+    """Return a number in about three digits."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -1,6 +1,7 @@
 """The bench measures what it says it measures, and leaves nothing behind."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ from synthetic import synthetic_run
 from typer.testing import CliRunner
 
 from proctor.benchmarks.ledger import BODY, _canonical, _json_body, verify_chain, write_chain
+from proctor.benchmarks.reading import FLAT, ONCE, ReadingBench, growth_chart
+from proctor.benchmarks.timing import asked
 from proctor.benchmarks.whole import measure
 from proctor.cli.bench import app
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.pages.charts.drawing import svg
 
 
 @pytest.mark.slow  # it measures
@@ -28,6 +32,8 @@ def test_bench_prints_every_figure_and_leaves_nothing(
     for part in (*parts, "reached"):
         assert found[part]
         assert all(value > 0 for value in found[part].values()), part
+    assert [each["producers"] for each in found["notary"]] == [1, 2, 4, 8]
+    assert all(min(*each["rate"], *each["spent"]) > 0 for each in found["notary"])
     assert found["verify_ratios"]["chain of JSON lines"] == 1
     assert not list(tmp_path.iterdir())
 
@@ -42,8 +48,9 @@ def test_bench_asks_ledgers_of_each_size_and_leaves_nothing(tmp_path: Path) -> N
     result = CliRunner().invoke(app, [*asked, "--home", str(home)])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert len(found["seconds"]) == 4
-    for by in (*found["seconds"].values(), *found["new_seconds"].values(), found["whole_seconds"]):
+    assert set(found["seconds"]) == {*FLAT, *ONCE}
+    assert set(found["peak_mib"]) == {*FLAT, *ONCE} - {"append 1,000 events"}
+    for by in (*found["seconds"].values(), *found["peak_mib"].values()):
         assert list(by) == ["10,000", "20,000"]
         assert all(value > 0 for value in by.values())
     assert not list(folder.iterdir())
@@ -67,7 +74,11 @@ def test_bench_without_a_subcommand_prints_one_table(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     check_json(["bench", "all"], json.dumps(found))
-    assert [row["beside"] for row in found["rows"]] == ["unsigned recorder"] * 3 + ["JSON lines"]
+    assert [row["beside"] for row in found["rows"]] == [
+        *["unsigned recorder"] * 3,
+        "JSON lines",
+        "a tree head for each",
+    ]
     assert all(row["ratio"] == row["least"] == row["most"] > 0 for row in found["rows"])
     assert "append single events" in CliRunner().invoke(app, size).stdout
     refused = CliRunner().invoke(app, ["--part", "nothing"])
@@ -79,15 +90,51 @@ def test_bench_without_a_subcommand_prints_one_table(tmp_path: Path) -> None:
 def test_every_row_of_the_table_is_measured(tmp_path: Path) -> None:
     found = measure(tmp_path, events=2_000, rounds=1)
     assert all(row.own > 0 and row.other > 0 for row in found.rows)
-    assert len(found.rows) + len(found.left_out) == 13
+    assert len(found.rows) + len(found.left_out) == 15
     assert all(rate > 0 for rate in found.limits.values())
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow  # it measures
-def test_growth_is_shown_by_size(tmp_path: Path) -> None:
+def test_growth_is_shown_by_size_and_asked_again_of_kept_ledgers(tmp_path: Path) -> None:
+    homes, chart = tmp_path / "homes", tmp_path / "growth.svg"
     size = ["--growth", "--events", "10000", "--rounds", "1", "--folder", str(tmp_path)]
-    result = CliRunner().invoke(app, [*size, "--json"])
+    asked = [*size, "--homes", str(homes), "--chart", str(chart)]
+    result = CliRunner().invoke(app, [*asked, "--json"])
     assert result.exit_code == 0, result.output
     check_json(["bench", "all"], result.stdout)
-    assert list(json.loads(result.stdout)["append_seconds"]) == ["10,000"]
+    assert all(list(by) == ["10,000"] for by in json.loads(result.stdout)["seconds"].values())
+    assert "append 1,000 events" in chart.read_text()
+    written = (homes / "10000" / "ledger" / "ledger.vkey").read_text()
+    (homes / "100.new").mkdir()  # of a measurement that was killed
+    result = CliRunner().invoke(app, [*asked, "--format", "markdown"])
+    assert result.exit_code == 0, result.output
+    assert (homes / "10000" / "ledger" / "ledger.vkey").read_text() != written  # it had 12,000
+    assert "| show | " in result.stdout
+    assert set(tmp_path.iterdir()) == {homes, chart}
+
+
+def test_kept_ledgers_and_a_chart_belong_to_growth(tmp_path: Path) -> None:
+    for option in ("--homes", "--chart"):
+        refused = CliRunner().invoke(app, [option, str(tmp_path / "x")])
+        assert isinstance(refused.exception, ProctorError)
+
+
+def test_growth_is_drawn_over_the_sizes() -> None:
+    costs = {"10,000": 0.5, "100,000": 0.6, "1,000,000": 0.5}
+    found = ReadingBench(
+        machine="", rounds=1, load=[], seconds=dict.fromkeys(FLAT, costs), peak_mib={}, disk_mib={}
+    )
+    drawn = svg(growth_chart(found))
+    assert all(f">{size}</text>" in drawn for size in costs)
+    assert "10,000 to 1,000,000" in drawn
+
+
+def test_a_command_is_measured_alone() -> None:
+    small = asked(("-c", "pass"), dict(os.environ))
+    large = asked(("-c", "x = b'x' * 200_000_000"), dict(os.environ))
+    assert 0 < small.processor < 10
+    assert small.peak_mib < 60  # of the command alone, not of this process
+    assert large.peak_mib > 150
+    with pytest.raises(ProctorError, match="no such thing"):
+        asked(("-c", "raise SystemExit('no such thing')"), dict(os.environ))
