@@ -1,5 +1,5 @@
 """`python -m proctor` is the same as `proctor`."""
 
-from proctor.cli.main import main
+from proctor.cli.start import main
 
 main()

@@ -1,19 +1,17 @@
 """What this user's verifier remembers of every ledger it has verified, and its tables of them."""
 
-import atexit
 import hashlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.errors import LedgerError, SignatureError
 from ledger.files import read_text, write_durably
+from ledger.held_folder import HeldFolder
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.memory_keys import code_of, is_code, memory_key
@@ -100,7 +98,7 @@ def tables(home: Home, *, unverified: bool = False) -> Path:
     place = home.path.resolve()
     folder = state_folder()
     if folder is None:
-        return _folder_of_process(place, os.geteuid()) / f"{unverified}.duckdb"
+        return _folder_of_process(place, os.geteuid()).path / f"{unverified}.duckdb"
     name = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:32]
     kept = own_folder(folder / "tables")
     database = kept / f"{name}{'.unverified' if unverified else ''}.duckdb"
@@ -131,17 +129,9 @@ def _sweep(folder: Path) -> None:
                 part.unlink(missing_ok=True)
 
 
-@lru_cache(maxsize=1)
-def _folder_of_process(place: Path, user: int) -> Path:  # noqa: ARG001 - a folder for each
-    folder = Path(tempfile.mkdtemp(prefix="proctor-tables-"))
-    atexit.register(_remove, folder, os.getpid())
-    return folder
-
-
-def _remove(folder: Path, owner: int) -> None:
-    """Remove the folder, unless this is a process that was forked from its owner."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+@cache
+def _folder_of_process(place: Path, user: int) -> HeldFolder:  # noqa: ARG001 - a folder for each
+    return HeldFolder("proctor-tables-")
 
 
 def recall(vkey: str) -> Remembered | None:
@@ -185,11 +175,6 @@ def warn_unreadable(count: int, first: int) -> None:
         f"`proctor log --entry {first}` shows it, the table `unreadable` says why",
         file=sys.stderr,
     )
-
-
-def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
-    """Bring the projection up to date with a ledger that holds; wait for others who do so."""
-    return _updates(home, unverified=unverified)()
 
 
 def _updates(home: Home, *, unverified: bool) -> "Callable[[], CatchUp]":

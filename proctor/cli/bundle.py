@@ -177,7 +177,7 @@ def import_(
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
     place = place_of(bundle)
     if not is_bundle(place):
-        raise ProctorError(f"no bundle in {bundle}; `proctor export --bundle` makes one")
+        raise ProctorError(f"no bundle in {bundle}; `proctor export --bundle DIR` makes one")
     owner = read_vkey_file(vkey)
     recalled = recall(owner or read_vkey(place))
     kept_heads = [] if recalled is None else [recalled.note]

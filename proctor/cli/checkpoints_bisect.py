@@ -19,11 +19,10 @@ from judge.bisection.simulation import Scale, tables
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import HOME, MOST
+from proctor.cli.options import MOST
+from proctor.cli.remedies import completed, same_command
 from proctor.errors import ProctorError
 from proctor.improvement.home import (
-    BRANCH,
-    HERE,
     LineOptions,
     find_checkpoint,
 )
@@ -147,7 +146,7 @@ def bisect(
         told = describe_search(line, found)
     return Output(
         told,
-        lambda: _tell_search(where, line, told),
+        lambda: _tell_search(line, told),
         found=bool(told["candidates"] and told["ended"]),
     )
 
@@ -178,7 +177,7 @@ def look_back(
             console.print(words(f"ROLLED BACK to {told['rollback']['to']}"))
             console.print(words(told["rollback"]["advice"] or "the branch is there"))
         elif told["culprit"] is not None:
-            console.print(words(f"next: {_rollback(where, told)}"))
+            console.print(words(f"next: {_rollback(told)}"))
 
     culprit = told is not None and told["culprit"] is not None
     return Output({} if told is None else told, tell, found=culprit)
@@ -254,7 +253,7 @@ def _tell_probe(found: Bisection) -> None:
     error_console.print(words(text))
 
 
-def _tell_search(where: LineOptions, line: Line, told: dict[str, Any]) -> None:
+def _tell_search(line: Line, told: dict[str, Any]) -> None:
     rows = [
         (each["number"], each["checkpoint"] or "none is bad", f"{each['probability']:.1%}")
         for each in told["likeliest"]
@@ -270,30 +269,18 @@ def _tell_search(where: LineOptions, line: Line, told: dict[str, Any]) -> None:
         names = ", ".join(told["proposals"]) or "none: people made it"
         console.print(words(f"commit {told['commit']}, proposals: {names}"))
         if told["believed"]:
-            console.print("next: the same command with `--check-ends`, which probes the ends, too")
+            console.print(words(f"next: {same_command('--check-ends')}  # probes the ends, too"))
             return
-        console.print(words(f"next: {_rollback(where, told)}"))
+        console.print(words(f"next: {_rollback(told)}"))
         if len(line.descendants(told["culprit"])) > 1:
-            command = f"proctor checkpoints salvage {told['culprit']}{_same(where)}"
+            command = completed(f"proctor checkpoints salvage {told['culprit']}")
             console.print(words(f"then: {command}  # proposes again what came after it"))
 
 
-def _rollback(where: LineOptions, told: dict[str, Any]) -> str:
+def _rollback(told: dict[str, Any]) -> str:
     """Return the command that rolls a search's culprit back."""
     reason = shlex.quote(f"found by bisection {told['bisection'][:_SHORT]}")
-    return f"proctor checkpoints rollback {told['culprit']}{_same(where)} --reason {reason}"
-
-
-def _same(where: LineOptions) -> str:
-    """Return the options by which another command works on the same line, for a shell."""
-    options = [
-        ("--home", where.home.path, HOME),
-        ("--repo", where.repo, HERE),
-        ("--line", where.branch, BRANCH),
-    ]
-    return "".join(
-        f" {name} {shlex.quote(str(value))}" for name, value, usual in options if value != usual
-    )
+    return completed(f"proctor checkpoints rollback {told['culprit']} --reason {reason}")
 
 
 def _tell_salvaged(found: list[Salvaged]) -> None:

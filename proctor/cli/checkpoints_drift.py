@@ -24,6 +24,7 @@ from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import operator_key
 from proctor.cli.options import AsOfOption, SigningKeyOption
+from proctor.cli.remedies import pasteable
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import (
@@ -160,7 +161,7 @@ def drift(
                     f"after {found.waits:%Y-%m-%d %H:%M} UTC to confirm or clear it"
                 )
             )
-        tell_alarms(alarms)
+        tell_alarms(alarms, named=pasteable)
 
     return Output(
         {
@@ -252,7 +253,7 @@ def answer(
 
     def tell() -> None:
         console.print(words(f"alarm {alarm} is answered"))
-        tell_alarms(left)
+        tell_alarms(left, named=pasteable)
 
     return Output({"answered": alarm, "open": left}, tell)
 

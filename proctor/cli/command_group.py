@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import typer
 
 from proctor.cli.options import HOME, HomeOption, JsonOption
+from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output.paging import paged
@@ -45,11 +46,11 @@ class Output:
         if as_json:
             print_json(self.value() if callable(self.value) else self.value)
         elif isinstance(self.tell, str):
-            console.print(words(self.tell))
+            console.print(words(pasteable(self.tell)))
         else:
             self.tell()
         if self.note:
-            (error_console if as_json else console).print(words(self.note))
+            (error_console if as_json else console).print(words(pasteable(self.note)))
         sys.stdout.flush()
 
 

@@ -7,9 +7,14 @@ I/O: prints to standard error, and with --json to standard output.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_USAGE, ProctorError
 
 __all__ = [
@@ -44,6 +49,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 }
 _HOUSE = Path(__file__).resolve().parents[2]  # the folder of all our packages
 _ADVICE = "install Proctor in an environment of its own"
+_UsageError = typer.BadParameter.__mro__[1]  # what typer raises for a wrong command line
 _OURS = ("aggregates", "judge", "ledger", "monitor", "policies", "projections")
 
 
@@ -81,14 +87,27 @@ def require_extra(extra: str) -> None:
 
 def report(error: Exception, *, command: str, as_json: bool) -> int:
     """Print what went wrong and return the exit code; raises what nobody has foreseen."""
-    known, code = _explained(error, command)
-    # Not before they are needed: both take a while to import.
-    from proctor.output.terminal import error_console, print_json, words  # noqa: PLC0415
-
+    if isinstance(error, _UsageError):
+        usage: Any = error  # typer does not name the class
+        kind, message, code = "UsageError", usage.format_message(), EXIT_USAGE
+        tell = usage.show  # with how the command is used
+    else:
+        known, code = _explained(error, command)
+        kind, message = type(known).__name__, pasteable(str(known))
+        tell = partial(_tell, message)
     if as_json:
-        print_json({"error": type(known).__name__, "message": str(known), "exit_code": code})
-    error_console.print(f"[bold]error:[/] {words(known)}")
+        # Not before it is needed: it takes a while to import.
+        from proctor.output.terminal import print_json  # noqa: PLC0415
+
+        print_json({"error": kind, "message": message, "exit_code": code})
+    tell()
     return code
+
+
+def _tell(message: str) -> None:
+    from proctor.output.terminal import error_console, words  # noqa: PLC0415 - likewise
+
+    error_console.print(f"[bold]error:[/] {words(message)}")
 
 
 def _explained(error: Exception, command: str) -> tuple[Exception, int]:
@@ -117,6 +136,8 @@ def _explained(error: Exception, command: str) -> tuple[Exception, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return ProctorError(f"{where}{error.strerror or error}"), EXIT_USAGE
+    if isinstance(error, typer.Abort):  # what typer makes of input that ends
+        return ProctorError("standard input ended before it was answered"), EXIT_USAGE
     if isinstance(error, MemoryError):
         return ProctorError(f"this machine has not enough memory for that: {error}"), EXIT_USAGE
     raise error

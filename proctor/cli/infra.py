@@ -22,7 +22,8 @@ from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_study, i
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text
-from proctor.cli.options import HOME, JsonOption
+from proctor.cli.options import JsonOption
+from proctor.cli.remedies import completed, pasteable
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import (
@@ -66,14 +67,15 @@ def init(
 
     def tell() -> None:
         console.print(words(f"made {folder}, whose branch {BRANCH} is line {line}"))
-        place = "" if home.path == HOME else f" --home {shlex.quote(str(home.path))}"
         repo = shlex.quote(str(folder))
         console.print(
             words(
-                f"next: change retrieval/settings.toml in it, then "
-                f"`git -C {repo} diff > change.diff` and "
-                f"`proctor infra propose change.diff{place} --repo {repo} "
-                "--rationale TEXT --tier retrieval/settings.toml=2`"
+                pasteable(
+                    f"next: change retrieval/settings.toml in it, then "
+                    f"`git -C {repo} diff > change.diff` and "
+                    f"`proctor infra propose change.diff --repo {repo} "
+                    "--rationale TEXT --tier retrieval/settings.toml=2`"
+                )
             )
         )
 
@@ -158,7 +160,7 @@ def status(
     """Show the line's status, its checkpoints and the queue."""
     with where.open() as controller:
         told = describe_line(controller)
-    return Output(told, lambda: tell_line(told))
+    return Output(told, lambda: tell_line(told, named=pasteable))
 
 
 @app.command(long=True)
@@ -218,10 +220,9 @@ def gaps(
         print_table(columns, [(name, *counts.values()) for name, counts in rows])
         name, counts = rows[0]
         rarest = min(counts, key=lambda each: counts[each])
-        console.print(
-            f"next: add {rarest} tasks of category {name}: `proctor infra task from-commit COMMIT "
-            f"--name NAME --category {name} --difficulty {rarest}`"
-        )
+        command = f"proctor infra task from-commit COMMIT --name NAME --category {name}"
+        command = completed(f"{command} --difficulty {rarest}")
+        console.print(words(f"next: add {rarest} tasks of category {name}: `{command}`"))
 
     return Output([{"category": name, **counts} for name, counts in rows], tell)
 

@@ -33,6 +33,7 @@ from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key, read_text
 from proctor.cli.options import OperatorKeyOption
+from proctor.cli.remedies import pasteable
 from proctor.errors import ProctorError
 from proctor.home import find_named
 from proctor.improvement.home import (
@@ -112,7 +113,9 @@ def review(where: LineOptions) -> Iterator[Output]:
         def tell() -> None:
             for each in pending:
                 tell_proposal(controller, each, diff=True)
-            tell_alarms([vars(alarm) for alarm in controller.line.open_alarms.values()])
+            tell_alarms(
+                [vars(alarm) for alarm in controller.line.open_alarms.values()], named=pasteable
+            )
             console.print(f"{len(pending)} wait; approve, reject or revise PROPOSAL --key KEY")
 
         yield Output([_carried(controller, each) for each in pending], tell)

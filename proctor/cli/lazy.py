@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from proctor.cli.start import nothing_begun
+
 __all__ = ["LazyCommand", "LazyGroup", "command_path", "load"]
 
 
@@ -24,7 +26,8 @@ class LazyCommand(TyperCommand):
     def load(self) -> Any:
         """Import the module and return the command."""
         if self.loaded is None:
-            app: typer.Typer = import_module(self.module).app
+            with nothing_begun():
+                app: typer.Typer = import_module(self.module).app
             group = typer.main.get_group(app)
             self.loaded = group if app.info.name == self.name else group.commands[str(self.name)]
         return self.loaded

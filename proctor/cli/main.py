@@ -14,6 +14,7 @@ import typer
 from proctor import __version__
 from proctor.cli.failures import report, verify_own_packages
 from proctor.cli.lazy import LazyGroup, command_path
+from proctor.cli.start import noted
 from proctor.cli.streams import safe_streams
 from proctor.errors import EXIT_INTERRUPTED
 
@@ -194,17 +195,19 @@ def main() -> None:
     """Run the command line; the only place that turns errors into exit codes."""
     arguments = sys.argv[1:]
     group = typer.main.get_command(app)
-    with safe_streams():
+    with safe_streams(), noted() as interrupts:
         try:
             verify_own_packages()
-            group.main(prog_name="proctor")
-        except SystemExit as end:
-            if end.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
-                print(
-                    "interrupted; if a run was going on, it is closed as interrupted",
-                    file=sys.stderr,
-                )
-            raise
+            code = group.main(prog_name="proctor", standalone_mode=False)
         except Exception as error:
             command = command_path(group, arguments)
-            sys.exit(report(error, command=command, as_json="--json" in arguments))
+            code = (
+                EXIT_INTERRUPTED
+                if interrupts
+                else report(error, command=command, as_json="--json" in arguments)
+            )
+        if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
+            print(
+                "interrupted; if a run was going on, it is closed as interrupted", file=sys.stderr
+            )
+        sys.exit(code)

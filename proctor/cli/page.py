@@ -21,8 +21,9 @@ all take `--json`, which prints one JSON document to standard output
 ([shapes](json.md); `proctor schema COMMAND` prints the JSON Schema). Progress and errors go to
 standard error: at a terminal, work of more than two seconds shows the time left. Other variables:
 `PROCTOR_STATE` (where verified tree heads are remembered; `off`), `PROCTOR_NOTARY` (a notary's
-socket), `PROCTOR_KEY_PASSPHRASE`; `PERSISTENCE_MODULE` and `POSTGRES_...`
-([a ledger on a server](../how-to/use-postgresql.md)).
+socket), `PROCTOR_KEY_PASSPHRASE`, `PROCTOR_COMPILED` (`off`: without the
+[compiled module](../explanation/projections.md#the-compiled-module)); `PERSISTENCE_MODULE` and
+`POSTGRES_...` ([a ledger on a server](../how-to/use-postgresql.md)).
 
 At a terminal, long answers go through a pager: `PROCTOR_PAGER`, else `PAGER`, else `less`. With
 `PROCTOR_PAGER=cat` there is none. `NO_COLOR=1` prints without colours.

@@ -1,6 +1,5 @@
 """`proctor sql` and `proctor follow`: the ledger's tables asked, and kept up to date meanwhile."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ledger.errors import VerificationError
+from ledger.held_folder import HeldFolder
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
 from ledger.verification.reader import check_new, read_vkey
@@ -21,10 +21,9 @@ from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
 from proctor.output.paging import paged
 from proctor.output.sql_shell import shell
-from proctor.remembering import bring_up_to_date, memory, open_session, tables
+from proctor.remembering import memory, open_session, tables
 from projections.cache import CatchUp, catch_up, publish
 from projections.errors import AheadError, BusyError
-from projections.reading import snapshot
 
 app = CommandGroup()
 
@@ -61,9 +60,9 @@ def sql(
     if copy is not None:
         if (query, form, output, as_of) != (None, None, None, None):
             raise ProctorError("--snapshot copies the whole file and runs no query; give it alone")
-        bring_up_to_date(home, unverified=unverified)
+        session = open_session(home, unverified=unverified)
         with appearing(copy, home) as file:
-            snapshot(tables(home, unverified=unverified), file)
+            session.snapshot(file)
             size = file.tell()
         return Output({"snapshot": copy, "bytes": size}, f"wrote {size:,} bytes to {copy}")
     chosen = form_of(form, output, as_json=as_json)
@@ -97,8 +96,8 @@ def follow(
     home.require_ledger()
     end: tuple[int, str | None] | None = None
     vkey = read_vkey(LedgerPaths(home.ledger).vkey)  # another one is that of another ledger
-    with tempfile.TemporaryDirectory(prefix="proctor-follow-") as name:
-        known = memory() or Memory(Path(name))
+    with HeldFolder("proctor-follow-") as held:
+        known = memory() or Memory(held.path)
         while True:
             done = look(home, known, end, vkey=vkey)
             if done is not None:
@@ -123,7 +122,7 @@ def look(
     try:
         done = catch_up(tables(home), directory, verified=report.state)
         if done.end != end:
-            publish(tables(home), home.projection)
+            publish(tables(home), home.projection, needs=done.end)
     except AheadError:  # another command has verified more: so does the next look
         return None
     except BusyError:  # somebody asks for long; next time

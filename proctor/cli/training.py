@@ -15,7 +15,7 @@ from proctor.cli.campaign import (
     SettingsArgument,
 )
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import DataDirOption, LimitOption, RunArgument
+from proctor.cli.options import DataDirOption, ExecutorOption, LimitOption, RunArgument
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import handed_over, start_for, start_like
@@ -59,25 +59,33 @@ def run(
     provoke: ProvokeOption = None,
     provoke_seed: ProvokeSeedOption = 0,
     task: TaskOption = None,
+    executor: ExecutorOption = "local",
 ) -> Output:
     """Train a model; record every measurement, and decide on every rule that fires."""
     if task is not None:
         if config is not None or provoke is not None:
             raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
-        return _run_task(home, task, settings or [], policy, sets or [])
+        return _run_task(home, task, settings or [], policy, sets or [], executor)
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    return jobs.run(home, chosen, policy, sets or [])
+    return jobs.run(home, chosen, policy, sets or [], executor)
 
 
-def _run_task(home: Home, task: Path, settings: list[str], policy: str, sets: list[str]) -> Output:
+def _run_task(
+    home: Home,
+    task: Path,
+    settings: list[str],
+    policy: str,
+    sets: list[str],
+    executor: ExecutorOption,
+) -> Output:
     from proctor.runs.tasks import configure_task, read_task_file  # noqa: PLC0415 - loads torch
 
     chosen = start_for(lambda: configure_task(read_task_file(task), settings))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    return jobs.run_a_task(home, task, chosen, policy, sets)
+    return jobs.run_a_task(home, task, chosen, policy, sets, executor)
 
 
 @app.command()

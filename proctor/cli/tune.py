@@ -1,5 +1,6 @@
 """`proctor tune`: the advice block of a language model's prompt, its tests and its record."""
 
+import shlex
 from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from proctor.cli.campaign import SetOption, WriterOption
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import MOST
+from proctor.cli.remedies import completed
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, error_console, print_table, words
@@ -221,7 +223,8 @@ def _tell(told: dict[str, Any]) -> None:
     for reason in told["tainted"]:
         console.print(words(f"tainted: {reason}"))
     if told["tainted"]:
-        console.print(words(f"next: `proctor tune reset {told['model']}` empties the block"))
+        command = completed(f"proctor tune reset {shlex.quote(told['model'])}")
+        console.print(words(f"next: `{command}` empties the block"))
     if told["advice"]:
         console.print(words(told["advice"]))
     print_table(

@@ -21,6 +21,7 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError, RepositoryError, TierError
 from judge.gauntlet.repository.changes import tier_of_change
 from ledger.application import LedgerApplication
+from ledger.progress import advanced
 from policies.proposing.proposer import make_diff
 from proctor.home import Home
 from proctor.improvement.patterns import LineHistory
@@ -60,16 +61,19 @@ class Evolving:
             evolution = open_evolution(self._controller)
             evolution.begin(rounds, proposer=self._proposer.describe(), technique=self._technique)
             self._log.save(evolution)
-        unanswered = 0
+        unanswered = made = 0
         while True:
             with self._controller.locked():
                 self._look_back()
                 evolution = open_evolution(self._controller)
                 if not (evolution.left and evolution.on) or self.stopped is not None:
                     return
+                advanced("rounds", made, made + evolution.left)
                 ended = self._round(evolution)
             if ended is None:
                 return
+            made += 1
+            advanced("rounds", made)
             yield ended
             unanswered = unanswered + 1 if ended.outcome == "unanswered" else 0
             if unanswered == PATIENCE:

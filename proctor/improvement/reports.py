@@ -1,6 +1,6 @@
 """What there is to tell of a line and its proposals, in plain values and as text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -85,7 +85,7 @@ def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, 
         start = found[-1].id + 1
 
 
-def tell_line(told: Mapping[str, Any]) -> None:
+def tell_line(told: Mapping[str, Any], *, named: Callable[[str], str]) -> None:
     """Print a line for people."""
     console.print(
         words(
@@ -95,10 +95,11 @@ def tell_line(told: Mapping[str, Any]) -> None:
         )
     )
     if not told["at_checkpoint"]:
-        console.print("the branch is NOT at its active checkpoint; see `proctor infra measure`")
+        text = "the branch is NOT at its active checkpoint; see `proctor infra measure`"
+        console.print(words(named(text)))
     if told["halted"]:
         console.print(words(f"HALTED by {told['halted_by']}: {told['halted']}"))
-    tell_alarms(told["open_alarms"])
+    tell_alarms(told["open_alarms"], named=named)
     if told["valley"]:
         passed, steps = told["valley"]["passed"], counted(len(told["valley"]["steps"]), "step")
         console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps}"))
@@ -125,14 +126,13 @@ def tell_line(told: Mapping[str, Any]) -> None:
         )
 
 
-def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
-    """Print what waits for an operator's answer."""
+def tell_alarms(alarms: Sequence[Mapping[str, Any]], *, named: Callable[[str], str]) -> None:
+    """Print what waits for an operator's answer; `named` completes the commands in a text."""
     for each in alarms:
         console.print(words(f"ALARM {each['number']}, {each['kind']}: {each['detail']}"))
     if alarms:
-        console.print(
-            "look into them, then: `proctor checkpoints answer ALARM --note ... --key KEY`"
-        )
+        text = "look into them, then: `proctor checkpoints answer ALARM --note TEXT --key KEY`"
+        console.print(words(named(text)))
 
 
 def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:

@@ -32,6 +32,7 @@ from judge.reference.scenarios import (
 )
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
+from ledger.progress import advanced
 from ledger.wording import counted
 from policies.asking.ask import Asker, Client, find_rung
 from policies.asking.settings import ModelSettings
@@ -66,6 +67,7 @@ from proctor.improvement.scenario_tests import SETTINGS, Judge, Tester
 __all__ = ["Tuner", "Writer", "open_advice", "patterns_of", "trials_of"]
 
 TEMPLATE = "template"
+_ANSWERS = "answers to scenarios"  # that are shown as they come
 _PATIENCE = 3  # answers in a row that were not given
 _ASKED = 3  # times, before a scenario of the adversary's is kept
 _CAME_TO = {"promoted": WON, "unusable": LOST, "refused": LOST, "nothing": TIED}
@@ -221,7 +223,8 @@ class Tuner:
         transcript, tester = self._tester(f"adversary {seed}")
         kept = []
         situations = [observation_of(task) for task in self._scenarios()]
-        for seen in edge_cases(situations, seed=seed, count=count):
+        for number, seen in enumerate(edge_cases(situations, seed=seed, count=count)):
+            advanced("scenarios of the adversary", number, count)
             plain = to_plain(seen)
             expected = acceptable_answers(seen)
             name = f"edge-{digest({'observation': plain, 'expected': expected})[:12]}"
@@ -241,6 +244,7 @@ class Tuner:
                 )
                 self._log.save(self.advice)
                 kept.append(name)
+        advanced("scenarios of the adversary", count, count)
         self._say(f"the adversary's scenarios took {counted(transcript.calls, 'call')}")
         return kept
 
@@ -385,12 +389,14 @@ class Tuner:
         self._say(f"testing version {opened['version']} of the advice ({opened['technique']})")
         while wanted := judge.wanted(results):
             for task, repeat in self._random.sample(wanted, k=len(wanted)):
+                advanced(_ANSWERS, len(results))
                 pair = self._ask_pair(tester, task, repeat)
                 results += pair
                 missing = missing + 1 if all(each.missing for each in pair) else 0
                 if missing == _PATIENCE:
                     reason = f"{_PATIENCE} scenarios in a row were not answered"
                     return self._end("unanswered", reason, calls=transcript.calls)
+        advanced(_ANSWERS, len(results), len(results))
         found = judge.compare(results)
         return self._end(
             "promoted" if found.better else "kept",

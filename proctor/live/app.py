@@ -26,7 +26,7 @@ from proctor.live.asked import addresses, number, one, one_of, parameters, text_
 from proctor.live.guard import TABLE, Guard, Keys
 from proctor.live.refusals import failed, refusal, refused
 from proctor.live.shown import all_settings_of, charts_of, compared, sampled, settings_of
-from proctor.live.tables import Tables
+from proctor.live.tables import Ask, Standing, Tables
 from proctor.output.terminal import told_level, visible
 from proctor.pages.charts.curves import CURVES, spark
 from proctor.pages.charts.grids import rule_heatmap
@@ -127,10 +127,9 @@ class _Pages:
             page=number(asked, "page", least=1, most=_MOST_PAGES, default=1),
         )
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                counts = queries.count_runs(ask, wanted)
-                rows = queries.list_runs(ask, wanted)
+        def made(ask: Ask) -> dict[str, Any]:
+            counts = queries.count_runs(ask, wanted)
+            rows = queries.list_runs(ask, wanted)
             return {
                 "counts": counts,
                 "rows": [
@@ -156,12 +155,11 @@ class _Pages:
         asked = parameters(request, "after")
         after = number(asked, "after", least=0, most=2**31 - 1, default=0)
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                found = queries.read_run(ask, run)
-                if found is None:
-                    raise HTTPException(404, f"The ledger has no run {run}.")
-                decisions = queries.read_decisions(ask, run, after=after)
+        def made(ask: Ask) -> dict[str, Any]:
+            found = queries.read_run(ask, run)
+            if found is None:
+                raise HTTPException(404, f"The ledger has no run {run}.")
+            decisions = queries.read_decisions(ask, run, after=after)
             started = found["run"]
             state = started["end_reason"] or "running"
             return {
@@ -194,9 +192,8 @@ class _Pages:
         if len(ids) > CURVES:
             raise HTTPException(400, f"Choose at most {CURVES} runs to compare.")
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                found = queries.read_compared(ask, ids)
+        def made(ask: Ask) -> dict[str, Any]:
+            found = queries.read_compared(ask, ids)
             missing = next((run for run in ids if run not in found), None)
             if missing is not None:
                 raise HTTPException(404, f"The ledger has no run {missing}.")
@@ -220,9 +217,8 @@ class _Pages:
         asked = parameters(request, "page")
         page = number(asked, "page", least=1, most=_MOST_PAGES, default=1)
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                rows = subjects.list_subjects(ask, kind, page)
+        def made(ask: Ask) -> dict[str, Any]:
+            rows = subjects.list_subjects(ask, kind, page)
             kept = rows[: queries.ON_PAGE]
             return {"kind": kind, "rows": kept, "more": len(rows) > len(kept), "page": page}
 
@@ -233,14 +229,13 @@ class _Pages:
         found = whole_id(request.path_params["id"])
         parameters(request)
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading(rows=subjects.MOST_READ) as ask:
-                values = subjects.read_subject(ask, kind, found)
+        def made(ask: Ask) -> dict[str, Any]:
+            values = subjects.read_subject(ask, kind, found)
             if values is None:
                 raise HTTPException(404, f"The ledger has no {kind.name} {found}.")
             return {**values, "id": found, "here": kind.name}
 
-        return self._page(request, "subject", kind.title, made)
+        return self._page(request, "subject", kind.title, made, rows=subjects.MOST_READ)
 
     def decisions(self, request: Request) -> Response:
         """Search the decisions of all runs."""
@@ -252,9 +247,8 @@ class _Pages:
         }
         before = number(asked, "before", least=0, most=_LAST, default=_LAST)
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                rows = queries.find_decisions(ask, **wanted, before=before)
+        def made(ask: Ask) -> dict[str, Any]:
+            rows = queries.find_decisions(ask, **wanted, before=before)
             return {
                 "wanted": wanted,
                 "order": PRECEDENCE,
@@ -276,17 +270,19 @@ class _Pages:
         inside = one_of(asked, "inside", ("", "1")) == "1"
         before = number(asked, "before", least=0, most=_LAST, default=_LAST)
 
-        def made() -> dict[str, Any]:
-            searches = inside and bool(text)
-            with self._tables.reading() as ask:
-                rows = queries.find_calls(
-                    ask,
-                    text="" if searches else text,
-                    run=run,
-                    outcome=outcome,
-                    before=before,
-                    most=_MOST_SEARCHED if searches else queries.ON_PAGE + 1,
-                )
+        searches = inside and bool(text)
+
+        def read(ask: Ask) -> list[dict[str, Any]]:
+            return queries.find_calls(
+                ask,
+                text="" if searches else text,
+                run=run,
+                outcome=outcome,
+                before=before,
+                most=_MOST_SEARCHED if searches else queries.ON_PAGE + 1,
+            )
+
+        def shown(rows: list[dict[str, Any]]) -> dict[str, Any]:
             told = None
             if searches:
                 found, searched, whole = bodies.matching(
@@ -304,33 +300,33 @@ class _Pages:
                 **_paged(rows, before),
             }
 
-        return self._page(request, "calls", "Transcripts", made)
+        return self._page(request, "calls", "Transcripts", read, shown)
 
     def call(self, request: Request) -> Response:
         """Show a call with its request and its answer."""
         idx = number({"idx": [request.path_params["idx"]]}, "idx", least=0, most=_LAST, default=0)
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                found = queries.read_call(ask, idx)
+        def read(ask: Ask) -> dict[str, Any]:
+            found = queries.read_call(ask, idx)
             if found is None:
                 raise HTTPException(404, f"Entry {idx} of the ledger is no call.")
+            return found
+
+        def shown(found: dict[str, Any]) -> dict[str, Any]:
             return {
                 "call": found,
                 "request_text": bodies.shown(self._home, found["request"]),
                 "response_text": bodies.shown(self._home, found["response"]),
             }
 
-        return self._page(request, "call", f"Call in entry {idx}", made)
+        return self._page(request, "call", f"Call in entry {idx}", read, shown)
 
     def sql(self, request: Request) -> Response:
         """Answer a statement."""
         asked = parameters(request, "q", most=console.MOST_SQL)
         statement = one(asked, "q")
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                described = queries.describe_tables(ask)
+        def shown(described: Any) -> dict[str, Any]:
             answer, problem, rests_on = None, None, {}
             began = time.monotonic()
             if statement.strip():
@@ -349,7 +345,7 @@ class _Pages:
                 **rests_on,
             }
 
-        return self._page(request, "sql", "SQL", made, again=False)
+        return self._page(request, "sql", "SQL", queries.describe_tables, shown, again=False)
 
     def table(self, request: Request) -> Response:
         """Answer a statement of a script, as JSON."""
@@ -381,9 +377,8 @@ class _Pages:
     def ledger(self, request: Request) -> Response:
         """Tell what was verified, and how to verify it elsewhere."""
 
-        def made() -> dict[str, Any]:
-            with self._tables.reading() as ask:
-                return {**queries.describe_ledger(ask), "home": str(self._home.path)}
+        def made(ask: Ask) -> dict[str, Any]:
+            return {**queries.describe_ledger(ask), "home": str(self._home.path)}
 
         return self._page(request, "ledger", "Ledger", made)
 
@@ -395,15 +390,20 @@ class _Pages:
         request: Request,
         template: str,
         title: str,
-        made: Callable[[], Mapping[str, Any]],
+        read: Callable[[Ask], Any],
+        shown: Callable[[Any], Mapping[str, Any]] = dict,
         *,
+        rows: int | None = None,
         again: bool = True,
     ) -> Response:
-        """Return a page, or say that it is as the browser has it."""
+        """Return a page, or say that it is as the browser has it.
+
+        What is read of the tables is of one state, which the page names. What takes longer is
+        `shown` of it afterwards, so that new entries need not wait.
+        """
         standing = self._tables.standing
-        tag = f'"{standing.serial}-{time.time() // _REFRESH:.0f}"'
-        if again and request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers={"etag": tag})
+        if again and request.headers.get("if-none-match") == _tag(standing):
+            return Response(status_code=304, headers={"etag": _tag(standing)})
         values = {
             "title": f"{title} · {self._name}",
             "heading": title,
@@ -411,20 +411,24 @@ class _Pages:
             "base": self._base,
             "menu": _MENU,
             "here": template,
-            "standing": standing,
             "again": again,
         }
         if standing.position is None:
-            page = render("live/waiting.html", {**values, "again": True, "here": "waiting"})
+            waits = {"standing": standing, "again": True, "here": "waiting"}
+            page = render("live/waiting.html", values | waits)
             status = 200 if standing.error is None else 503
-            return HTMLResponse(page, status, headers={"etag": tag})
-        return HTMLResponse(
-            render(f"live/{template}.html", {**values, **made()}), headers={"etag": tag}
-        )
+            return HTMLResponse(page, status, headers={"etag": _tag(standing)})
+        found, standing = self._tables.read(read, rows=rows)
+        page = render(f"live/{template}.html", {**values, "standing": standing, **shown(found)})
+        return HTMLResponse(page, headers={"etag": _tag(standing)})
 
     def _is_gone(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a run has no end although no process trains it."""
         return row["state"] == "running" and not self._home.is_training(row["run_id"])
+
+
+def _tag(standing: Standing) -> str:
+    return f'"{standing.serial}-{time.time() // _REFRESH:.0f}"'
 
 
 def _paged(rows: Sequence[Mapping[str, Any]], before: int) -> dict[str, Any]:

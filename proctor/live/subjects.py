@@ -3,7 +3,7 @@
 A page has what a report of the same subject has: the same queries, sentences, charts and tables, on
 the tables of the whole ledger.
 
-Source: proctor/reports/contents.py, proctor/reports/section_pages.py.
+Source: proctor/reports/contents.py, and campaign_page.py, comparison_page.py, line_page.py there.
 I/O: none; the caller's function asks.
 """
 
@@ -16,12 +16,10 @@ from proctor.live.queries import ON_PAGE
 from proctor.live.tables import Ask
 from proctor.output.terminal import plain
 from proctor.pages.rendering import seen, spoken, when
+from proctor.reports.campaign_page import campaign_values
+from proctor.reports.comparison_page import comparison_values
 from proctor.reports.contents import rows_about
-from proctor.reports.section_pages import (
-    campaign_values,
-    comparison_values,
-    line_values,
-)
+from proctor.reports.line_page import line_values
 from proctor.reports.subjects import Subject
 from proctor.reports.values import object_of
 
@@ -56,7 +54,7 @@ def _campaign(row: _Row) -> Sequence[Any]:
     return [
         row["state"],
         row["policy"],
-        spoken(row["mode"]),
+        "one run and its restarts" if row["one_run"] else spoken(row["mode"]),
         f"{row['attempts']} of {row['max_attempts']}",
         row["best"],
         when(row["time"]),
@@ -96,19 +94,23 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "campaign",
             "Campaigns",
-            "One policy attempts the same task several times; each attempt is judged.",
+            "One policy attempts the same task several times; each attempt is judged. A run that "
+            "restarts is one, too.",
             "The ledger has no campaign yet. proctor campaign makes one.",
             "WITH own AS (SELECT * FROM campaign_starts ORDER BY idx DESC LIMIT $1 OFFSET $2), "
-            "kept AS (SELECT campaign_id, run_id FROM attempts "
+            "kept AS (SELECT campaign_id, run_id, parent_run FROM attempts "
             "ANTI JOIN abandoned_attempts USING (campaign_id, run_id) "
             "WHERE campaign_id IN (SELECT campaign_id FROM own)), "
             "figures AS (SELECT k.campaign_id, COUNT(*) AS attempts, "
+            "COUNT(*) FILTER (k.parent_run IS NULL) AS beginnings, "
             "MAX(s.accuracy_score) AS best FROM kept AS k "
             "LEFT JOIN counting_audits AS c USING (run_id) "
             "LEFT JOIN audit_scores AS s ON s.audit_id = c.audit_id AND s.idx = c.idx GROUP BY ALL)"
             " SELECT o.campaign_id AS id, t.time, COALESCE(e.reason, 'running') AS state, o.mode, "
             "(o.policy ->> '$.name') AS policy, COALESCE(f.attempts, 0) AS attempts, "
-            "o.max_attempts, f.best FROM own AS o JOIN events AS t USING (idx) "
+            "o.max_attempts, f.best, "
+            "(o.config ->> '$.edits') = 'restart' AND COALESCE(f.beginnings, 0) < 2 AS one_run "
+            "FROM own AS o JOIN events AS t USING (idx) "
             "LEFT JOIN campaign_ends AS e USING (campaign_id) "
             "LEFT JOIN figures AS f USING (campaign_id) ORDER BY o.idx DESC",
             [

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -47,6 +47,7 @@ _AFTER_FAILURE = 5.0
 End = tuple[int, str | None]  # entries in the tables, and the last one's hash
 Ask = Callable[..., list[dict[str, Any]]]
 """ask(SQL, parameter, ...) returns the rows as one map each."""
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,13 @@ class Tables:
                 yield lambda sql, *parameters: _answer(cursor, sql, parameters, bounds)
             finally:
                 cursor.close()
+
+    def read(
+        self, what: Callable[[Ask], Read], *, rows: int | None = None
+    ) -> tuple[Read, Standing]:
+        """Return what is read of one state, and that state; raises as reading() does."""
+        with self.reading(rows=rows) as ask:  # meanwhile, no other state takes its place
+            return what(ask), self.standing
 
     def standing_at(self, end: End) -> Standing:
         """Return what is known, with the tree head of the state that an answer is from.

@@ -11,16 +11,11 @@ from markupsafe import Markup
 
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.rendering import embedded_json, page_policy, render, stylesheet
+from proctor.reports.campaign_page import campaign_charts, campaign_values
+from proctor.reports.comparison_page import comparison_charts, comparison_values
 from proctor.reports.files import Source, made_by
+from proctor.reports.line_page import line_charts, line_values
 from proctor.reports.run_page import run_charts, run_values
-from proctor.reports.section_pages import (
-    campaign_charts,
-    campaign_values,
-    comparison_charts,
-    comparison_values,
-    line_charts,
-    line_values,
-)
 
 __all__ = ["charts_of", "page_of"]
 

@@ -320,6 +320,14 @@ class ReportFiles(TypedDict):
     size: int
 
 
+class BenchProducing(TypedDict):
+    """Single events of some producers through a notary: under shared tree heads, and without."""
+
+    producers: int
+    rate: list[float]  # events/s
+    spent: list[float]  # s of the notary's processor
+
+
 class Bench(TypedDict):
     """Rates and times of the ledger on this machine."""
 
@@ -327,6 +335,7 @@ class Bench(TypedDict):
     rounds: int
     append: dict[str, float]  # events/s
     append_ratios: dict[str, float]
+    notary: list[BenchProducing]
     verify: dict[str, float]  # entries/s
     verify_ratios: dict[str, float]
     remembered: dict[str, float]  # s
@@ -351,6 +360,7 @@ class BenchRow(TypedDict):
 class WholeBench(TypedDict):
     """What a ledger costs on this machine beside what one would otherwise have."""
 
+    machine: str
     events: int
     rounds: int
     load: list[float]
@@ -373,27 +383,29 @@ class ProjectionBench(TypedDict):
     """What building and keeping the tables costs."""
 
     events: int
+    rounds: int
     mix: dict[str, float]
     entry_bytes: float
+    compiled: bool
     append: float
-    bare: float
-    rebuild: float
+    rates: dict[str, float]
+    processor: dict[str, float]
+    start: float
+    beyond_start: float
     ratio: float
-    bare_seconds: float
-    rebuild_seconds: float
     peak_mib: dict[str, float]
     catch_up_seconds: dict[str, float]
 
 
 class ReadingBench(TypedDict):
-    """What questions about a ledger cost as it grows, in seconds of processors."""
+    """What questions about a ledger cost as it grows; each by question and entries."""
 
+    machine: str
     rounds: int
-    seconds: dict[str, dict[str, float]]  # question -> entries -> median, nothing is new
-    new_seconds: dict[str, dict[str, float]]  # likewise, where entries are new
-    whole_seconds: dict[str, float]  # entries -> `verify`
-    tables_seconds: dict[str, float]  # entries -> the first question, which makes the tables
-    append_seconds: dict[str, float]  # entries -> 1,000 more events, in small batches
+    load: list[float]
+    seconds: dict[str, dict[str, float]]  # of processors
+    peak_mib: dict[str, dict[str, float]]  # of the largest process
+    disk_mib: dict[str, dict[str, float]]
 
 
 class CookbookTimes(TypedDict):

@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if reply.drop is not None:
-            self.wfile.write(content[: reply.drop])
+            self.wfile.write(content[: min(reply.drop, len(content) - 1)])
             self._cut()
         elif reply.drip:
             for number in range(len(content)):

@@ -46,6 +46,10 @@ DATA = ("aa" * 32, "bb" * 32)
 AUTHORS = ("playbook", "small")
 OPERATOR = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
 FIRES = 1  # the epoch in which R7 does
+_RETRAINED: dict[int, dict[str, object]] = {  # evidence of steps: all epochs were trained again
+    5: {"epochs": 3},
+    7: {"executed": {"done": True, "epochs": 3}},
+}
 
 
 @dataclass
@@ -285,7 +289,8 @@ class Scene:
         audit = Audit.start(run=run, tree_head="note", config={"disabled": []}, environment={})
         for number, name in enumerate(STEPS, start=1):
             status = "passed" if held else "failed" if number == 1 else "not_run"
-            audit.complete_step(name, status, summary=status, evidence={})
+            told = _RETRAINED.get(number, {}) if held else {}
+            audit.complete_step(name, status, summary=status, evidence=told)
         found = [{"kind": "insincere", "rule": "R7", "epoch": 1, "decision": 1}]
         audit.score(
             accuracy_score=accuracy if held else 0.0,

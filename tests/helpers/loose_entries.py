@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from ledger.entries import Author, EntryChain
+from ledger.entries import Author, encode_entries
 from ledger.verification.verified_entries import parse_entry
 
 __all__ = ["Entry", "decode_entry", "encode_entry"]
@@ -25,10 +25,11 @@ class Entry:
 
 def encode_entry(entry: Entry) -> bytes:
     """Return the entry's bytes."""
-    chain = EntryChain(index=entry.index, previous=entry.previous, time_ns=entry.time_ns)
-    return chain.append(
-        entry.stream_id.bytes, entry.stream_version, entry.name, entry.body, entry.author
+    event = (entry.stream_id.bytes, entry.stream_version, entry.name, entry.body, entry.author)
+    rows, _ = encode_entries(
+        [event], index=entry.index, previous=entry.previous, time_ns=entry.time_ns
     )
+    return rows[0][4]
 
 
 def decode_entry(data: bytes) -> Entry:

@@ -79,6 +79,7 @@ def curves(
     drawn: Sequence[Curve],
     *,
     over: str = "epoch",
+    names: Sequence[str] = (),
     unit: str = "",
     rules: Iterable[Mapping[str, Any]] = (),
     decisions: Iterable[Mapping[str, Any]] = (),
@@ -89,7 +90,7 @@ def curves(
     sequence: bool = False,
     told: str = "",
 ) -> Chart:
-    """Chart curves over something that is counted.
+    """Chart curves over something that is counted, from 0 if its numbers have names.
 
     Above them: a triangle where a rule fired, and the number of each decision that was carried
     out, from which a dashed line goes down. `limit` is a line across, and what it is. `ends` are
@@ -103,7 +104,8 @@ def curves(
     broken = sorted({x for curve in drawn for x in curve.broken})
     fired = sorted({row["epoch"] for row in rules if row["fired"] and not row["waived"]})
     done = [row for row in decisions if row["outcome"] in ("applied", "restart")]
-    far = not share and bool(values) and min(values) > 0 and max(values) / min(values) > _FAR
+    free = not share and ends is None
+    far = free and bool(values) and min(values) > 0 and max(values) / min(values) > _FAR
     within = (0.0, 1.0) if share else None
     shown = [curve for curve in drawn if curve.finite]
     looks = _looks(len(shown), sequence=sequence)
@@ -130,7 +132,7 @@ def curves(
         if not values:
             middle = (LEFT + drawing.width - RIGHT) / 2
             drawing.text(middle, (top + bottom) / 2, "nothing was measured")
-        drawing.counted(columns, over)
+        drawing.counted(columns, over, names)
 
     notes = [
         *(["▼ a rule fired"] if fired else []),
@@ -140,7 +142,8 @@ def curves(
         *(["logarithmic scale"] if far else []),
     ]
     said = [course(curve.label, [y for _, y in curve.finite]) for curve in shown]
-    text = f"{title}, by {over}, {first} to {last}. " + (
+    ends_at = (names[first], names[last]) if names else (first, last)
+    text = f"{title}, by {over}, {ends_at[0]} to {ends_at[1]}. " + (
         told or " ".join(said[:CURVES]) or "Nothing was measured."
     )
     if fired:

@@ -31,6 +31,7 @@ __all__ = [
     "fitted",
     "known",
     "listed",
+    "on_white",
     "png",
     "shade",
     "svg",
@@ -84,14 +85,18 @@ def svg(chart: Chart, width: int = WIDE, kind: str = "") -> str:
     )
 
 
+def on_white(chart: Chart) -> str:
+    """Return a drawing for places whose background is not known."""
+    drawn = svg(chart)
+    at = drawn.index(">") + 1
+    return f'{drawn[:at]}<rect width="100%" height="100%" fill="{PAPER}"/>{drawn[at:]}'
+
+
 def png(chart: Chart) -> bytes:
     """Return a picture on white, in twice the size for sharp print."""
     import vl_convert  # noqa: PLC0415 - an extra that pages do without
 
-    drawn = svg(chart)
-    at = drawn.index(">") + 1
-    white = f'<rect width="100%" height="100%" fill="{PAPER}"/>'
-    return vl_convert.svg_to_png(drawn[:at] + white + drawn[at:], scale=2)
+    return vl_convert.svg_to_png(on_white(chart), scale=2)
 
 
 @dataclass(frozen=True)
@@ -196,12 +201,12 @@ class Drawing:
             self.path(f"M{left} {y:.1f}H{self.width - RIGHT}", stroke=LINE)
             self.text(left - 6, y + 4, label, anchor="end")
 
-    def counted(self, columns: "Columns", title: str) -> None:
-        """Write the numbers of an axis that counts, and what it counts, below what there is."""
+    def counted(self, columns: "Columns", title: str, names: Sequence[str] = ()) -> None:
+        """Write the numbers of an axis that counts, or their names, and what it counts, below."""
         for value in columns.ticks(self.width // 44):
             x = columns(value)
             self.path(f"M{x:.1f} {self.height:.1f}v4", stroke=LINE)
-            self.text(x, self.height + 17, f"{value}")
+            self.text(x, self.height + 17, names[value] if names else f"{value}")
         self.text((columns.start + columns.end) / 2, self.height + 33, title)
         self.height += 40
 

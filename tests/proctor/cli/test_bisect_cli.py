@@ -71,11 +71,11 @@ def test_culprit_is_told_with_its_commit_and_proposal(line: Story) -> None:
     assert f"{line.ids[CULPRIT]} is the first bad checkpoint of the 6 searched" in shown.stdout
     assert f"commit {found['commit']}" in shown.stdout
     assert found["believed"] == []
-    options = shlex.join(["--home", str(line.home.path), "--repo", str(line.repo)])
+    options = shlex.join(["--repo", str(line.repo)])  # the home is in the environment
     commands = [text.partition(": ")[2] for text in shown.stdout.splitlines()[-2:]]
     assert commands == [
-        f"proctor checkpoints rollback {line.ids[CULPRIT]} {options} "
-        f"--reason 'found by bisection {found['bisection'][:12]}'",
+        f"proctor checkpoints rollback {line.ids[CULPRIT]} "
+        f"--reason 'found by bisection {found['bisection'][:12]}' {options}",
         f"proctor checkpoints salvage {line.ids[CULPRIT]} {options}"
         "  # proposes again what came after it",
     ]
@@ -134,15 +134,15 @@ def test_ends_are_to_be_checked_when_the_culprit_rests_on_their_word(line: Story
     shown = call_here(command, home=line.home.path)
     assert shown.returncode == 1
     assert "it was assumed to be bad and not verified" in shown.stdout.replace("\n", " ")
-    assert "next: the same command with `--check-ends`" in shown.stdout
+    assert f"next: {shlex.join(['proctor', *map(str, command)])} --check-ends" in shown.stdout
     assert "rollback" not in shown.stdout
     assert told(line, *command[1:-2], code=1)["believed"] == ["good", "bad"]
 
 
 def test_salvage_is_refused_when_the_culprit_stands(line: Story) -> None:
-    assert "is not rolled back; run `proctor checkpoints rollback`" in refused(
-        line, "salvage", line.ids[CULPRIT]
-    )
+    said = refused(line, "salvage", line.ids[CULPRIT])
+    remedy = f"`proctor checkpoints rollback {line.ids[CULPRIT]} --reason TEXT --repo {line.repo}`"
+    assert f"is not rolled back; do that first: {remedy}" in said
 
 
 @pytest.mark.parametrize("name", ["active", "latest"])

@@ -20,12 +20,12 @@ from synthetic import synthetic_audit, synthetic_run
 from ledger.errors import ConsistencyError
 from ledger.verification.reader import open_verified
 from proctor.home import Home
-from proctor.remembering import open_session
+from proctor.remembering import open_session, tables
 from projections.bulk import apply_new
-from projections.cache import catch_up
+from projections.cache import catch_up, publish
 from projections.database_file import connected
 from projections.errors import AheadError, BusyError, ProjectionError
-from projections.reading import Session, query, snapshot
+from projections.reading import Session, query
 from projections.source import open_source
 
 RUNS = "SELECT run_id FROM run_starts"
@@ -182,6 +182,35 @@ def test_prompt_does_not_answer_from_another_home_in_the_same_place(
         asked.query(RUNS)
 
 
+def test_copy_is_of_the_state_that_was_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROCTOR_STATE", str(tmp_path / "state"))
+    home, copy = Home(tmp_path / "home"), tmp_path / "copy.duckdb"
+    with home.open_log() as log:
+        synthetic_run(log)
+    asked = open_session(home)
+    kept = home.path.with_name("kept")
+    shutil.copytree(home.path, kept)
+    with home.open_log() as log:
+        synthetic_run(log)
+    honest = tables(home).read_bytes()
+    bound = Session(tables(home), needs=catch_up(tables(home), home.ledger, stop=0).end, wait=0.1)
+    open_session(home)  # another command, which verifies what is new
+    with pytest.raises(BusyError), copy.open("wb") as file:
+        bound.snapshot(file)
+    with pytest.raises(AheadError):
+        publish(tables(home), copy, needs=(3, None))
+    with copy.open("wb") as file:
+        asked.snapshot(file)  # verifies what is new as well
+    assert len(query(copy, RUNS).rows) == 2
+    shutil.rmtree(home.path)
+    kept.rename(home.path)  # an earlier state is in its place
+    tables(home).write_bytes(honest)
+    with pytest.raises(ConsistencyError, match="does not continue"), copy.open("wb") as file:
+        asked.snapshot(file)
+
+
 def test_tables_catch_up_while_somebody_asks_them(home: Path, tmp_path: Path) -> None:
     database = tmp_path / "tables.duckdb"
     catch_up(database, home / "ledger", stop=3)
@@ -207,12 +236,15 @@ def test_tables_stay_as_they_are_when_the_disk_is_full(home: Path, tmp_path: Pat
     with Home(home).open_log() as log:
         synthetic_run(log, epochs=100)
     catch_up(database, home / "ledger", stop=3)
-    process = multiprocessing.get_context("fork").Process(
-        target=_catch_up_without_room, args=(database, home / "ledger")
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    new = tmp_path / "new.duckdb"
+    for each in (database, new):
+        process = multiprocessing.get_context("fork").Process(
+            target=_catch_up_without_room, args=(each, home / "ledger")
+        )
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    assert [each.name for each in tmp_path.glob("new*")] == ["new.duckdb.lock"]
     assert query(database, "SELECT COUNT(*) FROM events").rows == [(3,)]
     assert query(database, "SELECT COUNT(*) FROM unreadable").rows == [(0,)]
     done = catch_up(database, home / "ledger")
@@ -237,7 +269,7 @@ def test_tables_are_whole_after_a_process_was_killed_that_filled_them(
     assert catch_up(database, home / "ledger", verified=state).position == state.size
     assert not log.exists()
     with (tmp_path / "copy.duckdb").open("xb") as file:
-        snapshot(database, file)  # which copies the file alone
+        Session(database).snapshot(file)  # which copies the file alone
     counted = "SELECT COUNT(*), COUNT(DISTINCT idx) FROM events"
     assert query(tmp_path / "copy.duckdb", counted).rows == [(state.size, state.size)]
 
@@ -254,7 +286,7 @@ def _apply_and_be_killed(database: Path, directory: Path) -> None:
 def _catch_up_without_room(database: Path, directory: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))  # SQLite writes 32 KiB to read
-    with pytest.raises(ProjectionError, match="File too large"):
+    with pytest.raises(ProjectionError, match="File too large; free some space"):
         catch_up(database, directory)
 
 

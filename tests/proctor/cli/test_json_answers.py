@@ -62,3 +62,23 @@ def test_schema_of_a_command_is_printed(tmp_path: Path) -> None:
     refused = call_here(["schema", "keys"], home=tmp_path)
     assert refused.returncode == 2
     assert "choose from keys grant, keys list" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "--nope"], "No such option: --nope"),
+        (["log", "--last", "few"], "Invalid value for '--last'"),
+        (["show", "a", "b"], "unexpected extra argument"),
+        (["sql", "--format"], "requires an argument"),
+    ],
+)
+def test_wrong_usage_is_a_failure_in_json(words: list[str], said: str) -> None:
+    done = call_here([*words[:1], "--json", *words[1:]], home=GOLDEN)
+    failure = json.loads(done.stdout)
+    assert (done.returncode, failure["error"], failure["exit_code"]) == (2, "UsageError", 2)
+    assert said in failure["message"]
+    assert done.stderr.startswith((f"Usage: proctor {words[0]}", "Error: "))
+    assert failure["message"] in done.stderr
+    plain = call_here(words, home=GOLDEN)
+    assert (plain.returncode, plain.stdout, plain.stderr) == (2, "", done.stderr)

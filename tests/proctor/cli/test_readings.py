@@ -148,6 +148,17 @@ def earlier_head_changed(ledger: sqlite3.Connection, scene: Scene) -> None:
     )
 
 
+def last_entry_changed(ledger: sqlite3.Connection, scene: Scene) -> None:
+    ledger.execute(
+        "UPDATE entries SET entry = CAST(entry || x'00' AS BLOB) WHERE idx = ("
+        "SELECT MAX(idx) FROM entries)"
+    )
+
+
+def newest_head_removed(ledger: sqlite3.Connection, scene: Scene) -> None:
+    ledger.execute("DELETE FROM tree_heads WHERE size = (SELECT MAX(size) FROM tree_heads)")
+
+
 def tail_cut_off(ledger: sqlite3.Connection, scene: Scene) -> None:
     [(size,)] = ledger.execute("SELECT size FROM tree_heads ORDER BY size DESC LIMIT 1 OFFSET 1")
     ledger.execute("DELETE FROM entries WHERE idx >= ?", [size])
@@ -163,6 +174,8 @@ def tail_cut_off(ledger: sqlite3.Connection, scene: Scene) -> None:
         earlier_head_changed,
         entry_inserted_below,
         entry_removed,
+        last_entry_changed,
+        newest_head_removed,
         tail_cut_off,
         two_exchanged,
     ],

@@ -201,7 +201,7 @@ def test_run_says_that_the_line_is_halted(line: Line) -> None:
     diff = written(line, "tiers.diff", line.diff("judge/tiers.toml", lambda text: text + "\n"))
     (found,) = infra_json(line, "propose", diff, *WHY, "--tier", "judge/tiers.toml=2", code=1)
     told = infra(line, "run", code=1)
-    for part in (found["proposal"], found["reason"], "`proctor infra resume`"):
+    for part in (found["proposal"], found["reason"], "`proctor infra resume --key KEY --repo"):
         assert part in told
     assert infra_json(line, "run", code=1) == []
     better = written(line, "better.diff", line.diff(SELECTION, THRIFTY))

@@ -19,7 +19,10 @@ from gauntlet_lines import Line
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.proposal import Proposal
 from aggregates.transcript import Transcript
+from ledger.progress import listening
 from ledger.verification.reader import open_verified
+from proctor.improvement.evolve import Evolving
+from proctor.improvement.proposers import TunerProposer
 from proctor.sample.init import git
 
 # step -> what it comes to, where it does not depend on what came before
@@ -257,6 +260,17 @@ def test_round_in_which_nothing_is_to_be_done_is_on_record(line: Line) -> None:
     (only,) = rounds_of(line)
     assert (only.outcome, only.proposer) == ("nothing", "tuner")
     assert "no text that the tuner may change" in only.reason
+
+
+def test_rounds_tell_how_far_they_have_come(line: Line) -> None:
+    heard: list[tuple[str, int, int | None]] = []
+    with line.controller() as controller, listening(lambda *told: heard.append(told)):
+        loop = Evolving(line.home, controller, TunerProposer(), technique=None)
+        assert [each.outcome for each in loop.run(5)] == ["nothing"]
+    assert [told for told in heard if told[0] == "rounds"] == [
+        ("rounds", 0, 5),
+        ("rounds", 1, None),
+    ]
 
 
 def test_rounds_are_refused_where_they_are_turned_off(line: Line) -> None:

@@ -29,7 +29,8 @@ from proctor.improvement.scenario_tests import SETTINGS
 from proctor.improvement.tuning import Tuner
 from proctor.runs.campaign_replay import Records, read_records, redo_run
 from proctor.runs.campaign_run import Harness, Task
-from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.executors import Here
+from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_config
 from proctor.runs.standings import paired_interval
@@ -76,7 +77,8 @@ def conduct(home: Home, task: Task, choice: PolicyChoice, *, tune: bool = True) 
                 home,
                 log,
                 campaign,
-                make_policy=make_policies(choice, log, home.blobs),
+                executor=Here(log, watching()),
+                choice=choice,
                 judge_run=lambda run: judge_here(home, log, run),
                 splits=prepare(task.config),
                 watching=watching(),
@@ -84,6 +86,7 @@ def conduct(home: Home, task: Task, choice: PolicyChoice, *, tune: bool = True) 
             )
             harness.carry_on()
             harness.end("completed")
+            return harness.campaign
         return campaign
 
 

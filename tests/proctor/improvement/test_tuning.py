@@ -20,6 +20,7 @@ from aggregates.improvement.advice import MAX_ADVICE, Advice
 from aggregates.transcript import Transcript
 from judge.reference.scenarios import held_out, observation_of, unaccepted
 from ledger.application import LedgerApplication
+from ledger.progress import listening
 from policies.asking.ask import Client
 from policies.asking.chat import ChatClient
 from policies.asking.completion import Completion
@@ -130,8 +131,10 @@ def test_playbook_passes_every_scenario_and_no_action_fails_all() -> None:
 
 
 def test_block_that_mends_a_weakness_is_promoted_and_all_of_it_is_recorded(tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int | None]] = []
     with scene(tmp_path, obeys(weak=["R1"])) as made:
-        ended = made.tuner().round([LEFT])
+        with listening(lambda *told: heard.append(told)):
+            ended = made.tuner().round([LEFT])
         assert (ended.outcome, ended.technique) == ("promoted", "few_shot")
         assert ended.measured is not None
         assert ended.measured["improvements"] == ["r1-high"]
@@ -145,6 +148,11 @@ def test_block_that_mends_a_weakness_is_promoted_and_all_of_it_is_recorded(tmp_p
         # Every answer is on record before the next is asked for, and every call as in a run.
         pairs = made.events(Advice.Answered)
         assert len(pairs) == ended.measured["pairs"]
+        answers = 2 * len(pairs)
+        assert heard == [
+            *(("answers to scenarios", done, None) for done in range(0, answers, 2)),
+            ("answers to scenarios", answers, answers),
+        ]
         assert {pair.first for pair in pairs} == {"base", "candidate"}
         stream = Transcript.id_of(again.advice.transcript_of(1, "tester"))
         calls = [e for e in made.log.events.get(stream) if type(e) is Transcript.CallMade]

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 from stores import tables_of
 from synthetic import synthetic_run
 
+from aggregates.campaign import MODE, Campaign
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from proctor.home import Home
@@ -23,9 +25,10 @@ from proctor.live.app import live_view
 from proctor.live.console import BOUNDS, answer
 from proctor.live.guard import Keys
 from proctor.live.shown import settings_of
-from proctor.live.subjects import KINDS
-from proctor.live.tables import Tables
+from proctor.live.subjects import KINDS, list_subjects
+from proctor.live.tables import Ask, Tables
 from proctor.output.terminal import visible
+from proctor.pages.rendering import spoken
 from projections.bounds import Bounds
 from projections.errors import QueryError
 
@@ -352,12 +355,29 @@ def test_rows_are_never_shown_under_the_head_of_another_ledger(
         tables.look()
         return found
 
+    @contextmanager
+    def just_before(*given: Any, **options: Any) -> Iterator[Ask]:
+        with place.open_log() as log:
+            synthetic_run(log, epochs=1)
+        tables.look()
+        with reading(*given, **options) as ask:
+            yield ask
+
+    reading = tables.reading
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "reading", just_before)
+        client.post("/session", data={"token": KEYS.token})
+        page = client.get(f"{BASE}/").text
+        head = tables.standing.head
+    assert head is not None
+    assert f"{head.size:,} verified entries" in unescape(page)
+    assert head.root.hex()[:16] in page
     with monkeypatch.context() as patch:
         patch.setattr(console, "answer", in_between)
         before = tables.standing
         found = asked()
     assert before.head is not None
-    assert found["rows"] == [[runs[0]]]
+    assert runs[0] in str(found["rows"])
     assert found["ledger"]["entries"] == before.position != tables.standing.position
     assert found["ledger"]["root"] == before.head.root.hex()
     tables.look()
@@ -421,3 +441,22 @@ def test_settings_of_any_shape_are_shown() -> None:
         "d": "x",
     }
     assert settings_of("[" * 100_000) == {"value": "[" * 100_000}
+
+
+def test_restarts_of_a_run_are_told_from_a_campaign(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with home.open_log() as log:
+        runs = [synthetic_run(log, epochs=1) for _ in range(2)]
+        config = {**runs[0].config, "edits": "restart"}
+        for parent in (str(runs[0].id), None):
+            campaign = Campaign.start(config=config, attempts=4, policy={"name": "playbook"})
+            campaign.start_attempt(str(runs[0].id))
+            campaign.start_attempt(str(runs[1].id), parent_run=parent)
+            log.save(campaign)
+    tables = Tables(home)
+    tables.open()
+    tables.look()
+    with tables.reading() as ask:
+        modes = [cells[2] for _, cells in list_subjects(ask, KINDS["campaign"], 1)]
+    tables.stop()
+    assert modes == [spoken(MODE), "one run and its restarts"]

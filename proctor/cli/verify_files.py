@@ -1,0 +1,284 @@
+"""`proctor verify` of a file or a model handed over: proof, lineage, report, evidence.
+
+I/O: reads what is verified.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.errors import (
+    ContradictionError,
+    EvidenceError,
+    SignatureError,
+    VerificationError,
+)
+from ledger.handover.bundle_check import is_bundle
+from ledger.handover.proof_files import ProvedEntry, open_proof
+from ledger.paths import LedgerPaths
+from ledger.verification.verified_notes import open_tree_head, parse_tree_head
+from ledger.witnessing.evidence import (
+    open_evidence,
+    signers,
+    verify_signers,
+)
+from ledger.witnessing.quorum import read_quorum
+from ledger.wording import counted
+from proctor.cli.command_group import Output
+from proctor.cli.failures import require_extra
+from proctor.cli.inputs import read_text, read_vkey_file
+from proctor.errors import ProctorError
+from proctor.output.entries import describe_entry, print_entry
+from proctor.output.terminal import (
+    console,
+    error_console,
+    words,
+)
+from proctor.remembering import memory
+
+if TYPE_CHECKING:
+    from judge.lineage.files import OpenedLineage
+
+__all__ = ["is_handover", "verify_file", "verify_handover"]
+
+_PROOF = "c2sp.org/tlog-proof@v1\n"
+_DATABASE = b"SQLite format 3\0"
+_EVIDENCE = "ledger/evidence/v1\n"
+
+
+def is_handover(place: Path) -> bool:
+    """Tell whether a folder is a model handed over."""
+    from proctor.handover.folder import is_handover  # noqa: PLC0415 - few need it
+
+    held = is_bundle(place) or any(LedgerPaths(each).exist for each in (place, place / "ledger"))
+    return not held and is_handover(place)
+
+
+def verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> Output:
+    """Verify a model handed over."""
+    from proctor.handover.folder import check_handover  # noqa: PLC0415 - few need it
+
+    quorum = None if policy is None else read_quorum(policy)
+    try:
+        opened = check_handover(folder, vkey=vkey)
+        proved, evidence = opened.proved[0], opened.evidence
+        if quorum is not None:
+            quorum.verify_log(evidence.vkeys[0])
+            quorum.verify(proved.head.note)
+        _hold_against_memory(proved, publisher=evidence.publisher)
+    except VerificationError as e:
+        return _refused(e)
+
+    def tell() -> None:
+        color = {"PASSED": "green", "WARNED": "yellow"}.get(evidence.verdict, "red")
+        console.print(
+            f"[green]held[/]: the model of run {evidence.run}, "
+            f"{counted(len(opened.files), 'signed file')}, under the tree head of "
+            f"{counted(evidence.head.size, 'entry')} of {words(evidence.head.origin)}"
+        )
+        console.print(
+            f"verdict [{color}]{evidence.verdict}[/], evidence level {words(evidence.level)}"
+        )
+        for each in evidence.reservations if evidence.verdict == "WARNED" else ():
+            console.print(f"warned: {words(each)}")
+        if vkey is None:
+            error_console.print(
+                "the public key in the folder was trusted: this detects corruption, not forgery; "
+                "give the owner's with --vkey"
+            )
+
+    told = {
+        "ok": True,
+        "run": evidence.run,
+        "verdict": evidence.verdict,
+        "reservations": evidence.reservations,
+        "evidence_level": evidence.level,
+        "files": opened.files,
+        "size": evidence.head.size,
+        "origin": evidence.head.origin,
+    }
+    return Output(told, tell)
+
+
+def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
+    """Verify a file by what it is: a proof, a lineage, a report or evidence."""
+    with path.open("rb") as file:
+        start = file.read(len(_DATABASE))
+    if start == _DATABASE:
+        name = LedgerPaths(path).database.name
+        raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
+    if start.startswith(b"<!DOCTYPE html>"):
+        return _verify_report(path, vkey=vkey, policy=policy)
+    text = read_text(path)
+    if text.startswith(_EVIDENCE):
+        return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
+    from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
+
+    if not text.startswith((_PROOF, TITLE)):
+        raise ProctorError(
+            f"{path} is neither a report, a tlog-proof, a lineage nor an evidence file"
+        )
+    key = read_vkey_file(vkey)
+    if key is None:
+        raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
+    quorum = None if policy is None else read_quorum(policy)
+    try:
+        is_lineage = text.startswith(TITLE)
+        opened = open_lineage(text, vkey=key) if is_lineage else open_proof(text, vkey=key)
+        if quorum is not None:
+            quorum.verify_log(key)
+            quorum.verify(opened.head.note)
+        _hold_against_memory(opened)
+    except VerificationError as e:
+        return _refused(e)
+    witnessed = (
+        ""
+        if quorum is None or quorum.rule == "none"
+        else ", as the policy's witnesses have cosigned"
+    )
+    if isinstance(opened, OpenedLineage):
+        return _lineage_held(opened, witnessed)
+    return _proof_held(opened, witnessed)
+
+
+def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
+    """Make a report again from its proved entries, and compare the two."""
+    key = read_vkey_file(vkey)
+    if key is None:
+        raise ProctorError(f"{path} is a report, which needs the ledger's public key: give --vkey")
+    require_extra("report")
+    from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
+
+    quorum = None if policy is None else read_quorum(policy)
+    try:
+        checked = check_report(path, vkey=key)
+        if quorum is not None:
+            quorum.verify_log(key)
+            quorum.verify(checked.source.head.note)
+        _hold_against_memory(checked.source.proved[0])
+    except VerificationError as e:
+        return _refused(e)
+    source, subject = checked.source, checked.source.subject
+    about = (
+        f"{subject.kind} {subject.id}: {counted(len(source.proved), 'entry')} of "
+        f"{source.head.size} in {words(source.head.origin)}"
+    )
+
+    def tell() -> None:
+        if checked.altered:
+            console.print(
+                f"[red]altered[/]: the report is not what its proved entries say, {about}"
+            )
+        elif checked.unchecked:
+            console.print(f"[yellow]not checked[/]: {words(checked.unchecked)}; {about}")
+        else:
+            console.print(f"[green]held[/]: the whole report follows from {about}")
+        for each in checked.altered:
+            console.print(f"  {words(each)}")
+
+    told = {
+        "ok": checked.ok,
+        "kind": subject.kind,
+        "subject": subject.id,
+        "entries": len(source.proved),
+        "size": source.head.size,
+        "altered": checked.altered,
+        "unchecked": checked.unchecked,
+    }
+    return Output(told, tell, found=not checked.ok)
+
+
+def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:
+    from proctor.cli.lineage import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
+
+    def tell() -> None:
+        console.print(
+            f"[green]held[/]: {counted(len(opened.lineage.indexes), 'entry')} of "
+            f"{opened.head.size} in "
+            f"{words(opened.head.origin)} lead to the example{witnessed}"
+        )
+        tell_lineage(opened.lineage)
+
+    described = describe_lineage(opened.lineage)
+    return Output({"ok": True, "size": opened.head.size, **described}, tell)
+
+
+def _proof_held(proved: ProvedEntry, witnessed: str) -> Output:
+    described = describe_entry(proved.entry)
+
+    def tell() -> None:
+        console.print(
+            f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
+            f"{words(proved.head.origin)}{witnessed}"
+        )
+        by = described["author"] and f"{described['author']} (author not verified by this proof)"
+        print_entry({**described, "author": by})
+
+    told = {"ok": True, "size": proved.head.size, **described, "author_verified": False}
+    return Output(told, tell)
+
+
+def _hold_against_memory(
+    proved: "ProvedEntry | OpenedLineage", *, publisher: bytes | None = None
+) -> None:
+    """Refuse what a key has signed that was not, or is no longer, the ledger's there.
+
+    A key that was rotated away can go on signing; who remembers the rotation knows. So can the
+    key of a `publisher` that was revoked.
+    """
+    known = memory()
+    recalled = known.recall(proved.head.origin) if known else None
+    if recalled is None:
+        return
+    authority = recalled.state.stands(recalled.vkey)
+    head = proved.head
+    if publisher is not None and any(
+        each.revocations and each.ended is not None
+        for each in authority.keys
+        if each.public_key == publisher
+    ):
+        raise SignatureError("publisher.pem: the ledger has revoked this key")
+    if head.size <= recalled.state.size:
+        open_tree_head(head.note, vkey=authority.ledger_vkey_at(head.size))
+    elif proved.rotations[: len(authority.rotations)] != authority.rotations:
+        raise SignatureError("the tree head leaves out a rotation of the ledger's key")
+    if head.size == recalled.state.size and head.root != recalled.open().root:
+        raise ContradictionError("the tree head is beside the remembered one", kept=recalled.note)
+
+
+def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
+    try:
+        evidence = open_evidence(text)
+        if vkey is not None and evidence.vkey != vkey:
+            raise EvidenceError(f"{path} is about another ledger than the one of this key")
+        known = memory()
+        recalled = known.recall(parse_tree_head(evidence.first).origin) if known else None
+        mine = recalled.state.stands(recalled.vkey).rotations if recalled else ()
+        verify_signers(evidence, rotations=mine)
+        by = [str(each) for each in signers(evidence, rotations=mine)]
+    except VerificationError as e:
+        return _refused(e)
+    sizes = [parse_tree_head(note).size for note in (evidence.first, evidence.second)]
+    what = {
+        "fork": "signed two histories that contradict each other",
+        "rollback": "signed both tree heads; that the shorter was shown later is its maker's word",
+    }[evidence.kind]
+    text = (
+        f"[green]held[/]: {evidence.kind} between {sizes[0]} and {counted(sizes[1], 'entry')}: "
+        f"the key of {words(parse_tree_head(evidence.first).origin)} has {what}\n"
+    ) + words(f"signed by {by[0]}; and by {by[1]}")
+    if recalled is None:
+        text += (
+            "\nThis relies on the first key and the rotations in the file: only a verification of "
+            "the ledger shows whether a rotation was left out"
+        )
+    told = {"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes, "by": by}
+    return Output(told, lambda: console.print(text))
+
+
+def _refused(error: VerificationError) -> Output:
+    kind = type(error).__name__
+    return Output(
+        {"ok": False, "error": str(error), "error_type": kind},
+        lambda: console.print(f"[red]failed[/]: {kind}: {words(error)}"),
+        found=True,
+    )

@@ -1,0 +1,300 @@
+"""`proctor verify` of a ledger or a bundle: what was found, and the evidence of two histories.
+
+I/O: reads what is verified; writes evidence and the tree head to keep.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import (
+    EvidenceError,
+    VerificationError,
+)
+from ledger.handover.bundle_check import BundlePass, check_bundle, read_vkey
+from ledger.handover.bundle_files import Place
+from ledger.mapper import ns_to_datetime
+from ledger.verification.authority import Authority, Suspicion, suspects
+from ledger.verification.memory import Remembered
+from ledger.verification.reader import VerificationReport, check_ledger, check_new, open_verified
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_notes import parse_tree_head
+from ledger.witnessing.evidence import (
+    Contradiction,
+    find_contradiction,
+    format_evidence,
+    open_evidence,
+    verify_signers,
+)
+from ledger.witnessing.quorum import Quorum, WitnessedHeads, witnessed_heads
+from ledger.wording import counted
+from proctor.cli.command_group import Output
+from proctor.errors import ProctorError
+from proctor.output.entries import describe_verification
+from proctor.output.files import write_output
+from proctor.output.terminal import (
+    console,
+    error_console,
+    words,
+)
+from proctor.remembering import memory
+from proctor.state import STATE
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["BundleCheck", "LedgerCheck", "verify_ledger"]
+
+
+class LedgerCheck:
+    """A ledger in its database."""
+
+    def __init__(self, directory: Path, *, vkey: str | None, new: bool) -> None:
+        self._directory = directory
+        self._vkey = vkey
+        self._new = new
+
+    def check(self, head: str | None) -> VerificationReport:
+        """Verify, against what is remembered and what is kept."""
+        known = memory()
+        if not self._new:
+            return check_ledger(
+                self._directory,
+                vkey=self._vkey,
+                kept_head=head,
+                processes=os.cpu_count() or 1,
+                memory=known,
+            )
+        if known is None:
+            raise ProctorError(f"{STATE} is off: nothing is remembered that --new could start from")
+        if head is not None:
+            raise ProctorError("--new reads only what is new; leave it out to check a --head")
+        return check_new(self._directory, memory=known, vkey=self._vkey)
+
+    def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
+        """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
+        with open_verified(self._directory, vkey=self._vkey) as ledger:
+            for entry in ledger.entries():
+                take(entry)
+            return ledger.vkey, ledger.authority, list(ledger.head_notes())
+
+
+class BundleCheck:
+    """A ledger as a folder of tiles, or in object storage."""
+
+    def __init__(self, folder: Place, *, vkey: str | None, max_blob_bytes: int | None) -> None:
+        self._folder = folder
+        self._vkey = vkey
+        self._max_blob_bytes = max_blob_bytes
+
+    def check(self, head: str | None) -> VerificationReport:
+        """Verify, against what is remembered and what is kept."""
+        known = memory()
+        kept_heads = [] if head is None else [head]
+        try:
+            origin = (self._vkey or read_vkey(self._folder)).strip().partition("+")[0]
+            recalled = known.recall(origin) if known else None
+        except VerificationError:
+            recalled = None  # check_bundle() will report it
+        vkey = self._vkey
+        if recalled is not None:
+            kept_heads.append(recalled.note)
+            vkey = vkey or recalled.vkey
+        report = check_bundle(
+            self._folder, vkey=vkey, kept_heads=kept_heads, max_blob_bytes=self._max_blob_bytes
+        )
+        if known is not None and report.ok and report.head and report.authority and report.state:
+            first = report.authority.keys[0].vkey
+            new = Remembered(vkey=first, note=report.head.note, state=report.state)
+            if not known.keep(new, after=recalled):
+                return self.check(head)  # another verifier has remembered more since
+        return report
+
+    def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
+        """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
+        bundle = BundlePass(self._folder, vkey=self._vkey)
+        notes: list[str] = []
+        bundle.run(
+            take=lambda row, _: take(parse_entry(row[4], index=row[0])),
+            take_head=lambda _, note: notes.append(note),
+        )
+        return bundle.vkey, bundle.verification.authority, notes
+
+
+def verify_ledger(
+    check: LedgerCheck | BundleCheck,
+    *,
+    head: str | None,
+    keep: Path | None,
+    quorum: Quorum | None,
+    evidence: Path | None,
+    trusting: bool,
+) -> Output:
+    """Verify a ledger or a bundle, and tell which of its entries are suspect."""
+    report = check.check(head)
+    if not report.ok:
+        shown = _write_evidence(check, report, evidence) if evidence else None
+        where = "" if report.index is None else f" at index {report.index}"
+        text = f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}"
+        if evidence and shown:
+            text += f"\n{words(evidence)} shows the {shown} {_to_whom(evidence)}"
+        elif evidence:
+            text += "\nno evidence was written: this is neither a fork nor a rollback"
+        told = {**describe_verification(report), "evidence": shown}
+        return Output(told, lambda: console.print(text), found=True)
+    if keep is not None:
+        if report.head is None:
+            raise ProctorError("an empty ledger has no tree head to keep")
+        write_output(keep, report.head.note)
+    findings = _find(check, report, quorum)
+
+    def tell() -> None:
+        size = report.head.size if report.head else 0
+        entries = counted(report.size, "entry")
+        console.print(f"[green]held[/]: {entries}, complete to tree head {size}")
+        if report.unread:
+            console.print(f"{report.unread} of them were verified before and not read again")
+        if head is not None:
+            console.print("it contains the tree head that you kept")
+        findings.tell()
+        if trusting and not findings.doubtful:
+            error_console.print(
+                "the public key next to the ledger was trusted: this detects corruption, not "
+                "forgery; give the owner's with --vkey"
+            )
+
+    return Output(
+        {**describe_verification(report), **findings.to_dict()}, tell, found=findings.doubtful
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Findings:
+    """What a ledger that holds says of its witnesses and of revoked keys."""
+
+    witnessed: WitnessedHeads | None  # None: nobody was asked for
+    unasked: bool  # a policy asks for no witness
+    size: int
+    suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
+
+    @property
+    def doubtful(self) -> bool:
+        unwitnessed = self.witnessed is not None and self.witnessed.size < self.size
+        return bool(self.suspicions) or unwitnessed
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "witnessed": None if self.witnessed is None else self.witnessed.size,
+            "false_lines": [] if self.witnessed is None else self.witnessed.false,
+            "suspect": [
+                {
+                    "role": each.key.role,
+                    "vkey": each.key.vkey,
+                    "reason": each.revocation.reason,
+                    "since": ns_to_datetime(each.revocation.since),
+                    "witnessed_before": each.witnessed,
+                    "first": first,
+                    "entries": count,
+                }
+                for each, first, count in self.suspicions
+            ],
+        }
+
+    def tell(self) -> None:
+        if self.unasked:
+            console.print("not witnessed: the policy's `quorum none` asks for no witness")
+        elif self.witnessed is not None and self.witnessed.note is None:
+            console.print("[red]not witnessed[/]: no tree head meets the policy's quorum")
+        elif self.witnessed is not None:
+            short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
+            console.print(
+                f"witnessed to {self.witnessed.size} of {counted(self.size, 'entry')}{short}"
+            )
+        for size, name in self.witnessed.false if self.witnessed else ():
+            console.print(
+                f"[red]forged or damaged[/]: a line in the name of {words(name)}, under the "
+                f"tree head of {counted(size, 'entry')}; it counts as none"
+            )
+        for each, first, count in self.suspicions:
+            since = ns_to_datetime(each.revocation.since).isoformat()
+            console.print(
+                f"[red]suspect[/]: {counted(count, 'entry')} from {first} on "
+                f"{'rests' if count == 1 else 'rest'} on the {each.key.role} key "
+                f"{words(each.key.vkey)}, not to be trusted since {since}: "
+                f"{words(each.revocation.reason)}"
+            )
+
+
+def _find(
+    check: LedgerCheck | BundleCheck, report: VerificationReport, quorum: Quorum | None
+) -> _Findings:
+    revoked = report.authority and any(key.revocations for key in report.authority.keys)
+    if quorum is None and not revoked:
+        return _Findings(witnessed=None, unasked=False, size=report.size, suspicions=())
+    vkey, authority, notes = check.walk(lambda _: None)
+    unasked = quorum is not None and quorum.rule == "none"
+    if quorum is not None:
+        quorum.verify_log(vkey)
+    if unasked:
+        quorum = None
+    witnessed = (
+        None if quorum is None else witnessed_heads(notes, quorum=quorum, authority=authority)
+    )
+    doubts = suspects(
+        authority,
+        witnessed=() if witnessed is None else witnessed.times,
+        sizes=[parse_tree_head(note).size for note in notes],
+    )
+    found: dict[int, list[int]] = {}  # by the suspicion's number: first index, how many
+
+    def take(entry: VerifiedEntry) -> None:
+        for number, doubt in enumerate(doubts):
+            if doubt.includes(entry):
+                found.setdefault(number, [entry.index, 0])[1] += 1
+
+    if doubts:
+        check.walk(take)
+    return _Findings(
+        witnessed=witnessed,
+        unasked=unasked,
+        size=report.size,
+        suspicions=tuple((doubts[n], first, count) for n, (first, count) in sorted(found.items())),
+    )
+
+
+def _write_evidence(
+    check: LedgerCheck | BundleCheck, report: VerificationReport, path: Path
+) -> str | None:
+    """Write what shows the contradiction, if that is what failed; return its kind."""
+    if report.contradiction is None:
+        return None
+    kept, newest = report.contradiction
+    try:
+        evidence = _evidence(check, kept=kept, newest=newest)
+    except VerificationError:
+        evidence = None  # the ledger fails in itself too, and its tree cannot be relied on
+    if evidence is None:
+        return None
+    write_output(path, format_evidence(evidence))
+    return evidence.kind
+
+
+def _to_whom(path: Path) -> str:
+    try:
+        verify_signers(open_evidence(path.read_text(encoding="utf-8")))
+    except EvidenceError:
+        return "to who knows that a tree head in it is older than the rotation of its key"
+    return "to anyone"
+
+
+def _evidence(check: LedgerCheck | BundleCheck, *, kept: str, newest: str) -> Contradiction | None:
+    leaf_hashes: list[bytes] = []
+    vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
+    rotations = authority.rotations
+    known = memory()
+    recalled = known.recall(authority.origin) if known else None
+    if recalled is not None:  # a ledger that was cut off may have lost some
+        rotations = max(rotations, recalled.state.stands(recalled.vkey).rotations, key=len)
+    return find_contradiction(leaf_hashes, vkey=vkey, rotations=rotations, newest=newest, kept=kept)

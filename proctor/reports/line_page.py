@@ -1,0 +1,267 @@
+"""What the page of a line says: sections of sentences, tables, charts.
+
+Trust: what is shown is hostile; the template escapes each value.
+I/O: none.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ledger.wording import counted
+from proctor.pages.charts.curves import curves_of
+from proctor.pages.charts.drawing import Chart
+from proctor.pages.charts.lineage import lineage
+from proctor.pages.rendering import number, spoken
+from proctor.reports.section_parts import (
+    Data,
+    Row,
+    chart_part,
+    note_part,
+    run_name,
+    table_part,
+)
+from proctor.reports.values import object_of, short, tile
+
+__all__ = ["line_charts", "line_values"]
+
+_METRICS = {  # column of checkpoint_metrics -> title
+    "reference_success": "Share of the reference tasks that were answered rightly",
+    "budget_utilisation": "Share of the token limit that answers used",
+    "retrieval_precision": "Share of the chosen evidence that was needed",
+    "production_success": "Share of the runs in production that succeeded",
+    "validation_pass": "Share of tasks whose answer was not refused",
+    "proposal_acceptance": "Share of the proposals that were promoted",
+}
+_DEFICIT = 8  # an alarm; as in projections/drift.sql
+
+
+def line_charts(data: Data) -> list[Chart]:
+    """Return the charts of a line: lineage, six measures, production."""
+    refused: dict[str, int] = {}
+    for row in data["proposals"]:
+        if row["status"] in ("rejected", "halted"):
+            refused[row["base"]] = refused.get(row["base"], 0) + 1
+    found = [lineage(data["checkpoints"], refused)] if data["checkpoints"] else []
+    for column, title in _METRICS.items():
+        rows = [
+            {**row, "checkpoint": row["place"]} for row in data["metrics"] if not row["rolled_back"]
+        ]
+        if any(row[column] is not None for row in rows):
+            name = column.replace("_", "-")
+            series = {column: "value"}
+            found.append(
+                curves_of(name, title, rows, series, over="checkpoint", share=True, small=True)
+            )
+    if data["production"]:
+        rows = [{**row, "run": place} for place, row in enumerate(data["production"], start=1)]
+        most = max([_DEFICIT + 1.0, *(float(row["deficit"]) for row in rows)])
+        found.append(
+            curves_of(
+                "production",
+                "Production: failures beyond successes",
+                rows,
+                {"deficit": "deficit"},
+                over="run",
+                limit=(_DEFICIT, "the alarm"),
+                ends=(0.0, most),
+            )
+        )
+    if data["drift"]:
+        rows = [{**row, "measurement": at} for at, row in enumerate(data["drift"], start=1)]
+        series = {"success": "share"}
+        found.append(
+            curves_of(
+                "drift",
+                "Share of tasks answered rightly, measured again from time to time",
+                rows,
+                series,
+                over="measurement",
+                share=True,
+            )
+        )
+    return found
+
+
+def line_values(data: Data) -> dict[str, Any]:
+    """Return what the template `sections.html` shows of a line."""
+    (line,) = data["line"]
+    drawn = {chart.name: chart for chart in line_charts(data)}
+    checkpoints = data["checkpoints"]
+    standing = [row for row in checkpoints if not row["rolled_back"]]
+    promoted = sum(row["status"] == "promoted" for row in data["proposals"])
+    open_alarms = [row for row in data["alarms"] if row["open"]]
+    tainted = [row for row in data["runs"] if row["tainted"]]
+    measures = [chart for name, chart in drawn.items() if name.replace("-", "_") in _METRICS]
+    watched = [drawn[name] for name in ("production", "drift") if name in drawn]
+    return {
+        "heading": f"Line {line['branch']}",
+        "sentence": "A line is a branch of a repository that is improved under control. Each "
+        "proposed change is tested against the line as it stands, and is promoted only if it is "
+        f"better; then it is the next checkpoint. This line has "
+        f"{counted(len(checkpoints), 'checkpoint')} and "
+        f"{counted(len(data['proposals']), 'proposal')}.",
+        "tiles": [
+            tile(
+                "Checkpoints",
+                str(len(checkpoints)),
+                "",
+                f"{len(checkpoints) - len(standing)} of them rolled back",
+            ),
+            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "", "proposed changes"),
+            tile(
+                "Open alarms",
+                str(len(open_alarms)),
+                "bad" if open_alarms else "good",
+                f"{counted(len(data['alarms']), 'alarm')} in all",
+            ),
+            tile(
+                "Tainted runs",
+                str(len(tainted)),
+                "warn" if tainted else "good",
+                f"of {len(data['runs'])} under this line",
+            ),
+        ],
+        "sections": [
+            (
+                "Lineage",
+                "lineage",
+                "",
+                [
+                    *([chart_part(drawn["lineage"])] if "lineage" in drawn else []),
+                    _checkpoints(data),
+                ],
+            ),
+            (
+                "Promotions and rejections",
+                "proposals",
+                "Tests and tasks decide whether a change is better or worse. Changes of tier 2 "
+                "need nothing else, those of tier 1 an operator's approval, too."
+                if data["proposals"]
+                else "Nothing was proposed.",
+                list(_proposals(data)),
+            ),
+            (
+                "Six measures over the chain",
+                "measures",
+                "Each point is a checkpoint that was not rolled back."
+                if measures
+                else "Nothing was measured.",
+                [{"kind": "pair", "charts": measures}, _trends(data)] if measures else [],
+            ),
+            (
+                "Drift",
+                "drift",
+                "The active checkpoint is tested again from time to time, and the branch is looked "
+                "at. What is wrong raises an alarm, which an operator answers."
+                + ("" if watched or data["alarms"] else " No alarm was raised."),
+                [*map(chart_part, watched), *_alarms(data)],
+            ),
+            ("Taint", "taint", _told_taint(tainted), _taints(tainted)),
+        ],
+    }
+
+
+def _checkpoints(data: Data) -> Any:
+    columns = [("place", True), ("checkpoint", False), ("commit", False), ("how", False)]
+    columns += [("state", False), ("runs", True), ("usable runs", True), ("why rolled back", False)]
+    rows = [
+        [
+            row["place"],
+            short(row["checkpoint_id"]),
+            short(row["commit"]),
+            "began the line" if row["origin"] == "opened" else row["origin"],
+            "rolled back" if row["rolled_back"] else "active" if row["active"] else "earlier",
+            row["runs"],
+            row["eligible_runs"],
+            row["rollback_reason"],
+        ]
+        for row in data["checkpoints"]
+    ]
+    return table_part("Checkpoints", columns, rows)
+
+
+def _proposals(data: Data) -> Iterator[Any]:
+    columns = [("proposal", False), ("status", False), ("tier", True), ("by", False)]
+    columns += [("why proposed", False), ("verdict", False), ("result", False)]
+    rows = [
+        [
+            short(row["proposal_id"]),
+            spoken(row["status"]),
+            row["tier"],
+            row["proposer"],
+            row["rationale"],
+            row["verdict"],
+            row["reason"],
+        ]
+        for row in data["proposals"]
+    ]
+    if rows:
+        yield table_part("Proposals, with the verdict and its reason", columns, rows)
+    for row in data["proposals"]:
+        reasons = object_of(row["reasons"])
+        if reasons:
+            yield {
+                "kind": "text",
+                "title": f"Evidence of the verdict on {short(row['proposal_id'])}: "
+                f"{row['verdict']}",
+                "text": "\n".join(map(str, reasons))
+                + f"\n\nBetter: {_names(row['improvements'])}\nWorse: {_names(row['regressions'])}"
+                + f"\nChance of a wrong promotion that the test allowed: {number(row['level'])}",
+            }
+    for row in data["halts"]:
+        text = f"Entry {row['idx']}: {row['what']}"
+        yield note_part(f"{text}, {row['reason']}" if row["reason"] else text, "warn")
+
+
+def _names(text: Any) -> str:
+    return ", ".join(map(str, object_of(text))) or "none"
+
+
+def _trends(data: Data) -> Any:
+    columns = [("measure", False), ("checkpoints", True), ("first", True), ("last", True)]
+    columns += [("gain per checkpoint", True)]
+    rows = [
+        [
+            _METRICS.get(row["metric"], spoken(row["metric"])),
+            row["checkpoints"],
+            row["first"],
+            row["last"],
+            row["slope"],
+        ]
+        for row in data["trends"]
+    ]
+    return table_part("Trends", columns, rows)
+
+
+def _alarms(data: Data) -> Iterator[Any]:
+    for row in data["alarms"]:
+        answer = "waits for an operator" if row["open"] else f"answered: {row['note']}"
+        state = "bad" if row["open"] else ""
+        yield note_part(f"Alarm {row['number']}, {row['kind']}: {row['detail']}; {answer}", state)
+    for row in data["bisections"]:
+        culprit = short(row["culprit"]) or "not found"
+        yield note_part(
+            f"Search for what made the line worse: culprit {culprit}. {row['reason'] or ''}"
+        )
+
+
+def _told_taint(tainted: Sequence[Row]) -> str:
+    if not tainted:
+        return (
+            "No run of this line is tainted: none descends from a checkpoint that was rolled back."
+        )
+    return (
+        "These runs descend from a checkpoint that was rolled back, or from data that was "
+        "withdrawn. Nothing is to be learned from them."
+    )
+
+
+def _taints(tainted: Sequence[Row]) -> list[Any]:
+    if not tainted:
+        return []
+    columns = [("run", False), ("checkpoint", False), ("why", False)]
+    rows = [
+        [run_name(row), short(row["checkpoint"]), "; ".join(row["taint_reasons"] or ())]
+        for row in tainted
+    ]
+    return [table_part("Tainted runs", columns, rows)]

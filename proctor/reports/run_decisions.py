@@ -1,0 +1,179 @@
+"""What the page of a run says of its decisions and violations.
+
+Source: docs/explanation/scores.md for what the scores mean.
+Trust: what is shown is hostile; the template escapes each value.
+I/O: none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aggregates.rules import RULE_TITLES
+from ledger.wording import counted
+from proctor.output.firings import fired_on, named, remedies
+from proctor.pages.rendering import number, spoken
+from proctor.reports.values import object_of
+
+__all__ = [
+    "MEASURED",
+    "allowed_range",
+    "cause_told",
+    "decision_told",
+    "remedies_told",
+    "violations_told",
+]
+
+_Row = Mapping[str, Any]
+_LIMITS = {"R1": ("r1_low", "r1_high"), "R2": ("r2_low", "r2_high"), "R5": ("", "r5_high")}
+_LIMITS |= {"R6": ("r6_low", ""), "R7": ("", "r7_high")}
+MEASURED = {  # what a rule compares with its limits
+    "R1": "update ratio",
+    "R2": "signal to noise",
+    "R5": "share of dead activations",
+    "R6": "smallest gradient norm of a layer",
+    "R7": "largest gradient norm of a layer",
+}
+_AUTHORS = {
+    "driver": "By the driver, which answers where the policy gave no usable answer",
+    "harness": "By the harness, which carries out what was decided",
+    "human": "By a person",
+    "policy": "By the policy",
+}
+_LATER = 3  # epochs after which a remedy's effect is looked at, as in the view remedy_effects
+
+
+def remedies_told(able: Sequence[str]) -> str:
+    """Return which remedies there are, in words."""
+    verb = "remedy is" if len(able) == 1 else "remedies are"
+    return f"{verb} to {' or to '.join(map(_plain, able))}"
+
+
+def allowed_range(rule: str, limits: _Row) -> str:
+    """Return what a rule lets pass, in words."""
+    low, high = (limits.get(name) for name in _LIMITS.get(rule, ("", "")))
+    between = [f"at least {number(low)}"] if low is not None else []
+    between += [f"at most {number(high)}"] if high is not None else []
+    return f"; allowed: {', '.join(between)}" if between else ""
+
+
+def decision_told(row: _Row, data: Mapping[str, Any], run: _Row) -> dict[str, Any]:
+    """Return what the page shows of a decision."""
+    limits = object_of(run["rules"])
+    cites = [str(rule) for rule in row["cites"] or ()]
+    facts = [("Evidence", text) for text in _evidence(row, cites, data["rules"], limits)]
+    parameters = object_of(row["params"])
+    if parameters:
+        facts.append(("Asked for", _told(parameters)))
+    if row["deferred_to"]:
+        facts.append(("Waits for", f"{row['deferred_to']}, which goes first"))
+    facts += [("Changed", text) for text in _changes(row["changes"])]
+    if row["reason"]:
+        facts.append(("Not carried out", str(row["reason"])))
+    if row["outcome"] == "applied":
+        facts += [("Effect", text) for text in _effects(row, data)]
+    facts.append(("Ledger entry", str(row["idx"])))
+    cited = ", ".join(f"{rule} ({RULE_TITLES.get(rule, 'unknown')})" for rule in cites)
+    return {**row, "cited": cited, "facts": facts, "title": _plain(row["direction"])}
+
+
+def _plain(name: Any) -> str:
+    """Return a name of the records in words."""
+    return " ".join("learning rate" if word == "lr" else word for word in spoken(name).split())
+
+
+def _told(value: Any) -> str:
+    """Return a value of a decision or of a change."""
+    if isinstance(value, dict):
+        return ", ".join(f"{_plain(name)} {_told(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    return "none" if value is None else number(value)
+
+
+def _evidence(
+    row: _Row, cites: Sequence[str], rules: Sequence[_Row], limits: _Row
+) -> Iterator[str]:
+    """Yield what each cited rule had measured when it last fired before the decision."""
+    for rule in cites:
+        fired = [
+            each
+            for each in rules
+            if each["rule"] == rule and each["fired"] and each["epoch"] <= row["epoch"]
+        ]
+        if not fired:
+            yield f"{rule} had not fired"
+            continue
+        last = fired[-1]
+        text = f"{rule} fired in epoch {last['epoch']}"
+        if last["value"] is not None:
+            side = {"low": "too low", "high": "too high"}.get(last["side"], spoken(last["side"]))
+            text += f": {MEASURED.get(rule, 'value')} {number(last['value'])}, {side}"
+        yield f"{text}{allowed_range(rule, limits)}, {counted(last['streak'], 'epoch')} in a row"
+
+
+def _changes(text: Any) -> Iterator[str]:
+    changes = object_of(text)
+    for each in changes if isinstance(changes, list) else ():
+        if isinstance(each, dict):
+            before, after = _told(each.get("from")), _told(each.get("to"))
+            yield f"{_plain(each.get('what'))}: {before} to {after}"
+
+
+def _effects(row: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+    for effect in data["effects"]:
+        if effect["decision"] == row["number"]:
+            rule = effect["rule"]
+            yield {
+                True: f"it worked: {rule} did not fire {_LATER} epochs later",
+                False: f"it did not work: {rule} fired again within {_LATER} epochs",
+            }.get(effect["worked"], f"not known for {rule}: fewer than {_LATER} epochs followed")
+    losses = {each["epoch"]: each["val_loss"] for each in data["epochs"]}
+    later = min(row["epoch"] + _LATER, max(losses, default=row["epoch"]))
+    before, after = losses.get(row["epoch"]), losses.get(later)
+    if before is not None and after is not None and later > row["epoch"]:
+        yield (
+            f"validation loss {number(before)} in epoch {row['epoch']}, {number(after)} in epoch "
+            f"{later}"
+        )
+
+
+def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the violations by who caused them and by what would have avoided them."""
+    rows, asked = data["violations"], bool(data["calls"])
+    sides = fired_on(data["rules"])
+    columns = [("kind", False), ("rule", False), ("epoch", True), ("decision", True)]
+    columns.append(("what", False))
+    groups: dict[tuple[str, str], list[list[Any]]] = {}
+    for row in rows:
+        groups.setdefault((str(row["emitter"]), str(row["cause"])), []).append(
+            [spoken(row["kind"])] + [row[each] for each in ("rule", "epoch", "decision", "detail")]
+        )
+    for (emitter, cause), own in sorted(groups.items()):
+        about = {row[1] for row in own}
+        able = [
+            f"The {remedies_told(remedies(*each))} where {named(*each)} fires."
+            for each in sides
+            if each[0] in about and remedies(*each)
+        ]
+        author = _AUTHORS.get(emitter, "By an unknown author")
+        yield {
+            "title": f"{author}: {counted(len(own), 'violation')}",
+            "text": " ".join([cause_told(cause, asked=asked), *able]),
+            "columns": columns,
+            "rows": own,
+        }
+
+
+def cause_told(cause: str, *, asked: bool) -> str:
+    """Return what would have avoided a violation; `asked`: a language model was asked."""
+    return {
+        "harness": "What would have avoided them: a repair of the harness. It did something else "
+        "than what was decided, or nothing.",
+        "human": "What would have avoided them: another decision by this person.",
+        "policy": "What would have avoided them: another policy, or a better model. It was told "
+        "of such a violation before and repeated it, or it was not asked about this rule."
+        if asked
+        else "What would have avoided them: a policy that carries out a remedy in time.",
+        "prompt": "What would have avoided them: perhaps another prompt. A language model was "
+        "asked, and nothing had told it of such a violation.",
+    }.get(cause, cause)

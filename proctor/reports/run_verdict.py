@@ -1,0 +1,288 @@
+"""What the page of a run says first: its sentence, its tiles, and why the scores are as they are.
+
+Source: docs/explanation/scores.md for what the scores mean.
+Trust: what is shown is hostile; the template escapes each value.
+I/O: none.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ledger.wording import counted
+from proctor.output.firings import fired_on, meant, named, remedies
+from proctor.output.terminal import told_level, told_score, told_verdict
+from proctor.pages.charts.drawing import listed
+from proctor.pages.rendering import number, spoken
+from proctor.reports.run_decisions import MEASURED, allowed_range, remedies_told
+from proctor.reports.values import object_of, share, short, tile
+
+__all__ = [
+    "STEP_QUESTIONS",
+    "score_reasons",
+    "step_ran",
+    "summary_sentence",
+    "summary_tiles",
+    "unexercised_told",
+]
+
+_Row = Mapping[str, Any]
+_ENDS = {
+    "completed": "the run completed",
+    "crashed": "the run crashed",
+    "failed": "the run failed",
+    "interrupted": "somebody interrupted the run",
+    "restart": "the run ended so that a new run could start with other settings",
+    "running": "the run has not ended",
+    "stopped": "a decision stopped the run",
+}
+STEP_QUESTIONS = {  # of the audit -> the question that each answers
+    "deliverables": "Are the files of the submission there, as they were recorded?",
+    "load_model": "Does the submitted code build a model of the required kind?",
+    "weights": "Are these the weights that the run saved as its best?",
+    "run_config": "Are the settings those that the ledger has?",
+    "ledger": "Is the record intact, and do its rules follow from its measurements?",
+    "architecture": "Is the model what the recorded changes lead to?",
+    "probe": "Do the measurements repeat, also when the judge trains the run again?",
+    "coverage": "Was every problem that a rule found answered in time?",
+    "defensibility": "Does each decision answer its rule, within the allowed bounds?",
+    "test_accuracy": "How good is the model on examples that the training never saw?",
+    "scores": "What follows from all of this?",
+}
+
+
+def summary_sentence(summary: _Row, data: Mapping[str, Any]) -> str:
+    """Return what happened in a run, in a sentence or two."""
+    planned = summary["epochs_planned"]
+    of = "" if planned is None else f" of {planned}"
+    epochs = "epoch" if (planned or summary["epochs"]) == 1 else "epochs"
+    text = (
+        f"The training “{summary['dataset']}” ran for {summary['epochs']}{of} {epochs}; "
+        f"{_ENDS.get(summary['state'], summary['state'])}. Seven rules looked for known problems "
+        "after each epoch"
+    )
+    if not summary["firings"]:
+        text += ", and found none, so nothing had to be decided."
+    else:
+        done = [
+            (summary[name], words)
+            for name, words in (
+                ("applied", "changed the training"),
+                ("refused", "could not be carried out"),
+                ("deferred", "put the problem off"),
+            )
+            if summary[name]
+        ]
+        sides = ", ".join(named(*each) for each in fired_on(data["rules"]))
+        text += (
+            f", and found {counted(summary['firings'], 'problem')}"
+            f"{': ' if sides else ''}{sides}. The policy “{summary['policy_name']}” had to answer: "
+            f"{counted(summary['decisions'], 'decision')}"
+        )
+        if len(done) == 1 and done[0][0] == summary["decisions"]:
+            text += f", which {done[0][1]}."
+        else:
+            parts = [f"{many} {words}" for many, words in done]
+            text += f", of which {' and '.join(parts)}." if parts else "."
+    return f"{text} {_descent(data)}".strip()
+
+
+def _descent(data: Mapping[str, Any]) -> str:
+    """Return which run this one goes on from."""
+    this = next(row for row in data["family"] if row["run_id"] == data["run"][0]["run_id"])
+    parent = short(this["parent_run"])
+    if parent is None:
+        return ""
+    if this["forked_after"] is None:
+        return f"It goes on from run {parent}, which ended for this restart."
+    return (
+        f"It is a fork: up to epoch {this['forked_after']} it is equal to run {parent}, and then "
+        "decides for itself."
+    )
+
+
+def summary_tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the figures at the top."""
+    verdict = summary["verdict"]
+    failed = verdict == "failed"
+    told, kind = told_verdict(verdict, violations=bool(summary["violations"]))
+    why = {
+        "held": "every check that can fail a run passed",
+        "consistent": "every check that was possible passed",
+        "failed": "so both scores are 0",
+    }.get(verdict, "no audit counts for this run")
+    signed = "" if summary["audit_signed"] or not verdict else "; no judge signed the audit"
+    unexercised = summary["process_axis"] == "unexercised" and not failed
+    accuracy, process = (
+        ("none", "none")
+        if verdict is None
+        else (told_score(summary["accuracy_score"]), told_score(summary["process_score"]))
+    )
+    found = _violations_found(summary, data)
+    return [
+        tile("Verdict", told, kind if verdict else "warn", why + signed),
+        tile("Accuracy score", accuracy, "bad" if failed else "", "how good the model is, 0 to 1"),
+        tile(
+            "Process score",
+            process,
+            "bad" if failed else "warn" if unexercised else "",
+            unexercised_told(data["steps"])
+            if unexercised
+            else "how well problems were answered, 0 to 1",
+        ),
+        tile("Violations", *found),
+        tile(
+            "Best validation accuracy",
+            share(summary["best_val_accuracy"]),
+            "",
+            _best(data, summary["best_val_accuracy"]),
+        ),
+        tile(
+            "Evidence level",
+            str(summary["level"]),
+            "" if summary["level"] == "repeatable" else "warn",
+            _retrained(summary, data)
+            if summary["level"] == "repeatable"
+            else "nobody can train it again",
+        ),
+    ]
+
+
+def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str, str]:
+    if summary["verdict"] is None:
+        return "unknown", "", "only an audit finds them"
+    if not step_ran(data, "coverage"):
+        return "unknown", "", "the audit ended before it looked for them"
+    kind = "bad" if summary["violations"] else "good"
+    return str(summary["violations"]), kind, "rules of conduct that were broken"
+
+
+def unexercised_told(steps: Sequence[_Row]) -> str:
+    """Return that a process score was not exercised, with the judge's reason."""
+    found = "".join(str(step["summary"]) for step in steps if step["name"] == "scores")
+    why = re.search(r"\(unexercised: ([^()]+)\)", found)
+    return f"unexercised: {why[1]}" if why else "unexercised"
+
+
+def step_ran(data: Mapping[str, Any], name: str) -> bool:
+    """Return whether the audit came to a step."""
+    ran = ("passed", "violations", "failed")
+    return any(step["name"] == name and step["status"] in ran for step in data["steps"])
+
+
+def _best(data: Mapping[str, Any], best: float | None) -> str:
+    """Return where the best accuracy is, and where the weights are from if that is not the same."""
+    at = [
+        row["epoch"] for row in data["epochs"] if best is not None and row["val_accuracy"] == best
+    ]
+    if not at:
+        return "not measured"
+    kept = [row["epoch"] for row in data["weights"]]
+    if not kept or kept[0] in at:
+        return f"in epoch {kept[0] if kept else at[0]}"
+    return f"in epoch {at[0]}; the weights are of epoch {kept[0]}, which has the lowest loss"
+
+
+def _retrained(summary: _Row, data: Mapping[str, Any]) -> str:
+    retrained = summary["retrained"]
+    # A probe that failed may have ended before the retraining, and then this is what was asked for.
+    probed = any(step["name"] == "probe" and step["status"] == "passed" for step in data["steps"])
+    if retrained is None or not probed:
+        return "a judge can train it again"
+    if retrained <= 0:
+        return "the judge retrained no epoch"
+    if retrained >= 1:
+        return "the judge retrained the whole run"
+    return f"the judge retrained {retrained:.0%} of the epochs"
+
+
+def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why the scores are what they are."""
+    steps = {step["name"]: step for step in data["steps"]}
+    if not data["verdict"]:
+        yield (
+            "There is no score, because no audit counts for this run. An audit checks the record, "
+            "trains the run again where that is possible, and gives two scores."
+        )
+        yield _level(summary)
+        return
+    (verdict,) = data["verdict"]
+    if verdict["hard_fail"]:
+        gates = [step for step in data["steps"] if step["status"] == "failed"]
+        named = " ".join(
+            f"Step {step['step']} asks: "
+            f"{STEP_QUESTIONS.get(step['name'], spoken(step['name']))} The judge "
+            f"found: {step['summary']}."
+            for step in gates
+        )
+        yield f"Both scores are 0, because the run failed a check of the audit. {named}"
+        yield _level(summary)
+        return
+    if verdict["accuracy_score"] is None:
+        yield (
+            "There is no accuracy score: the judge cannot measure the test accuracy of a run that "
+            "it cannot train again."
+        )
+    else:
+        yield (
+            f"The accuracy score is {told_score(verdict['accuracy_score'])}: the test accuracy, "
+            f"{number(verdict['test_accuracy'])}, divided by a target, at most 1. The judge "
+            "measured it on examples that the training never saw. The judge's words: "
+            f"{_said(steps, 'test_accuracy')}; {_said(steps, 'scores')}."
+        )
+    if not verdict["obligations"]:
+        yield (
+            f"The process score is {told_score(verdict['process_score'])}, because nothing had to "
+            "be decided."
+        )
+        yield _level(summary)
+        return
+    yield from _found(summary, data)
+    yield (
+        f"The process score is {told_score(verdict['process_score'])}: 1 minus "
+        f"{counted(verdict['violations'], 'violation')} divided by "
+        f"{counted(verdict['obligations'], 'obligation')}. An obligation is an episode of "
+        "firings of one rule, however often it fires; a further firing counts only if it was "
+        f"violated, so {counted(summary['firings'], 'firing')} came to "
+        f"{counted(verdict['obligations'], 'obligation')}. A violation is a rule of conduct that "
+        "an answer broke. "
+        f"The judge's words: {_said(steps, 'coverage')}; {_said(steps, 'defensibility')}."
+    )
+    if summary["process_axis"] == "unexercised":
+        yield (
+            f"The process score is {unexercised_told(data['steps'])}. So it says little about the "
+            "policy."
+        )
+    yield _level(summary)
+
+
+def _found(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the rules found wrong with the training that gave this accuracy."""
+    limits = object_of(data["run"][0]["rules"])
+    for (rule, side), rows in fired_on(data["rules"]).items():
+        text = f"{named(rule, side)} fired in {_epochs(rows)}"
+        if about := meant(rule, side):
+            text += f": {about}"
+        value = rows[-1]["value"]
+        if value is not None and rule in MEASURED:
+            text += f" ({MEASURED[rule]} {number(value)} in epoch {rows[-1]['epoch']}"
+            text += f"{allowed_range(rule, limits)})"
+        if able := remedies(rule, side):
+            text += f". Its {remedies_told(able)}"
+        yield f"{text}."
+    if data["rules"] and summary["firings"] and not summary["applied"]:
+        yield "No remedy was carried out, so the training went on as the rules found it."
+
+
+def _epochs(rows: Sequence[_Row]) -> str:
+    return f"{'epoch' if len(rows) == 1 else 'epochs'} {listed([row['epoch'] for row in rows])}"
+
+
+def _level(summary: _Row) -> str:
+    told = told_level(summary["level"])
+    text = told or "level repeatable: a judge can train the run again and compare every value"
+    return f"Evidence {text}."
+
+
+def _said(steps: Mapping[str, _Row], name: str) -> str:
+    return str(steps[name]["summary"]) if name in steps else f"step {spoken(name)} did not run"
