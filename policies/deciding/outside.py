@@ -209,6 +209,10 @@ def _finite(value: Any) -> Any:
     return value
 
 
+class _EndedError(AnswerError):
+    """The program ended, and left no answer."""
+
+
 class _Process:
     """A program that is asked one line and answers one line, as often as there is a question.
 
@@ -225,8 +229,7 @@ class _Process:
     def ask(self, observation: Observation) -> Any:
         """Return the answer; raises AnswerError if there is none that is JSON."""
         try:
-            child = self._started()
-            found = self._exchange(child, self._question(observation))
+            found = self._found(observation)
         except OSError as error:
             self._end()
             raise AnswerError(f"{self._command[0]}: {error.strerror or error}") from None
@@ -240,6 +243,18 @@ class _Process:
             known = len(observation.history), len(observation.decisions)
             self._kept = (observation.run_id, *known)
         return answer
+
+    def _found(self, observation: Observation) -> bytes:
+        """Return the answer; a program that ended after the one before starts anew."""
+        earlier = self._child
+        child = self._started()
+        try:
+            return self._exchange(child, self._question(observation))
+        except (_EndedError, BrokenPipeError):
+            self._end()
+            if child is not earlier:
+                raise
+        return self._exchange(self._started(), self._question(observation))
 
     def _question(self, observation: Observation) -> bytes:
         """Return the line for the program that runs now: `since` says what it knows already."""
@@ -278,7 +293,7 @@ class _Process:
                         part = os.read(child.stdout.fileno(), 65_536)
                         if not part:
                             self._end()
-                            raise AnswerError("the process ended without an answer")
+                            raise _EndedError("the process ended without an answer")
                         found += part
         answer, _, more = found.partition(b"\n")
         if more or sent < len(line):

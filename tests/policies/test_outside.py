@@ -91,6 +91,26 @@ for line in sys.stdin:
 """
 
 
+ENDS_LATE = """
+import json, os, sys
+seen = json.loads(sys.stdin.readline())
+words = str(os.getpid())
+print(json.dumps({"decisions": [
+    {"event_type": "rule_triggered_no_action", "cites": [rule], "direction": "defer",
+     "params": {}, "justification": words} for rule in seen["due"]]}), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_program_that_ends_after_its_answer_is_asked_anew(
+    tmp_path: Path, seen: Observation
+) -> None:
+    """It ends when the next question is already under way: no rule goes unanswered for that."""
+    policy = process_policy(program(tmp_path, ENDS_LATE))
+    pids = {int(policy.decide(seen)[0].decision.justification) for _ in range(4)}
+    assert len(pids) == 4
+
+
 def longer(seen: Observation, epochs: int) -> Observation:
     """Return what is observed after so many epochs, with a decision in each but the last."""
     first, past = seen.history[0], PastDecision(1, 0, "policy", DEFERRAL, None)

@@ -133,7 +133,7 @@ def test_import_of_a_tampered_bundle_is_rejected(bundle: Path, tmp_path: Path) -
 def test_import_asks_for_what_is_known(bundle: Path, tmp_path: Path) -> None:
     error = refused("import", tmp_path, home=tmp_path / "home")
     assert isinstance(error, ProctorError)
-    assert "; `proctor export --bundle` makes one" in str(error)
+    assert "; `proctor export --bundle DIR` makes one" in str(error)
     other = tmp_path / "vkey"
     other.write_text(vkey("other", public_bytes(Ed25519PrivateKey.generate())))
     error = refused("import", bundle, "--vkey", other, home=tmp_path / "home")
