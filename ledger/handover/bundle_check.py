@@ -78,12 +78,14 @@ def is_bundle(folder: Place) -> bool:
     return holds(folder, CHECKPOINT)
 
 
-def read_vkey(folder: Place) -> str:
-    """Return the vkey that a bundle states."""
+def read_vkey(folder: Place, *, owner: str | None = None) -> str:
+    """Return the vkey that a bundle states; raise SignatureError if the owner's is another."""
     text = _text(folder, VKEY)
     vkey = text.strip()
     if text != f"{vkey}\n" or "\n" in vkey:
         raise MalformedError(f"{VKEY} must be one line")
+    if owner is not None and owner.strip() != vkey:
+        raise SignatureError(f"{VKEY}: the bundle's public key is not the one given")
     return vkey
 
 
@@ -99,9 +101,7 @@ class BundlePass:
         signatures: Signatures = "all",
     ) -> None:
         self.folder = folder
-        self.vkey = read_vkey(folder)
-        if vkey is not None and vkey.strip() != self.vkey:
-            raise SignatureError(f"{VKEY}: the bundle's public key is not the one given")
+        self.vkey = read_vkey(folder, owner=vkey)
         self.newest = parse_tree_head(_text(folder, CHECKPOINT))
         if self.newest.origin != self.vkey.partition("+")[0]:
             raise SignatureError(f"{CHECKPOINT} is not a tree head of the ledger in {VKEY}")

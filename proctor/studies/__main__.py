@@ -5,12 +5,14 @@
     python -m proctor.studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
     python -m proctor.studies diagnostics [CIFAR_DIR]
     python -m proctor.studies images DIR [--results FILE] [--workers N]
-    python -m proctor.studies tiles [BUNDLE] [--workers N] [--spans 4]
+    python -m proctor.studies tiles [BUNDLE] [--vkey FILE] [--workers N] [--spans 4]
     python -m proctor.studies tiles --entries N --into DIR [--workers N] [--spans 4]
     python -m proctor.studies network [--into FILE] [--seeds 20]
 
 Each prints the tables of its page in docs/explanation/. Runs are trained in as many processes as
 there are cores, one thread each.
+
+Exit code 1: what was verified is not valid. 2: wrong usage or input.
 """
 
 import argparse
@@ -19,7 +21,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from proctor.errors import EXIT_INTERRUPTED, ProctorError
+from ledger.errors import LedgerError, VerificationError
+from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
 
 STUDIES = {  # name -> module of this package, imported when it is asked for, and what it studies
     "diagnostics": ("diagnostics", "Accuracy of the monitor's diagnostics, against brute force."),
@@ -48,6 +51,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             continue
         if name == "tiles":
             add("bundle", nargs="?", metavar="BUNDLE", help="Bundle to verify in parts.")
+            add("--vkey", type=Path, metavar="FILE", help="The owner's public key of BUNDLE.")
             add("--workers", type=int, help="Processes (default: one for each core).")
             add(
                 "--entries",
@@ -96,8 +100,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     try:
         import_module(f"proctor.studies.{STUDIES[options.study][0]}").run(options)
-    except ProctorError as error:
-        sys.exit(f"error: {error}")
+    except (LedgerError, ProctorError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(EXIT_FOUND if isinstance(error, VerificationError) else EXIT_USAGE)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from ledger.entries import Event, encode_entries, join_sized
+from ledger.errors import ConsistencyError
 from ledger.handover.bundle_files import VKEY
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.paths import LedgerPaths
@@ -268,11 +269,11 @@ class _Study:
                 made, part = verifying.pop(done)
                 answer, peak = done.result()
                 if isinstance(answer, str):
-                    raise ProctorError(answer)
+                    raise ConsistencyError(answer)
                 start = part.start.size
                 again = start in first
                 if again and differing([part], [first.pop(start)], {0: answer}):
-                    raise ProctorError(f"two workers differ on the piece from entry {start:,}")
+                    raise ConsistencyError(f"two workers differ on the piece from entry {start:,}")
                 if not again and drawn.random() < _SHARE:
                     first[start] = answer
                     verifying[processes.submit(_verify, part)] = made, part
@@ -309,13 +310,13 @@ class _Study:
     def _join(self, noted: Noted) -> None:
         self._joined.add(self._part(noted.made), noted.segment)
         if self._joined.faults:
-            raise ProctorError(self._joined.faults[0])
+            raise ConsistencyError(self._joined.faults[0])
         self.notes.append(replace(noted, segment=replace(noted.segment, versions=Versions())))
 
     def end(self) -> None:
-        """Raise ProctorError unless all of it leads to the signed root."""
+        """Raise ConsistencyError unless all of it leads to the signed root."""
         if faults := self._joined.end(str(self._part(self.notes[-1].made).head)):
-            raise ProctorError(faults[0])
+            raise ConsistencyError(faults[0])
 
 
 def measure(folder: Path, entries: int, *, workers: int, spans: int) -> None:

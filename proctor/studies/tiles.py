@@ -29,8 +29,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ledger.entries import split_sized
-from ledger.errors import ConsistencyError, MalformedError, VerificationError
-from ledger.handover.bundle_check import read_vkey
+from ledger.errors import ConsistencyError, MalformedError, StorageError, VerificationError
+from ledger.handover.bundle_check import is_bundle, read_vkey
 from ledger.handover.bundle_files import CHECKPOINT, Place, place_of, read_file
 from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.verification.states import State, grown, open_head, root_of
@@ -44,7 +44,8 @@ from ledger.verification.vectorized import (
 from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from proctor.errors import ProctorError
-from proctor.output.terminal import console, print_table
+from proctor.inputs import read_vkey_file
+from proctor.output.terminal import print_table
 from proctor.runs.pools import pool
 
 __all__ = [
@@ -103,10 +104,15 @@ class Found:
     faults: list[str] = field(default_factory=list)
 
 
-def plan(place: str, *, spans: int) -> tuple[TreeHead, list[Part]]:
-    """Return a bundle's tree head, and parts of so many spans each that cover it."""
+def plan(place: str, *, spans: int, vkey: str | None = None) -> tuple[TreeHead, list[Part]]:
+    """Return a bundle's tree head, and parts of so many spans each that cover it.
+
+    Without a `vkey` the bundle's own is trusted.
+    """
     bundle = place_of(place)
-    vkey = read_vkey(bundle)
+    if not is_bundle(bundle):
+        raise StorageError(f"{place}: bundle not found; check the path")
+    vkey = read_vkey(bundle, owner=vkey)
     note = read_file(bundle, CHECKPOINT, limit=_MAX_NOTE).decode()
     head = parse_tree_head(note)
     edge: list[bytes] = []
@@ -165,11 +171,6 @@ def verify_part(part: Part) -> Answer | str:
         )
         if part.head is not None:
             tiles.rest()
-            authority = segment.end.stands(part.vkey)
-            found = open_head(part.head, authority=authority, size=part.end, signatures="all")
-            if found.size != part.end or found.root != root_of(segment.end.edge):
-                return "the signed root is not that of the entries"
-            segment = replace(segment, head=found, heads=1)
     except (MismatchError, VerificationError) as error:
         return f"entries {part.start.size:,} to {part.end - 1:,} do not hold: {error}".rstrip(": ")
     return Answer(segment, read.digest(), time.process_time() - began)
@@ -252,26 +253,38 @@ class Joined:
         """Return all faults; the last part has to end in the signed root."""
         assert self._last is not None, "a bundle has a part"
         last = self._last.end
-        head = open_head(note, authority=self._last.authority, size=last.size, signatures="all")
+        authority = self._last.authority
+        try:
+            head = open_head(note, authority=authority, size=last.size, signatures="all")
+        except VerificationError as error:
+            return [*self.faults, f"{CHECKPOINT}: {error}"]
         if (last.size, root_of(last.edge)) != (head.size, head.root):
-            self.faults.append("the signed root is not that of the parts")
+            self.faults.append(f"{CHECKPOINT}: the signed root is not that of the entries")
         return self.faults
 
 
-def combine(parts: Sequence[Part], answers: Sequence[Answer]) -> list[str]:
-    """Return what the coordinator finds wrong with answers that came one for each part."""
+def combine(parts: Sequence[Part], answers: Sequence[Answer | str]) -> list[str]:
+    """Return what is wrong by answers that came one for each part, up to the first invalid one."""
     joined = Joined()
     for part, answer in zip(parts, answers, strict=True):
+        if isinstance(answer, str):
+            return [*joined.faults, answer]
         joined.add(part, answer.segment)
     return joined.end(str(parts[-1].head))
 
 
 def verify_in_parts(
-    place: str, *, workers: int, spans: int = 4, share: float = 0.05, seed: int | None = None
+    place: str,
+    *,
+    workers: int,
+    spans: int = 4,
+    share: float = 0.05,
+    seed: int | None = None,
+    vkey: str | None = None,
 ) -> Found:
     """Verify a bundle in processes; a share of its parts is verified twice."""
     began = time.perf_counter()
-    head, parts = plan(place, spans=spans)
+    head, parts = plan(place, spans=spans, vkey=vkey)
     found = Found(entries=head.size, parts=len(parts), coordinating=time.perf_counter() - began)
     # Whom is looked at again must not be known before; a seed is for tests.
     drawn = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
@@ -279,39 +292,35 @@ def verify_in_parts(
         first = [processes.submit(verify_part, part) for part in parts]
         answers = _answers(first, found)
         checking = time.perf_counter()
-        if len(answers) == len(parts):
-            found.faults += combine(parts, answers)
+        found.faults += combine(parts, answers)
         chosen = drawn.sample(range(len(parts)), k=round(share * len(parts)) or 1)
         found.coordinating += time.perf_counter() - checking
         again = _answers([processes.submit(verify_part, parts[at]) for at in chosen], found)
-        if len(answers) == len(parts):
-            found.faults += differing(parts, answers, dict(zip(chosen, again, strict=False)))
+        found.faults += differing(parts, answers, dict(zip(chosen, again, strict=True)))
         found.again = len(chosen)
     found.wall = time.perf_counter() - began
     return found
 
 
 def differing(
-    parts: Sequence[Part], answers: Sequence[Answer], again: Mapping[int, Answer]
+    parts: Sequence[Part], answers: Sequence[Answer | str], again: Mapping[int, Answer | str]
 ) -> list[str]:
     """Return where a second worker says something else than the first."""
     return [
         f"two workers say different things of entries {parts[at].start.size:,} to "
         f"{parts[at].end - 1:,}"
         for at, second in again.items()
-        if (answers[at].segment, answers[at].read) != (second.segment, second.read)
+        if _said(answers[at]) != _said(second)
     ]
 
 
-def _answers(waiting: Sequence[Future[Answer | str]], found: Found) -> list[Answer]:
-    answers = []
-    for each in waiting:
-        answer = each.result()
-        if isinstance(answer, str):
-            found.faults.append(answer)
-        else:
-            answers.append(answer)
-            found.working += answer.seconds
+def _said(answer: Answer | str) -> str | tuple[Segment, bytes]:
+    return answer if isinstance(answer, str) else (answer.segment, answer.read)
+
+
+def _answers(waiting: Sequence[Future[Answer | str]], found: Found) -> list[Answer | str]:
+    answers = [each.result() for each in waiting]
+    found.working += sum(each.seconds for each in answers if isinstance(each, Answer))
     return answers
 
 
@@ -391,8 +400,14 @@ def undetected(*, share: float, lies: int, trials: int = 0, parts: int = 0, seed
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the tables of the page; with a bundle, verify it in parts first."""
+    """Print the tables of the page; with a bundle, verify it in parts first.
+
+    Raises ConsistencyError with the first fault of the bundle.
+    """
     fleet = Fleet()
+    vkey = read_vkey_file(options.vkey)
+    if vkey is not None and options.bundle is None:
+        raise ProctorError("--vkey is the public key of a BUNDLE; name the bundle")
     workers = options.workers or os.cpu_count() or 1
     if options.entries is not None:
         from proctor.studies.pieces import measure  # noqa: PLC0415 - it is made of this module
@@ -400,7 +415,9 @@ def run(options: argparse.Namespace) -> None:
         measure(options.into, options.entries, workers=workers, spans=options.spans)
         return
     if options.bundle is not None:
-        found = verify_in_parts(options.bundle, workers=workers, spans=options.spans)
+        found = verify_in_parts(options.bundle, workers=workers, spans=options.spans, vkey=vkey)
+        if found.faults:
+            raise ConsistencyError(found.faults[0])
         per_part = found.coordinating / found.parts
         rate = found.entries * (1 + found.again / found.parts) / max(found.working, 1e-9)
         fleet = replace(fleet, rate=rate, checking=per_part, spans=options.spans)
@@ -423,8 +440,6 @@ def run(options: argparse.Namespace) -> None:
                 )
             ],
         )
-        for fault in found.faults:
-            console.print(f"fault: {fault}")
     rows = []
     for workers in (1, 10, 100, 1_000, 5_000):
         each = simulate(replace(fleet, workers=workers))

@@ -109,9 +109,74 @@ def test_claim_that_leads_elsewhere_is_found_by_the_coordinator(
     path = tmp_path / "bundle" / tile_path(2, 0, width=2)
     path.write_bytes(bytes(32) + path.read_bytes()[32:])
     _, parts = plan(str(tmp_path / "bundle"), spans=1)
-    answers = [each for each in map(verify_part, parts) if isinstance(each, Answer)]
-    if len(answers) == len(parts):
-        assert f"entry {SPAN:,} does not follow the one before" in combine(parts, answers)
+    faults = combine(parts, [verify_part(part) for part in parts])
+    assert faults[0] == f"entry {SPAN:,} does not follow the one before"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of 600 entries; its owner's key is beside it, in owner.vkey."""
+    folder = tmp_path_factory.mktemp("small")
+    database, signer = open_ledger(LedgerPaths(folder / "ledger"), passphrase=None)
+    with closing(database):
+        SignedRecorder(database, signer=signer).insert_events(
+            [StoredEvent(UUID(int=1), number, "run.test", b"body") for number in range(1, 601)]
+        )
+    export_bundle(folder / "ledger", folder / "bundle")
+    shutil.copyfile(folder / "bundle" / VKEY, folder / "owner.vkey")
+    return folder
+
+
+def study(*arguments: str | Path) -> tuple[int, str]:
+    """Run the study of tiles with one process; return its exit code and standard error."""
+    command = [sys.executable, "-m", "proctor.studies", "tiles", "--workers", "1"]
+    done = subprocess.run([*command, *arguments], check=False, capture_output=True, text=True)
+    assert bool(done.stdout) == (done.returncode == 0)
+    return done.returncode, done.stderr
+
+
+def test_study_verifies_a_bundle_with_the_owners_key(small: Path) -> None:
+    assert study(small / "bundle", "--vkey", small / "owner.vkey") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "message"),
+    [
+        (tile_path(0, 1), 100, f"entries 0 to 599 do not hold: {tile_path(0, 1)} does not match"),
+        (tile_path("entries", 1), 100, "entries 0 to 599 do not hold"),
+        (CHECKPOINT, -10, CHECKPOINT),
+    ],
+)
+def test_study_names_the_place_when_a_file_is_changed(
+    small: Path, tmp_path: Path, name: str, at: int, message: str
+) -> None:
+    shutil.copytree(small / "bundle", tmp_path / "bundle")
+    path = tmp_path / "bundle" / name
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    code, told = study(tmp_path / "bundle", "--vkey", small / "owner.vkey")
+    assert (code, told.count("\n")) == (1, 1)
+    assert told.startswith(f"error: {message}")
+
+
+def test_study_refuses_a_key_that_is_not_the_bundles(small: Path, tmp_path: Path) -> None:
+    database, _ = open_ledger(LedgerPaths(tmp_path / "other"), passphrase=None)
+    with closing(database):
+        (tmp_path / "other.vkey").write_text(database.meta("vkey"))
+    (tmp_path / "no.vkey").write_text("no key\n")
+    assert study(small / "bundle", "--vkey", tmp_path / "other.vkey") == (
+        1,
+        "error: ledger.vkey: the bundle's public key is not the one given\n",
+    )
+    code, told = study(small / "bundle", "--vkey", tmp_path / "no.vkey")
+    assert (code, told.startswith(f"error: {tmp_path}/no.vkey: ")) == (2, True)
+    assert study(tmp_path, "--vkey", small / "owner.vkey") == (
+        2,
+        f"error: {tmp_path}: bundle not found; check the path\n",
+    )
+    code, _ = study("--vkey", small / "owner.vkey")
+    assert code == 2
 
 
 def test_more_workers_are_faster_and_lost_ones_cost_their_part() -> None:
