@@ -44,7 +44,7 @@ FolderOption = Annotated[
 FormOption = Annotated[
     Form, typer.Option("--format", help="Output format; markdown is for a page.")
 ]
-_TARGETS = {f"batches of {BATCH:,}": 0.5, "single events": 0.6}
+_TARGETS = {f"batches of {BATCH:,}": 0.9, "single events": 0.7}
 _TARGET_VERIFY = 5.0
 
 
