@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from signed_notes import sign_tree_head
-from stores import copy_ledger, tables_of
+from stores import copy_ledger, database_path, exchange_tables, tables_of
 
 from ledger.entries import AuthorKey
 from ledger.errors import (
@@ -546,7 +546,7 @@ def test_random_change_of_the_file_is_never_read_as_verified(
     append_batches(ledger, first=1_501, last=1_600)  # and this is new
     with open_verified(ledger) as opened:
         honest = list(opened.entries())
-    path, rng, refused = LedgerPaths(ledger).database, Random(rounds), 0
+    path, rng, refused = database_path(ledger), Random(rounds), 0
     content = path.read_bytes()
     for number in range(rounds):
         changed = bytearray(content)
@@ -615,9 +615,8 @@ def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
         state, vkey = opened.state, opened.vkey
     assert verify_since(ledger, vkey=vkey, state=state) == state
     assert check_ledger(other).size == state.size
-    for part in ("ledger.sqlite", "ledger.vkey"):
-        if (other / part).exists():
-            shutil.copyfile(other / part, ledger / part)
+    exchange_tables(other, ledger)
+    shutil.copyfile(LedgerPaths(other).vkey, LedgerPaths(ledger).vkey)
     with pytest.raises(ConsistencyError, match="proctor verify"):
         verify_since(ledger, vkey=vkey, state=state)
     with pytest.raises(VerificationError), open_continued(ledger, memory=memory, vkey=vkey):
