@@ -139,6 +139,14 @@ def read_decisions(path: Path, parent: Parent, epoch: int) -> list[Said]:
         raise ProctorError(f"{path}: no decision; give one, or a list of them")
     if any(each in decisions[:place] for place, each in enumerate(decisions)):
         raise ProctorError(f"{path}: the same decision twice; leave one out")
+    run = parent.run
+    asked = [each for each, rules in enumerate(run.fired_rules) if {*rules} - {*run.waived}]
+    if epoch not in asked:
+        where = f"one fired in the epochs {', '.join(map(str, asked))}: give one of them as --at"
+        raise ProctorError(
+            f"{path}: no rule that needs an answer fired in epoch {epoch}, so the fork would not "
+            f"ask for a decision; {where if asked else 'none fired in this run: use --policy'}"
+        )
     window = range(epoch - parent.run.rules.action_window, epoch + 1)
     fired = {rule for each in window for rule in parent.run.fired(each)}
     for decision in decisions:

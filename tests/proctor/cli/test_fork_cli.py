@@ -85,7 +85,12 @@ def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: A
         (["fork", "--at", "4"], "has the epochs 0 to 3, not epoch 4"),
         (["fork", "--at", "1", "--policy", "nobody"], "unknown policy 'nobody'"),
         (["fork", "--at", "1", "--policy", "nothing", "--set", "lr=9"], "leave out --set"),
-        (["fork", "--at", "1", "--decision", "other.json"], "R7 did not fire in epoch 1"),
+        (["fork", "--at", "2", "--decision", "other.json"], "R7 did not fire in epoch 2"),
+        (
+            ["fork", "--at", "1", "--decision", "other.json"],
+            "no rule that needs an answer fired in epoch 1, so the fork would not ask for a "
+            "decision; one fired in the epochs 2, 3: give one of them as --at",
+        ),
         (["fork", "--at", "1", "--decision", "odd.json"], "odd.json"),
         (["fork", "--at", "9", "--decision", "other.json"], "the epochs 0 to 3, not epoch 9"),
         (["fork", "--at", "1", "--decision", "none.json"], "none.json: no decision"),
