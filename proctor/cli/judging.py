@@ -18,6 +18,8 @@ from proctor.output.terminal import error_console, words
 from proctor.remembering import memory, open_remembered, tell_unread
 from proctor.runs.replay import verified_runs
 
+SUBMITTED = ("model.py", "run_config.json", "task.py", "weights.safetensors")  # of any run
+
 __all__ = ["Found", "Judged", "judge_key", "look_up", "read_judged"]
 
 
@@ -45,8 +47,8 @@ def look_up(
     With a kept `head`, and where nothing is remembered, all is verified.
     """
     home.require_ledger()
-    if submission is not None and not submission.is_dir():
-        raise ProctorError(f"{submission} is not a folder; give the folder of the submission")
+    if submission is not None:
+        _verify_submission(submission)
     found: list[Judged] = []
 
     def read(ledger: VerifiedLedger) -> None:
@@ -60,6 +62,20 @@ def look_up(
         checked = check_new(home.ledger, memory=known, signatures="newest", read=read)
     tell_unread(checked)
     return Found(checked, found[-1] if checked.ok else None)
+
+
+def _verify_submission(folder: Path) -> None:
+    """Raise ProctorError for a folder that is not there, or that holds no file of a submission.
+
+    It was mistyped: an audit of nothing would be recorded as a hard fail.
+    """
+    if not folder.is_dir():
+        raise ProctorError(f"{folder} is not a folder; give the folder of the submission")
+    if not any((folder / name).exists() for name in SUBMITTED):
+        raise ProctorError(
+            f"{folder} holds no file of a submission: {', '.join(SUBMITTED)}. Give the folder of "
+            "the submission, or leave out --submission to judge the run's own"
+        )
 
 
 def read_judged(home: Home, run: UUID) -> Judged:

@@ -80,13 +80,16 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
         "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
         "WHERE audit_id = ? ORDER BY place",
     ),
-    "other_audits": (  # newer ones, which do not count
+    "other_audits": (  # newer ones, which do not count; and one that counts, but of other files
         "run",
         "SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.retrained, "
-        "s.complete FROM audits AS a "
+        "s.complete, CASE WHEN s.other_files THEN d.summary END AS other_files FROM audits AS a "
         "LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx "
-        "WHERE a.run_id = $1 AND a.scored_idx > COALESCE((SELECT scored_idx FROM audits "
-        "WHERE standing AND run_id = $1), -1) AND NOT a.standing ORDER BY a.scored_idx",
+        "LEFT JOIN (SELECT audit_id, ANY_VALUE(summary) AS summary FROM audit_steps "
+        "WHERE step = 1 AND status = 'failed' GROUP BY audit_id) AS d ON d.audit_id = a.audit_id "
+        "WHERE a.run_id = $1 AND a.scored_idx >= COALESCE((SELECT scored_idx FROM audits "
+        "WHERE standing AND run_id = $1), -1) AND (NOT a.standing OR s.other_files) "
+        "ORDER BY a.scored_idx",
     ),
 }
 
@@ -288,7 +291,8 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
 
 def _print_verdict(story: dict[str, Any]) -> None:
     summary = story["summary"]
-    if summary["audit_id"] is None:
+    others = [a["audit_id"] for a in story["other_audits"] if a["other_files"]]
+    if summary["audit_id"] is None or summary["audit_id"] in others:
         overtaken = [a for a in story["other_audits"] if a["complete"] is False]
         what = "no verdict counts" if overtaken else "not judged yet"
         gives = "`proctor judge` gives two scores"
@@ -334,6 +338,12 @@ def told_share(retrained: float) -> str:
 def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
     """Print the audits after the one that counts, each with the reason why it does not count."""
     for audit in audits:
+        if audit["other_files"]:
+            console.print(
+                f"audit {audit['audit_id'][:8]} does not count: it judged other files than the run "
+                f"submitted: {words(audit['other_files'])}"
+            )
+            continue
         verdict = "a gate failed" if audit["hard_fail"] else "no gate failed"
         if not audit["hard_fail"]:
             verdict += f", accuracy {told_score(audit['accuracy_score'])}, "

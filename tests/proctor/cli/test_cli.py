@@ -25,6 +25,8 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
+from monitor.submission import FILES, TASK_FILES
+from proctor.cli.judging import SUBMITTED
 from proctor.home import Home
 
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
@@ -188,8 +190,9 @@ def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
 
 
 def test_audit_of_other_files_does_not_speak_against_the_run(copy: Path) -> None:
-    (copy / "nothing").mkdir()
-    other: list[str | Path] = ["judge", "--submission", copy / "nothing"]
+    (copy / "other").mkdir()
+    (copy / "other" / "model.py").write_text("0")
+    other: list[str | Path] = ["judge", "--submission", copy / "other"]
     done = call(other, home=copy)
     assert done.returncode == 1
     assert "unsigned: no judge's key signed this verdict" in done.stdout
@@ -199,7 +202,24 @@ def test_audit_of_other_files_does_not_speak_against_the_run(copy: Path) -> None
     told = call(["show"], home=copy).stdout
     assert "retrained the whole run" in told
     assert "unsigned: no judge's key signed this verdict" in told
-    assert "does not count: a gate failed" in told
+    why = "does not count: it judged other files than the run submitted: run_config.json"
+    assert why in " ".join(told.split())
+
+
+@pytest.mark.parametrize("files", [[], ["notes.txt"]])
+def test_folder_without_a_submission_is_refused(copy: Path, files: list[str]) -> None:
+    (copy / "nothing").mkdir()
+    for name in files:
+        (copy / "nothing" / name).touch()
+    size = len(answer(call_here(["log", "--json"], home=copy)))
+    done = call_here(["judge", "--submission", copy / "nothing"], home=copy)
+    said = " ".join(done.stderr.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(copy / "nothing") in done.stderr.replace("\n", "")
+    assert "holds no file of a submission: model.py, " in said
+    assert {*SUBMITTED} == {*FILES, *TASK_FILES}
+    assert "leave out --submission to judge the run's own" in said
+    assert len(answer(call_here(["log", "--json"], home=copy))) == size
 
 
 def test_sample_says_how_certain_it_is(copy: Path) -> None:

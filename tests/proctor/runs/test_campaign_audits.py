@@ -76,10 +76,11 @@ def home(unjudged: Path, tmp_path: Path) -> Path:
 
 
 def _spoil(home: Path) -> str:
-    """Judge the latest run by a folder that holds nothing, and return the audit."""
-    empty = home / "nothing"
-    empty.mkdir(exist_ok=True)
-    done = call_here(["judge", "latest", "--submission", empty, "--json"], home=home)
+    """Judge the latest run by other files than its own, and return the audit."""
+    other = home / "other"
+    other.mkdir(exist_ok=True)
+    (other / "model.py").write_text("0")
+    done = call_here(["judge", "latest", "--submission", other, "--json"], home=home)
     assert done.returncode == 1
     return str(answer(done)["audit_id"])
 
@@ -120,6 +121,17 @@ def test_judging_an_attempt_that_goes_on_is_rejected_and_spoils_nothing(tmp_path
     names = [entry["event"] for entry in answer(call_here(["log", "--json"], home=tmp_path))]
     assert names.count("audit.started") == names.count("campaign.attempt_judged") == 1
     _spoil(tmp_path)  # who asks now is given a verdict, on whatever is handed in
+
+
+def test_audit_of_another_submission_is_not_shown_as_one_of_the_run(home: Path) -> None:
+    audit = _spoil(home)
+    told = " ".join(call_here(["show"], home=home).stdout.split())
+    assert "not judged yet: nobody has shown that it is repeatable" in told
+    why = f"audit {audit[:8]} does not count: it judged other files than the run submitted"
+    assert f"{why}: run_config.json" in told
+    assert "verdict:" not in told
+    (shown,) = answer(call_here(["show", "--json"], home=home))["other_audits"]
+    assert (shown["audit_id"], "run_config.json" in shown["other_files"]) == (audit, True)
 
 
 def test_attempt_is_judged_by_the_campaign_when_others_have_judged_it(home: Path) -> None:
