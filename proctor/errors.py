@@ -4,6 +4,7 @@ EXIT_HELD = 0  # everything asked for held
 EXIT_FOUND = 1  # something was found: a failed verification, a hard fail, a difference
 EXIT_USAGE = 2  # wrong usage or input; nothing was changed
 EXIT_INTERRUPTED = 130  # Ctrl-C; what was going on is closed as interrupted
+EXIT_TERMINATED = 143  # SIGTERM, where temporary folders and processes have to be removed
 EXIT_CLOSED = 141  # nobody reads the output any more, as in `proctor log | head -1`
 
 

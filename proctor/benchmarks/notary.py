@@ -116,6 +116,8 @@ def append_through_notary(
             for _ in range(producers)
         ]
         pool = stack.enter_context(ThreadPoolExecutor(producers))
+        ended = threading.Event()
+        stack.callback(ended.set)  # or what is interrupted would wait for all producers
 
         def append(first: int, last: int) -> None:
             barrier = threading.Barrier(producers)
@@ -123,6 +125,8 @@ def append_through_notary(
             def produce(number: int) -> None:
                 barrier.wait()
                 for version in range(first, last + 1):
+                    if ended.is_set():
+                        return
                     event = StoredEvent(UUID(int=number), version, "run.event", body)
                     recorders[number].insert_events([event])
 
@@ -172,6 +176,7 @@ def serve(folder: str, socket: str, small: str) -> None:
     def tell() -> None:
         for _ in sys.stdin:
             print(time.process_time(), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)  # the process that measures is gone
 
     with closing(desk), listening(Path(socket)) as listener:
         threading.Thread(target=tell, daemon=True).start()

@@ -2,6 +2,10 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,3 +142,36 @@ def test_a_command_is_measured_alone() -> None:
     assert large.peak_mib > 150
     with pytest.raises(ProctorError, match="no such thing"):
         asked(("-c", "raise SystemExit('no such thing')"), dict(os.environ))
+
+
+def test_terminated_bench_leaves_no_folder_and_no_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "proctor", "bench", "ledger", "--folder", str(tmp_path)]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as bench:
+        assert _waited(lambda: any(tmp_path.iterdir()))
+        bench.terminate()
+        assert (bench.wait(10), list(tmp_path.iterdir())) == (143, [])
+        with pytest.raises(ProcessLookupError):
+            os.killpg(bench.pid, 0)
+
+
+def test_notary_ends_with_the_bench_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time, pathlib\n"
+        "from proctor.benchmarks.notary import _serving\n"
+        f"with _serving(pathlib.Path({str(tmp_path)!r}), small=0):\n"
+        "    print(flush=True)\n    time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as bench:
+        assert bench.stdout is not None
+        assert bench.stdout.readline()
+        assert (tmp_path / "socket").exists()
+        bench.kill()
+    assert _waited(lambda: not (tmp_path / "socket").exists())
+
+
+def _waited(until: Callable[[], bool], seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not until() and time.monotonic() < end:
+        time.sleep(0.02)
+    return until()
