@@ -155,6 +155,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+# Commands that go on where they were interrupted.
+CONTINUED = ("campaign", "checkpoints bisect", "compare", "credit", "infra run")
+
 
 class Commands(LazyGroup):
     """All commands of `proctor`."""
@@ -199,6 +202,8 @@ def main() -> None:
         try:
             verify_own_packages()
             code = group.main(prog_name="proctor", standalone_mode=False)
+        except KeyboardInterrupt:  # before typer could make a code of it
+            code = EXIT_INTERRUPTED
         except Exception as error:
             command = command_path(group, arguments)
             code = (
@@ -207,7 +212,7 @@ def main() -> None:
                 else report(error, command=command, as_json="--json" in arguments)
             )
         if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
-            print(
-                "interrupted; if a run was going on, it is closed as interrupted", file=sys.stderr
-            )
+            told = "interrupted; if a run was going on, it is closed as interrupted"
+            again = command_path(group, arguments) in CONTINUED
+            print(told + "; the same command continues" * again, file=sys.stderr)
         sys.exit(code)

@@ -33,6 +33,7 @@ def main() -> None:
 
 def _leave() -> None:
     """End without taking Python apart, which takes seconds where torch is loaded."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C would end in a traceback
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed
             stream.flush()

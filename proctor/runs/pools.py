@@ -33,18 +33,17 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         initializer=_begin,
         initargs=(os.getpid(),),
     )
-    killing: threading.Timer | None = None
     try:
         yield processes
     except BaseException:
-        killing = _interrupt(active_children())
-        raise
-    finally:
-        try:
-            processes.shutdown(wait=True, cancel_futures=True)
-        finally:
-            if killing is not None:
+        with _interrupts_held():  # another Ctrl-C changes nothing: this does not take long
+            killing = _interrupt(active_children())
+            try:
+                processes.shutdown(wait=True, cancel_futures=True)
+            finally:
                 killing.cancel()
+        raise
+    processes.shutdown(wait=True, cancel_futures=True)
 
 
 class _Processes(ProcessPoolExecutor):
@@ -52,13 +51,29 @@ class _Processes(ProcessPoolExecutor):
 
     def submit(self, work: Callable[..., T], /, *given: Any, **named: Any) -> Future[T]:
         """Submit work; this may start a process, which inherits what is blocked."""
-        if threading.current_thread() is not threading.main_thread():
-            return super().submit(_carried_out, work, *given, **named)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return super().submit(_carried_out, work, *given, **named)
+            with _interrupts_held() as came:  # the signal may reach a thread that blocks nothing
+                begun = super().submit(_carried_out, work, *given, **named)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+        return begun
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[list[int]]:
+    """Note each Ctrl-C of the block and go on: only the main thread is ever interrupted."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _interrupt(children: Sequence[BaseProcess]) -> threading.Timer:

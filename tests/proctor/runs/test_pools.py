@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.popen_spawn_posix import Popen
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,62 @@ def test_interrupted_work_is_closed_and_what_goes_on_is_killed(tmp_path: Path) -
     assert not later.with_suffix(".begun").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(killed[0], 0)
+
+
+def test_process_that_is_being_started_when_an_interrupt_comes_gets_all_that_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, launched, ended = vars(Popen)["_launch"], [], threading.Event()
+
+    def interrupted(self: Popen, process: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        launch(self, process)
+        launched.append(self.pid)
+
+    monkeypatch.setattr(Popen, "_launch", interrupted)
+    other = threading.Thread(target=ended.wait)  # which blocks no signal
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), pool(1) as processes:
+            processes.submit(closed_when_interrupted, tmp_path / "file")
+    finally:
+        ended.set()
+        other.join()
+    assert len(launched) == 1
+
+
+def test_second_interrupt_does_not_end_the_wait_for_what_is_closed(tmp_path: Path) -> None:
+    closed, later = tmp_path / "closed", tmp_path / "later"
+
+    def interrupt() -> None:
+        while not closed.with_suffix(".begun").exists():
+            time.sleep(0.02)
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+
+    with pytest.raises(KeyboardInterrupt):
+        share([(closed_when_interrupted, closed)], later, interrupt)
+    assert closed.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [("compare", "; the same command continues"), ("run", "")],
+)
+def test_interrupted_command_says_whether_the_same_one_continues(command: str, told: str) -> None:
+    code = (
+        "import atexit, os, signal, proctor.cli.main as entry\n"
+        "entry.verify_own_packages = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "from proctor.cli.start import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, command], capture_output=True, text=True, check=False
+    )
+    said = "interrupted; if a run was going on, it is closed as interrupted"
+    assert (done.returncode, done.stderr) == (130, f"{said}{told}\n")
 
 
 @pytest.mark.parametrize("module", ["proctor.cli.main", "proctor.cli.reading"])
