@@ -43,7 +43,11 @@ ViolationRow = Annotated[
 ]
 AuditRow = Annotated[
     dict[str, Any],
-    columns("AuditRow", "A newer audit that does not count.", PARTS["other_audits"][1]),
+    columns(
+        "AuditRow",
+        "An audit that does not count: newer, or of other files than the run submitted.",
+        PARTS["other_audits"][1],
+    ),
 ]
 Cell = Annotated[
     dict[str, Any],
