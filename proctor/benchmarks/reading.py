@@ -95,9 +95,10 @@ def measure(
             if not _state(home).exists():
                 note(_FIRST, size, _asked(home, _QUESTIONS[_SQL]))
                 note(_WHOLE, size, _asked(home, ("verify",)))
-            for words in _QUESTIONS.values():  # what a killed measurement has left is caught up
-                _asked(home, words)
         for number in range(rounds):
+            for home in ledgers.values():  # so that the questions of this round find nothing new
+                for words in _QUESTIONS.values():
+                    _asked(home, words)
             for question, words in _QUESTIONS.items():
                 for size, home in ledgers.items():
                     note(question, size, _asked(home, words))

@@ -346,14 +346,17 @@ def reading(
 
 
 def _print_reading(found: ReadingBench, show: Callable[..., None]) -> None:
-    tables = (("s of processors", found.seconds, 2), ("peak, MiB", found.peak_mib, 0))
     told = _conditions(found)
-    for unit, by_question, digits in (*tables, ("on the disk, MiB", found.disk_mib, 0)):
+    for unit, by_question in (
+        ("s of processors", found.seconds),
+        ("peak, MiB", found.peak_mib),
+        ("on the disk, MiB", found.disk_mib),
+    ):
         sizes = list(found.disk_mib["ledger"])
         show(
             (unit, *(f"{size} entries" for size in sizes)),
             [
-                (question, *(f"{by[size]:,.{digits}f}" if size in by else "-" for size in sizes))
+                (question, *(_short(by[size]) if size in by else "-" for size in sizes))
                 for question, by in by_question.items()
             ],
             title=told,
