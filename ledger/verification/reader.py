@@ -186,11 +186,12 @@ class VerifiedLedger:
     def _rows(self, select: Callable[..., Iterator[_Row]], **arguments: int) -> Iterator[_Row]:
         with self._stored.explained():
             rows = select(**arguments)
-        while True:
-            with (
-                self._stored.explained()
-            ):  # around each step, so as not to explain a caller's errors
+        while True:  # each step by itself, so as not to explain a caller's errors
+            try:
                 row = next(rows, None)
+            except Exception:
+                with self._stored.explained():
+                    raise
             if row is None:
                 return
             yield row

@@ -374,4 +374,4 @@ def _conditions(found: WholeBench | ReadingBench) -> str:
 
 def _short(number: float) -> str:
     """Return a number in about three digits."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:#.3g}"
