@@ -35,6 +35,13 @@ STUDIES = {  # name -> module of this package, imported when it is asked for, an
 }
 
 
+def _positive(text: str) -> int:
+    """Return a number of workers or spans; argparse makes a message of ValueError."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the study that is named first, and its options."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -52,10 +59,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if name == "tiles":
             add("bundle", nargs="?", metavar="BUNDLE", help="Bundle to verify in parts.")
             add("--vkey", type=Path, metavar="FILE", help="The owner's public key of BUNDLE.")
-            add("--workers", type=int, help="Processes (default: one for each core).")
+            add("--workers", type=_positive, help="Processes (default: one for each core).")
             add(
                 "--entries",
-                type=int,
+                type=_positive,
                 metavar="N",
                 help="Make so many entries and verify them, piece by piece; a piece is removed "
                 "when its result is noted.",
@@ -68,7 +75,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                 help="Folder of --entries; an interrupted study continues from it (default: "
                 "tiles).",
             )
-            add("--spans", type=int, default=4, help="Times 65,536 entries in a part (default: 4).")
+            add(
+                "--spans",
+                type=_positive,
+                default=4,
+                help="Times 65,536 entries in a part (default: 4).",
+            )
             continue
         add(
             "folder",
@@ -82,7 +94,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                 type=Path,
                 help="File to keep results in; an interrupted study continues from it.",
             )
-            add("--workers", type=int, help="Processes (default: one for each core).")
+            add("--workers", type=_positive, help="Processes (default: one for each core).")
         if name == "faults":
             add("--seeds", type=int, default=20, help="Seeds of each provocation.")
         if name == "playbook":

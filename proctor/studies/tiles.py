@@ -80,6 +80,7 @@ class Part:
     end: int
     head: str | None  # the newest tree head, for the part that it closes
     nonce: bytes  # fresh for each part; both who verify it are given the same
+    edge: tuple[bytes, ...] = ()  # what the tiles of level 2 come to, for the part that closes
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,10 @@ def plan(place: str, *, spans: int, vkey: str | None = None) -> tuple[TreeHead, 
     if not is_bundle(bundle):
         raise StorageError(f"{place}: bundle not found; check the path")
     vkey = read_vkey(bundle, owner=vkey)
-    note = read_file(bundle, CHECKPOINT, limit=_MAX_NOTE).decode()
+    try:
+        note = read_file(bundle, CHECKPOINT, limit=_MAX_NOTE).decode()
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"{CHECKPOINT} is not text") from error
     head = parse_tree_head(note)
     edge: list[bytes] = []
     starts = []
@@ -129,10 +133,11 @@ def plan(place: str, *, spans: int, vkey: str | None = None) -> tuple[TreeHead, 
     if not starts or (head.size % SPAN and head.size // SPAN % spans == 0):
         starts.append(_claimed(bundle, head.size // SPAN * SPAN, edge))
     ends = [start.size for start in starts[1:]] + [head.size]
-    return head, [
+    parts = [
         Part(place, vkey, start, end, note if end == head.size else None, secrets.token_bytes(32))
         for start, end in zip(starts, ends, strict=True)
     ]
+    return head, [*parts[:-1], replace(parts[-1], edge=tuple(edge))]
 
 
 def _level_two(bundle: Place, count: int) -> Iterator[bytes]:
@@ -140,6 +145,8 @@ def _level_two(bundle: Place, count: int) -> Iterator[bytes]:
         width = min(TILE_WIDTH, count - first)
         path = tile_path(2, first // TILE_WIDTH, width=width)
         tile = read_file(bundle, path, limit=width * 32)
+        if len(tile) != width * 32:
+            raise MalformedError(f"{path} has {len(tile)} bytes, not {width * 32}")
         for at in range(0, len(tile), 32):
             yield tile[at : at + 32]
 
@@ -270,6 +277,8 @@ def combine(parts: Sequence[Part], answers: Sequence[Answer | str]) -> list[str]
         if isinstance(answer, str):
             return [*joined.faults, answer]
         joined.add(part, answer.segment)
+        if answer.segment.end.edge[: len(part.edge)] != part.edge:
+            joined.faults.append("the tiles of level 2 do not match the entries")
     return joined.end(str(parts[-1].head))
 
 

@@ -113,6 +113,19 @@ def test_claim_that_leads_elsewhere_is_found_by_the_coordinator(
     assert faults[0] == f"entry {SPAN:,} does not follow the one before"
 
 
+@pytest.mark.slow  # 130,000 entries
+@pytest.mark.parametrize("changed", [bytes(32), b""])
+def test_tile_of_level_two_is_compared_where_no_part_begins(
+    bundle: Path, tmp_path: Path, changed: bytes
+) -> None:
+    shutil.copytree(bundle, tmp_path / "bundle")
+    path = tmp_path / "bundle" / tile_path(2, 0, width=2)
+    path.write_bytes(path.read_bytes()[:32] + changed)
+    code, told = study(tmp_path / "bundle", "--vkey", bundle / VKEY)
+    assert code == 1
+    assert "level 2" in told or tile_path(2, 0, width=2) in told
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of 600 entries; its owner's key is beside it, in owner.vkey."""
@@ -145,6 +158,7 @@ def test_study_verifies_a_bundle_with_the_owners_key(small: Path) -> None:
         (tile_path(0, 1), 100, f"entries 0 to 599 do not hold: {tile_path(0, 1)} does not match"),
         (tile_path("entries", 1), 100, "entries 0 to 599 do not hold"),
         (CHECKPOINT, -10, CHECKPOINT),
+        (CHECKPOINT, -1, f"{CHECKPOINT} is not text"),
     ],
 )
 def test_study_names_the_place_when_a_file_is_changed(
@@ -153,7 +167,7 @@ def test_study_names_the_place_when_a_file_is_changed(
     shutil.copytree(small / "bundle", tmp_path / "bundle")
     path = tmp_path / "bundle" / name
     data = bytearray(path.read_bytes())
-    data[at] ^= 1
+    data[at] ^= 0x80 if at == -1 else 1
     path.write_bytes(data)
     code, told = study(tmp_path / "bundle", "--vkey", small / "owner.vkey")
     assert (code, told.count("\n")) == (1, 1)
@@ -177,6 +191,12 @@ def test_study_refuses_a_key_that_is_not_the_bundles(small: Path, tmp_path: Path
     )
     code, _ = study("--vkey", small / "owner.vkey")
     assert code == 2
+
+
+@pytest.mark.parametrize("option", ["--workers", "--spans", "--entries"])
+def test_study_refuses_a_number_below_one(small: Path, option: str) -> None:
+    code, told = study(small / "bundle", f"{option}=0")
+    assert (code, "0 is less than 1" in told) == (2, True)
 
 
 def test_more_workers_are_faster_and_lost_ones_cost_their_part() -> None:
