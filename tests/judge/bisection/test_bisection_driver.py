@@ -36,8 +36,9 @@ NOISY = f"""
 import sys, zlib
 from pathlib import Path
 text = Path("{WORDS}").read_text() + Path("{SCORING}").read_text()
-wrong = zlib.crc32((text + sys.argv[1]).encode()) % 5 == 0
 bad = "key=" not in Path("{SELECTION}").read_text()
+numbers = [line for line in text.splitlines() if line[:2] == "# " and line[2:].isdigit()]
+wrong = zlib.crc32(f"{{numbers}} {{bad}} {{sys.argv[1]}}".encode()) % 5 == 0
 sys.exit(bad != wrong)
 """
 
@@ -154,13 +155,16 @@ def test_culprit_is_one_of_three_when_it_and_the_one_before_cannot_be_tested(
 
 
 @pytest.mark.slow
-def test_culprit_is_found_when_one_verdict_in_five_is_wrong(
+def test_culprit_is_among_few_when_one_verdict_in_five_is_wrong(
     place: Workplace, line: Chain, tmp_path: Path
 ) -> None:
     oracle = script(place, tmp_path, NOISY, "{repeat}")
     question = Question(good=line.ids[0], bad=line.ids[-1], oracle=oracle, error=0.2)
     found = searched(place, question)
-    assert found.culprit == line.ids[CULPRIT]
+    # As docs/explanation/bisection-errors.md says: one suspect or few, and the culprit among them.
+    candidates = summary(found)["candidates"]
+    assert line.ids[CULPRIT] in candidates
+    assert len(candidates) <= 3
     told = zip(found.probes, evidence(place, found), strict=True)
     asked = [(checkpoint, each["repeat"]) for (checkpoint, _), each in told]
     assert len(set(asked)) == len(asked)  # each in its own way
