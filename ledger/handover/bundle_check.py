@@ -35,10 +35,10 @@ from ledger.progress import advanced
 from ledger.verification.reader import VerificationReport, Verified
 from ledger.verification.states import Signatures
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
-from ledger.verification.verified_notes import parse_tree_head
+from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
 
-__all__ = ["BundlePass", "check_bundle", "is_bundle", "read_vkey"]
+__all__ = ["BundlePass", "check_bundle", "is_bundle", "read_head", "read_vkey"]
 
 _MAX_NOTE = 200_000  # bytes
 _MAX_ENTRY = 65_535
@@ -89,6 +89,18 @@ def read_vkey(folder: Place, *, owner: str | None = None) -> str:
     return vkey
 
 
+def read_head(folder: Place) -> TreeHead:
+    """Return the newest tree head that a bundle claims; nobody's signature is looked at.
+
+    Raises MalformedError naming the file.
+    """
+    note = _text(folder, CHECKPOINT)
+    try:
+        return parse_tree_head(note)
+    except MalformedError as error:
+        raise MalformedError(f"{CHECKPOINT}: {error}") from error
+
+
 class BundlePass:
     """One walk over a bundle; each entry's row is handed on before it is known to be good."""
 
@@ -102,7 +114,7 @@ class BundlePass:
     ) -> None:
         self.folder = folder
         self.vkey = read_vkey(folder, owner=vkey)
-        self.newest = parse_tree_head(_text(folder, CHECKPOINT))
+        self.newest = read_head(folder)
         if self.newest.origin != self.vkey.partition("+")[0]:
             raise SignatureError(f"{CHECKPOINT} is not a tree head of the ledger in {VKEY}")
         self._sizes = _sizes(folder)

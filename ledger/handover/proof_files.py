@@ -125,7 +125,7 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
     if match is None:
         raise MalformedError("the file is not a tlog-proof with extra data, index and tree head")
     index = int(match["index"])
-    parts = split_sized(decode_base64(match["extra"]), limit=_MAX_FILE)
+    parts = split_sized(decode_base64(match["extra"], what="the extra data"), limit=_MAX_FILE)
     if not parts:
         raise MalformedError("the extra data in the file is empty")
     data, *notes = parts

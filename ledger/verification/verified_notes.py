@@ -108,7 +108,7 @@ def _tree_head(signed: SignedNote, note: str) -> TreeHead:
     lines = signed.text.split("\n")
     if len(lines) != 4 or not lines[0] or not _SIZE.fullmatch(lines[1]):
         raise MalformedError("the note is not a tree head")
-    root = decode_base64(lines[2])
+    root = decode_base64(lines[2], what="the root of the tree head")
     if len(root) != 32 or int(lines[1]) >= _LIMIT:
         raise MalformedError("the tree head's root or size is malformed")
     return TreeHead(origin=lines[0], size=int(lines[1]), root=root, note=note)
@@ -176,14 +176,14 @@ def encode_base64(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode()
 
 
-def decode_base64(text: str) -> bytes:
-    """Decode base64 in its only canonical form."""
+def decode_base64(text: str, *, what: str = "a value") -> bytes:
+    """Decode base64 in its only canonical form; an error says `what` it was to be."""
     try:
         data = binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError) as e:
-        raise MalformedError("base64 is malformed") from e
+        raise MalformedError(f"{what} is not base64") from e
     if encode_base64(data) != text:
-        raise MalformedError("base64 is not canonical")
+        raise MalformedError(f"{what} is not canonical base64")
     return data
 
 
@@ -191,7 +191,7 @@ def _signature(line: str) -> NoteSignature:
     dash, name, encoded, *more = [*line.split(" "), "", ""]
     if dash != "\u2014" or more != ["", ""] or not _is_name(name):
         raise MalformedError("the note has a malformed signature line")
-    signature = decode_base64(encoded)
+    signature = decode_base64(encoded, what=f"the signature by {name}")
     if len(signature) < 5:
         raise MalformedError("the note has a malformed signature line")
     return NoteSignature(name, signature[:4], signature[4:])

@@ -30,7 +30,7 @@ from typing import Any
 
 from ledger.entries import split_sized
 from ledger.errors import ConsistencyError, MalformedError, StorageError, VerificationError
-from ledger.handover.bundle_check import is_bundle, read_vkey
+from ledger.handover.bundle_check import is_bundle, read_head, read_vkey
 from ledger.handover.bundle_files import CHECKPOINT, Place, place_of, read_file
 from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.verification.states import State, grown, open_head, root_of
@@ -42,7 +42,7 @@ from ledger.verification.vectorized import (
     verify_segment,
 )
 from ledger.verification.verified_entries import parse_entry
-from ledger.verification.verified_notes import TreeHead, parse_tree_head
+from ledger.verification.verified_notes import TreeHead
 from proctor.errors import ProctorError
 from proctor.inputs import read_vkey_file
 from proctor.output.terminal import print_table
@@ -66,7 +66,6 @@ __all__ = [
 ]
 
 SPAN = TILE_WIDTH**2  # entries below one hash of a level-2 tile
-_MAX_NOTE = 200_000  # bytes
 _MAX_ENTRY = 65_535
 
 
@@ -114,11 +113,7 @@ def plan(place: str, *, spans: int, vkey: str | None = None) -> tuple[TreeHead, 
     if not is_bundle(bundle):
         raise StorageError(f"{place}: bundle not found; check the path")
     vkey = read_vkey(bundle, owner=vkey)
-    try:
-        note = read_file(bundle, CHECKPOINT, limit=_MAX_NOTE).decode()
-    except UnicodeDecodeError as error:
-        raise MalformedError(f"{CHECKPOINT} is not text") from error
-    head = parse_tree_head(note)
+    head = read_head(bundle)
     edge: list[bytes] = []
     starts = []
     tiler = Tiler()
@@ -134,10 +129,10 @@ def plan(place: str, *, spans: int, vkey: str | None = None) -> tuple[TreeHead, 
         starts.append(_claimed(bundle, head.size // SPAN * SPAN, edge))
     ends = [start.size for start in starts[1:]] + [head.size]
     parts = [
-        Part(place, vkey, start, end, note if end == head.size else None, secrets.token_bytes(32))
+        Part(place, vkey, start, end, None, secrets.token_bytes(32))
         for start, end in zip(starts, ends, strict=True)
     ]
-    return head, [*parts[:-1], replace(parts[-1], edge=tuple(edge))]
+    return head, [*parts[:-1], replace(parts[-1], head=head.note, edge=tuple(edge))]
 
 
 def _level_two(bundle: Place, count: int) -> Iterator[bytes]:

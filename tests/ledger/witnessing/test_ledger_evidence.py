@@ -247,7 +247,7 @@ def test_note_that_is_no_tree_head_is_rejected() -> None:
         (lambda t: t + "proof " + "A" * 43 + "=\n", "too long"),
         (lambda t: t + ("proof " + "A" * 43 + "=\n") * 64, "an extra line"),
         (lambda t: t + "proof AAAA\n", "not 32 bytes long"),
-        (lambda t: t + "proof " + "A" * 42 + "B=\n", "base64 is not canonical"),
+        (lambda t: t + "proof " + "A" * 42 + "B=\n", "not canonical base64"),
         (lambda t: t + "proof \u00e9\n", "malformed or misplaced"),
         (lambda t: t.replace(VKEY, VKEY[:-4] + "AAAA"), "proves nothing: the vkey"),
         (lambda t: t.replace("first ", "first !"), "malformed line"),

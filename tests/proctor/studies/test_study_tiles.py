@@ -157,7 +157,9 @@ def test_study_verifies_a_bundle_with_the_owners_key(small: Path) -> None:
     [
         (tile_path(0, 1), 100, f"entries 0 to 599 do not hold: {tile_path(0, 1)} does not match"),
         (tile_path("entries", 1), 100, "entries 0 to 599 do not hold"),
-        (CHECKPOINT, -10, CHECKPOINT),
+        (CHECKPOINT, 1, f"{CHECKPOINT}: "),
+        (CHECKPOINT, 60, f"{CHECKPOINT}: "),
+        (CHECKPOINT, -10, f"{CHECKPOINT}: "),
         (CHECKPOINT, -1, f"{CHECKPOINT} is not text"),
     ],
 )
