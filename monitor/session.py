@@ -7,8 +7,6 @@ the one in the log may differ, and whoever opens the log next closes the run as 
 I/O: appends to the log and the blob store that were passed in.
 """
 
-import signal
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +25,7 @@ from ledger.errors import LedgerError
 from monitor.datasets import Split, Splits
 from monitor.diagnostics import EpochWatch
 from monitor.errors import MonitorError
+from monitor.interrupts import answer, held
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model
 from monitor.snapshots import capture
@@ -124,10 +123,11 @@ class Session:
         self._save()
 
     def _save(self) -> None:
-        with _interrupts_wait():
+        with held() as came:  # so that Ctrl-C never splits a save
             self._broken = True  # until it is known that the log has everything
             self._log.save(self.run)
             self._broken = False
+        answer(came)  # which a command makes a KeyboardInterrupt of
 
 
 class MonitorSession(Session):
@@ -195,22 +195,6 @@ class MonitorSession(Session):
                 spec = spec_of(event.spec)
                 self.saved[event.kind] = SavedWeights(event.kind, event.epoch, event.sha256, spec)
         self._save()
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block, so that it never splits a save."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is ever interrupted
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        signal.raise_signal(signal.SIGINT)  # which is KeyboardInterrupt, unless a caller says so
 
 
 @torch.no_grad()

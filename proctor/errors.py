@@ -4,8 +4,12 @@ EXIT_HELD = 0  # everything asked for held
 EXIT_FOUND = 1  # something was found: a failed verification, a hard fail, a difference
 EXIT_USAGE = 2  # wrong usage or input; nothing was changed
 EXIT_INTERRUPTED = 130  # Ctrl-C; what was going on is closed as interrupted
-EXIT_TERMINATED = 143  # SIGTERM, where temporary folders and processes have to be removed
+EXIT_TERMINATED = 143  # SIGTERM, which is treated like Ctrl-C
 EXIT_CLOSED = 141  # nobody reads the output any more, as in `proctor log | head -1`
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: it ends all that Ctrl-C ends, and a prompt as well."""
 
 
 class ProctorError(Exception):

@@ -1,14 +1,18 @@
-"""Queries that end: bounded in rows, time and memory.
+"""Queries that end: at Ctrl-C and SIGTERM, and bounded in rows, time and memory.
 
 DuckDB returns rows as they are fetched, so that rows which nobody fetches cost nothing. Memory that
 DuckDB does not count (a single text of gigabytes) is bounded by a caller that needs it, with the
 limits of a process.
 
-I/O: the connection that is given; a thread that interrupts it.  Units: seconds, MB.
+I/O: the connection that is given; threads that interrupt it; the wake-up descriptor of signals.
+Units: seconds, MB.
 """
 
+import os
+import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -17,8 +21,10 @@ import duckdb
 
 from projections.errors import QueryError
 
-__all__ = ["Bounds", "bounded_rows", "columns_of", "verify_finite"]
+__all__ = ["Bounds", "bounded_rows", "columns_of", "stoppable", "verify_finite"]
 
+_STOPS = {signal.SIGINT, signal.SIGTERM}
+_AGAIN = 0.1  # s after which a query that had not begun at the signal is interrupted
 _EDGES = {date.min, date.max, datetime.min, datetime.max}
 
 
@@ -71,6 +77,41 @@ def _is_edge(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_is_edge, (*value, *value.values())))
     return isinstance(value, list | tuple) and any(map(_is_edge, value))
+
+
+@contextmanager
+def stoppable(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end what the main thread asks; then Python answers the signal.
+
+    A query of several threads does not ask Python for signals before it ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        while came := os.read(reading, 1):
+            while came[0] in _STOPS and not ended.is_set():
+                connection.interrupt()
+                ended.wait(_AGAIN)
+
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    if before != -1:  # an event loop's, which answers signals itself
+        signal.set_wakeup_fd(before)
+    watching = threading.Thread(target=interrupt, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if before == -1:
+            signal.set_wakeup_fd(-1)
+        os.close(writing)
+        watching.join()
+        os.close(reading)
 
 
 def bounded_rows(

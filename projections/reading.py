@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import duckdb
 
 from ledger.held_folder import HeldFolder
-from projections.bounds import Bounds, bounded_rows, columns_of, verify_finite
+from projections.bounds import Bounds, bounded_rows, columns_of, stoppable, verify_finite
 from projections.database_file import (
     CONFIG,
     WAIT,
@@ -137,7 +137,7 @@ class Session:
     def _asked(self, sql: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.StatementType]]:
         """Hold the file open for one question; what goes wrong meanwhile is a QueryError."""
         try:
-            with self._opened() as connection:
+            with self._opened() as connection, stoppable(connection):
                 kind = _kind(connection, sql)
                 for name, value in self._variables.items():
                     connection.execute(f"SET VARIABLE {_quoted(name)} = ?", [value])

@@ -1,10 +1,7 @@
 """`proctor bench`: how fast a ledger is on this machine, and what the monitor costs."""
 
-import signal
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -24,7 +21,7 @@ from proctor.benchmarks.whole import PARTS, WholeBench, write_runs
 from proctor.benchmarks.whole import measure as measure_whole
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.errors import EXIT_TERMINATED, ProctorError
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
 from proctor.output.terminal import console, print_markdown, print_table
@@ -51,17 +48,6 @@ _TARGETS = {f"batches of {BATCH:,}": 0.9, "single events": 0.7}
 _TARGET_VERIFY = 5.0
 
 
-@contextmanager
-def _cleaned_up() -> Iterator[None]:
-    """Let SIGTERM end the command as an error would: its folders and processes are removed."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@_cleaned_up()
 def whole(
     events: Annotated[
         int | None,
@@ -151,7 +137,6 @@ app.command("all")(whole)
 
 
 @app.command()
-@_cleaned_up()
 def ledger(
     events: Annotated[
         int,
@@ -215,7 +200,6 @@ def ledger(
 
 
 @app.command()
-@_cleaned_up()
 def monitor(
     epochs: Annotated[
         int, typer.Option("--epochs", min=1, max=1_000, help="Number of epochs of each model.")
@@ -258,7 +242,6 @@ def _against(ratios: dict[str, float], name: str) -> tuple[str, str]:
 
 
 @app.command()
-@_cleaned_up()
 def projections(
     home: Home,
     events: Annotated[
@@ -325,7 +308,6 @@ def _print_projections(found: ProjectionBench) -> None:
 
 
 @app.command()
-@_cleaned_up()
 def reading(
     home: Home,
     events: Annotated[

@@ -1,10 +1,11 @@
 """The command line. Errors are caught once, here, and become one line and a documented exit code.
 
 Exit codes: 0 success, 1 a failed check or a finding, 2 wrong usage or input, 130 interrupted, 141
-the output was closed. Every command lies in a module of its own, which is imported when the
-command is used.
+the output was closed, 143 terminated. Every command lies in a module of its own, which is imported
+when the command is used.
 """
 
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Annotated
@@ -16,12 +17,12 @@ from proctor.cli.failures import report, verify_own_packages
 from proctor.cli.lazy import LazyGroup, command_path
 from proctor.cli.start import noted
 from proctor.cli.streams import safe_streams
-from proctor.errors import EXIT_INTERRUPTED
+from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 
 _HELP = (
     "Runs, records and judges how a model is trained, in a signed ledger that anyone can "
     "verify and replay. Exit codes: 0 success, 1 a failed check or a finding, 2 wrong usage or "
-    "input, 130 interrupted, 141 output closed."
+    "input, 130 interrupted, 141 output closed, 143 terminated."
 )
 
 
@@ -198,7 +199,7 @@ def main() -> None:
     """Run the command line; the only place that turns errors into exit codes."""
     arguments = sys.argv[1:]
     group = typer.main.get_command(app)
-    with safe_streams(), noted() as interrupts:
+    with safe_streams(), noted() as stops:
         try:
             verify_own_packages()
             code = group.main(prog_name="proctor", standalone_mode=False)
@@ -208,11 +209,13 @@ def main() -> None:
             command = command_path(group, arguments)
             code = (
                 EXIT_INTERRUPTED
-                if interrupts
+                if stops
                 else report(error, command=command, as_json="--json" in arguments)
             )
         if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
-            told = "interrupted; if a run was going on, it is closed as interrupted"
+            code = EXIT_TERMINATED if signal.SIGTERM in stops else EXIT_INTERRUPTED
+            told = "terminated" if code == EXIT_TERMINATED else "interrupted"
+            told += "; if a run was going on, it is closed as interrupted"
             again = command_path(group, arguments) in CONTINUED
             print(told + "; the same command continues" * again, file=sys.stderr)
         sys.exit(code)

@@ -35,7 +35,7 @@ At a terminal, long answers go through a pager: `PROCTOR_PAGER`, else `PAGER`, e
 | 2 | wrong usage or input; the error names what is wrong and what to do |
 | 130 | interrupted with Ctrl-C; a run in progress is closed as interrupted |
 | 141 | the reader of the output closed it, as in `proctor log \| head -1` |
-| 143 | `bench`: terminated (SIGTERM); its temporary folders and processes are removed |
+| 143 | terminated with SIGTERM, which does what Ctrl-C does |
 
 A `RUN` is a run's id, the beginning of one, or `latest`: the newest run that is no fork.
 """

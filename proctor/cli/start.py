@@ -1,8 +1,9 @@
 """Where `proctor` begins: Ctrl-C ends it with one line, also while Python imports the rest.
 
-An import that is interrupted ends in a traceback, or in an error of a library written in C.
+SIGTERM does the same once the command has begun. An import that is interrupted ends in a traceback,
+or in an error of a library written in C.
 
-I/O: the process's handler of SIGINT; standard error.
+I/O: the process's handlers of SIGINT and SIGTERM; standard error.
 """
 
 import atexit
@@ -13,7 +14,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from proctor.errors import EXIT_INTERRUPTED
+from monitor.interrupts import STOPS
+from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
 __all__ = ["main", "noted", "nothing_begun"]
 
@@ -26,19 +28,20 @@ def main() -> None:
     try:
         run()
     except SystemExit as end:
-        if end.code == EXIT_INTERRUPTED:
-            _leave()
+        if end.code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+            _leave(int(end.code))
         raise
 
 
-def _leave() -> None:
+def _leave(code: int) -> None:
     """End without taking Python apart, which takes seconds where torch is loaded."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C would end in a traceback
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)  # another Ctrl-C would end in a traceback
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed
             stream.flush()
     atexit._run_exitfuncs()
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(code)
 
 
 @contextmanager
@@ -57,22 +60,26 @@ def nothing_begun() -> Iterator[None]:
 
 @contextmanager
 def noted() -> Iterator[list[int]]:
-    """Note each Ctrl-C: a library written in C may make another error of the KeyboardInterrupt."""
+    """Raise KeyboardInterrupt at Ctrl-C and Terminated at SIGTERM, and note the signal's number.
+
+    A library written in C may make another error of them.
+    """
     came: list[int] = []
 
-    def interrupt(number: int, _: object) -> None:
+    def stop(number: int, _: object) -> None:
         came.append(number)
-        raise KeyboardInterrupt
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or not _is_main():
-        yield came
-        return
-    signal.signal(signal.SIGINT, interrupt)
+    before = {number: signal.getsignal(number) for number in STOPS} if _is_main() else {}
+    # Ignored, as Ctrl-C is for work in the background, or answered by who has started this.
+    ours = [n for n, was in before.items() if was in (signal.SIG_DFL, signal.default_int_handler)]
+    for number in ours:
+        signal.signal(number, stop)
     try:
         yield came
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in ours:
+            signal.signal(number, before[number])
 
 
 def _is_main() -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from io import TextIOWrapper
 
 from ledger.errors import LedgerError
-from proctor.errors import EXIT_HELD, EXIT_USAGE, ProctorError
+from proctor.errors import EXIT_HELD, EXIT_USAGE, ProctorError, Terminated
 from proctor.output.answers import Form, print_answer
 from proctor.output.progress import settle
 from proctor.output.terminal import error_console, is_text, words
@@ -40,8 +40,8 @@ def shell(session: Session, *, form: Form) -> int:
         except (LedgerError, ProctorError, ProjectionError) as error:
             error_console.print(f"[bold]error:[/] {words(error)}")
             failed = True
-        except KeyboardInterrupt:
-            if not interactive:
+        except KeyboardInterrupt as stop:
+            if not interactive or isinstance(stop, Terminated):
                 raise
             error_console.print("interrupted")
     return EXIT_USAGE if failed and not interactive else EXIT_HELD
@@ -64,6 +64,8 @@ def _typed() -> Iterator[str]:
             line = input("    ...> " if text else "proctor> ")
         except EOFError:
             break
+        except Terminated:
+            raise
         except KeyboardInterrupt:
             print()
             text = ""

@@ -14,6 +14,9 @@ from multiprocessing import active_children, get_context
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
+from monitor.interrupts import STOPS, answer, held
+from proctor.errors import EXIT_TERMINATED
+
 __all__ = ["pool"]
 
 _PATIENCE = 2.0  # s that an interrupted process has to close its run
@@ -24,8 +27,8 @@ T = TypeVar("T")
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Yield processes that end with this one.
 
-    What has not begun by the end is cancelled. After Ctrl-C or another error here, what is under
-    way is interrupted as well, so that runs are closed, and killed if that takes long.
+    What has not begun by the end is cancelled. After Ctrl-C, SIGTERM or an error here, what is
+    under way is interrupted as well, so that runs are closed, and killed if that takes long.
     """
     processes = _Processes(
         workers,
@@ -36,7 +39,7 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield processes
     except BaseException:
-        with _interrupts_held():  # another Ctrl-C changes nothing: this does not take long
+        with held():  # another Ctrl-C changes nothing: this does not take long
             killing = _interrupt(active_children())
             try:
                 processes.shutdown(wait=True, cancel_futures=True)
@@ -51,29 +54,14 @@ class _Processes(ProcessPoolExecutor):
 
     def submit(self, work: Callable[..., T], /, *given: Any, **named: Any) -> Future[T]:
         """Submit work; this may start a process, which inherits what is blocked."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
-            with _interrupts_held() as came:  # the signal may reach a thread that blocks nothing
+            with held() as came:  # the signal may reach a thread that blocks nothing
                 begun = super().submit(_carried_out, work, *given, **named)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
+        answer(came)
         return begun
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[list[int]]:
-    """Note each Ctrl-C of the block and go on: only the main thread is ever interrupted."""
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _interrupt(children: Sequence[BaseProcess]) -> threading.Timer:
@@ -99,13 +87,15 @@ class _Work:
 
     under_way = False
     interrupted = False
+    ending = False
 
 
 def _begin(parent: int) -> None:
     """Prepare a process of a pool.
 
     It ends when the one that started it is killed: nobody would take its results. An interrupt
-    ends the work that is under way, once; and work that would begin later.
+    ends the work that is under way, once; and work that would begin later. SIGTERM ends that work
+    and then the process.
     """
 
     def watch() -> None:
@@ -113,14 +103,19 @@ def _begin(parent: int) -> None:
             time.sleep(1)
         os._exit(1)
 
-    def interrupted(*_: object) -> None:
+    def interrupted(number: int, _: object) -> None:
+        if number == signal.SIGTERM:
+            _Work.ending = True
+            if not _Work.under_way:
+                os._exit(EXIT_TERMINATED)
         first, _Work.interrupted = not _Work.interrupted, True
         if first and _Work.under_way:
             raise KeyboardInterrupt
 
     threading.Thread(target=watch, daemon=True).start()
-    signal.signal(signal.SIGINT, interrupted)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for number in STOPS:
+        signal.signal(number, interrupted)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def _carried_out(work: Callable[..., T], /, *given: Any, **named: Any) -> T:
@@ -131,3 +126,5 @@ def _carried_out(work: Callable[..., T], /, *given: Any, **named: Any) -> T:
         return work(*given, **named)
     finally:
         _Work.under_way = False
+        if _Work.ending:
+            os._exit(EXIT_TERMINATED)

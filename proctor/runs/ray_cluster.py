@@ -11,6 +11,7 @@ I/O: the cluster that RAY_ADDRESS names, or the one that runs on this machine.
 
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -56,6 +57,7 @@ def joined(
         if begun:
             stack.callback(ray.shutdown)
             _reach(address)
+            terminate = signal.getsignal(signal.SIGTERM)
             try:
                 ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RayError, RuntimeError, ValueError) as error:
@@ -64,6 +66,8 @@ def joined(
                     f"no Ray cluster at {address}: {reason}; start one with `ray start --head`, "
                     "or set RAY_ADDRESS"
                 ) from error
+            if signal.getsignal(signal.SIGTERM) is not terminate:  # Ray's own, which closes nothing
+                signal.signal(signal.SIGTERM, terminate)
         count = workers or int(ray.cluster_resources().get("CPU", 0)) or 1
         executor = RayExecutor(home, log, workers=count, watching=watching)
         stack.callback(executor.close)

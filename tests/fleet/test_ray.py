@@ -139,14 +139,22 @@ def test_comparison_ends_in_the_same_table_when_a_worker_is_killed_in_the_middle
     assert dict(ends(tmp_path))["crashed"] in (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("kill", "number", "code"), [(os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)]
+)
 def test_interrupted_command_ends_its_workers_and_the_same_command_continues(
-    tmp_path: Path, cluster: RayCluster, local: Any
+    tmp_path: Path,
+    cluster: RayCluster,
+    local: Any,
+    kill: Callable[[int, int], None],
+    number: int,
+    code: int,
 ) -> None:
     process = start(COMPARE, tmp_path, cluster)
     wait_until(lambda: open_and_measured(tmp_path))
-    os.killpg(process.pid, signal.SIGINT)
+    kill(process.pid, number)
     process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == code
     wait_until(lambda: not cluster.workers())
     assert not open_and_measured(tmp_path)
     assert "interrupted" in dict(ends(tmp_path))

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import signal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -306,6 +307,35 @@ def test_interrupted_run_is_closed_as_interrupted() -> None:
     assert (run.end_reason, run.epoch) == ("interrupted", 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_never_splits_a_save(number: int) -> None:
+    log, identity = LedgerApplication.in_memory(REGISTRY), uuid4()
+
+    class Interrupted:
+        saves = 0
+
+        def save(self, run: Run) -> None:
+            self.saves += 1
+            if self.saves == 2:
+                signal.raise_signal(number)
+            log.save(run)
+
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                RunConfig.from_dict(TINY),
+                ScriptedPolicy(),
+                log=Interrupted(),
+                blobs=MemoryBlobs(),
+                run_id=identity,
+            )
+    finally:
+        signal.signal(number, before)
+    run: Run = log.repository.get(identity)
+    assert (run.end_reason, run.epoch) == ("interrupted", 0)
+
+
 def test_error_inside_the_run_closes_it_as_failed() -> None:
     log = LedgerApplication.in_memory(REGISTRY)
     identity = uuid4()
@@ -383,6 +413,7 @@ def test_run_that_cannot_start_is_rejected_and_leaves_nothing(
 
 def test_settings_of_torch_are_restored() -> None:
     torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(False)
     train_tiny()
     assert torch.get_num_threads() == 2
     assert not torch.are_deterministic_algorithms_enabled()

@@ -1,6 +1,11 @@
 """Questions in SQL: what they may read, and everything that they may not touch."""
 
+import os
 import re
+import signal
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -8,7 +13,7 @@ import pytest
 
 from projections.cache import catch_up
 from projections.errors import ProjectionError, QueryError
-from projections.reading import QueryResult, query
+from projections.reading import QueryResult, arrow_table, query
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "query.md"
 pytest_plugins = ("projection_fixtures",)
@@ -114,3 +119,45 @@ def test_clear_error_when_the_file_is_cut_short(filled: Path, tmp_path: Path) ->
     damaged.write_bytes(filled.read_bytes()[:20_000])
     with pytest.raises(QueryError, match="IO Error"):
         query(damaged, "SELECT 1")
+
+
+ENDLESS = [
+    "SELECT COUNT(*) FROM range(1000000000000) WHERE range % 7 = 3",
+    "SELECT COUNT(*) FROM range(1000000000) a, range(100000) b WHERE (a.range * b.range) % 7 = 3",
+    "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT COUNT(*) FROM n",
+]
+
+
+@pytest.mark.parametrize("ask", [query, arrow_table])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_signal_ends_a_question_of_the_main_thread(
+    filled: Path, sql: str, number: int, ask: Callable[[Path, str], object]
+) -> None:
+    before = signal.signal(number, signal.default_int_handler)
+    after = threading.Timer(0.5, os.kill, [os.getpid(), number])
+    threads = set(threading.enumerate())
+    started = time.monotonic()
+    after.start()
+    try:
+        with pytest.raises((KeyboardInterrupt, QueryError)):
+            ask(filled, sql)
+    finally:
+        after.join()
+        signal.signal(number, before)
+    assert time.monotonic() - started < 60  # it would take days
+    assert set(threading.enumerate()) <= threads
+    assert query(filled, "SELECT 1 AS one").rows == [(1,)]
+
+
+def test_question_leaves_an_event_loop_its_descriptor(filled: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing)
+    try:
+        assert query(filled, "SELECT 1 AS one").rows == [(1,)]
+        assert signal.set_wakeup_fd(before) == writing
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reading)
+        os.close(writing)

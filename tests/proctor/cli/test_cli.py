@@ -492,7 +492,11 @@ def _wait_for_epoch(home: Path, least: int = 4) -> None:
 
 @pytest.mark.parametrize(
     ("how", "code", "reason"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGKILL, -9, "crashed")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "interrupted"),
+        (signal.SIGKILL, -9, "crashed"),
+    ],
 )
 def test_run_that_is_broken_off_is_closed_for_what_it_was(
     tmp_path: Path, how: signal.Signals, code: int, reason: str

@@ -1,4 +1,4 @@
-"""Ctrl-C while processes share work, and while Python imports."""
+"""Ctrl-C and SIGTERM while processes share work, and while Python imports."""
 
 import os
 import signal
@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from multiprocessing import active_children
 from multiprocessing.popen_spawn_posix import Popen
 from pathlib import Path
 
@@ -101,22 +103,109 @@ def test_second_interrupt_does_not_end_the_wait_for_what_is_closed(tmp_path: Pat
     assert closed.exists()
 
 
+GROUP = """
+import sys
+from pathlib import Path
+from proctor.cli.start import noted
+from proctor.runs.pools import pool
+from test_pools import closed_when_interrupted
+
+if __name__ == "__main__":
+    with noted() as came:
+        try:
+            with pool(2) as processes:
+                work = processes.submit(closed_when_interrupted, Path(sys.argv[1]))
+                work.result()
+        finally:
+            print(came)
+"""
+
+
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+def test_sigterm_lets_shared_work_be_closed_whoever_gets_it(
+    tmp_path: Path, kill: Callable[[int, int], None]
+) -> None:
+    closed = tmp_path / "closed"
+    (tmp_path / "group.py").write_text(GROUP)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "group.py", closed],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not closed.with_suffix(".begun").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    kill(process.pid, signal.SIGTERM)
+    told, errors = process.communicate(timeout=30)
+    assert closed.exists()
+    assert told == f"[{signal.SIGTERM:d}]\n"
+    assert "Terminated" in errors or "BrokenProcessPool" in errors
+
+
+def test_sigterm_ends_a_process_of_a_pool_after_its_work_is_closed(tmp_path: Path) -> None:
+    closed, before = tmp_path / "closed", set(active_children())
+
+    def work() -> None:
+        with pool(2) as processes:
+            cut_off = processes.submit(closed_when_interrupted, closed)
+            while not closed.with_suffix(".begun").exists():
+                time.sleep(0.02)
+            processes.submit(time.sleep, 0).result()
+            ours = set(active_children()) - before
+            assert len(ours) == 2  # one of them is idle
+            for each in ours:
+                assert each.pid is not None
+                os.kill(each.pid, signal.SIGTERM)
+            cut_off.result()
+
+    with pytest.raises(BrokenProcessPool):
+        work()
+    assert closed.exists()
+    assert set(active_children()) <= before
+
+
+@pytest.mark.parametrize(
+    ("number", "ended"),
+    [(signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (143, "terminated"))],
+)
 @pytest.mark.parametrize(
     ("command", "told"),
     [("compare", "; the same command continues"), ("run", "")],
 )
-def test_interrupted_command_says_whether_the_same_one_continues(command: str, told: str) -> None:
+def test_interrupted_command_says_whether_the_same_one_continues(
+    command: str, told: str, number: int, ended: tuple[int, str]
+) -> None:
     code = (
         "import atexit, os, signal, proctor.cli.main as entry\n"
-        "entry.verify_own_packages = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
-        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        f"entry.verify_own_packages = lambda: os.kill(os.getpid(), {number})\n"
+        f"atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
         "from proctor.cli.start import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, command], capture_output=True, text=True, check=False
     )
-    said = "interrupted; if a run was going on, it is closed as interrupted"
-    assert (done.returncode, done.stderr) == (130, f"{said}{told}\n")
+    said = f"{ended[1]}; if a run was going on, it is closed as interrupted"
+    assert (done.returncode, done.stderr) == (ended[0], f"{said}{told}\n")
+
+
+def test_sigterm_ends_a_command_that_ignores_ctrl_c_as_in_the_background() -> None:
+    code = (
+        "import os, signal, proctor.cli.main as entry\n"
+        "def stop():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('goes on', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "entry.verify_own_packages = stop\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from proctor.cli.start import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (143, "goes on\n")
 
 
 @pytest.mark.parametrize("module", ["proctor.cli.main", "proctor.cli.reading"])
