@@ -44,8 +44,12 @@ def check(name: str, value: object, hint: Any, error: type[Exception]) -> None:
 def check_fields(value: object, error: type[Exception]) -> None:
     """Raise `error` naming the first field of a dataclass that is not as it is declared."""
     kind: type = type(value)
-    for name, hint in _hints(kind).items():
-        check(name, getattr(value, name), hint, error)
+    hints = _hints(kind)
+    try:
+        msgspec.convert({name: getattr(value, name) for name in hints}, _together(kind))
+    except msgspec.ValidationError:  # told field by field, which takes four times as long
+        for name, hint in hints.items():
+            check(name, getattr(value, name), hint, error)
 
 
 def build(
@@ -143,3 +147,9 @@ def _names(kind: type) -> tuple[frozenset[str], frozenset[str]]:
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {item.name: hints[item.name] for item in fields(kind)}
+
+
+@cache
+def _together(kind: type) -> type[msgspec.Struct]:
+    """Return a type that is checked as all fields of a dataclass are."""
+    return msgspec.defstruct(kind.__name__, list(_hints(kind).items()))

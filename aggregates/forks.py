@@ -118,17 +118,13 @@ _LIBRARY = frozenset({"originator_id", "originator_version", "originator_topic",
 
 def repeat(run: Run, event: Any) -> None:
     """Do once more what an event of another run, or of this one, tells; raises as the run does."""
-    match event:
-        case Run.Provoked():
-            run.provoke()
-        case Run.Forked():
-            run.fork(Fork.from_event(event).to_dict())
+    match event:  # the most frequent ones first
+        case Run.DecisionMade():
+            run.decide(_decision(event), source=event.source)
         case Run.EpochMeasured():
             run.measure_epoch(event.measured, event.reported)
         case Run.RulesEvaluated():
             run.evaluate_rules()
-        case Run.DecisionMade():
-            run.decide(_decision(event), source=event.source)
         case Run.RemedyApplied():
             spec = spec_of(event.spec)
             run.apply_remedy(event.changes, settings=event.settings, spec=spec)
@@ -146,6 +142,10 @@ def repeat(run: Run, event: Any) -> None:
             )
         case Run.SnapshotSaved():
             run.save_snapshot(event.sha256, size=event.size, seconds=event.seconds)
+        case Run.Provoked():
+            run.provoke()
+        case Run.Forked():
+            run.fork(Fork.from_event(event).to_dict())
         case Run.Ended():
             run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
         case _:

@@ -10,10 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from aggregates.canonical import digest
 from aggregates.noise import NoiseProbes, Pool, SignalToNoise, pool_noise
@@ -203,8 +206,7 @@ class AppliedRemedy:
     rule: str
 
 
-@dataclass(frozen=True)
-class RuleEvaluation:
+class RuleEvaluation(msgspec.Struct, frozen=True):
     """What one rule says of the latest epoch, and the numbers it says it from."""
 
     rule: str
@@ -216,7 +218,7 @@ class RuleEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.rules_evaluated holds them."""
-        return dict(vars(self))
+        return msgspec.structs.asdict(self)
 
 
 def evaluate_rules(

@@ -38,6 +38,7 @@ WEIGHTS_KINDS = ("best", "last")
 # judge can train it again. measured: hooks saw the live model in a loop of its owner. reported: the
 # loop says so. A run records its level in its configuration; without one it is repeatable.
 REPEATABLE, MEASURED, REPORTED = LEVELS = ("repeatable", "measured", "reported")
+_SAID = ("event_type", "cites", "direction", "params", "justification")  # of a decision
 
 
 def verify_source(source: str, decision: Decision) -> None:
@@ -133,15 +134,11 @@ class Run(Aggregate):
 
         def apply(self, aggregate: "Run") -> None:
             """Keep the decision, still without an outcome."""
-            decision = parse_decision(
-                {
-                    "event_type": self.event_type,
-                    "cites": self.cites,
-                    "direction": self.direction,
-                    "params": self.params,
-                    "justification": self.justification,
-                }
-            )
+            parsed, aggregate.parsed = aggregate.parsed, None
+            if parsed is None or parsed[0] is not self.cites:
+                told = {key: getattr(self, key) for key in _SAID}
+                parsed = self.cites, parse_decision(told)
+            decision = parsed[1]
             aggregate.decisions.append(
                 PastDecision(self.number, self.epoch, self.source, decision, None)
             )
@@ -254,8 +251,10 @@ class Run(Aggregate):
         self.forked_at: int | None = None
         self.snapshots: dict[int, str] = {}  # by epoch
         self.history: list[EpochSignals] = []
-        # A measured part and its signals, on the way from the command to its event.
+        # On the way from a command to its event: a measured part and its signals; the rules that a
+        # decision cites, and the decision.
         self.fresh: tuple[dict[str, Any], EpochSignals] | None = None
+        self.parsed: tuple[list[str], Decision] | None = None
         self.evaluations = Evaluations()
         self.fired_rules: list[tuple[str, ...]] = []  # of each epoch, by precedence
         self.memory = RuleMemory(self.rules)  # spares time and changes nothing
@@ -404,10 +403,11 @@ class Run(Aggregate):
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         self._check_settled()
-        parse_decision(decision.to_dict())
+        said = decision.to_dict()
+        self.parsed = said["cites"], parse_decision(said)
         number = len(self.decisions) + 1
         self.trigger_event(
-            self.DecisionMade, number=number, epoch=self.epoch, source=source, **decision.to_dict()
+            self.DecisionMade, number=number, epoch=self.epoch, source=source, **said
         )
         return number
 

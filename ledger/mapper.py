@@ -51,7 +51,7 @@ class EventType:
     upcasters: tuple[Upcaster, ...]
     aggregate: type | None  # set for the events that create an aggregate
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The newest schema version: one more than there are upcasters."""
         return len(self.upcasters) + 1
@@ -214,16 +214,27 @@ class LedgerMapper(Mapper[UUID]):
 
     def to_domain_event(self, stored_event: StoredEvent) -> DomainEventProtocol[UUID]:
         """Decode an event; raise MalformedError or UnknownEventError."""
-        event_type = self.registry.for_name(stored_event.topic)
-        state = self.registry.upcast(event_type.name, decode_body(stored_event.state))
+        return self.event_of(
+            stored_event.topic,
+            stored_event.state,
+            originator_id=stored_event.originator_id,
+            originator_version=stored_event.originator_version,
+        )
+
+    def event_of(
+        self, name: str, body: bytes, *, originator_id: UUID | str, originator_version: int
+    ) -> DomainEventProtocol[UUID]:
+        """Decode an event from its parts; raise MalformedError or UnknownEventError."""
+        event_type = self.registry.for_name(name)
+        state = self.registry.upcast(event_type.name, decode_body(body))
         del state["v"]
         if "at" in state:
             state["timestamp"] = ns_to_datetime(state.pop("at"))
         _check_fields(event_type, state)
         if event_type.aggregate is not None:
             state["originator_topic"] = _topic(event_type)
-        state["originator_id"] = stored_event.originator_id
-        state["originator_version"] = stored_event.originator_version
+        state["originator_id"] = originator_id
+        state["originator_version"] = originator_version
         event: DomainEventProtocol[UUID] = object.__new__(event_type.event_class)
         vars(event).update(state)  # as the library does: stored events skip __init__
         return event

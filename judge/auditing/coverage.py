@@ -7,7 +7,7 @@ I/O: computes in memory.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from judge.auditing.events import HOSTILE
 from judge.auditing.replayed import Replay
 from judge.auditing.run_tables import READ, RUN, fill
 from judge.errors import StepError
-from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry, renumbered
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
 from projections.template import copied
@@ -162,7 +162,7 @@ def load(connection: DuckDBPyConnection, entries: Iterable[VerifiedEntry]) -> No
     copied(connection, create_schema)
     try:
         # Renumbered, because a projection accepts entries from 0 on without a gap only.
-        numbered = (replace(entry, index=index) for index, entry in enumerate(entries))
+        numbered = renumbered(entries)
         project(connection, numbered, batch_rows=_BATCH_ROWS, tables=READ)
     except ProjectionError as error:
         raise StepError(f"the run's entries cannot be loaded into the tables: {error}") from error

@@ -7,9 +7,8 @@ I/O: none.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, overload
-
-from eventsourcing.persistence import StoredEvent
 
 from aggregates.registry import REGISTRY
 from judge.errors import StepError
@@ -34,9 +33,13 @@ class StreamEvents(Sequence[Any]):
     after another never holds all of them. Reading one raises StepError naming the entry.
     """
 
-    def __init__(self, entries: Sequence[VerifiedEntry]) -> None:
+    def __init__(
+        self, entries: Sequence[VerifiedEntry], *, fields: frozenset[str] | None = None
+    ) -> None:
+        """Events that have none of these `fields` come without any, and their bodies unread."""
         self._entries = entries
         self._mapper = LedgerMapper(REGISTRY)
+        self._fields = fields
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -53,22 +56,29 @@ class StreamEvents(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         """Return an event, or a part of the stream."""
         if isinstance(index, slice):
-            return StreamEvents(self._entries[index])
+            return StreamEvents(self._entries[index], fields=self._fields)
         return self._decode(self._entries[index])
 
     def _decode(self, entry: VerifiedEntry) -> Any:
-        stored = StoredEvent(
-            originator_id=entry.stream_id,
-            originator_version=entry.stream_version,
-            topic=entry.name,
-            state=entry.body,
-        )
         try:
-            return self._mapper.to_domain_event(stored)
+            if self._fields is not None and self._fields.isdisjoint(_fields_of(entry.name)):
+                return object.__new__(REGISTRY.for_name(entry.name).event_class)
+            return self._mapper.event_of(
+                entry.name,
+                entry.body,
+                originator_id=entry.stream_id,
+                originator_version=entry.stream_version,
+            )
         except (LedgerError, *HOSTILE) as error:
             raise StepError(
                 f"entry {entry.index} ({entry.name}) cannot be read: {error}", index=entry.index
             ) from error
+
+
+@cache
+def _fields_of(name: str) -> frozenset[str]:
+    """Return the fields that a kind of event declares; raises UnknownEventError."""
+    return frozenset(REGISTRY.for_name(name).fields or ())
 
 
 def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:

@@ -29,7 +29,7 @@ from judge.auditing.family import (
     waived_contract,
 )
 from judge.auditing.labels import label_problem
-from judge.auditing.limits import verify_limits
+from judge.auditing.limits import LIMITED, verify_limits
 from judge.auditing.record import RunRecord
 from judge.auditing.reexecution import Retraining, reexecute
 from judge.auditing.replay import replay_run
@@ -227,7 +227,9 @@ class Gates:
     def ledger(self) -> StepOutcome:
         """Replay the run from its verified entries; to be done before all other steps."""
         entries = self.record.entries
-        verify_limits(StreamEvents(entries), self.config, retrained=self.redo is not None)
+        verify_limits(
+            StreamEvents(entries, fields=LIMITED), self.config, retrained=self.redo is not None
+        )
         self.replay = replay_run(entries, config=self.config)
         if not self.replay.watched:
             self.environment = describe_environment(self.replay.config)

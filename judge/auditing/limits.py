@@ -24,6 +24,7 @@ from monitor.datasets import SPLITS, Reading
 from monitor.errors import MonitorError
 from monitor.folders import DataLimits
 
+LIMITED = frozenset({"config", "data", "measured", "spec"})  # fields that verify_limits() reads
 _PASSES = 3  # forward, and backward as two
 _VALIDATION_BATCH = 256  # examples that are validated at once
 
@@ -91,8 +92,8 @@ def _count(events: Iterable[Any]) -> _Counted:
         if not found.events:
             found.started = event
         found.events += 1
-        found.decisions += isinstance(event, Run.DecisionMade)
-        if isinstance(event, Run.EpochMeasured):
+        found.decisions += type(event) is Run.DecisionMade
+        if type(event) is Run.EpochMeasured:
             found.epochs += 1
             found.batch = max(found.batch, _batch(event.measured))
         spec = _spec(event)

@@ -11,7 +11,9 @@ I/O: none.
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,13 +29,24 @@ from aggregates.noise import (
 from aggregates.rules import RulesConfig
 from aggregates.signals import probes_of
 from judge.auditing.events import HOSTILE
-from ledger.errors import LedgerError
-from ledger.mapper import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
 
 __all__ = ["NoiseAhead", "pool_many"]
 
 _MEASURED = "run.epoch_measured"
+
+
+class _Measured(msgspec.Struct):
+    """The part of what was measured that is read here; the replay reads all of it."""
+
+    gradients: dict[str, Any]
+
+
+class _Body(msgspec.Struct):
+    measured: _Measured
+
+
+_decode = msgspec.msgpack.Decoder(_Body).decode
 _Numbers = NDArray[np.float64]
 _Pools = dict[tuple[NoiseProbes, ...], SignalToNoise | None]
 
@@ -53,8 +66,8 @@ class NoiseAhead:
             if entry.name != _MEASURED:
                 continue
             try:
-                noise = probes_of(decode_body(entry.body)["measured"]["gradients"])
-            except (AggregateError, LedgerError, *HOSTILE):
+                noise = probes_of(_decode(entry.body).measured.gradients)
+            except (AggregateError, msgspec.MsgspecError, *HOSTILE):
                 noise = None
             self._latest.append(noise)
             if noise is not None:

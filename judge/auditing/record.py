@@ -98,12 +98,15 @@ def _pick(
     select: Callable[..., Iterable[VerifiedEntry]], run: UUID, *, tree_head: str | None, size: int
 ) -> RunRecord:
     own = SpooledEntries()
+    fork: VerifiedEntry | None = None
     checkpoints: list[VerifiedEntry] = []
     starts: dict[UUID, VerifiedEntry] = {}  # by run
     restarted: set[UUID] = set()  # runs that ended for a following one
     for entry in select(streams=[run], names=[*CHECKPOINTS, _START, _RESTART]):
         if entry.stream_id == run:
             own.append(entry)
+            if entry.name == _FORK and fork is None:
+                fork = entry
         elif entry.name in CHECKPOINTS:
             checkpoints.append(entry)
         if entry.name == _START:
@@ -112,7 +115,7 @@ def _pick(
             restarted.add(entry.stream_id)
     if not own:
         raise JudgeError(f"run {run} not found in the ledger")
-    parent, forked = _parent_of(own[0]), _forked_of(own)
+    parent, forked = _parent_of(own[0]), _forked_of(fork)
     chain = _chain(parent, starts, seen={run})
     read = _read_chain(select, chain if forked is None else [*chain, forked])
     followed = {each: start for each, start in starts.items() if each in restarted}
@@ -164,11 +167,10 @@ def _parent_of(started: VerifiedEntry) -> UUID | None:
         return None
 
 
-def _forked_of(own: Sequence[VerifiedEntry]) -> UUID | None:
+def _forked_of(fork: VerifiedEntry | None) -> UUID | None:
     """Return the run that this one is a fork of; None too where the replay will find fault."""
     try:
-        found = next((decode_body(each.body) for each in own if each.name == _FORK), None)
-        return None if found is None else UUID(found["parent"])
+        return None if fork is None else UUID(decode_body(fork.body)["parent"])
     except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
         return None
 

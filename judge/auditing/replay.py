@@ -7,8 +7,7 @@ Trust: bodies are hostile, whoever signed them, until replay_run() returns.
 I/O: none.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -29,6 +28,8 @@ from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.errors import MonitorError
 
+# What a hostile body may make the aggregate raise.
+_UNREPLAYABLE = (AggregateError, MonitorError, *HOSTILE)
 _AHEAD = 4_096  # entries whose noise is evaluated at once
 
 
@@ -41,17 +42,20 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
     started = next(events, None)
     if type(started) is not Run.Started:
         raise StepError("the stream does not start with run.started")
-    with _explained(entries[0]):
+    try:
         replay = start_replay(started, config)
+    except _UNREPLAYABLE as error:
+        raise _explained(entries[0], error) from error
     noise, ahead = NoiseAhead(replay.run.rules), islice(entries, 1, None)
     replay.pool = noise.pool
     replay.run.memory = RuleMemory(replay.run.rules, pool=noise.pool)
     before = entries[0].time_ns
+    ordered, measured = config.checks("order"), config.checks("measurements")
     for number, (entry, event) in enumerate(zip(islice(entries, 1, None), events, strict=True)):
         if number % _AHEAD == 0:
             noise.look(islice(ahead, _AHEAD))
-        with _explained(entry):
-            if config.checks("order"):
+        try:
+            if ordered:
                 if entry.time_ns < before:
                     raise StepError(
                         f"entry {entry.index} has an earlier time than the entry before it"
@@ -60,10 +64,12 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
             else:
                 event.mutate(replay.run)
             follow(replay, event)
-            if config.checks("measurements"):
+            if measured:
                 check_epochs(replay, event)
+        except _UNREPLAYABLE as error:
+            raise _explained(entry, error) from error
         before = entry.time_ns
-    if config.checks("order") and replay.run.end_reason is None:
+    if ordered and replay.run.end_reason is None:
         raise StepError("the run has not ended: it has no run.ended event. Judge it later")
     for number, epoch in replay.superseded:
         if not any(
@@ -84,16 +90,12 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
     return replay
 
 
-@contextmanager
-def _explained(entry: VerifiedEntry) -> Iterator[None]:
-    """Turn what hostile bodies make the aggregate raise into a failed step."""
-    try:
-        yield
-    except (AggregateError, MonitorError, *HOSTILE) as error:
-        raise StepError(
-            f"entry {entry.index} ({entry.name}) does not replay: {type(error).__name__}: {error}",
-            index=entry.index,
-        ) from error
+def _explained(entry: VerifiedEntry, error: Exception) -> StepError:
+    """Return as a failed step what a hostile body has made the aggregate raise."""
+    return StepError(
+        f"entry {entry.index} ({entry.name}) does not replay: {type(error).__name__}: {error}",
+        index=entry.index,
+    )
 
 
 def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
@@ -101,7 +103,7 @@ def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
     repeat(run, event)
     (again,) = run.collect_events()
     found = list(differences(recorded_fields(event), recorded_fields(again)))
-    if isinstance(event, Run.RulesEvaluated):
+    if type(event) is Run.RulesEvaluated:
         _check_rules(run, event, found, config)
     elif found:
         raise StepError(

@@ -31,13 +31,15 @@ def check_epochs(replay: Replay, event: Any) -> None:
         return
     config, run = replay.config, replay.run
     assert config.epochs is not None, "only a watched loop may leave it open"
-    own_end = isinstance(event, Run.Ended) and event.reason in OWN_ENDS
+    own_end = type(event) is Run.Ended and event.reason in OWN_ENDS
     if replay.best_due and (own_end or isinstance(event, Run.EpochMeasured | Run.DecisionMade)):
         raise StepError(
             f"the epoch with the best validation {_measure(replay)} so far has no weights saved as "
             "best"
         )
     match event:
+        case Run.DecisionMade() | Run.RulesEvaluated():
+            return
         case Run.EpochMeasured():
             if event.epoch >= config.epochs:
                 raise StepError(

@@ -9,19 +9,21 @@ I/O: the DuckDB connection.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import duckdb
+import msgspec
 
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import losses_reported, reported_for_rules
 from judge.auditing.events import HOSTILE
-from ledger.bodies import decode_body
 from ledger.errors import LedgerError
 from ledger.verification.verified_entries import VerifiedEntry
-from projections.mapping import TABLES, TYPES, Body, Rows, json_text
+from projections.mapping import TABLES, TYPES, Body, Parts, Rows, json_text
 from projections.rows import ROWS
 
 __all__ = ["READ", "RUN", "create_tables", "fill"]
@@ -37,10 +39,18 @@ _KEPT = {
     "remedies": "run_id decision epoch idx outcome spec",
 }
 READ = {table: tuple(columns.split()) for table, columns in _KEPT.items()}
+_decode = msgspec.msgpack.Decoder(dict[str, Any]).decode  # the replay has read the same strictly
 _BATCH = 4_000  # values of one column, that wait in memory
 _NONE = type(None)
 _RANGES = {"BIGINT": 2**63, "INTEGER": 2**31}
-_MALFORMED = (AggregateError, LedgerError, RecursionError, duckdb.Error, *HOSTILE)
+_MALFORMED = (
+    AggregateError,
+    LedgerError,
+    RecursionError,
+    duckdb.Error,
+    msgspec.MsgspecError,
+    *HOSTILE,
+)
 
 
 def fill(connection: duckdb.DuckDBPyConnection, entries: Iterable[VerifiedEntry], run: Run) -> bool:
@@ -85,30 +95,109 @@ def _write(connection: duckdb.DuckDBPyConnection, table: str, values: list[list[
 
 def _add(waiting: dict[str, list[list[Any]]], entry: VerifiedEntry, idx: int, run: Run) -> bool:
     """Add an entry's rows; return whether every value is what its column takes."""
-    body = REGISTRY.upcast(entry.name, decode_body(entry.body))
-    for told in ROWS[entry.name]:
-        if told.signer is not None:
+    body = REGISTRY.upcast(entry.name, _decode(entry.body))
+    for plan in _plans(entry.name):
+        if plan is None:
             return False
         parts: Sequence[Body] | None = None
-        if told.table == "epochs":
+        if plan.table == "epochs":
             parts = [_epoch(body, run)]
-        elif told.parts is not None:
-            parts = told.parts(body, RUN)
+        elif plan.parts is not None:
+            parts = plan.parts(body, RUN)
         rows = 1 if parts is None else len(parts)
-        found = _columns(told, body, parts)
-        if found is None:
-            return False
-        kept = READ.get(told.table)
-        if kept is None or not rows:
-            continue
-        for column, values in zip(kept, waiting[told.table], strict=True):
-            if column == "run_id":
-                values.extend([RUN] * rows)
-            elif column == "idx":
-                values.extend([idx] * rows)
+        kept = waiting.get(plan.table) if rows else None
+        for column in plan.columns:
+            key = column.key
+            if column.of_part:
+                values = [part[key] for part in parts or ()]
+                if not column.takes_all(values):
+                    return False
+            elif column.takes(body[key]):
+                values = [body[key]] * rows
             else:
-                values.extend(found[column])
+                return False
+            if kept is not None and column.place is not None:
+                if column.kind == "JSON":
+                    values = [None if each is None else json_text(each) for each in values]
+                kept[column.place].extend(values)
+        if kept is None:
+            continue
+        for place, value in plan.constants:
+            kept[place].extend([value] * rows)
+        if plan.idx is not None:
+            kept[plan.idx].extend([idx] * rows)
     return True
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column that a body fills, and what it takes."""
+
+    kind: str
+    types: frozenset[type]  # of its values; JSON takes others too, but not None
+    limit: int | None  # of whole numbers
+    key: str  # of the body, whose value stands in each row, or of each of its parts
+    of_part: bool
+    place: int | None  # among the columns of READ; None: it is checked alone
+
+    @classmethod
+    def of(cls, table: str, name: str, key: str, *, of_part: bool) -> "_Column":
+        kind, nullable = TABLES[table][name]
+        types = {*TYPES.get(kind, ()), *({_NONE} if nullable else ())}
+        place, limit = _place(table, name), _RANGES.get(kind)
+        return cls(kind, frozenset(types), limit, key, of_part, place)
+
+    def takes(self, value: Any) -> bool:
+        if type(value) not in self.types:
+            return self.kind == "JSON" and value is not None
+        return self.limit is None or value is None or -self.limit <= value < self.limit
+
+    def takes_all(self, values: Sequence[Any]) -> bool:
+        if self.limit is None and self.types.issuperset(map(type, values)):
+            return True
+        return all(map(self.takes, values))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How an event fills the rows of one table."""
+
+    table: str
+    parts: Parts | None
+    columns: tuple[_Column, ...]
+    constants: tuple[tuple[int, Any], ...]  # place among the columns of READ, and value
+    idx: int | None  # the place of the entry's index
+
+
+@cache
+def _plans(name: str) -> tuple[_Plan | None, ...]:
+    """Return the plans for a kind of event, None where the projector has to say what is stored.
+
+    Raises KeyError for a kind that has no rows defined.
+    """
+    return tuple(map(_plan, ROWS[name]))
+
+
+def _plan(told: Rows) -> _Plan | None:
+    table = told.table
+    columns = [
+        _Column.of(table, column, key, of_part=of_part)
+        for of_part, keys in ((False, told.body), (True, told.part))
+        for column, key in keys.items()
+    ]
+    constants = [(_Column.of(table, name, "", of_part=False), v) for name, v in told.always.items()]
+    if told.signer is not None or not all(column.takes(value) for column, value in constants):
+        return None
+    kept = [(column.place, value) for column, value in constants if column.place is not None]
+    run_id = _place(table, "run_id")
+    if run_id is not None:
+        kept.append((run_id, RUN))
+    return _Plan(table, told.parts, tuple(columns), tuple(kept), _place(table, "idx"))
+
+
+def _place(table: str, column: str) -> int | None:
+    kept = READ.get(table, ())
+    return kept.index(column) if column in kept else None
 
 
 def _epoch(body: Body, run: Run) -> Body:
@@ -127,38 +216,3 @@ def _epoch(body: Body, run: Run) -> Body:
         "val_accuracy": (reported if told else measured)["validation"].get("accuracy"),
         "losses_reported": told,
     }
-
-
-def _columns(
-    told: Rows, body: Body, parts: Sequence[Body] | None
-) -> dict[str, Sequence[Any]] | None:
-    """Return an entry's rows by columns, without its own numbers; None where one does not fit."""
-    types, rows = TABLES[told.table], 1 if parts is None else len(parts)
-    found: dict[str, Sequence[Any]] = {}
-    kept = READ.get(told.table, ())
-    values: Sequence[Any]
-    for column, value in told.always.items():
-        found[column] = [value] * rows
-    for column, key in told.body.items():
-        found[column] = [body[key]]
-    for column, key in told.part.items():
-        found[column] = [part[key] for part in parts or ()]
-    for column, values in found.items():
-        kind, nullable = types[column]
-        seen = set(map(type, values))
-        if _NONE in seen:
-            if not nullable:
-                return None
-            seen.discard(_NONE)
-        if kind == "JSON":
-            if column in kept:
-                found[column] = [None if each is None else json_text(each) for each in values]
-        elif not seen.issubset(TYPES[kind]):
-            return None
-        elif kind in _RANGES:
-            limit = _RANGES[kind]
-            if not all(value is None or -limit <= value < limit for value in values):
-                return None
-        if len(values) != rows:  # of the body, so it stands in each row
-            found[column] = [*found[column]] * rows
-    return found

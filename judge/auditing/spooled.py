@@ -11,20 +11,18 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import IO, Any, overload
-from uuid import UUID
+from typing import IO, overload
 
 import msgspec
 
-from ledger.entries import Author
 from ledger.verification.verified_entries import VerifiedEntry
 
 __all__ = ["SpooledEntries"]
 
 _PAGE = 64  # entries
 _IN_MEMORY = 1 << 20  # bytes of all pages
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
+_encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
+_decode = msgspec.msgpack.Decoder(list[VerifiedEntry]).decode
 
 
 class SpooledEntries(Sequence[VerifiedEntry]):
@@ -43,7 +41,7 @@ class SpooledEntries(Sequence[VerifiedEntry]):
         self._last.append(entry)
         if len(self._last) < _PAGE:
             return
-        page = _encode([_plain(each) for each in self._last])
+        page = _encode(self._last)
         self._pages.append(page)
         self._last = []
         self._size += len(page)
@@ -77,7 +75,7 @@ class SpooledEntries(Sequence[VerifiedEntry]):
             assert self._file is not None
             place, length = page
             page = os.pread(self._file.fileno(), length, place)
-        entries = [_entry(each) for each in _decode(page)]
+        entries = _decode(page)
         self._read = (number, entries)
         return entries
 
@@ -102,34 +100,3 @@ class SpooledEntries(Sequence[VerifiedEntry]):
             return [self[at] for at in range(len(self))[index]]
         number, place = divmod(range(len(self))[index], _PAGE)
         return self._page(number)[place]
-
-
-def _plain(entry: VerifiedEntry) -> tuple[Any, ...]:
-    author = entry.author
-    signed = None if author is None else (author.role, author.key_id, author.signature)
-    return (
-        entry.index,
-        entry.time_ns,
-        entry.stream_id.bytes,
-        entry.stream_version,
-        entry.name,
-        entry.body,
-        signed,
-        entry.previous,
-        entry.entry_hash,
-    )
-
-
-def _entry(plain: list[Any]) -> VerifiedEntry:
-    index, time_ns, stream, version, name, body, signed, previous, entry_hash = plain
-    return VerifiedEntry(
-        index=index,
-        time_ns=time_ns,
-        stream_id=UUID(bytes=stream),
-        stream_version=version,
-        name=name,
-        body=body,
-        author=None if signed is None else Author(*signed),
-        previous=previous,
-        entry_hash=entry_hash,
-    )

@@ -9,25 +9,31 @@ I/O: none.  Units: nanoseconds since the POSIX epoch.
 
 import hashlib
 import struct
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
 from uuid import UUID
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ledger.entries import Author
 from ledger.errors import MalformedError, SignatureError
 
-__all__ = ["VerifiedEntry", "is_of", "parse_entry", "split_entry", "verify_author"]
+__all__ = [
+    "VerifiedEntry",
+    "is_of",
+    "parse_entry",
+    "renumbered",
+    "split_entry",
+    "verify_author",
+]
 
 _LIMIT = 2**63  # integers stay below it
 _ROLE = 64  # bytes of a role, at most
 _HEAD = struct.Struct(">BQ16sQQ32s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifiedEntry:
+class VerifiedEntry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What an entry says."""
 
     index: int
@@ -100,6 +106,12 @@ def is_of(data: bytes, streams: Container[bytes], names: Container[bytes]) -> bo
         return True
     end = 74 + data[73]
     return data[end + 1 : end + 1 + data[end]] in names
+
+
+def renumbered(entries: Iterable[VerifiedEntry]) -> Iterator[VerifiedEntry]:
+    """Yield entries with an index from 0 on, as a projection of some of a ledger's needs them."""
+    for index, entry in enumerate(entries):
+        yield msgspec.structs.replace(entry, index=index)
 
 
 def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> None:

@@ -20,6 +20,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -66,6 +67,7 @@ class LongRunBench:
     record_last_seconds: float  # of these, its last tenth
     record_bytes: float  # of memory, for each epoch
     judge_seconds: float  # verification, and steps 5, 8 and 9
+    import_seconds: float  # before them: the judge's modules, torch among them
     judge_bytes: float
     prompt_seconds: float  # what a language model is asked at the end
     asked_bytes: int  # of the question to a program at the end
@@ -101,6 +103,7 @@ def measure(folder: Path, *, epochs: int, rounds: int) -> LongRunBench:
         record_last_seconds=median(each["last"] for each in taken["record", epochs]),
         record_bytes=grown("record", "recorded_peak"),
         judge_seconds=seconds["judge", epochs],
+        import_seconds=median(each["imports"] for each in taken["judge", epochs]),
         judge_bytes=grown("judge", "peak"),
         prompt_seconds=median(each["prompt"] for each in taken["record", epochs]),
         asked_bytes=int(latest["asked"]),
@@ -302,6 +305,7 @@ def work(kind: str, directory: str, epochs: str) -> None:
 
     if kind == "judge":
         run = UUID(run_id.read_text(encoding="utf-8"))
+        found["imports"] = timed(lambda: import_module("judge.auditing.gates")).processor
         found["seconds"] = timed(lambda: audit(folder, run)).processor
     else:
         found |= _recorded(folder, size)
@@ -367,6 +371,7 @@ def _print(found: LongRunBench, show: Callable[..., None]) -> None:
                 f"{1e3 * found.record_last_seconds / tenth:.2f}",
             ),
             ("audited without training, s", f"{found.judge_seconds:.1f}"),
+            ("imports before that, s", f"{found.import_seconds:.1f}"),
             ("memory of the loop, kB an epoch", f"{found.record_bytes / 1e3:.1f}"),
             ("memory of the judge, kB an epoch", f"{found.judge_bytes / 1e3:.1f}"),
             ("prompt of the last epoch, ms", f"{1e3 * found.prompt_seconds:.0f}"),

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -24,6 +24,7 @@ from ledger.recording.opening import has_key
 from ledger.verification.authority import AUTHORITY_EVENTS, Authority
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
+from ledger.verification.verified_entries import renumbered
 from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
@@ -148,7 +149,7 @@ def _look_up(ledger: VerifiedLedger, name: str) -> _Found:
     if not saved:
         raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
+    numbered = list(renumbered(entries))
     with closing(projected(numbered, quarantine=True)) as tables:
         counting = tables.execute(_COUNTING, [str(run)]).fetchall()
     if not counting:

@@ -14,10 +14,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from monitor.interrupts import STOPS
 from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
 __all__ = ["main", "noted", "nothing_begun"]
+
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
 
 def _leave(code: int) -> None:
     """End without taking Python apart, which takes seconds where torch is loaded."""
-    for number in STOPS:
+    for number in _STOPS:
         signal.signal(number, signal.SIG_IGN)  # another Ctrl-C would end in a traceback
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed
@@ -70,7 +71,7 @@ def noted() -> Iterator[list[int]]:
         came.append(number)
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in STOPS} if _is_main() else {}
+    before = {number: signal.getsignal(number) for number in _STOPS} if _is_main() else {}
     # Ignored, as Ctrl-C is for work in the background, or answered by who has started this.
     ours = [n for n, was in before.items() if was in (signal.SIG_DFL, signal.default_int_handler)]
     for number in ours:

@@ -7,12 +7,11 @@ I/O: none.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import duckdb
 
-from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry, renumbered
 from proctor.errors import ProctorError
 from proctor.output.terminal import as_records, plain
 from proctor.reports.subjects import Subject
@@ -136,7 +135,7 @@ _INDEXES = ("idx", "_idx")  # columns end so that hold the index of an entry
 def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str, Any]:
     """Return everything that a report shows; raises ProctorError if its subject cannot be read."""
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = [replace(entry, index=place) for place, entry in enumerate(entries)]
+    numbered = list(renumbered(entries))
     with closing(projected(numbered, quarantine=True)) as tables:
         tables.execute("SET threads = 1")  # sums of floats depend on their order
         found = rows_about(subject, lambda sql: _rows(tables, sql, subject, entries))

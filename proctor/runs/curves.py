@@ -8,12 +8,13 @@ files is theirs. I/O: writes into the folders that are named; asks nobody on a n
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from ledger.mapper import readable_body
+from ledger.verification.verified_entries import renumbered
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.remembering import open_remembered
@@ -50,7 +51,7 @@ def read_curves(home: Home, name: str) -> Curves:
         entries = [entry for entry in ledger.entries() if entry.stream_id == run]
         origin, size = ledger.authority.origin, ledger.size
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
+    numbered = list(renumbered(entries))
     with closing(projected(numbered, quarantine=True)) as tables:
         answer = tables.execute("SELECT * FROM epochs ORDER BY epoch")
         columns = [column[0] for column in answer.description or ()]

@@ -6,7 +6,6 @@ Trust: what is told comes from a ledger that was just verified.
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.reader import VerifiedLedger
-from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry, renumbered
 from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
@@ -132,7 +131,7 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     tell_unread(ledger)
     keep_definitions()
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
+    numbered = list(renumbered(entries))
     with closing(projected(numbered, quarantine=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
         SetAside([entries[idx].index for (idx,) in odd]).tell()

@@ -9,12 +9,12 @@ Trust: what is told comes from a ledger that was just verified.
 
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
-from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry, renumbered
 from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.replay import audited_run
@@ -59,7 +59,7 @@ def read_standings(home: Home, campaign: UUID, runs: Iterable[str]) -> dict[str,
             kept.append(entry)
     kept = sorted([*kept, *last.values()], key=lambda entry: entry.index)
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = [replace(entry, index=index) for index, entry in enumerate(kept)]
+    numbered = list(renumbered(kept))
     with closing(projected(numbered, quarantine=True)) as connection:
         rows = connection.execute(_SQL, [str(campaign)]).fetchall()
     return {

@@ -6,8 +6,9 @@ the history is long.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from aggregates.rules import (
     RULES,

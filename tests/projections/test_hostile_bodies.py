@@ -7,12 +7,12 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import duckdb
 import pytest
+from msgspec.structs import replace
 
 from ledger.bodies import decode_body, encode_body
 from ledger.errors import LedgerError

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, rewrite, train_case
 from tiny_training import ScriptedPolicy, train_tiny
@@ -325,7 +326,7 @@ def test_parent_that_goes_on_while_its_child_trains_is_rejected(tmp_path: Path) 
     child = follow(first, SilentPolicy())
     record = read_record(child.ledger, UUID(child.run_id), JudgeConfig())
     [parent] = record.chain
-    late = (*parent[:-1], dataclasses.replace(parent[-1], index=record.size))
+    late = (*parent[:-1], msgspec.structs.replace(parent[-1], index=record.size))
     report = audit_record(
         dataclasses.replace(record, chain=(late,)), submission_dir=child.submission
     )

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from loose_entries import Entry, encode_entry
+from msgspec.structs import replace
 from signed_notes import sign_note, sign_rotation
 
 from ledger.entries import Author, AuthorKey

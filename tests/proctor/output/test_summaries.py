@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from ledger.bodies import encode_body
 from ledger.verification.verified_entries import VerifiedEntry
