@@ -33,7 +33,7 @@ class Evaluations(MutableMapping[int, dict[str, RuleEvaluation]]):
     def __setitem__(self, epoch: int, found: dict[str, RuleEvaluation]) -> None:
         """Keep what the rules said of an epoch."""
         self._packed[epoch] = _encode(
-            [(rule, *msgspec.structs.astuple(each)) for rule, each in found.items()]
+            [(rule, *vars(each).values()) for rule, each in found.items()]
         )
         self._keep(epoch, found)
 

@@ -10,13 +10,10 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
-
-import msgspec
-from msgspec.structs import replace
 
 from aggregates.canonical import digest
 from aggregates.noise import NoiseProbes, Pool, SignalToNoise, pool_noise
@@ -206,7 +203,8 @@ class AppliedRemedy:
     rule: str
 
 
-class RuleEvaluation(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class RuleEvaluation:
     """What one rule says of the latest epoch, and the numbers it says it from."""
 
     rule: str
@@ -218,7 +216,7 @@ class RuleEvaluation(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.rules_evaluated holds them."""
-        return msgspec.structs.asdict(self)
+        return dict(vars(self))
 
 
 def evaluate_rules(

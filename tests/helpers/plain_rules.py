@@ -6,9 +6,8 @@ the history is long.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
-
-from msgspec.structs import replace
 
 from aggregates.rules import (
     RULES,

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import duckdb
+import msgspec
 import pytest
 from synthetic import (
     synthetic_audit,
@@ -101,7 +102,7 @@ def test_transcript_of_another_run_is_unreadable(log: LedgerApplication, tmp_pat
     assert honest.stream_id == transcript.id
     body = {"v": 1, "at": 0, "mode": transcript.mode, "policy": {}}
     for run, rows in ((transcript.run, 1), (str(uuid4()), 0), ("x", 0)):
-        entry = replace(honest, body=encode_body({**body, "run": run}))
+        entry = msgspec.structs.replace(honest, body=encode_body({**body, "run": run}))
         with duckdb.connect() as connection:
             copied(connection, create_schema)
             project(connection, [*entries[:-1], entry], quarantine=True)

@@ -5,7 +5,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import numpy as np
 import pytest
 from judge_cases import CONFIG, Case, SilentPolicy, failed, rewrite, train_case
@@ -15,12 +17,14 @@ from aggregates.rules import PROFILES
 from aggregates.run import Run
 from judge.auditing import own_model
 from judge.auditing.audit import audit_run
+from judge.auditing.events import StreamEvents
 from judge.auditing.gates import Redo
-from judge.auditing.limits import _demands, verify_limits
+from judge.auditing.limits import LIMITED, _demands, verify_limits
+from judge.auditing.record import read_record
 from judge.auditing.reexecution import reexecute
 from judge.auditing.scores import rank
 from judge.config import LIMITS, JudgeConfig
-from judge.errors import JudgeError
+from judge.errors import JudgeError, StepError
 from monitor import folders
 from monitor.config import RunConfig
 from policies.playbook import PlaybookPolicy
@@ -282,6 +286,16 @@ def test_cifar10_in_full_is_within_the_defaults(config: dict[str, Any], honest: 
     default = JudgeConfig()
     for name, found in _demands(events):
         assert found <= getattr(default, name), name
+
+
+def test_limits_ask_for_no_field_that_is_left_unread(honest: Case) -> None:
+    entries = read_record(honest.ledger, UUID(honest.run_id), JudgeConfig()).entries
+    read = list(StreamEvents(entries, fields=LIMITED))
+    assert dict(_demands(read)) == dict(_demands(honest.events()))
+    assert {type(each) for each in read if not vars(each)} >= {Run.RulesEvaluated, Run.Ended}
+    unknown = [entries[0], msgspec.structs.replace(entries[1], name="run.teleported")]
+    with pytest.raises(StepError, match=r"run\.teleported"):
+        list(StreamEvents(unknown, fields=LIMITED))
 
 
 def test_work_of_parents_counts_with_that_of_the_run(honest: Case) -> None:

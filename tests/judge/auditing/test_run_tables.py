@@ -1,12 +1,12 @@
 """The judge's own tables of a run hold what the projector's hold, and refuse nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import duckdb
 import pytest
+from msgspec.structs import replace
 from told_training import act, defer, healthy, tell
 
 from aggregates.decisions import Decision, Settings

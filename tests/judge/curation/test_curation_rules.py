@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from curation_histories import DATA, OPERATOR, PREFERENCES, SFT, Scene, request_of
 
@@ -184,14 +185,14 @@ def test_runs_are_kept_out_when_a_rollback_on_their_line_is_unreadable(tmp_path:
     with open_verified(scene.ledger) as ledger:
         entries = list(ledger.entries())
     at = next(each.index for each in entries if each.name == "checkpoint.rolled_back")
-    entries[at] = replace(entries[at], body=encode_body({"v": 1}))
+    entries[at] = msgspec.structs.replace(entries[at], body=encode_body({"v": 1}))
     asked = "SELECT why_not FROM run_standing"
     with open_tables(Spoilt(entries)) as tables:
         assert tables.ask(asked) == [{"why_not": ["entry unreadable"]}]
     with open_tables(Spoilt(entries), as_of=at - 1) as tables:  # before it, nothing is hidden
         assert tables.ask(asked) == [{"why_not": []}]
     signed = Author(role="operator", key_id=bytes(32), signature=bytes(64))
-    entries[at] = replace(entries[at], author=signed)
+    entries[at] = msgspec.structs.replace(entries[at], author=signed)
     unreadable = pytest.raises(CurationError, match=rf"entry {at} .* an operator and cannot")
     with unreadable, open_tables(Spoilt(entries)):
         pass
