@@ -13,6 +13,7 @@ Units: seconds, and processor seconds of the notary alone.
 import asyncio
 import os
 import signal
+import socket as sockets
 import subprocess
 import sys
 import tempfile
@@ -178,10 +179,14 @@ def serve(folder: str, socket: str, small: str) -> None:
             print(time.process_time(), flush=True)
         os.kill(os.getpid(), signal.SIGTERM)  # the process that measures is gone
 
-    with closing(desk), listening(Path(socket)) as listener:
+    async def answer(notary: Notary, listener: sockets.socket) -> None:
+        serving = asyncio.create_task(notary.serve(listener))
+        await asyncio.sleep(0)  # now it answers SIGTERM
         threading.Thread(target=tell, daemon=True).start()
-        notary = Notary(desk, users={user.uid: user}, small=int(small))
-        asyncio.run(notary.serve(listener))
+        await serving
+
+    with closing(desk), listening(Path(socket)) as listener:
+        asyncio.run(answer(Notary(desk, users={user.uid: user}, small=int(small)), listener))
 
 
 def main(folder: Path, *, events: int = 2_000, rounds: int = 5) -> None:

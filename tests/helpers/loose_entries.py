@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
+
 from ledger.entries import Author, encode_entries
 from ledger.verification.verified_entries import parse_entry
 
@@ -34,6 +36,6 @@ def encode_entry(entry: Entry) -> bytes:
 
 def decode_entry(data: bytes) -> Entry:
     """Return what an entry says, to be changed and encoded again."""
-    found = vars(parse_entry(data)).copy()
+    found = msgspec.structs.asdict(parse_entry(data))
     del found["entry_hash"]
     return Entry(**found)
