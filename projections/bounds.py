@@ -100,7 +100,7 @@ def stoppable(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     if before != -1:  # an event loop's, which answers signals itself
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(before, warn_on_full_buffer=False)
     watching = threading.Thread(target=interrupt, daemon=True)
     watching.start()
     try:
