@@ -213,6 +213,14 @@ class _EndedError(AnswerError):
     """The program ended, and left no answer."""
 
 
+def _write(descriptor: int, data: bytes) -> int:
+    """Return how many bytes were written, 0 where nobody reads them."""
+    try:
+        return os.write(descriptor, data)
+    except BrokenPipeError:
+        return 0
+
+
 class _Process:
     """A program that is asked one line and answers one line, as often as there is a question.
 
@@ -250,8 +258,7 @@ class _Process:
         child = self._started()
         try:
             return self._exchange(child, self._question(observation))
-        except (_EndedError, BrokenPipeError):
-            self._end()
+        except _EndedError:
             if child is not earlier:
                 raise
         return self._exchange(self._started(), self._question(observation))
@@ -286,15 +293,17 @@ class _Process:
                     raise AnswerError(f"the process took or wrote {why}, and was ended")
                 for key, _ in ready.select(left):
                     if key.fileobj is child.stdin:
-                        sent += os.write(child.stdin.fileno(), line[sent : sent + 65_536])
+                        taken = _write(child.stdin.fileno(), line[sent : sent + 65_536])
+                        sent += taken
                         if sent == len(line):
                             ready.unregister(child.stdin)
                     else:
                         part = os.read(child.stdout.fileno(), 65_536)
-                        if not part:
-                            self._end()
-                            raise _EndedError("the process ended without an answer")
+                        taken = len(part)
                         found += part
+                    if not taken:
+                        self._end()
+                        raise _EndedError("the process ended without an answer")
         answer, _, more = found.partition(b"\n")
         if more or sent < len(line):
             self._end()

@@ -1,6 +1,7 @@
 """Policies that somebody else wrote: a class, or a process that speaks JSON lines."""
 
 import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,7 +14,7 @@ from frontdoor import TINY, answer, call
 from aggregates.decisions import Decision, Observation, PastDecision, validate_decision
 from judge.reference.situations import observe
 from policies.deciding.catalogue import create_policy
-from policies.deciding.outside import OutsidePolicy, process_policy
+from policies.deciding.outside import OutsidePolicy, _Process, process_policy
 from policies.errors import PolicyError
 
 AGENT = """
@@ -100,6 +101,9 @@ print(json.dumps({"decisions": [
      "params": {}, "justification": words} for rule in seen["due"]]}), flush=True)
 sys.stdin.readline()
 """
+DEAF = ENDS_LATE.replace("words =", "os.close(0)\nwords =").replace(
+    "\nsys.stdin.readline()", "\nimport time; time.sleep(60)"
+)
 
 
 def test_program_that_ends_after_its_answer_is_asked_anew(
@@ -109,6 +113,27 @@ def test_program_that_ends_after_its_answer_is_asked_anew(
     policy = process_policy(program(tmp_path, ENDS_LATE))
     pids = {int(policy.decide(seen)[0].decision.justification) for _ in range(4)}
     assert len(pids) == 4
+
+
+def test_program_that_has_ended_before_its_first_question_is_a_silence(
+    tmp_path: Path, seen: Observation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = _Process._started
+
+    def ended(self: _Process) -> "subprocess.Popen[bytes]":
+        child = start(self)
+        child.wait()
+        return child
+
+    monkeypatch.setattr(_Process, "_started", ended)
+    (said,) = process_policy(program(tmp_path, "raise SystemExit(3)")).decide(seen)
+    assert said.decision.justification.endswith("the process ended without an answer")
+
+
+def test_program_that_closes_its_input_is_asked_anew(tmp_path: Path, seen: Observation) -> None:
+    policy = process_policy(program(tmp_path, DEAF))
+    pids = {int(policy.decide(seen)[0].decision.justification) for _ in range(3)}
+    assert len(pids) == 3
 
 
 def longer(seen: Observation, epochs: int) -> Observation:
