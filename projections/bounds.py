@@ -83,7 +83,8 @@ def _is_edge(value: Any) -> bool:
 def stoppable(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end what the main thread asks; then Python answers the signal.
 
-    A query of several threads does not ask Python for signals before it ends.
+    A query of several threads does not ask Python for signals before it ends. One that does ask
+    makes a RuntimeError of what a signal's handler raises: the signal is then sent once more.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -91,10 +92,12 @@ def stoppable(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     ended = threading.Event()
+    stops: set[int] = set()
 
     def interrupt() -> None:
         while came := os.read(reading, 1):
-            while came[0] in _STOPS and not ended.is_set():
+            stops.update(_STOPS.intersection(came))
+            while stops and not ended.is_set():
                 connection.interrupt()
                 ended.wait(_AGAIN)
 
@@ -103,8 +106,11 @@ def stoppable(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         signal.set_wakeup_fd(before, warn_on_full_buffer=False)
     watching = threading.Thread(target=interrupt, daemon=True)
     watching.start()
+    failed: Exception | None = None
     try:
         yield
+    except Exception as error:
+        failed = error
     finally:
         ended.set()
         if before == -1:
@@ -112,6 +118,10 @@ def stoppable(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         os.close(writing)
         watching.join()
         os.close(reading)
+    if failed is not None:
+        if stops:
+            signal.raise_signal(max(stops))  # SIGTERM ends more than Ctrl-C
+        raise failed
 
 
 def bounded_rows(

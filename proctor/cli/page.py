@@ -37,6 +37,8 @@ At a terminal, long answers go through a pager: `PROCTOR_PAGER`, else `PAGER`, e
 | 141 | the reader of the output closed it, as in `proctor log \| head -1` |
 | 143 | terminated with SIGTERM, which does what Ctrl-C does |
 
+`serve`, `notary` and `witness serve` end with 0 at SIGTERM, as this is how they are stopped.
+
 A `RUN` is a run's id, the beginning of one, or `latest`: the newest run that is no fork.
 """
 

@@ -1,7 +1,6 @@
-"""Where `proctor` begins: Ctrl-C ends it with one line, also while Python imports the rest.
+"""Where `proctor` begins: Ctrl-C and SIGTERM end it with one line, also while Python imports.
 
-SIGTERM does the same once the command has begun. An import that is interrupted ends in a traceback,
-or in an error of a library written in C.
+An import that is interrupted ends in a traceback, or in an error of a library written in C.
 
 I/O: the process's handlers of SIGINT and SIGTERM; standard error.
 """
@@ -11,8 +10,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
@@ -29,15 +29,17 @@ def main() -> None:
     try:
         run()
     except SystemExit as end:
+        for number in _STOPS:
+            signal.signal(number, signal.SIG_IGN)  # all is told: the rest is Python's own end
         if end.code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
             _leave(int(end.code))
         raise
+    except KeyboardInterrupt:  # between the last word of the command and its end
+        _end(signal.SIGINT)
 
 
 def _leave(code: int) -> None:
     """End without taking Python apart, which takes seconds where torch is loaded."""
-    for number in _STOPS:
-        signal.signal(number, signal.SIG_IGN)  # another Ctrl-C would end in a traceback
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed
             stream.flush()
@@ -47,16 +49,9 @@ def _leave(code: int) -> None:
 
 @contextmanager
 def nothing_begun() -> Iterator[None]:
-    """Let Ctrl-C end the process at once: nothing is open, so nothing has to be closed."""
-    before = signal.getsignal(signal.SIGINT)
-    if before in (signal.SIG_IGN, None) or not _is_main():  # as for work in the background
+    """Let Ctrl-C and SIGTERM end the process at once: nothing is open that has to be closed."""
+    with _answered(_end, unless=(signal.SIG_IGN, None)):
         yield
-        return
-    signal.signal(signal.SIGINT, _end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -67,17 +62,29 @@ def noted() -> Iterator[list[int]]:
     """
     came: list[int] = []
 
-    def stop(number: int, _: object) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        while frame is not None and frame.f_code is stop.__code__:
+            came.append(frame.f_locals["number"])  # it was to be answered when this one came
+            frame = frame.f_back
+        raise Terminated if signal.SIGTERM in came else KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in _STOPS} if _is_main() else {}
-    # Ignored, as Ctrl-C is for work in the background, or answered by who has started this.
-    ours = [n for n, was in before.items() if was in (signal.SIG_DFL, signal.default_int_handler)]
-    for number in ours:
-        signal.signal(number, stop)
-    try:
+    before = {signal.getsignal(number) for number in _STOPS}
+    with _answered(stop, unless=before - {signal.SIG_DFL, signal.default_int_handler}):
         yield came
+
+
+@contextmanager
+def _answered(
+    answer: Callable[[int, FrameType | None], None], *, unless: Container[object]
+) -> Iterator[None]:
+    """Answer the signals in this way `unless` they are answered so: ignored, in the background."""
+    before = {number: signal.getsignal(number) for number in _STOPS} if _is_main() else {}
+    ours = [number for number, was in before.items() if was not in unless]
+    for number in ours:
+        signal.signal(number, answer)
+    try:
+        yield
     finally:
         for number in ours:
             signal.signal(number, before[number])
@@ -87,6 +94,7 @@ def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _end(*_: object) -> None:
-    os.write(2, b"interrupted\n")
-    os._exit(EXIT_INTERRUPTED)
+def _end(number: int, _: FrameType | None = None) -> None:
+    terminated = number == signal.SIGTERM
+    os.write(2, b"terminated\n" if terminated else b"interrupted\n")
+    os._exit(EXIT_TERMINATED if terminated else EXIT_INTERRUPTED)

@@ -48,8 +48,14 @@ def paged() -> Iterator[None]:
         os.dup2(terminal, sys.stdout.fileno())  # closes our end of the pipe: the pager sees the end
         os.close(terminal)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the pager
-        pager.wait()
-        signal.signal(signal.SIGINT, before)
+        try:
+            pager.wait()
+        except KeyboardInterrupt:  # SIGTERM: the pager leaves the terminal as it was
+            pager.terminate()
+            pager.wait()
+            raise
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _pager() -> list[str]:
