@@ -62,11 +62,8 @@ def noted() -> Iterator[list[int]]:
     """
     came: list[int] = []
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, _: FrameType | None) -> None:
         came.append(number)
-        while frame is not None and frame.f_code is stop.__code__:
-            came.append(frame.f_locals["number"])  # it was to be answered when this one came
-            frame = frame.f_back
         raise Terminated if signal.SIGTERM in came else KeyboardInterrupt
 
     before = {signal.getsignal(number) for number in _STOPS}

@@ -208,13 +208,19 @@ def test_sigterm_ends_a_command_that_ignores_ctrl_c_as_in_the_background() -> No
     assert (done.returncode, done.stdout) == (143, "goes on\n")
 
 
+@pytest.mark.parametrize(
+    ("number", "ended"),
+    [(signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (143, "terminated"))],
+)
 @pytest.mark.parametrize("module", ["proctor.cli.main", "proctor.cli.reading"])
-def test_interrupted_import_says_one_line(tmp_path: Path, module: str) -> None:
+def test_interrupted_import_says_one_line(
+    tmp_path: Path, module: str, number: int, ended: tuple[int, str]
+) -> None:
     code = (
         "import importlib.abc, os, signal, sys\n"
         "class Interrupts(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, *_):\n"
-        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), {number})\n"
         "sys.meta_path.insert(0, Interrupts())\n"
         "from proctor.cli.start import main; main()"
     )
@@ -225,7 +231,21 @@ def test_interrupted_import_says_one_line(tmp_path: Path, module: str) -> None:
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (ended[0], "", f"{ended[1]}\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_after_the_last_word_changes_nothing(number: int) -> None:
+    code = (
+        "import atexit, os, proctor.cli.start as start\n"
+        f"atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
+        "start.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("proctor ")
 
 
 def test_interrupt_that_a_library_turns_into_another_error_is_one() -> None:
