@@ -38,8 +38,6 @@ def check_epochs(replay: Replay, event: Any) -> None:
             "best"
         )
     match event:
-        case Run.DecisionMade() | Run.RulesEvaluated():
-            return
         case Run.EpochMeasured():
             if event.epoch >= config.epochs:
                 raise StepError(

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -19,6 +19,7 @@ from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 __all__ = ["main", "noted", "nothing_begun"]
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
+_DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 
 
 def main() -> None:
@@ -50,7 +51,7 @@ def _leave(code: int) -> None:
 @contextmanager
 def nothing_begun() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end the process at once: nothing is open that has to be closed."""
-    with _answered(_end, unless=(signal.SIG_IGN, None)):
+    with _answered(_end, replaces=lambda before: before not in (signal.SIG_IGN, None)):
         yield
 
 
@@ -66,18 +67,20 @@ def noted() -> Iterator[list[int]]:
         came.append(number)
         raise Terminated if signal.SIGTERM in came else KeyboardInterrupt
 
-    before = {signal.getsignal(number) for number in _STOPS}
-    with _answered(stop, unless=before - {signal.SIG_DFL, signal.default_int_handler}):
+    with _answered(stop, replaces=lambda before: before in _DEFAULT):
         yield came
 
 
 @contextmanager
 def _answered(
-    answer: Callable[[int, FrameType | None], None], *, unless: Container[object]
+    answer: Callable[[int, FrameType | None], None], *, replaces: Callable[[object], bool]
 ) -> Iterator[None]:
-    """Answer the signals in this way `unless` they are answered so: ignored, in the background."""
+    """Answer those signals in this way whose handler it replaces.
+
+    One that is ignored stays so: Ctrl-C is not for work in the background.
+    """
     before = {number: signal.getsignal(number) for number in _STOPS} if _is_main() else {}
-    ours = [number for number, was in before.items() if was not in unless]
+    ours = [number for number, was in before.items() if replaces(was)]
     for number in ours:
         signal.signal(number, answer)
     try:

@@ -38,7 +38,7 @@ STUDIES = {  # name -> module of this package, imported when it is asked for, an
 def _positive(text: str) -> int:
     """Return a number of workers or spans; argparse makes a message of ValueError."""
     if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
     return number
 
 

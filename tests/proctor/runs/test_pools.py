@@ -103,6 +103,17 @@ def test_second_interrupt_does_not_end_the_wait_for_what_is_closed(tmp_path: Pat
     assert closed.exists()
 
 
+def ended_process(code: str, command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run code in a process whose arguments are those of a command."""
+    return subprocess.run(
+        [sys.executable, "-c", code, command],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 GROUP = """
 import sys
 from pathlib import Path
@@ -157,8 +168,7 @@ def test_sigterm_ends_a_process_of_a_pool_after_its_work_is_closed(tmp_path: Pat
             ours = set(active_children()) - before
             assert len(ours) == 2  # one of them is idle
             for each in ours:
-                assert each.pid is not None
-                os.kill(each.pid, signal.SIGTERM)
+                each.terminate()  # SIGTERM
             cut_off.result()
 
     with pytest.raises(BrokenProcessPool):
@@ -184,9 +194,7 @@ def test_interrupted_command_says_whether_the_same_one_continues(
         f"atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
         "from proctor.cli.start import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, command], capture_output=True, text=True, check=False
-    )
+    done = ended_process(code, command)
     said = f"{ended[1]}; if a run was going on, it is closed as interrupted"
     assert (done.returncode, done.stderr) == (ended[0], f"{said}{told}\n")
 
@@ -202,9 +210,7 @@ def test_sigterm_ends_a_command_that_ignores_ctrl_c_as_in_the_background() -> No
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "from proctor.cli.start import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run"], capture_output=True, text=True, check=False
-    )
+    done = ended_process(code, "run")
     assert (done.returncode, done.stdout) == (143, "goes on\n")
 
 
@@ -224,13 +230,7 @@ def test_interrupted_import_says_one_line(
         "sys.meta_path.insert(0, Interrupts())\n"
         "from proctor.cli.start import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "show"],
-        env={**os.environ, "PROCTOR_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended_process(code, "show", PROCTOR_HOME=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (ended[0], "", f"{ended[1]}\n")
 
 
@@ -241,9 +241,7 @@ def test_signal_after_the_last_word_changes_nothing(number: int) -> None:
         f"atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
         "start.main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
-    )
+    done = ended_process(code, "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("proctor ")
 
@@ -257,8 +255,6 @@ def test_interrupt_that_a_library_turns_into_another_error_is_one() -> None:
         "entry.verify_own_packages = query\n"
         "from proctor.cli.start import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "show"], capture_output=True, text=True, check=False
-    )
+    done = ended_process(code, "show")
     assert done.returncode == 130
     assert done.stderr == "interrupted; if a run was going on, it is closed as interrupted\n"

@@ -198,7 +198,7 @@ def test_study_refuses_a_key_that_is_not_the_bundles(small: Path, tmp_path: Path
 @pytest.mark.parametrize("option", ["--workers", "--spans", "--entries"])
 def test_study_refuses_a_number_below_one(small: Path, option: str) -> None:
     code, told = study(small / "bundle", f"{option}=0")
-    assert (code, "0 is less than 1" in told) == (2, True)
+    assert (code, "must be 1 or more, not 0" in told) == (2, True)
 
 
 def test_more_workers_are_faster_and_lost_ones_cost_their_part() -> None:
