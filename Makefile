@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup speedups clean
+.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup speedups clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -28,6 +28,14 @@ coverage: setup
 # The exhaustive suites (mutations, crashes, many writers): run them when the ledger changes.
 test-slow: setup
 	$(BIN)/pytest -n 2 -m slow
+
+# The slow tests of the packages that changed in the last six hours of commits, for at most 40 minutes.
+# Their order is drawn from the commit: what is left out this time comes first another time.
+MINUTES ?= 40
+test-changed: setup
+	folders=$$($(BIN)/python tests/changed.py $(SINCE)) && test -z "$$folders" || \
+		$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow -rs \
+			--drawn-by $$(git rev-parse HEAD) --until $$(($$(date +%s) + 60 * $(MINUTES))) $$folders
 
 # Ledgers on a PostgreSQL server, which the tests start (docs/how-to/use-postgresql.md): what they do
 # on their own, and the suites and attacks of the ledger's files once more, on the server. It takes

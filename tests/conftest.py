@@ -2,9 +2,11 @@
 
 import atexit
 import gc
+import hashlib
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -61,6 +63,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="sqlite",
         help="Where tests of the ledger begin ledgers: in files, or on a server of their own.",
     )
+    parser.addoption(
+        "--drawn-by",
+        metavar="TEXT",
+        help="Draw the order of the files from this text, such as a commit.",
+    )
+    parser.addoption(
+        "--until",
+        type=int,
+        metavar="SECONDS",
+        help="Skip the tests that have not begun by this POSIX time.",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave a test for another time if it is late: the order is another one then."""
+    until = item.config.getoption("--until")
+    if until is not None and time.time() > until:
+        pytest.skip("the time of this run is over")
 
 
 def pytest_unconfigure() -> None:
@@ -89,10 +109,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave most cases of a sampled test to the slow suite, and order the files.
 
-    The dear files come first and the cheap folders last; the rest stays in its order.
+    The expensive files come first and the cheap folders last; the rest stays in its order. With
+    --drawn-by the order of the files follows from a text instead.
     """
     cases: Counter[str] = Counter()
     for item in items:
@@ -108,4 +129,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path
         return dear.get(path.name, cheap.get(path.relative_to(_TESTS).parts[0], len(_DEAR)))
 
-    items.sort(key=place)
+    drawn_by = config.getoption("--drawn-by")
+    if drawn_by is None:
+        items.sort(key=place)
+    else:
+        items.sort(key=lambda item: hashlib.sha256(f"{drawn_by} {item.path}".encode()).digest())

@@ -528,7 +528,7 @@ def _(grounds: Grounds) -> Told:
     "chance",
     wants="one good answer out of many tries",
     ends="rejected",
-    because="its answer differs from one time to the next",
+    because="its answers differ from one time to the next",
     ground="unfenced",
     slow=True,
 )

@@ -226,7 +226,7 @@ def test_diff_that_does_not_apply_is_rejected(
     proposals = infra_json(line, "status")["queue"]
     told = infra(line, "propose", written(line, "stale.diff", stale), *WHY, *tiers, code=2)
     assert f"'main' at {checkpoint[:12]}: " in told
-    assert ("make it a checkpoint with `proctor infra adopt`" in told) == (state == "astray")
+    assert ("make it a checkpoint with `proctor infra adopt " in told) == (state == "astray")
     assert infra_json(line, "status")["queue"] == proposals == []
     code = 0 if state == "halted" else 2
     assert ("tiers.toml" in infra(line, "show", code=code)) == (state == "halted")

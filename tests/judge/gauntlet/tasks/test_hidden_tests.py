@@ -274,8 +274,6 @@ def test_task_that_is_not_sound_is_refused_in_a_sentence(task: Task, bench: Benc
 
 
 FORGED = """
-import _pytest.runner as runner
-runner.check_interactive_exception = None
 import _pytest.reports as reports
 real = reports.TestReport.from_item_and_call
 def forge(item, call):
