@@ -11,6 +11,7 @@ I/O: the workplace; processes for the tasks.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -126,9 +127,10 @@ class _Measured:
         if found.verdict != "better":
             return []
         pairs = {each.task_id: each.pairs for each in found.comparisons}
-        answered = {(task, repeat) for _, task, repeat in proposal.results}
+        answers = Counter((task, repeat) for _, task, repeat in proposal.results)
+        whole = {pair for pair, arms in answers.items() if arms == len(ARMS)}
         return [
-            (task, next(repeat for repeat in count() if (task.task_id, repeat) not in answered))
+            (task, next(repeat for repeat in count() if (task.task_id, repeat) not in whole))
             for task in self._exact
             if pairs[task.task_id] < _TWICE
         ]
