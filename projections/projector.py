@@ -338,7 +338,14 @@ def rows_of_entry(entry: VerifiedEntry) -> list[Row]:
         if entry.name in AUTHORITY_EVENTS:
             return [("events", _event(entry)), ("authority_events", _authority_event(entry, body))]
         body = REGISTRY.upcast(entry.name, body)
-        rows = rows_of(entry.name, body, stream=stream, idx=entry.index, author=entry.author)
+        rows = rows_of(
+            entry.name,
+            body,
+            stream=stream,
+            idx=entry.index,
+            author=entry.author,
+            entry_hash=entry.entry_hash.hex(),
+        )
         return [("events", _event(entry)), *rows]
     except UnknownEventError as e:
         raise ProjectionError(f"entry {entry.index}: {e}") from e

@@ -46,11 +46,17 @@ _EPOCH_PATHS = {
 
 
 def rows_of(
-    name: str, body: Body, *, stream: str, idx: int, author: Author | None = None
+    name: str,
+    body: Body,
+    *,
+    stream: str,
+    idx: int,
+    author: Author | None = None,
+    entry_hash: str = "",
 ) -> Iterator[Row]:
     """Yield the rows of one event; raises KeyError for a kind that has no rows defined."""
     for told in ROWS[name]:
-        yield from told.of(body, stream, idx, author)
+        yield from told.of(body, stream, idx, author, entry_hash)
 
 
 def _epoch(body: Body, run: str) -> list[Body]:  # noqa: ARG001
@@ -247,7 +253,7 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "run.restart_scheduled": _remedy("restart", "changes reason settings"),
         "run.weights_saved": (rows("weights"),),
         "run.snapshot_saved": (rows("snapshots"),),
-        "run.ended": (rows("run_ends"),),
+        "run.ended": (rows("run_ends", hashed="entry"),),
         "campaign.started": (rows("campaign_starts", max_attempts="attempts"),),
         "campaign.attempt_started": (rows("attempts", run_id="run"),),
         "campaign.attempt_abandoned": (rows("abandoned_attempts", run_id="run"),),
