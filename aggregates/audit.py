@@ -31,10 +31,10 @@ STATUSES = ("failed", NOT_POSSIBLE, "not_run", "passed", "violations")
 
 
 def unchecked(steps: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what the judge of a task says that it could not check, from the audit's steps."""
-    shown = next((step.get("evidence") for step in steps if step.get("name") == "probe"), None)
-    found = shown.get("unchecked") if isinstance(shown, Mapping) else None
-    return [str(each) for each in found] if isinstance(found, list | tuple) else []
+    """Return what the judge says that it could not check, from the audit's steps."""
+    shown = [step.get("evidence") for step in steps]
+    found = [each.get("unchecked") for each in shown if isinstance(each, Mapping)]
+    return [str(each) for part in found if isinstance(part, list | tuple) for each in part]
 
 
 class Audit(Aggregate):

@@ -9,16 +9,12 @@ __all__ = [
     "LineageError",
     "SandboxError",
     "StepError",
-    "UnrecordedError",
 ]
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ledger.errors import LedgerError, VerificationError
-
-if TYPE_CHECKING:
-    from judge.auditing.report import AuditReport
+from ledger.errors import VerificationError
 
 
 class JudgeError(Exception):
@@ -39,16 +35,6 @@ class StepError(JudgeError):
 
 class SandboxError(StepError):
     """Submitted code failed: it raised, exited, ran too long, or returned a malformed answer."""
-
-
-class UnrecordedError(JudgeError):
-    """The audit is done, but its steps and scores could not be appended; `report` has them."""
-
-    def __init__(self, report: "AuditReport", error: LedgerError) -> None:
-        super().__init__(
-            f"the audit of run {report.run_id} is done, but the ledger has only its start: {error}"
-        )
-        self.report = report
 
 
 class LineageError(JudgeError, VerificationError):

@@ -90,6 +90,7 @@ class Rows:
     always: Mapping[str, Any]  # column -> value
     signer: str | None  # the role that may sign; `signed_by` takes its key
     hashed: str | None  # the column that takes the entry's hash
+    once: bool  # a stream has one such event: only the first counts
     at: str | None  # the path of the parts: fields.py can take their values by columns
     paths: Mapping[str, str]  # column -> path, of columns that are elsewhere than the others
     derived: "Derived | None"
@@ -143,6 +144,7 @@ def rows(
     missing: str = "",
     signer: str | None = None,
     hashed: str | None = None,
+    once: bool = False,
     at: str | None = None,
     paths: Mapping[str, str] = MappingProxyType({}),
     derived: "Derived | None" = None,
@@ -153,6 +155,9 @@ def rows(
     The first column takes the stream's id, unless it is `idx` or has a key. Columns take their
     values from the body, or from each of its `parts` (but the `shared` ones from the body), under
     their own name or the one in `keys`. `missing` columns are NULL.
+
+    Of an event that a stream has `once`, readers see the first only: somebody who can append to the
+    ledger added the later ones, which the view misplaced_entries has.
 
     `at` is where the parts lie, which needs no `parts` if they are a list of maps. For parts that
     are made, `paths` and `derived` say how their columns are made for many events at once.
@@ -177,6 +182,7 @@ def rows(
         always=fixed,
         signer=signer,
         hashed=hashed,
+        once=once,
         at=at,
         paths=paths,
         derived=derived,

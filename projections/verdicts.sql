@@ -39,7 +39,6 @@ WITH begun AS (
         TRY_CAST(judged ->> '$.transcript' AS BIGINT) AS transcript,
         (judged ->> '$.entry') AS entry
     FROM audit_starts
-    QUALIFY ROW_NUMBER() OVER (PARTITION BY audit_id ORDER BY idx) = 1
 ),
 
 scored AS (

@@ -21,15 +21,24 @@ from uuid import UUID
 
 from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
 from judge.auditing import own_model
+from judge.auditing.asked_again import AskedAgain, Named, ask_again
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
 from judge.auditing.gates import Gates, Redo, StepOutcome
 from judge.auditing.record import RunRecord, parse_run_id, read_record
-from judge.auditing.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
+from judge.auditing.report import (
+    MAX_SUMMARY,
+    AuditReport,
+    Scores,
+    StepResult,
+    UnrecordedError,
+    capped,
+    recordable,
+)
 from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.auditing.task_gates import TaskGates
 from judge.config import JudgeConfig
-from judge.errors import JudgeError, StepError, UnrecordedError
+from judge.errors import JudgeError, StepError
 from ledger.entries import AuthorKey
 from ledger.errors import LedgerError, VerificationError
 from ledger.mapper import decode_body
@@ -69,6 +78,7 @@ def audit_run(
     vkey: str | None = None,
     kept_head: str | None = None,
     redo: Redo | None = None,
+    named: Named | None = None,
 ) -> AuditReport:
     """Verify the ledger, then do as audit_record(); a report too where the ledger is not valid.
 
@@ -81,7 +91,13 @@ def audit_run(
     except VerificationError as error:
         return refuse(run, str(error), index=error.index, kind=type(error).__name__, config=config)
     return audit_record(
-        record, submission_dir=submission_dir, config=config, log=log, author=author, redo=redo
+        record,
+        submission_dir=submission_dir,
+        config=config,
+        log=log,
+        author=author,
+        redo=redo,
+        named=named,
     )
 
 
@@ -93,6 +109,7 @@ def audit_record(
     log: AuditLog | None = None,
     author: AuthorKey | None = None,
     redo: Redo | None = None,
+    named: Named | None = None,
 ) -> AuditReport:
     """Judge a run by its verified record and its submission, and append the audit to `log`.
 
@@ -101,7 +118,8 @@ def audit_record(
     that an audit that was begun and did not end is on record.
 
     With `redo`, step 7 also retrains the run, up to the submitted weights and on to an epoch that
-    nobody could foresee. Without it, a fully invented record may pass.
+    nobody could foresee. Without it, a fully invented record may pass. With `named`, step 9 asks
+    the policy that the run names again; without it, anybody may have decided in its name.
 
     Everything that is wrong with the run is in the report. If the run has not ended nothing is
     appended: with a `log`, JudgeError is raised then. It is also raised if the data is not found.
@@ -113,7 +131,8 @@ def audit_record(
         )
     config = config or JudgeConfig()
     kind = TaskGates if _is_task(record) else Gates
-    hearing = _Hearing(kind(record.run, config, record=record, directory=submission_dir, redo=redo))
+    gates = kind(record.run, config, record=record, directory=submission_dir, redo=redo)
+    hearing = _Hearing(gates, named)
     if log is None or not record.verified:
         hearing.perform()
         return hearing.report
@@ -195,8 +214,9 @@ class _Hearing:
 
     test: dict[str, Any]
 
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: Gates, named: Named | None) -> None:
         self.gates = gates
+        self.named = named
         self.config = gates.config
         self.outcomes: dict[str, StepOutcome] = {}
         self.violations: list[Violation] = []
@@ -297,11 +317,25 @@ class _Hearing:
     def _defensibility(self) -> StepOutcome:
         replay = self.gates.replay
         run = replay.run
-        found = [*find_indefensible(run, replay.settings_at), *find_excessive(replay)]
+        again = AskedAgain()
+        if self.named is not None:
+            again = ask_again(
+                replay,
+                self.named,
+                fork=self.gates.fork,
+                parent=self.gates.record.forked,
+                environment=self.gates.environment,
+            )
+        found = [
+            *find_indefensible(run, replay.settings_at),
+            *find_excessive(replay),
+            *again.violations,
+        ]
         self.violations += found
         return _violations_outcome(
             found,
-            f"{counted(len(run.decisions), 'decision')} checked",
+            f"{counted(len(run.decisions), 'decision')} checked{again.told}",
+            **again.evidence,
             decisions=len(run.decisions),
             repeated_justifications=repeated_words(run),
         )

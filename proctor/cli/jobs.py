@@ -18,10 +18,9 @@ from aggregates.campaign import Campaign
 from aggregates.run import Run
 from judge.auditing.audit import audit_record, refuse
 from judge.auditing.gates import Redo
-from judge.auditing.report import AuditReport
+from judge.auditing.report import AuditReport, UnrecordedError
 from judge.compare import Difference
 from judge.config import JudgeConfig
-from judge.errors import UnrecordedError
 from ledger.application import LedgerApplication
 from ledger.errors import VerificationError
 from ledger.paths import LedgerPaths
@@ -30,6 +29,7 @@ from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.task_loop import is_better
+from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
@@ -374,6 +374,7 @@ def _audit(
         log=log,
         author=judged.author,
         redo=redo,
+        named=named_policy,
     )
 
 

@@ -33,6 +33,7 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig, TaskConfig
 from monitor.loop import OnEpoch
+from policies.deciding.named import named_policy
 from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
@@ -298,6 +299,7 @@ def _judge_again(home: Home, before: AuditReport, config: JudgeConfig) -> AuditR
         submission_dir=home.submission(before.run_id),
         config=replace(config, min_validation_examples=needed),
         log=log,
+        named=named_policy,
     )
     assert report.audit_id is not None, "the ledger was verified"
     return read_verdict(log, report.audit_id)
