@@ -219,7 +219,7 @@ def watched(home: Path, policy: Policy | str, *, broken_off: bool = False) -> Ca
             run.step(loss)
             if broken_off and epoch == 9:
                 raise KeyboardInterrupt
-            run.validate(loss=float(loss))
+            run.validate(loss=float(loss.detach()))
     return Case(run.id, home / "ledger", home)
 
 
@@ -281,8 +281,7 @@ def test_forks_with_the_parents_or_with_given_decisions_are_held(tmp_path: Path)
     at = str(first["epoch"])
     (rule,) = first["cites"]
     given = tmp_path / "given.json"
-    words = {"direction": "defer", "params": {}, "justification": f"{rule} can wait."}
-    given.write_text(json.dumps({"event_type": "no_action", "cites": [rule], **words}))
+    given.write_text(json.dumps(Decision.of((rule,), DEFER, {}, f"{rule} can wait.").to_dict()))
     forked = call_here(
         ["fork", "--at", at, "--policy", "recorded", "--policy", "playbook", "--orders", "2"],
         home=home,
