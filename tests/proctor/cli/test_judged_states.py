@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 from eventsourcing.persistence import StoredEvent
 from frontdoor import TINY, answer, call, call_here, with_settings
-from stores import tables_of
+from rebuilt import Change, rebuild
 
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
@@ -28,7 +28,7 @@ from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.reader import open_verified
-from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_entries import VerifiedEntry
 from proctor.home import Home
 
 OTHER = "f" * 64  # the hash of other weights
@@ -168,7 +168,7 @@ def test_entries_after_the_end_are_told_and_judged(home: Path, what: str) -> Non
 def test_second_start_before_the_end_shows_the_first(home: Path) -> None:
     run = run_of(home)
     start, stop = body_of(home, "run.started"), body_of(home, "run.ended")
-    rebuild(home, lambda name, body: None if name == "run.ended" else body)
+    rebuild(home / "ledger", lambda name, body: None if name == "run.ended" else body)
     append(home, run, ("run.started", {**start, "policy": {"name": "other"}}), ("run.ended", stop))
     story = shown(home)
     assert story["summary"]["policy_name"] == "playbook"
@@ -183,33 +183,6 @@ def test_transcript_that_grew_after_the_verdict_is_rejected(home: Path) -> None:
 
 
 # The judge's signed events, repeated over other entries.
-
-Change = Callable[[str, dict[str, Any]], dict[str, Any] | None]
-
-
-def rebuild(home: Path, change: Change) -> None:
-    """Write the ledger anew with its own key: signed events as they are, the others changed.
-
-    A change that returns None leaves an event out.
-    """
-    with tables_of(home / "ledger") as tables:
-        rows = tables.execute("SELECT * FROM entries ORDER BY idx").fetchall()
-        found = [parse_entry(row[4], index=row[0]) for row in rows]
-        tables.execute("DELETE FROM entries")
-        tables.execute("DELETE FROM tree_heads")
-    events, authors = [], []
-    for entry in found:
-        body: dict[str, Any] | None = decode_body(entry.body)
-        if entry.author is None:
-            body = change(entry.name, dict(body or {}))
-        if body is not None:
-            place = (entry.stream_id, entry.stream_version, entry.name)
-            events.append(
-                StoredEvent(*place, encode_body(body) if entry.author is None else entry.body)
-            )
-            authors.append(entry.author)
-    with recorder(home) as appending:
-        appending.insert_events(events, authors=authors)
 
 
 def better(name: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +220,7 @@ def test_judges_events_over_an_edited_run_are_rejected(home: Path, change: Chang
         True,
         True,
     )
-    rebuild(home, change)
+    rebuild(home / "ledger", change)
     assert call_here(["verify"], home=home).returncode == 0
     after = shown(home)
     assert after["summary"]["verdict"] is None
@@ -259,7 +232,7 @@ def test_judges_events_over_an_edited_run_are_rejected(home: Path, change: Chang
 
 def test_judges_events_with_another_parent_before_them_are_rejected(home: Path) -> None:
     """What came before the run is bound, too: such as a parent, a fork, a checkpoint."""
-    rebuild(home, lambda name, body: body)  # the times differ, and so does every hash
+    rebuild(home / "ledger", lambda name, body: body)  # the times differ, and so does every hash
     assert shown(home)["summary"]["verdict"] is None
 
 
