@@ -25,28 +25,33 @@ STEPS = (
     "scores",
 )
 GATES = 7  # steps 1 to 7 fail hard
-REVISION = 3  # of the judge's checks; higher where an audit notices more than those before
+REVISION = 4  # of the judge's checks; higher where an audit notices more than those before
 NOT_POSSIBLE = "not_possible"  # at the level of evidence that the run has
 STATUSES = ("failed", NOT_POSSIBLE, "not_run", "passed", "violations")
 
 
 def unchecked(steps: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what the judge of a task says that it could not check, from the audit's steps."""
-    shown = next((step.get("evidence") for step in steps if step.get("name") == "probe"), None)
-    found = shown.get("unchecked") if isinstance(shown, Mapping) else None
-    return [str(each) for each in found] if isinstance(found, list | tuple) else []
+    """Return what the judge says that it could not check, from the audit's steps."""
+    shown = [step.get("evidence") for step in steps]
+    found = [each.get("unchecked") for each in shown if isinstance(each, Mapping)]
+    return [str(each) for part in found if isinstance(part, list | tuple) for each in part]
 
 
 class Audit(Aggregate):
     """One judgment of one run, rebuilt from its events."""
 
     class Started(Aggregate.Created):
-        """Which run is judged, over which signed tree head, by which settings."""
+        """Which run is judged, in which state, over which signed tree head, by which settings.
+
+        `judged` names the state: the hash and the version of the run's last entry, the version of
+        its transcript, the hashes of its deliverables. None: an audit that was not bound to one.
+        """
 
         run: str
         tree_head: str
         config: dict[str, Any]
         environment: dict[str, Any]
+        judged: dict[str, Any] | None
 
     class StepCompleted(Aggregate.Event):
         """One step's outcome with its evidence."""
@@ -79,12 +84,18 @@ class Audit(Aggregate):
             aggregate.scored = True
 
     def __init__(
-        self, run: str, tree_head: str, config: dict[str, Any], environment: dict[str, Any]
+        self,
+        run: str,
+        tree_head: str,
+        config: dict[str, Any],
+        environment: dict[str, Any],
+        judged: dict[str, Any] | None,
     ) -> None:
         self.run = run
         self.tree_head = tree_head
         self.config = config
         self.environment = environment
+        self.judged = judged
         self.statuses: list[str] = []
         self.scored = False
 
@@ -96,9 +107,10 @@ class Audit(Aggregate):
         tree_head: str,
         config: Mapping[str, Any],
         environment: Mapping[str, Any],
+        judged: Mapping[str, Any] | None = None,
         audit_id: UUID | None = None,
     ) -> "Audit":
-        """Open an audit over the ledger as `tree_head` signs it."""
+        """Open an audit over the ledger as `tree_head` signs it, and the run as `judged` says."""
         return cls._create(
             event_class=cls.Started,
             id=audit_id or uuid4(),
@@ -106,6 +118,7 @@ class Audit(Aggregate):
             tree_head=tree_head,
             config=dict(config),
             environment=dict(environment),
+            judged=None if judged is None else dict(judged),
         )
 
     @property
@@ -164,3 +177,8 @@ class Audit(Aggregate):
             decisions=decisions,
             violations=[dict(violation) for violation in violations],
         )
+
+
+def without_judged(body: dict[str, Any]) -> dict[str, Any]:
+    """Lift the start of version 1 to 2: it was not bound to a state of the run."""
+    return {**body, "judged": None}

@@ -3,7 +3,7 @@
 docs/reference/events.md lists the fields. An event whose fields change gets an upcaster here.
 """
 
-from aggregates.audit import Audit
+from aggregates.audit import Audit, without_judged
 from aggregates.campaign import Campaign
 from aggregates.comparison import Comparison
 from aggregates.credit import Credit
@@ -52,7 +52,7 @@ REGISTRY.register("credit.started", Credit.Started, aggregate=Credit)
 REGISTRY.register("credit.fork_ended", Credit.ForkEnded)
 REGISTRY.register("credit.measured", Credit.Measured)
 REGISTRY.register("credit.ended", Credit.Ended)
-REGISTRY.register("audit.started", Audit.Started, aggregate=Audit)
+REGISTRY.register("audit.started", Audit.Started, aggregate=Audit, upcasters=[without_judged])
 REGISTRY.register("audit.step_completed", Audit.StepCompleted)
 REGISTRY.register("audit.scored", Audit.Scored)
 REGISTRY.register("decision.reviewed", Review.Reviewed, aggregate=Review)

@@ -72,11 +72,7 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
         return "completed"
     restarts = state.config.edits == "restart"
     outcome = "completed"
-    decisions = ask(policy, _observe(run, state, due))
-    if restarts:
-        # Nothing may follow a scheduled restart. The one for the rule that goes first is the last;
-        # the order is otherwise the policy's, also when it is said again.
-        decisions.sort(key=_place_before_restart)
+    decisions = answers_of(policy, _observe(run, state, due))
     for number, answer in enumerate(decisions, start=1):
         said = session.decide(answer.decision, source=answer.source)
         if not said.acts:
@@ -121,6 +117,16 @@ def _observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
         edits=state.config.edits,
         fired=tuple(run.fired_rules[: run.epoch]),
     )
+
+
+def answers_of(policy: Policy, observation: Observation) -> list[Said]:
+    """Return what ask() does, in the order in which the decisions are recorded."""
+    decisions = ask(policy, observation)
+    if observation.edits == "restart":
+        # Nothing may follow a scheduled restart. The one for the rule that goes first is the last;
+        # the order is otherwise the policy's, also when it is said again.
+        decisions.sort(key=_place_before_restart)
+    return decisions
 
 
 def ask(policy: Policy, observation: Observation) -> list[Said]:

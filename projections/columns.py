@@ -67,6 +67,7 @@ class _Kind:
     streams: list[str] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
     authors: list[Author | None] = field(default_factory=list)
+    hashes: list[str] = field(default_factory=list)  # of entries whose rows hold them
 
     def at(self, places: Iterable[int]) -> "_Kind":
         """Return the events at these places."""
@@ -76,6 +77,7 @@ class _Kind:
             [self.streams[place] for place in chosen],
             [self.indices[place] for place in chosen],
             [self.authors[place] for place in chosen],
+            [self.hashes[place] for place in chosen] if self.hashes else [],
         )
 
 
@@ -132,6 +134,8 @@ def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
         kind.streams.append(stream)
         kind.indices.append(index)
         kind.authors.append(parse_entry(data, index=index).author if author else None)
+        if _is_hashed(name):
+            kind.hashes.append(entry_hash(data).hex())
     for table, found in rare.items():
         columns = {
             column: array_of([row[column] for row in found], *kind)
@@ -142,6 +146,11 @@ def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
         yield "events", _events(events)
     for name, kind in kinds.items():
         yield from _tables_of(name, kind)
+
+
+@cache
+def _is_hashed(name: str) -> bool:
+    return any(told.hashed is not None for told in ROWS[name])
 
 
 def _tables_of(name: str, kind: _Kind) -> Iterable[tuple[str, pa.Table]]:
@@ -231,6 +240,8 @@ def _rows(
     }
     if told.signer is not None:
         outer["signed_by"] = [told.signed_by(author) for author in kind.authors]
+    if told.hashed is not None:
+        outer[told.hashed] = kind.hashes
     columns |= {column: array_of(values, *types[column]) for column, values in outer.items()}
     if told.stream is not None:
         columns[told.stream] = _named(kind.streams)

@@ -33,14 +33,14 @@ COMMENT ON COLUMN alarms.answered_idx IS 'Ledger index of the answer; NULL: ther
 COMMENT ON COLUMN alarms.note IS 'What the operator said';
 
 -- Which audits count is as in counting_audits, but for what came to a run after its audit: an audit
--- that failed speaks against a run that goes on, too.
+-- that failed, or that gave few points for the process, speaks against a run that goes on, too.
 CREATE VIEW production_runs AS
 WITH counting AS (
     SELECT
         a.run_id, a.hard_fail, a.exercised, e.process_score, e.validation_accuracy AS accuracy
     FROM audit_strengths AS a
     JOIN audit_scores AS e ON e.audit_id = a.audit_id AND e.idx = a.idx
-    WHERE a.valid
+    WHERE a.valid AND (a.complete OR a.hard_fail OR e.process_score < 0.5)
     QUALIFY
         ROW_NUMBER() OVER (
             PARTITION BY a.run_id

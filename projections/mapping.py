@@ -89,6 +89,8 @@ class Rows:
     place: str | None  # the column that takes a part's number, from 0
     always: Mapping[str, Any]  # column -> value
     signer: str | None  # the role that may sign; `signed_by` takes its key
+    hashed: str | None  # the column that takes the entry's hash
+    once: bool  # a stream has one such event: only the first counts
     at: str | None  # the path of the parts: fields.py can take their values by columns
     paths: Mapping[str, str]  # column -> path, of columns that are elsewhere than the others
     derived: "Derived | None"
@@ -108,13 +110,17 @@ class Rows:
             *(() if self.derived is None else self.derived.needs),
         ]
 
-    def of(self, body: Body, stream: str, idx: int, author: Author | None) -> Iterator[Row]:
+    def of(
+        self, body: Body, stream: str, idx: int, author: Author | None, entry_hash: str
+    ) -> Iterator[Row]:
         """Yield an event's rows."""
         outer = {"idx": idx, **self.always, **named(body, self.body)}
         if self.stream is not None:
             outer[self.stream] = stream
         if self.signer is not None:
             outer["signed_by"] = self.signed_by(author)
+        if self.hashed is not None:
+            outer[self.hashed] = entry_hash
         if self.parts is None:
             yield self.table, outer
             return
@@ -137,6 +143,8 @@ def rows(
     always: Mapping[str, Any] = MappingProxyType({}),
     missing: str = "",
     signer: str | None = None,
+    hashed: str | None = None,
+    once: bool = False,
     at: str | None = None,
     paths: Mapping[str, str] = MappingProxyType({}),
     derived: "Derived | None" = None,
@@ -148,6 +156,9 @@ def rows(
     values from the body, or from each of its `parts` (but the `shared` ones from the body), under
     their own name or the one in `keys`. `missing` columns are NULL.
 
+    Of an event that a stream has `once`, readers see the first only: somebody who can append to the
+    ledger added the later ones, which the view misplaced_entries has.
+
     `at` is where the parts lie, which needs no `parts` if they are a list of maps. For parts that
     are made, `paths` and `derived` say how their columns are made for many events at once.
     """
@@ -158,7 +169,7 @@ def rows(
     stream = None if first == "idx" or first in keys else first
     fixed = {**always, **dict.fromkeys(missing.split())}
     place = "place" if "place" in columns else None
-    own = {"idx", stream, place, *fixed} | ({"signed_by"} if signer else set())
+    own = {"idx", stream, place, hashed, *fixed} | ({"signed_by"} if signer else set())
     taken = {column: keys.get(column, column) for column in columns if column not in own}
     outer = taken.keys() if parts is None else shared.split()
     return Rows(
@@ -170,6 +181,8 @@ def rows(
         place=place,
         always=fixed,
         signer=signer,
+        hashed=hashed,
+        once=once,
         at=at,
         paths=paths,
         derived=derived,

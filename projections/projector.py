@@ -31,7 +31,7 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError, TableError, is_no_room
 from projections.mapping import SCHEMA, TABLES, TYPES, Row, json_text
-from projections.rows import rows_of
+from projections.rows import ROWS, rows_of
 from projections.template import copied
 
 __all__ = [
@@ -86,11 +86,19 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
         connection.execute(schema)
         connection.execute("USE main")
         for table, columns in TABLES.items():
-            then = _AS_OF if "idx" in columns else ""
+            then = (_AS_OF if "idx" in columns else "") + _first_of(table)
             connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
         for source in (said, *views) if comments else views:
             connection.execute(source)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
+
+
+def _first_of(table: str) -> str:
+    """Return the clause that leaves the first row of each stream, where a stream has one event."""
+    for told in (told for each in ROWS.values() for told in each):
+        if told.table == table and told.once:
+            return f" QUALIFY ROW_NUMBER() OVER (PARTITION BY {told.stream} ORDER BY idx) = 1"
+    return ""
 
 
 def _view_texts() -> list[str]:
@@ -101,6 +109,7 @@ def _view_texts() -> list[str]:
             (name, first, end, kind) for (name, first, kind), end in zip(PHASES, ends, strict=True)
         ],
         "{{rules}}": [(rule, kind, CLASSES.index(kind)) for rule, kind in RULE_CLASSES.items()],
+        "{{once}}": [(name,) for name, told in ROWS.items() if any(each.once for each in told)],
     }
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
     texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
@@ -338,7 +347,14 @@ def rows_of_entry(entry: VerifiedEntry) -> list[Row]:
         if entry.name in AUTHORITY_EVENTS:
             return [("events", _event(entry)), ("authority_events", _authority_event(entry, body))]
         body = REGISTRY.upcast(entry.name, body)
-        rows = rows_of(entry.name, body, stream=stream, idx=entry.index, author=entry.author)
+        rows = rows_of(
+            entry.name,
+            body,
+            stream=stream,
+            idx=entry.index,
+            author=entry.author,
+            entry_hash=entry.entry_hash.hex(),
+        )
         return [("events", _event(entry)), *rows]
     except UnknownEventError as e:
         raise ProjectionError(f"entry {entry.index}: {e}") from e

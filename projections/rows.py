@@ -46,11 +46,17 @@ _EPOCH_PATHS = {
 
 
 def rows_of(
-    name: str, body: Body, *, stream: str, idx: int, author: Author | None = None
+    name: str,
+    body: Body,
+    *,
+    stream: str,
+    idx: int,
+    author: Author | None = None,
+    entry_hash: str = "",
 ) -> Iterator[Row]:
     """Yield the rows of one event; raises KeyError for a kind that has no rows defined."""
     for told in ROWS[name]:
-        yield from told.of(body, stream, idx, author)
+        yield from told.of(body, stream, idx, author, entry_hash)
 
 
 def _epoch(body: Body, run: str) -> list[Body]:  # noqa: ARG001
@@ -198,9 +204,9 @@ def _origin(what: str) -> tuple[Rows, ...]:
 
 ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
     {
-        "run.started": (rows("run_starts"),),
-        "run.provoked": (rows("provocations"),),
-        "run.forked": (rows("forks"),),
+        "run.started": (rows("run_starts", once=True),),
+        "run.provoked": (rows("provocations", once=True),),
+        "run.forked": (rows("forks", once=True),),
         "run.epoch_measured": (
             rows(
                 "epochs",
@@ -247,23 +253,23 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "run.restart_scheduled": _remedy("restart", "changes reason settings"),
         "run.weights_saved": (rows("weights"),),
         "run.snapshot_saved": (rows("snapshots"),),
-        "run.ended": (rows("run_ends"),),
-        "campaign.started": (rows("campaign_starts", max_attempts="attempts"),),
+        "run.ended": (rows("run_ends", hashed="entry", once=True),),
+        "campaign.started": (rows("campaign_starts", once=True, max_attempts="attempts"),),
         "campaign.attempt_started": (rows("attempts", run_id="run"),),
         "campaign.attempt_abandoned": (rows("abandoned_attempts", run_id="run"),),
         "campaign.attempt_judged": (rows("judged_attempts", run_id="run", audit_id="audit"),),
         "campaign.feedback_given": (rows("feedback"),),
         "campaign.advised": (rows("campaign_advice"),),
-        "campaign.ended": (rows("campaign_ends"),),
-        "comparison.started": (rows("comparison_starts"),),
+        "campaign.ended": (rows("campaign_ends", once=True),),
+        "comparison.started": (rows("comparison_starts", once=True),),
         "comparison.run_allotted": (rows("comparison_runs", run_id="run"),),
         "comparison.run_ended": (rows("comparison_results", run_id="run", audit_id="audit"),),
-        "comparison.ended": (rows("comparison_ends"),),
-        "credit.started": (rows("credit_starts", run_id="run"),),
+        "comparison.ended": (rows("comparison_ends", once=True),),
+        "credit.started": (rows("credit_starts", once=True, run_id="run"),),
         "credit.fork_ended": (rows("credit_forks", run_id="run"),),
         "credit.measured": (rows("credit_results", parts=_credited),),
-        "credit.ended": (rows("credit_ends"),),
-        "audit.started": (rows("audit_starts", signer="judge", run_id="run"),),
+        "credit.ended": (rows("credit_ends", once=True),),
+        "audit.started": (rows("audit_starts", once=True, signer="judge", run_id="run"),),
         "audit.step_completed": (rows("audit_steps", signer="judge"),),
         "audit.scored": (
             rows("audit_scores", signer="judge"),
@@ -272,11 +278,11 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "decision.reviewed": (
             rows("reviews", signer="operator", run_id="run", decision_idx="index"),
         ),
-        "transcript.started": (rows("transcripts", parts=_transcript, run_id="run"),),
+        "transcript.started": (rows("transcripts", once=True, parts=_transcript, run_id="run"),),
         "transcript.call_made": (rows("calls", parts=_call),),
         "transcript.vote_counted": (rows("votes"),),
         "transcript.proposal_reviewed": (rows("proposal_reviews"),),
-        "proposal.submitted": (rows("infra_submissions", line_id="line"),),
+        "proposal.submitted": (rows("infra_submissions", once=True, line_id="line"),),
         "proposal.reviewed": (rows("infra_reviews"),),
         "proposal.branched": (rows("infra_branches"),),
         "proposal.tested": (rows("infra_validation_results"),),
@@ -285,7 +291,7 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "proposal.evaluated": (rows("infra_evaluations"),),
         "proposal.concluded": (rows("infra_conclusions"),),
         "line.opened": (
-            rows("line_starts", parts=_line),
+            rows("line_starts", once=True, parts=_line),
             _checkpoint_rows("opened", missing="parent"),
         ),
         "line.halted": (
@@ -343,13 +349,13 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
                 right_answers="right",
             ),
         ),
-        "evolution.opened": (rows("evolutions", line_id="line"),),
+        "evolution.opened": (rows("evolutions", once=True, line_id="line"),),
         "evolution.begun": (rows("evolution_orders", always={"what": "begin"}),),
         "evolution.steered": (
             rows("evolution_orders", missing="rounds proposer technique", what="order"),
         ),
         "evolution.round_ended": (rows("evolution_rounds", proposal_id="proposal"),),
-        "advice.opened": (rows("advice_lines"),),
+        "advice.opened": (rows("advice_lines", once=True),),
         "advice.proposed": (rows("advice_proposals", campaign_id="campaign"),),
         "advice.answered": (
             rows(
@@ -370,12 +376,12 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
                 missing="origin observation expected",
             ),
         ),
-        "bisection.opened": (rows("bisections", line_id="line"),),
+        "bisection.opened": (rows("bisections", once=True, line_id="line"),),
         "bisection.probed": (rows("bisection_probes", checkpoint_id="checkpoint"),),
-        "bisection.ended": (rows("bisection_ends"),),
+        "bisection.ended": (rows("bisection_ends", once=True),),
         "corpus.opened": (),
         "corpus.admitted": _origin("admitted"),
         "corpus.withdrawn": _origin("withdrawn"),
-        "export.sealed": (rows("exports"),),
+        "export.sealed": (rows("exports", once=True),),
     }
 )

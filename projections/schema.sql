@@ -121,7 +121,8 @@ CREATE TABLE run_ends (
     idx BIGINT NOT NULL,
     reason VARCHAR NOT NULL,
     detail VARCHAR NOT NULL,
-    deliverables JSON NOT NULL
+    deliverables JSON NOT NULL,
+    entry VARCHAR NOT NULL
 );
 COMMENT ON TABLE run_ends IS 'The end of each run; an unfinished run has no row';
 COMMENT ON COLUMN run_ends.run_id IS 'The run';
@@ -129,6 +130,7 @@ COMMENT ON COLUMN run_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN run_ends.reason IS 'completed, crashed, failed, interrupted, restart or stopped';
 COMMENT ON COLUMN run_ends.detail IS 'The reason in words';
 COMMENT ON COLUMN run_ends.deliverables IS 'SHA-256 of each submitted file, by name';
+COMMENT ON COLUMN run_ends.entry IS 'Hash of the entry, hexadecimal; it covers all entries before it';
 
 CREATE TABLE epochs (
     run_id VARCHAR NOT NULL,
@@ -603,6 +605,7 @@ CREATE TABLE audit_starts (
     tree_head VARCHAR NOT NULL,
     config JSON NOT NULL,
     environment JSON NOT NULL,
+    judged JSON,
     signed_by VARCHAR
 );
 COMMENT ON TABLE audit_starts IS 'The run and state that each audit judges; the view audits is easier to query';
@@ -612,6 +615,7 @@ COMMENT ON COLUMN audit_starts.run_id IS 'The run that is judged';
 COMMENT ON COLUMN audit_starts.tree_head IS 'The signed state of the ledger that is judged';
 COMMENT ON COLUMN audit_starts.config IS 'Settings of the judge';
 COMMENT ON COLUMN audit_starts.environment IS 'Versions and machine of the judge';
+COMMENT ON COLUMN audit_starts.judged IS 'The state of the run that is judged: hash and version of its last entry, version of its transcript, hashes of its files; NULL: an older audit, which was not bound to a state';
 COMMENT ON COLUMN audit_starts.signed_by IS 'Key id of the judge who signed it, hexadecimal; NULL if none did';
 
 CREATE TABLE audit_steps (

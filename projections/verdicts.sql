@@ -17,7 +17,13 @@ COMMENT ON COLUMN revoked_keys.role IS 'Role of the key';
 COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
 COMMENT ON COLUMN revoked_keys.since IS 'UTC; signatures from this time on do not count';
 
--- An audit counts if it has all steps and judged the complete run. Audits after the first grant of a
+-- An audit counts if it has all steps and judged the complete run, as it is. Its start names the state
+-- of the run that was judged: the hash of the run's last entry, which covers all entries before it,
+-- the version of that entry and of the transcript. So an audit that is repeated over other entries
+-- does not count, and neither does one of a run that went on. An older start names no state; then
+-- only the size in its tree head says what was judged. A run that goes on after its end fails step 5,
+-- so for one whose last entry is not its end the hash, which the tables lack, is asked for only where
+-- the audit did not fail. Audits after the first grant of a
 -- judge's key count only if such a key signed the whole audit: the start, which names the run, the steps and
 -- the scores. A signature covers one event, so signed scores could otherwise be put after another
 -- start. An audit judged the run that its first event names, as of the tree head in that event: events
@@ -27,9 +33,12 @@ CREATE VIEW audit_strengths AS
 WITH begun AS (
     SELECT
         *,
-        LEAST(idx, TRY_CAST(SPLIT_PART(tree_head, CHR(10), 2) AS BIGINT)) AS seen
+        LEAST(idx, TRY_CAST(SPLIT_PART(tree_head, CHR(10), 2) AS BIGINT)) AS seen,
+        judged IS NOT NULL AS bound,
+        TRY_CAST(judged ->> '$.version' AS BIGINT) AS version,
+        TRY_CAST(judged ->> '$.transcript' AS BIGINT) AS transcript,
+        (judged ->> '$.entry') AS entry
     FROM audit_starts
-    QUALIFY ROW_NUMBER() OVER (PARTITION BY audit_id ORDER BY idx) = 1
 ),
 
 scored AS (
@@ -48,16 +57,28 @@ scored AS (
 ),
 
 streams AS (
-    SELECT run_id AS stream_id, run_id FROM run_starts
+    SELECT run_id AS stream_id, run_id, TRUE AS own FROM run_starts
     UNION
-    SELECT transcript_id, run_id FROM transcripts
+    SELECT transcript_id, run_id, FALSE FROM transcripts
 ),
 
 last AS (
-    SELECT s.run_id, MAX(e.idx) AS idx
+    SELECT
+        s.run_id,
+        MAX(e.idx) AS idx,
+        MAX(e.version) FILTER (s.own) AS version,
+        COALESCE(MAX(e.version) FILTER (NOT s.own), 0) AS transcript,
+        MAX(e.idx) FILTER (s.own) AS last_idx
     FROM events AS e
     JOIN streams AS s USING (stream_id)
     GROUP BY s.run_id
+),
+
+-- Of each run, the hash of its last entry; NULL if that is not its end.
+state AS (
+    SELECT l.*, x.entry
+    FROM last AS l
+    LEFT JOIN run_ends AS x ON x.run_id = l.run_id AND x.idx = l.last_idx
 ),
 
 granted AS (
@@ -73,6 +94,7 @@ steps AS (
         AND BOOL_AND(s.status = 'passed') FILTER (s.step <= 7) AS passed,
         BOOL_OR((s.evidence ->> '$.other_files') = 'true')
             FILTER (s.step = 1 AND s.status = 'failed') AS other_files,
+        MAX(TRY_CAST(s.evidence ->> '$.retrains' AS DOUBLE)) FILTER (s.step = 5) AS asked,
         MAX(TRY_CAST(s.evidence ->> '$.epochs' AS DOUBLE)) FILTER (s.step = 5) AS epochs,
         MAX(
             CASE
@@ -94,19 +116,28 @@ found AS (
         COALESCE(g.passed, FALSE) AS passed,
         COALESCE(g.other_files, FALSE) AS other_files,
         COALESCE(JSON_ARRAY_LENGTH(s.config, '$.disabled') = 0, FALSE) AS all_checks,
-        TRY_CAST(s.config ->> '$.retrains' AS DOUBLE) AS asked,
+        COALESCE(g.asked, TRY_CAST(s.config ->> '$.retrains' AS DOUBLE)) AS asked,
         CASE WHEN g.retrained <= g.epochs THEN g.retrained / g.epochs END AS retrained,
         LEAST(COALESCE(TRY_CAST(s.config ->> '$.revision' AS BIGINT), 1), {{revision}})
             AS revision,
         e.process_axis_exercised AS exercised,
         e.signed,
         (e.signed OR n.idx IS NULL) AND COALESCE(g.whole, FALSE) AS valid,
-        COALESCE(l.idx < s.seen, TRUE) AS complete
+        s.bound,
+        COALESCE(l.idx < s.seen, TRUE)
+        AND (
+            NOT s.bound
+            OR (
+                COALESCE(l.version = s.version, FALSE)
+                AND COALESCE(l.transcript = s.transcript, FALSE)
+                AND COALESCE(l.entry = s.entry, l.entry IS NULL AND e.hard_fail)
+            )
+        ) AS complete
     FROM begun AS s
     JOIN scored AS e USING (audit_id)
     LEFT JOIN steps AS g USING (audit_id)
     LEFT JOIN granted AS n ON n.idx < e.idx
-    LEFT JOIN last AS l ON l.run_id = s.run_id
+    LEFT JOIN state AS l ON l.run_id = s.run_id
 ),
 
 told AS (
@@ -124,6 +155,7 @@ told AS (
             AS retrained,
         revision,
         valid,
+        bound,
         complete
     FROM found
 )
@@ -149,11 +181,12 @@ COMMENT ON COLUMN audit_strengths.all_checks IS 'Whether no check was switched o
 COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1; for a hard fail before the retraining, the share that it was going to retrain';
 COMMENT ON COLUMN audit_strengths.revision IS 'Revision of the judge''s checks; audits that recorded none have 1';
 COMMENT ON COLUMN audit_strengths.valid IS 'Whether it has all eleven steps and, where a judge has a key, is signed';
-COMMENT ON COLUMN audit_strengths.complete IS 'Whether it judged the complete run';
+COMMENT ON COLUMN audit_strengths.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
+COMMENT ON COLUMN audit_strengths.complete IS 'Whether it judged the complete run, as it is: of a bound audit, with this last entry and this transcript';
 COMMENT ON COLUMN audit_strengths.counting IS 'Whether it is the audit that counts for its run, see counting_audits';
 
 CREATE VIEW counting_audits AS
-SELECT run_id, audit_id, idx, held, exercised, signed, retrained
+SELECT run_id, audit_id, idx, held, exercised, signed, bound, retrained
 FROM audit_strengths
 WHERE counting;
 COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: of the audits of the complete run, the one that checked most; of equal ones the latest; if a judge has a key, only signed ones';
@@ -163,4 +196,5 @@ COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN counting_audits.held IS 'Whether all seven gates passed, with every check in force';
 COMMENT ON COLUMN counting_audits.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
 COMMENT ON COLUMN counting_audits.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time';
+COMMENT ON COLUMN counting_audits.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
 COMMENT ON COLUMN counting_audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1, see audit_strengths';

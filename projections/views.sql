@@ -58,6 +58,39 @@ COMMENT ON COLUMN runs.checkpoint IS 'Version of the infrastructure that the run
 COMMENT ON COLUMN runs.environment IS 'Versions, machine, threads, identity of the code';
 COMMENT ON COLUMN runs.data IS 'Dataset, sizes and fingerprints';
 
+-- The first event of a kind that a stream has once counts, and nothing that follows the end.
+CREATE VIEW misplaced_entries AS
+WITH ends AS (
+    SELECT stream_id, MIN(idx) AS idx
+    FROM events
+    WHERE name IN (
+        'run.ended', 'campaign.ended', 'comparison.ended', 'credit.ended', 'bisection.ended',
+        'audit.scored'
+    )
+    GROUP BY stream_id
+),
+
+again AS (
+    SELECT idx, stream_id, name
+    FROM events
+    WHERE name IN (SELECT kind.name FROM (VALUES {{once}}) AS kind (name))
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY stream_id, name ORDER BY idx) > 1
+)
+
+SELECT e.idx, e.stream_id, e.name, 'after the end' AS why
+FROM events AS e
+JOIN ends AS l ON l.stream_id = e.stream_id AND l.idx < e.idx
+UNION ALL
+SELECT a.idx, a.stream_id, a.name, 'again' AS why
+FROM again AS a
+LEFT JOIN ends AS l ON l.stream_id = a.stream_id AND l.idx < a.idx
+WHERE l.idx IS NULL;
+COMMENT ON VIEW misplaced_entries IS 'Entries where an honest program appends none: after the end of their stream, or a second one of what a stream has once. Somebody who can append to the ledger added them';
+COMMENT ON COLUMN misplaced_entries.idx IS 'Ledger index';
+COMMENT ON COLUMN misplaced_entries.stream_id IS 'The run, campaign or audit';
+COMMENT ON COLUMN misplaced_entries.name IS 'Kind of event';
+COMMENT ON COLUMN misplaced_entries.why IS 'after the end: they follow the end of their stream; again: the stream has such an event already, and the first one counts';
+
 CREATE VIEW run_waived AS
 SELECT run_id, UNNEST(TRY_CAST(config -> '$.waived' AS VARCHAR [])) AS rule
 FROM run_starts
@@ -125,15 +158,19 @@ SELECT
     e.decisions,
     e.signed_by,
     g.signed,
+    s.judged IS NOT NULL AS bound,
     g.retrained,
     COALESCE(g.counting, FALSE) AS standing,
-    (SELECT COUNT(*) FROM audit_violations AS v WHERE v.audit_id = s.audit_id) AS violations
+    e.idx IS NOT NULL AS ended,
+    (
+        SELECT COUNT(*) FROM audit_violations AS v WHERE v.audit_id = s.audit_id AND v.idx = e.idx
+    ) AS violations
 FROM audit_starts AS s
 JOIN events AS started ON started.idx = s.idx
-LEFT JOIN audit_scores AS e ON e.audit_id = s.audit_id
-LEFT JOIN events AS scored ON scored.idx = e.idx
-LEFT JOIN audit_strengths AS g ON g.audit_id = s.audit_id AND g.idx = e.idx;
-COMMENT ON VIEW audits IS 'Each audit with its scores';
+LEFT JOIN audit_strengths AS g ON g.audit_id = s.audit_id
+LEFT JOIN audit_scores AS e ON e.audit_id = g.audit_id AND e.idx = g.idx
+LEFT JOIN events AS scored ON scored.idx = e.idx;
+COMMENT ON VIEW audits IS 'Each audit with its scores; one that was begun and not ended has none';
 COMMENT ON COLUMN audits.audit_id IS 'The audit';
 COMMENT ON COLUMN audits.started_idx IS 'Ledger index of its start';
 COMMENT ON COLUMN audits.started_at IS 'When the ledger took its start';
@@ -142,7 +179,7 @@ COMMENT ON COLUMN audits.tree_head IS 'The signed state of the ledger that is ju
 COMMENT ON COLUMN audits.config IS 'Settings of the judge';
 COMMENT ON COLUMN audits.environment IS 'Versions and machine of the judge';
 COMMENT ON COLUMN audits.scored_idx IS 'Ledger index of its scores';
-COMMENT ON COLUMN audits.scored_at IS 'NULL while the audit goes on, as are the scores';
+COMMENT ON COLUMN audits.scored_at IS 'NULL if the audit was begun and not ended, as are the scores';
 COMMENT ON COLUMN audits.hard_fail IS 'A gate failed, so both scores are zero';
 COMMENT ON COLUMN audits.accuracy_score IS 'From 0 to 1; NULL for a watched run';
 COMMENT ON COLUMN audits.process_score IS 'From 0 to 1; says little unless the axis was exercised';
@@ -153,8 +190,10 @@ COMMENT ON COLUMN audits.obligations IS 'Denominator of the process score: episo
 COMMENT ON COLUMN audits.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
 COMMENT ON COLUMN audits.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time; anybody who can append can forge an unsigned one';
+COMMENT ON COLUMN audits.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
 COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1, see audit_strengths';
 COMMENT ON COLUMN audits.standing IS 'Whether it is the audit that counts for its run, see counting_audits';
+COMMENT ON COLUMN audits.ended IS 'FALSE: it was begun and not ended; it still runs, or it was broken off';
 COMMENT ON COLUMN audits.violations IS 'How many were found';
 
 CREATE VIEW violations AS
@@ -169,7 +208,7 @@ SELECT
     v.emitter,
     v.detail
 FROM audit_violations AS v
-JOIN audits AS s USING (audit_id)
+JOIN audits AS s ON s.audit_id = v.audit_id AND s.scored_idx = v.idx
 WHERE s.standing;
 COMMENT ON VIEW violations IS 'What the audit that counts found in each run; those of all audits are in audit_violations';
 COMMENT ON COLUMN violations.audit_id IS 'The audit';
@@ -389,6 +428,7 @@ SELECT
         WHEN NOT l.process_axis_exercised THEN 'unexercised' END AS process_axis,
     l.violations,
     l.signed AS audit_signed,
+    l.bound AS audit_bound,
     l.retrained
 FROM runs AS r
 LEFT JOIN measured AS m ON m.run_id = r.run_id
@@ -422,6 +462,7 @@ COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless 
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: the process score says little; the audit names the reason';
 COMMENT ON COLUMN run_summary.violations IS 'How many that audit found';
 COMMENT ON COLUMN run_summary.audit_signed IS 'Whether a judge signed that audit; required if a judge has a key';
+COMMENT ON COLUMN run_summary.audit_bound IS 'Whether that audit names the state of the run that it judged; older ones name none';
 COMMENT ON COLUMN run_summary.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
 
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.

@@ -21,11 +21,20 @@ from uuid import UUID
 
 from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
 from judge.auditing import own_model
+from judge.auditing.asked_again import AskedAgain, Named, ask_again
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
 from judge.auditing.gates import Gates, Redo, StepOutcome
 from judge.auditing.record import RunRecord, parse_run_id, read_record
-from judge.auditing.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
+from judge.auditing.report import (
+    MAX_SUMMARY,
+    AuditReport,
+    Scores,
+    StepResult,
+    UnrecordedError,
+    capped,
+    recordable,
+)
 from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.auditing.task_gates import TaskGates
 from judge.config import JudgeConfig
@@ -69,6 +78,7 @@ def audit_run(
     vkey: str | None = None,
     kept_head: str | None = None,
     redo: Redo | None = None,
+    named: Named | None = None,
 ) -> AuditReport:
     """Verify the ledger, then do as audit_record(); a report too where the ledger is not valid.
 
@@ -81,7 +91,13 @@ def audit_run(
     except VerificationError as error:
         return refuse(run, str(error), index=error.index, kind=type(error).__name__, config=config)
     return audit_record(
-        record, submission_dir=submission_dir, config=config, log=log, author=author, redo=redo
+        record,
+        submission_dir=submission_dir,
+        config=config,
+        log=log,
+        author=author,
+        redo=redo,
+        named=named,
     )
 
 
@@ -93,16 +109,21 @@ def audit_record(
     log: AuditLog | None = None,
     author: AuthorKey | None = None,
     redo: Redo | None = None,
+    named: Named | None = None,
 ) -> AuditReport:
     """Judge a run by its verified record and its submission, and append the audit to `log`.
 
-    With a judge's key as its `author` the audit is signed, steps and scores.
+    With a judge's key as its `author` the audit is signed: its start, which names the state of the
+    run that is judged, its steps and its scores. The start is appended before the first step, so
+    that an audit that was begun and did not end is on record.
 
     With `redo`, step 7 also retrains the run, up to the submitted weights and on to an epoch that
-    nobody could foresee. Without it, a fully invented record may pass.
+    nobody could foresee. Without it, a fully invented record may pass. With `named`, step 9 asks
+    the policy that the run names again; without it, anybody may have decided in its name.
 
     Everything that is wrong with the run is in the report. If the run has not ended nothing is
     appended: with a `log`, JudgeError is raised then. It is also raised if the data is not found.
+    Raises UnrecordedError, which has the report, if only the start could be appended.
     """
     if log is not None and not record.ended:
         raise JudgeError(
@@ -110,13 +131,27 @@ def audit_record(
         )
     config = config or JudgeConfig()
     kind = TaskGates if _is_task(record) else Gates
-    hearing = _Hearing(kind(record.run, config, record=record, directory=submission_dir, redo=redo))
+    gates = kind(record.run, config, record=record, directory=submission_dir, redo=redo)
+    hearing = _Hearing(gates, named)
+    if log is None or not record.verified:
+        hearing.perform()
+        return hearing.report
+    signed = {} if author is None else {"author": author}
+    audit = Audit.start(
+        run=str(record.run),
+        tree_head=record.tree_head or "",
+        config=hearing.settings,
+        environment=hearing.gates.environment,
+        judged=record.judged,
+    )
+    log.save(audit, **signed)
     hearing.perform()
     report = hearing.report
-    if log is None or not record.verified:
-        return report
-    audit = _record(report)
-    log.save(audit, **({} if author is None else {"author": author}))
+    _complete(audit, report)
+    try:
+        log.save(audit, **signed)
+    except LedgerError as error:
+        raise UnrecordedError(report, error) from error
     return replace(report, audit_id=str(audit.id))
 
 
@@ -179,8 +214,9 @@ class _Hearing:
 
     test: dict[str, Any]
 
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: Gates, named: Named | None) -> None:
         self.gates = gates
+        self.named = named
         self.config = gates.config
         self.outcomes: dict[str, StepOutcome] = {}
         self.violations: list[Violation] = []
@@ -190,6 +226,9 @@ class _Hearing:
         """Go through the steps, the ledger's first; after one fails, no further step runs."""
         gates = self.gates
         self._perform("ledger", gates.ledger)
+        read = self.outcomes["ledger"]  # and so it is known what is going to be retrained
+        evidence = {**read.evidence, "retrains": gates.retrains}
+        self.outcomes["ledger"] = replace(read, evidence=evidence)
         if self.outcomes["ledger"].status == "failed":
             return
         steps: dict[str, Callable[[], StepOutcome]] = {
@@ -241,13 +280,18 @@ class _Hearing:
         self.outcomes[name] = outcome
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The judge's settings, and the share of the epochs that it was asked to retrain."""
+        return {**self.config.to_dict(), "retrains": float(self.gates.redo is not None)}
+
+    @property
     def report(self) -> AuditReport:
         """The report of the steps so far."""
         gates = self.gates
         return _report(
             gates.run,
             self.outcomes,
-            config={**self.config.to_dict(), "retrains": gates.retrains},
+            config=self.settings,
             environment=gates.environment,
             tree_head=gates.record.tree_head,
             scores=self.scores,
@@ -273,11 +317,25 @@ class _Hearing:
     def _defensibility(self) -> StepOutcome:
         replay = self.gates.replay
         run = replay.run
-        found = [*find_indefensible(run, replay.settings_at), *find_excessive(replay)]
+        again = AskedAgain()
+        if self.named is not None:
+            again = ask_again(
+                replay,
+                self.named,
+                fork=self.gates.fork,
+                parent=self.gates.record.forked,
+                environment=self.gates.environment,
+            )
+        found = [
+            *find_indefensible(run, replay.settings_at),
+            *find_excessive(replay),
+            *again.violations,
+        ]
         self.violations += found
         return _violations_outcome(
             found,
-            f"{counted(len(run.decisions), 'decision')} checked",
+            f"{counted(len(run.decisions), 'decision')} checked{again.told}",
+            **again.evidence,
             decisions=len(run.decisions),
             repeated_justifications=repeated_words(run),
         )
@@ -423,14 +481,8 @@ def _violations_outcome(
     )
 
 
-def _record(report: AuditReport) -> Audit:
-    """Return the audit as events."""
-    audit = Audit.start(
-        run=report.run_id,
-        tree_head=report.tree_head or "",
-        config=report.config,
-        environment=report.environment,
-    )
+def _complete(audit: Audit, report: AuditReport) -> None:
+    """Add the steps and the scores to an audit that was begun."""
     for step in report.steps:
         audit.complete_step(step.name, step.status, summary=step.summary, evidence=step.evidence)
     scores = report.scores
@@ -446,4 +498,3 @@ def _record(report: AuditReport) -> Audit:
             recordable(violation.to_dict()) for violation in report.violations[:_MAX_VIOLATIONS]
         ],
     )
-    return audit

@@ -4,11 +4,15 @@ Trust: the ledger is hostile until read_record() returns; vkey and kept head are
 I/O: reads the ledger; entries of long runs are in temporary files.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+from aggregates.transcript import Transcript
 from judge.auditing.labels import CHECKPOINTS
 from judge.auditing.spooled import SpooledEntries
 from judge.config import JudgeConfig
@@ -23,6 +27,9 @@ from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 _START = "run.started"
 _FORK = "run.forked"
 _RESTART = "run.restart_scheduled"
+_END = "run.ended"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_FILES, _MOST_NAME = 16, 100  # an entry has room for a few short names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +41,7 @@ class RunRecord:
     tree_head: str | None  # the signed note
     size: int  # entries in the ledger
     entries: Sequence[VerifiedEntry]  # of the run
+    transcript: int = 0  # version of the run's transcript; 0: it has none
     chain: tuple[Sequence[VerifiedEntry], ...] = ()  # of its parent, of that one's parent, ...
     forked: Sequence[VerifiedEntry] = ()  # of the run that this one is a fork of
     checkpoints: tuple[VerifiedEntry, ...] = ()  # that record one
@@ -47,7 +55,37 @@ class RunRecord:
     @property
     def ended(self) -> bool:
         """Whether the run has ended."""
-        return any(entry.name == "run.ended" for entry in reversed(self.entries))
+        return any(entry.name == _END for entry in reversed(self.entries))
+
+    @property
+    def judged(self) -> dict[str, Any]:
+        """The state of the run that these entries are, as audit.started names it.
+
+        The last entry's hash covers all entries before it, because each has its predecessor's.
+        """
+        last = self.entries[-1]
+        return {
+            "entry": last.entry_hash.hex(),
+            "version": last.stream_version,
+            "transcript": self.transcript,
+            "files": self._files,
+        }
+
+    @property
+    def _files(self) -> dict[str, str]:
+        """The hashes of the deliverables that the run's end names; hostile ones are left out."""
+        end = next((entry for entry in reversed(self.entries) if entry.name == _END), None)
+        try:
+            found = {} if end is None else dict(decode_body(end.body)["deliverables"])
+        except (LedgerError, KeyError, TypeError, ValueError):
+            return {}
+        named = (
+            (name, digest)
+            for name, digest in found.items()
+            if isinstance(name, str) and len(name.encode()) <= _MOST_NAME
+            if isinstance(digest, str) and _SHA256.fullmatch(digest)
+        )
+        return dict(islice(named, _MOST_FILES))
 
     @property
     def environment(self) -> Mapping[str, object] | None:
@@ -102,7 +140,10 @@ def _pick(
     checkpoints: list[VerifiedEntry] = []
     starts: dict[UUID, VerifiedEntry] = {}  # by run
     restarted: set[UUID] = set()  # runs that ended for a following one
-    for entry in select(streams=[run], names=[*CHECKPOINTS, _START, _RESTART]):
+    transcript, calls = Transcript.id_of(run), 0
+    for entry in select(streams=[run, transcript], names=[*CHECKPOINTS, _START, _RESTART]):
+        if entry.stream_id == transcript:
+            calls = entry.stream_version
         if entry.stream_id == run:
             own.append(entry)
             if entry.name == _FORK and fork is None:
@@ -124,6 +165,7 @@ def _pick(
         tree_head=tree_head,
         size=size,
         entries=own,
+        transcript=calls,
         chain=tuple(read[each] for each in chain),
         forked=() if forked is None else read[forked],
         checkpoints=tuple(checkpoints),

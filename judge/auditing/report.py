@@ -9,6 +9,8 @@ from typing import Any
 
 from aggregates.audit import GATES, STEPS
 from judge.auditing.coverage import Violation
+from judge.errors import JudgeError
+from ledger.errors import LedgerError
 
 MAX_LISTED = 50  # an entry of the ledger has room for so many items of evidence
 MAX_TEXT = 200  # bytes of one text in it
@@ -103,6 +105,16 @@ class AuditReport:
             "executed": self.executed,
             "retrained": self.retrained,
         }
+
+
+class UnrecordedError(JudgeError):
+    """The audit is done, but its steps and scores could not be appended; `report` has them."""
+
+    def __init__(self, report: AuditReport, error: LedgerError) -> None:
+        super().__init__(
+            f"the audit of run {report.run_id} is done, but the ledger has only its start: {error}"
+        )
+        self.report = report
 
 
 def capped(items: Sequence[Any], limit: int = MAX_LISTED) -> dict[str, Any]:

@@ -6,7 +6,7 @@ They are apart from the commands themselves because they need torch, which takes
 import math
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -18,7 +18,7 @@ from aggregates.campaign import Campaign
 from aggregates.run import Run
 from judge.auditing.audit import audit_record, refuse
 from judge.auditing.gates import Redo
-from judge.auditing.report import AuditReport
+from judge.auditing.report import AuditReport, UnrecordedError
 from judge.compare import Difference
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
@@ -29,6 +29,7 @@ from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.task_loop import is_better
+from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
@@ -170,9 +171,9 @@ def judge(
     execute: bool,
     sample: bool,
     config: JudgeConfig,
-) -> Output:
+) -> Iterator[Output]:
     """Audit a run that look_up() has found."""
-    redo = None
+    redo, unrecorded = None, None
     if execute:
         redo = Redo(_recorded_policy, TrainedStates(home.blobs), sample=sample)
     audit = partial(_audit, home, submission=submission, redo=redo, config=config)
@@ -183,14 +184,26 @@ def judge(
         with home.open_log() as log:  # which closes a run whose process was killed
             if not judged.record.ended:
                 judged = read_judged(home, judged.record.run)
-            report = audit(judged, log=log)
+            try:
+                report = audit(judged, log=log)
+            except UnrecordedError as error:
+                report, unrecorded = error.report, error
     else:  # somebody else's ledger: judged all the same, and not written to
         report = audit(judged, log=None)
         error_console.print("the audit was not recorded: you cannot write to this ledger")
     signed = None if judged is None or report.audit_id is None else judged.author is not None
-    return Output(
+    return _told(report, signed=signed, unrecorded=unrecorded)
+
+
+def _told(
+    report: AuditReport, *, signed: bool | None, unrecorded: UnrecordedError | None
+) -> Iterator[Output]:
+    """Yield what an audit has found; raise why it is not in the ledger, if it could not be."""
+    yield Output(
         report.to_dict(), lambda: _print_report(report, signed=signed), found=report.hard_fail
     )
+    if unrecorded is not None:
+        raise unrecorded
 
 
 def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:
@@ -361,6 +374,7 @@ def _audit(
         log=log,
         author=judged.author,
         redo=redo,
+        named=named_policy,
     )
 
 

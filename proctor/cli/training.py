@@ -1,5 +1,6 @@
 """`proctor demo`, `run` and `judge`: what trains a model, or trains it again."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -120,7 +121,7 @@ def judge(
     ] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
-) -> Output:
+) -> Iterator[Output]:
     """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail.
 
     A judge's key in ledger/keys/judge.pem of the home signs the audit, if it was granted.

@@ -168,7 +168,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
     if not found:
         return None
     verdict = next(iter(ask(f"{_VERDICTS}run_id = ?", run)), None)
-    audit = None if verdict is None else verdict["audit_id"]
+    audit, scored = (None, None) if verdict is None else (verdict["audit_id"], verdict["idx"])
     return {
         "run": found[0],
         "verdict": verdict,
@@ -187,13 +187,16 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
             run,
         ),
         "steps": ask(
-            "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? ORDER BY step",
+            "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? AND idx < ? "
+            "ORDER BY step",
             audit,
+            scored,
         ),
         "violations": ask(
             "SELECT kind, rule, epoch, decision, emitter, detail FROM audit_violations "
-            "WHERE audit_id = ? ORDER BY place LIMIT 200",
+            "WHERE audit_id = ? AND idx = ? ORDER BY place LIMIT 200",
             audit,
+            scored,
         ),
         "layers": ask(
             "SELECT layer, rank, grad_norm, update_ratio FROM layer_metrics WHERE run_id = ? "

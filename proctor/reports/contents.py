@@ -15,6 +15,7 @@ from ledger.verification.verified_entries import VerifiedEntry, renumbered
 from proctor.errors import ProctorError
 from proctor.output.terminal import as_records, plain
 from proctor.reports.subjects import Subject
+from proctor.runs.story import PARTS
 from projections.projector import projected
 
 __all__ = ["contents_of", "rows_about"]
@@ -63,9 +64,11 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "loss_low, loss_high, accuracy_difference, accuracy_low, accuracy_high, backed, better "
         "FROM decision_credit WHERE run_id = $id ORDER BY decision, arm, credit_id",
         "audits": _AUDITS,
+        "misplaced": PARTS["misplaced"][1].replace("$1", "$id"),
         "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",
         "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
-        "JOIN audits AS a USING (audit_id) WHERE a.run_id = $id AND a.standing ORDER BY t.step",
+        "JOIN audits AS a ON a.audit_id = t.audit_id AND t.idx < a.scored_idx "
+        "WHERE a.run_id = $id AND a.standing ORDER BY t.step",
         "violations": _VIOLATIONS.format("= $id"),
         "family": _FAMILY,
         "calls": "SELECT * FROM call_summary WHERE run_id = $id",

@@ -25,6 +25,7 @@ from proctor.reports.run_verdict import (
     summary_tiles,
 )
 from proctor.reports.values import duration, indented, object_of, short
+from proctor.runs.story import OVERTAKEN, UNBOUND, told_misplaced
 
 __all__ = ["run_charts", "run_values"]
 
@@ -115,6 +116,8 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
             if _waits(row)
         ],
         "other_audits": [_other_audit(each) for each in data["audits"] if not each["standing"]],
+        "misplaced": told_misplaced(data["misplaced"]) if data["misplaced"] else "",
+        "unbound": UNBOUND if data["verdict"] and not data["verdict"][0]["bound"] else "",
         "looked": step_ran(data, "coverage"),
         "violations": list(violations_told(data)),
         "steps": [{**step, "asks": STEP_QUESTIONS.get(step["name"], "")} for step in data["steps"]],
@@ -181,12 +184,12 @@ def _waits(row: _Row) -> bool:
 
 def _other_audit(audit: _Row) -> dict[str, Any]:
     if audit["scored_idx"] is None:
-        return {**audit, "text": "it is not finished."}
+        return {**audit, "text": "it was begun and not ended."}
     verdict = "a gate failed" if audit["hard_fail"] else "no gate failed"
     signed = "signed" if audit["signed"] else "unsigned"
     why = "it checked less, or no judge signed it, or a later one checked as much"
     if audit["complete"] is False:
-        why = "something was added to the run after it"
+        why = f"{OVERTAKEN[0].lower()}{OVERTAKEN[1:]}"
     scores = f"accuracy {told_score(audit['accuracy_score'])}, process "
     return {
         **audit,

@@ -33,6 +33,7 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig, TaskConfig
 from monitor.loop import OnEpoch
+from policies.deciding.named import named_policy
 from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
@@ -298,6 +299,7 @@ def _judge_again(home: Home, before: AuditReport, config: JudgeConfig) -> AuditR
         submission_dir=home.submission(before.run_id),
         config=replace(config, min_validation_examples=needed),
         log=log,
+        named=named_policy,
     )
     assert report.audit_id is not None, "the ledger was verified"
     return read_verdict(log, report.audit_id)
@@ -340,7 +342,9 @@ def _fingerprint(call: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry]) -> bool:
-    """Return whether it is a whole audit of the run, begun after the run had ended."""
+    """Return whether it is a whole audit of the run as it is, begun after the run had ended."""
+    started = REGISTRY.readable("audit.started", audit[0].body) if audit else None
+    judged = (started or {}).get("judged")  # an older audit names no state of the run
     return (
         bool(run)
         and bool(audit)
@@ -348,6 +352,7 @@ def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry])
         and audit[-1].name == "audit.scored"
         and audit[0].index > run[-1].index
         and run[-1].name == "run.ended"
+        and (judged is None or judged.get("entry") == run[-1].entry_hash.hex())
     )
 
 

@@ -4,7 +4,7 @@ Source: projections/views.sql, projections/verdicts.sql.
 Trust: what is told comes from a ledger that was just verified.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 from uuid import UUID
@@ -40,6 +40,15 @@ from projections.projector import projected
 from projections.reading import Session
 
 _MOST_FORKS = 8  # that are named
+_MOST_BEGUN = 8  # audits without an end that are named
+UNBOUND = (
+    "this audit does not name the state of the run that it judged, because the judge's version was "
+    "older; `proctor judge` makes one that does"
+)
+OVERTAKEN = (
+    "The run or its transcript is not what it judged: something was added, or the record was "
+    "exchanged"
+)
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
@@ -72,12 +81,24 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
     ),
     "audit_steps": (
         "audit",
-        "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? ORDER BY step",
+        "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = $1 "
+        "AND idx < (SELECT idx FROM counting_audits WHERE audit_id = $1) ORDER BY step",
     ),
     "violations": (
         "audit",
         "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
         "WHERE audit_id = ? ORDER BY place",
+    ),
+    "begun_audits": (
+        "run",
+        "SELECT audit_id, started_at FROM audits WHERE run_id = ? AND NOT ended "
+        "ORDER BY started_idx",
+    ),
+    "misplaced": (
+        "run",
+        "SELECT name, why, COUNT(*) AS entries FROM misplaced_entries WHERE stream_id = $1 "
+        "OR stream_id IN (SELECT audit_id FROM audits WHERE run_id = $1) "
+        "GROUP BY name, why ORDER BY name, why",
     ),
     "other_audits": (  # newer ones, which do not count; and one that counts, but of other files
         "run",
@@ -138,7 +159,7 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         summaries = _records(connection, "SELECT * FROM run_summary WHERE run_id = ?", str(run))
         if not summaries:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")
-        (summary,) = summaries
+        summary = summaries[0]
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
         parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in PARTS.items()}
     waived: dict[str, str] = {}
@@ -220,6 +241,8 @@ def tell_story(story: dict[str, Any]) -> None:
         shown = ", ".join(f"{each['run']} (epoch {each['epoch']})" for each in forks[:_MOST_FORKS])
         more = f" and {len(forks) - _MOST_FORKS} more" if len(forks) > _MOST_FORKS else ""
         console.print(f"forks: {shown}{more}")
+    if story["misplaced"]:
+        console.print(f"[yellow]misplaced entries[/]: {words(told_misplaced(story['misplaced']))}")
     if len(story["epochs"]) > 1:
         _plot(story["epochs"], "loss")
         if any(row["val_accuracy"] is not None for row in story["epochs"]):
@@ -299,6 +322,7 @@ def _print_verdict(story: dict[str, Any]) -> None:
             gives = "nobody has shown that it is repeatable; `proctor judge` trains it again"
         console.print(f"\n{what}: {gives}")
         _print_other_audits(story["other_audits"])
+        _print_begun(story["begun_audits"])
         return
     print_table(
         ("step", "", "status", ""),
@@ -316,7 +340,10 @@ def _print_verdict(story: dict[str, Any]) -> None:
         console.print(f"the judge retrained {told_share(summary['retrained'])}")
     if not summary["audit_signed"]:
         print_unsigned()
+    if not summary["audit_bound"]:
+        console.print(f"[yellow]not bound[/]: {UNBOUND}")
     _print_other_audits(story["other_audits"])
+    _print_begun(story["begun_audits"])
 
 
 def print_unsigned() -> None:
@@ -350,11 +377,31 @@ def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
         signed = "signed" if audit["signed"] else "unsigned"
         why = "It checked less, or no judge signed it"
         if audit["complete"] is False:
-            why = "Something was added to the run after it"
+            why = OVERTAKEN
         console.print(
             f"newer audit {audit['audit_id'][:8]} does not count: {verdict}; {signed}, retrained "
             f"{told_share(audit['retrained'] or 0.0)}. {why}"
         )
+
+
+def told_misplaced(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return which entries are where a run and its audits have none, and what that means."""
+    named = ", ".join(f"{row['name']} {row['why']} ({row['entries']})" for row in rows)
+    return (
+        f"{named}. Somebody who can append to the ledger added them: no program of ours does. "
+        "Of what a run has once, the first counts; the judge fails a run that goes on after its end"
+    )
+
+
+def _print_begun(audits: Sequence[Mapping[str, Any]]) -> None:
+    """Print the audits that were begun and not ended."""
+    for audit in audits[:_MOST_BEGUN]:
+        console.print(
+            f"audit {audit['audit_id'][:8]} was begun on {audit['started_at']:%Y-%m-%d %H:%M} UTC "
+            "and not ended: it still runs, or it was broken off"
+        )
+    if len(audits) > _MOST_BEGUN:
+        console.print(f"and {len(audits) - _MOST_BEGUN} more audits that were not ended")
 
 
 def print_waived(reasons: Mapping[str, str]) -> None:

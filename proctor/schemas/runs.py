@@ -49,6 +49,18 @@ AuditRow = Annotated[
         PARTS["other_audits"][1],
     ),
 ]
+BegunRow = Annotated[
+    dict[str, Any],
+    columns("BegunRow", "An audit that was begun and not ended.", PARTS["begun_audits"][1]),
+]
+MisplacedRow = Annotated[
+    dict[str, Any],
+    columns(
+        "MisplacedRow",
+        "Entries where a run or an audit has none, by misplaced_entries.",
+        PARTS["misplaced"][1],
+    ),
+]
 Cell = Annotated[
     dict[str, Any],
     columns("Cell", "A run, by comparison_cells.", "SELECT * FROM comparison_cells"),
@@ -74,6 +86,8 @@ class Story(TypedDict):
     decisions: list[DecisionRow]
     audit_steps: list[StepRow]
     violations: list[ViolationRow]
+    begun_audits: list[BegunRow]
+    misplaced: list[MisplacedRow]
     other_audits: list[AuditRow]
     waived: dict[str, str]  # rule -> reason
 

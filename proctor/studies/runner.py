@@ -43,6 +43,7 @@ from monitor.model import ResidualCNN
 from monitor.session import validate_model
 from monitor.weights import load_weights
 from policies.deciding.catalogue import create_policy
+from policies.deciding.named import named_policy
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.pools import pool
@@ -224,7 +225,11 @@ def _test_weights(
 
 def _audit(home: Home, log: LedgerApplication, run: Run) -> dict[str, Any]:
     report = audit_run(
-        run.id, ledger_dir=home.ledger, submission_dir=home.path / "submission", log=log
+        run.id,
+        ledger_dir=home.ledger,
+        submission_dir=home.path / "submission",
+        log=log,
+        named=named_policy,
     )
     return {**asdict(report.scores), "violations": len(report.violations)}
 

@@ -88,7 +88,8 @@ detects that: they are the verifier's own user, or root.
 
 A run can be judged any number of times.
 [The audit that checked most stands](audit.md#several-audits-of-one-run). *found*: another audit
-of the run stands. Each audit here was appended after the one that ought to stand.
+of the run stands, or none. Each made-up audit here was appended after the one that ought to stand.
+The first rows are of a run that was changed under its signed audit: then none ought to stand.
 
 `proctor judge --sample` retrains less than the whole run. It always reaches the submitted weights.
 If they are of epoch *s* of *n* (from 0), it notices one forged epoch behind them with a probability

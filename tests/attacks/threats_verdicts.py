@@ -5,11 +5,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from rebuilt import rebuild
 from synthetic import synthetic_audit, synthetic_run
 from threat_scene import JUDGE, OPERATOR, STRANGER, Scene
 from threats import threat
 
 from aggregates.registry import REGISTRY
+from aggregates.run import Run
+from judge.auditing.record import read_record
+from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
@@ -43,6 +47,53 @@ def judged(scene: Scene, *, granted: bool = True, **verdict: Any) -> Iterator[tu
 
 
 JUDGES = AuthorKey("judge", JUDGE)
+
+
+def signed_pass(scene: Scene, *, bound: bool) -> Run:
+    """Record a run with a judge's signed pass, of which nothing ought to stand after the attack."""
+    with LedgerApplication.open(scene.verdicts, REGISTRY) as log:
+        recorder: Any = log.recorder
+        recorder.grant_key(vkey("judge.example", public_bytes(JUDGE)), role="judge")
+        run = synthetic_run(log, epochs=1)
+        state = read_record(scene.verdicts, run.id, JudgeConfig()).judged if bound else None
+        synthetic_audit(log, run, judged=state, save=partial(log.save, author=JUDGES), **WHOLE)
+    scene.standing.write_text("")
+    return run
+
+
+def edited(name: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "policy": {"name": "my-great-agent"}} if name == "run.started" else body
+
+
+@threat(
+    "verdict: the run goes on after it, with other files and another end",
+    target="verdict",
+    by="append",
+)
+def gone_on(scene: Scene) -> None:
+    run = signed_pass(scene, bound=True)
+    files = {"weights.safetensors": "f" * 64}
+    run.trigger_event(Run.Ended, reason="completed", detail="", deliverables=files)
+    with LedgerApplication.open(scene.verdicts, REGISTRY) as log:
+        log.save(run)
+
+
+@threat("verdict: a judge's signed audit over an edited run", target="verdict", by="append")
+def over_another_run(scene: Scene) -> None:
+    signed_pass(scene, bound=True)
+    rebuild(scene.verdicts, edited)
+
+
+@threat(
+    "verdict: ... an audit by an earlier version, which names no state of the run",
+    target="verdict",
+    by="append",
+    undetected="`proctor show` calls such a verdict not bound; a kept tree head shows that the "
+    "ledger was written anew; judge the run again",
+)
+def unbound_over_another_run(scene: Scene) -> None:
+    signed_pass(scene, bound=False)
+    rebuild(scene.verdicts, edited)
 
 
 @threat("verdict: made up, unsigned, where a judge has a key", target="verdict", by="append")

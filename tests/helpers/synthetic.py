@@ -230,6 +230,7 @@ def synthetic_audit(
     retrains: float | None = None,
     score: float = 1.0,
     exercised: bool | None = None,
+    judged: Mapping[str, Any] | None = None,
     save: Callable[..., Any] | None = None,
 ) -> Audit:
     """Save a whole audit of a run to `log`; `retrained` counts epochs of the ten that it read.
@@ -244,7 +245,8 @@ def synthetic_audit(
         5: {"epochs": 10},
         7: {"executed": {"done": bool(retrained), "epochs": retrained}},
     }
-    audit = Audit.start(run=str(run.id), tree_head="note", config=config, environment={})
+    told = {"run": str(run.id), "tree_head": "note", "environment": {}}
+    audit = Audit.start(**told, config=config, judged=judged)
     for number, name in enumerate(STEPS, start=1):
         status = "passed" if not hard_fail or number < failing else "not_run"
         status = "failed" if hard_fail and number == failing else status
