@@ -37,12 +37,19 @@ from proctor.remembering import memory
 
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage
+    from ledger.handover.selection import Selection
+    from proctor.handover.vouching import Vouched
 
 __all__ = ["is_handover", "verify_file", "verify_handover"]
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
 _EVIDENCE = "ledger/evidence/v1\n"
+_SCORES = ("accuracy_score", "process_score", "test_accuracy")
+LEFT_OUT = (
+    "that no event was left out: an earlier version made this folder, which has no whole streams. "
+    "Another judge, a revoked key or another audit can be missing; ask for a new folder"
+)
 
 
 def is_handover(place: Path) -> bool:
@@ -53,33 +60,47 @@ def is_handover(place: Path) -> bool:
     return not held and is_handover(place)
 
 
-def verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> Output:
+def verify_handover(
+    folder: Path, *, vkey: str | None, policy: Path | None, judge: str | None
+) -> Output:
     """Verify a model handed over."""
-    from proctor.handover.folder import check_handover  # noqa: PLC0415 - few need it
+    from proctor.handover.card import NOT_CLAIMED  # noqa: PLC0415 - few need it
+    from proctor.handover.folder import check_handover  # noqa: PLC0415 - loads DuckDB
+    from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
     quorum = None if policy is None else read_quorum(policy)
     try:
         opened = check_handover(folder, vkey=vkey)
-        proved, evidence = opened.proved[0], opened.evidence
+        evidence, selection = opened.evidence, opened.evidence.selection
         if quorum is not None:
-            quorum.verify_log(evidence.vkeys[0])
-            quorum.verify(proved.head.note)
-        _hold_against_memory(proved, publisher=evidence.publisher)
+            quorum.verify_log(selection.vkeys[0])
+            quorum.verify(selection.head.note)
+        _hold_against_memory(selection, publisher=opened.publisher)
+        found = vouched(selection, [evidence.counting], judge=judge)
     except VerificationError as e:
         return _refused(e)
+    left_out = [LEFT_OUT] if evidence.earlier else []
+    trusted = found[0].trusted and not left_out and vkey is not None
+    scores = {name: evidence.scores.get(name) for name in _SCORES}
 
     def tell() -> None:
-        color = {"PASSED": "green", "WARNED": "yellow"}.get(evidence.verdict, "red")
+        color = {"PASSED": "green" if trusted else "yellow", "WARNED": "yellow"}
         console.print(
-            f"[green]held[/]: the model of run {evidence.run}, "
+            f"{_held(trusted)}: the model of run {evidence.run}, "
             f"{counted(len(opened.files), 'signed file')}, under the tree head of "
             f"{counted(evidence.head.size, 'entry')} of {words(evidence.head.origin)}"
         )
         console.print(
-            f"verdict [{color}]{evidence.verdict}[/], evidence level {words(evidence.level)}"
+            f"verdict [{color.get(evidence.verdict, 'red')}]{evidence.verdict}[/], evidence level "
+            f"{words(evidence.level)}; "
+            + ", ".join(f"{name.replace('_', ' ')} {_figure(scores[name])}" for name in _SCORES)
         )
+        _tell_vouched(found, trusted=trusted)
         for each in evidence.reservations if evidence.verdict == "WARNED" else ():
             console.print(f"warned: {words(each)}")
+        for each in (*left_out, *NOT_CLAIMED):
+            console.print(f"not claimed: {words(each)}")
+        console.print(words(selection.as_of))
         if vkey is None:
             error_console.print(
                 "the public key in the folder was trusted: this detects corruption, not forgery; "
@@ -90,16 +111,23 @@ def verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> O
         "ok": True,
         "run": evidence.run,
         "verdict": evidence.verdict,
+        "trusted": trusted,
+        **scores,
         "reservations": evidence.reservations,
         "evidence_level": evidence.level,
         "files": opened.files,
         "size": evidence.head.size,
         "origin": evidence.head.origin,
+        "verdicts": [each.to_dict() for each in found],
+        "not_claimed": [*left_out, *NOT_CLAIMED],
+        "as_of": selection.as_of,
     }
     return Output(told, tell)
 
 
-def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
+def verify_file(
+    path: Path, *, vkey: Path | None, policy: Path | None, judge: str | None = None
+) -> Output:
     """Verify a file by what it is: a proof, a lineage, a report or evidence."""
     with path.open("rb") as file:
         start = file.read(len(_DATABASE))
@@ -107,7 +135,7 @@ def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output
         name = LedgerPaths(path).database.name
         raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
     if start.startswith(b"<!DOCTYPE html>"):
-        return _verify_report(path, vkey=vkey, policy=policy)
+        return _verify_report(path, vkey=vkey, policy=policy, judge=judge)
     text = read_text(path)
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
@@ -140,12 +168,15 @@ def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output
     return _proof_held(opened, witnessed)
 
 
-def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
+def _verify_report(
+    path: Path, *, vkey: Path | None, policy: Path | None, judge: str | None
+) -> Output:
     """Make a report again from its proved entries, and compare the two."""
     key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a report, which needs the ledger's public key: give --vkey")
     require_extra("report")
+    from proctor.handover.vouching import all_trusted, vouched  # noqa: PLC0415 - loads DuckDB
     from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
 
     quorum = None if policy is None else read_quorum(policy)
@@ -154,12 +185,14 @@ def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Out
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(checked.source.head.note)
-        _hold_against_memory(checked.source.proved[0])
+        source, subject = checked.source, checked.source.subject
+        _hold_against_memory(source.selection)
+        found = vouched(source.selection, source.verdicts, judge=judge)
     except VerificationError as e:
         return _refused(e)
-    source, subject = checked.source, checked.source.subject
+    trusted = all_trusted(found) and checked.ok
     about = (
-        f"{subject.kind} {subject.id}: {counted(len(source.proved), 'entry')} of "
+        f"{subject.kind} {subject.id}: {counted(len(source.entries), 'entry')} of "
         f"{source.head.size} in {words(source.head.origin)}"
     )
 
@@ -171,20 +204,44 @@ def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Out
         elif checked.unchecked:
             console.print(f"[yellow]not checked[/]: {words(checked.unchecked)}; {about}")
         else:
-            console.print(f"[green]held[/]: the whole report follows from {about}")
+            console.print(f"{_held(trusted)}: the whole report follows from {about}")
         for each in checked.altered:
             console.print(f"  {words(each)}")
+        _tell_vouched(found, trusted=trusted)
+        for each in source.not_claimed:
+            console.print(f"not claimed: {words(each)}")
+        console.print(words(source.selection.as_of))
 
     told = {
         "ok": checked.ok,
         "kind": subject.kind,
         "subject": subject.id,
-        "entries": len(source.proved),
+        "entries": len(source.entries),
         "size": source.head.size,
         "altered": checked.altered,
         "unchecked": checked.unchecked,
+        "trusted": trusted,
+        "verdicts": [each.to_dict() for each in found],
+        "not_claimed": source.not_claimed,
+        "as_of": source.selection.as_of,
     }
     return Output(told, tell, found=not checked.ok)
+
+
+def _held(trusted: bool) -> str:
+    """Return the word; green only where the reader knows the judge."""
+    return "[green]held[/]" if trusted else "held"
+
+
+def _tell_vouched(found: "list[Vouched]", *, trusted: bool) -> None:
+    from proctor.handover.vouching import told_vouched  # noqa: PLC0415 - loads DuckDB
+
+    for line in told_vouched(found) or ["no verdict is shown"]:
+        console.print(f"[{'green' if trusted else 'yellow'}]{words(line)}[/]")
+
+
+def _figure(score: object) -> str:
+    return f"{score:.3f}" if isinstance(score, int | float) else "not measured"
 
 
 def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:
@@ -218,7 +275,7 @@ def _proof_held(proved: ProvedEntry, witnessed: str) -> Output:
 
 
 def _hold_against_memory(
-    proved: "ProvedEntry | OpenedLineage", *, publisher: bytes | None = None
+    proved: "ProvedEntry | OpenedLineage | Selection", *, publisher: bytes | None = None
 ) -> None:
     """Refuse what a key has signed that was not, or is no longer, the ledger's there.
 

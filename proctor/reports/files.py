@@ -26,19 +26,21 @@ from uuid import UUID
 
 import projections
 from ledger.errors import InclusionError, MalformedError
-from ledger.handover.proof_files import ProvedEntry, open_proofs, write_proofs
+from ledger.handover.proof_files import open_proofs, write_proofs
+from ledger.handover.selection import Selection, open_selection
 from ledger.strict_json import JSONError, read_json
-from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
+from ledger.wording import counted
 from proctor import __version__, pages, reports
-from proctor.handover.evidence import verify_authors
+from proctor.handover.evidence import MOST_ENTRIES
 from proctor.home import Home
 from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
 from proctor.remembering import open_remembered, tell_unread
 from proctor.reports.contents import contents_of
-from proctor.reports.subjects import KINDS, MOST_ENTRIES, Overview, Subject
+from proctor.reports.subjects import KINDS, Overview, Subject
+from projections.counting import CountingAudit, counting_audits
 
 __all__ = ["DOCTYPE", "MAX_FILE", "Source", "differences", "open_report", "read_source"]
 
@@ -59,7 +61,7 @@ class Source:
     """What a report is made from, and nothing else."""
 
     subject: Subject
-    proved: tuple[ProvedEntry, ...]
+    selection: Selection
     packed: str  # the proofs, as the file holds them
     vkey: str  # of the ledger, its first
     made_by: Mapping[str, str]  # the versions that a file names, or ours
@@ -67,17 +69,33 @@ class Source:
     @property
     def head(self) -> TreeHead:
         """The signed tree head that everything is proved under."""
-        return self.proved[0].head
+        return self.selection.head
 
     @property
     def entries(self) -> list[VerifiedEntry]:
         """The entries, in the ledger's order."""
-        return [each.entry for each in self.proved]
+        return [*self.selection.entries]
 
     @cached_property
     def contents(self) -> dict[str, Any]:
         """What the report shows; raises ProctorError if its subject cannot be read."""
         return contents_of(self.entries, self.subject)
+
+    @cached_property
+    def verdicts(self) -> list[CountingAudit]:
+        """The audits that count for the runs that the report is about."""
+        found = counting_audits(self.entries)
+        runs = Overview.of(self.entries).runs_of(self.subject)
+        return [found[run] for run in runs if run in found]
+
+    @property
+    def not_claimed(self) -> list[str]:
+        """What does not follow from the entries, beside what Selection.as_of says."""
+        wanted = Overview.of(self.entries).wanted(self.subject)
+        parts = sum(names is not None for names in wanted.values())
+        if not parts:
+            return []
+        return [f"that these are all events of {counted(parts, 'other run')}: some are chosen"]
 
     @property
     def embedded(self) -> dict[str, Any]:
@@ -113,9 +131,9 @@ def read_source(home: Home, name: str, *, vkey: str | None = None) -> Source:
         chosen = overview.choose(ledger.entries(), subject, origin=ledger.authority.origin)
         proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
         owner = ledger.vkey
-    proved = open_proofs(proofs, vkey=owner, most=MOST_ENTRIES)
+    selection = open_selection(open_proofs(proofs, vkey=owner, most=MOST_ENTRIES), vkey=owner)
     packed = base64.b64encode(zlib.compress(proofs.encode(), 9)).decode()
-    return Source(subject, proved, packed, owner, made_by())
+    return Source(subject, selection, packed, owner, made_by())
 
 
 def open_report(text: str, *, vkey: str) -> Source:
@@ -129,20 +147,13 @@ def open_report(text: str, *, vkey: str) -> Source:
         raise MalformedError(f"the report's data cannot be read: {error}") from error
     if unpack.unconsumed_tail or unpack.unused_data or not unpack.eof:
         raise MalformedError("the report's proofs are cut off, or longer than a report needs")
-    proved = open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES)
+    selection = open_selection(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey)
     subject = _subject(embedded)
-    entries = [each.entry for each in proved]
-    verify_authors(
-        entries, origin=proved[0].head.origin, vkeys=vkeys_along(proved[0].rotations, vkey=vkey)
-    )
-    overview = Overview.of(entries)
+    overview = Overview.of(selection.entries)
     if subject.id not in overview.subjects[subject.kind]:
         raise InclusionError(f"no entry of {subject.kind} {subject.id} is proved")
-    chosen = overview.choose(entries, subject, origin=proved[0].head.origin)
-    if chosen != entries:
-        raise InclusionError("the report proves entries that it does not rest on")
-    overview.verify_whole(entries, subject)
-    return Source(subject, proved, packed, vkey, _versions(embedded.get("made_by")))
+    selection.verify_choice(overview.wanted(subject))
+    return Source(subject, selection, packed, vkey, _versions(embedded.get("made_by")))
 
 
 def _found(form: re.Pattern[str], text: str) -> str:
