@@ -17,7 +17,6 @@ Not covered: what is left out at the end of a stream, and whole streams (Selecti
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from uuid import UUID
 
@@ -53,30 +52,7 @@ class Selection:
         if tuple(chosen) != self.entries:
             raise InclusionError("entries are proved that nothing here rests on")
         for stream in (stream for stream, names in wanted.items() if names is None):
-            self.verify_whole(stream)
-
-    def verify_whole(self, stream: UUID) -> None:
-        """Raise InclusionError if an event within a stream is left out."""
-        versions = self._versions.get(stream, [])
-        for due, version in enumerate(versions, start=1):
-            if version != due:
-                raise InclusionError(f"the file leaves out event {due} of stream {stream}")
-
-    @cached_property
-    def whole(self) -> bool:
-        """Whether the authority stream has no gap."""
-        try:
-            self.verify_whole(self.authority.stream_id)
-        except InclusionError:
-            return False
-        return True
-
-    @cached_property
-    def _versions(self) -> dict[UUID, list[int]]:
-        versions: dict[UUID, list[int]] = {}
-        for entry in self.entries:
-            versions.setdefault(entry.stream_id, []).append(entry.stream_version)
-        return versions
+            _verify_whole(self.entries, stream)
 
     @property
     def as_of(self) -> str:
@@ -129,12 +105,14 @@ def open_selection(proved: Sequence[ProvedEntry], *, vkey: str, gaps: bool = Fal
     """Return proved entries with the keys that were in force; raises VerificationError.
 
     With `gaps`, the authority stream may be incomplete, as in files of earlier versions: then
-    nothing says that a key was not revoked. See Selection.whole.
+    nothing says that a key was not revoked.
     """
     head, rotations = proved[0].head, proved[0].rotations
     entries = tuple(each.entry for each in proved)
     _verify_order(entries)
     authority = Authority(vkey)
+    if not gaps:
+        _verify_whole(entries, authority.stream_id)
     due = list(rotations)
     for entry in entries:
         if gaps and entry.name != "key.rotated":
@@ -142,12 +120,17 @@ def open_selection(proved: Sequence[ProvedEntry], *, vkey: str, gaps: bool = Fal
         if entry.author is not None or entry.stream_id == authority.stream_id:
             authority.apply(entry)
     vkeys = tuple(vkeys_along(rotations, vkey=vkey))
-    selection = Selection(head, rotations, vkeys, authority, entries)
-    if not gaps:
-        selection.verify_whole(authority.stream_id)
-        if authority.rotations != rotations:
-            raise SignatureError("the file leaves out a rotation of the ledger's key")
-    return selection
+    if not gaps and authority.rotations != rotations:
+        raise SignatureError("the file leaves out a rotation of the ledger's key")
+    return Selection(head, rotations, vkeys, authority, entries)
+
+
+def _verify_whole(entries: Iterable[VerifiedEntry], stream: UUID) -> None:
+    """Raise InclusionError if an event within a stream is left out."""
+    own = (entry for entry in entries if entry.stream_id == stream)
+    for due, entry in enumerate(own, start=1):
+        if entry.stream_version != due:
+            raise InclusionError(f"the file leaves out event {due} of stream {stream}")
 
 
 def _verify_order(entries: Sequence[VerifiedEntry]) -> None:

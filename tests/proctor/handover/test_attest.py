@@ -1,6 +1,5 @@
 """A model handed over: what its folder holds, who may make one, and what is refused."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -8,12 +7,10 @@ from typing import Any
 
 import pytest
 from frontdoor import call, call_here
-from synthetic import SPEC, measured, synthetic_audit, synthetic_run
+from selecting import CONTENT, started
+from synthetic import synthetic_audit, synthetic_run
 
-from aggregates.canonical import digest
 from aggregates.registry import REGISTRY
-from aggregates.rules import CALIBRATED
-from aggregates.run import Run
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.errors import VerificationError
@@ -43,7 +40,6 @@ GOLDEN_VKEY = (
     "proctor.local/509b918b2fa5cecfc8bae66891e72615+ee1a746d+"
     "AXQZmPpkHCPXKqXEJtfWFEd+7Sso2VJfcrm+TmLsPznw"
 )
-CONTENT = {"model.py": b"model = 1\n", "weights.safetensors": b"weights"}
 
 
 def attest(home: Path, out: Path, *more: str | Path, run: str = "latest") -> dict[str, Any]:
@@ -208,33 +204,6 @@ def test_publisher_is_made_once_and_replaced_when_revoked(
     done = call(["verify", tmp_path / "first"], home=home, state=state)
     assert (done.returncode, "publisher.pem: the ledger has revoked" in done.stdout) == (1, True)
     assert call(["verify", tmp_path / "new"], home=home, state=state).returncode == 0
-
-
-def started(
-    log: LedgerApplication, *, level: str | None = None, weights: bool = True, end: bool = True
-) -> Run:
-    """Save a run whose files exist, in a few events."""
-    config = {"dataset": "shapes", "seed": 0, "epochs": 1, "profile": CALIBRATED.profile}
-    run = Run.start(
-        config=config | ({} if level is None else {"level": level}),
-        config_hash=digest(config),
-        rules=CALIBRATED,
-        spec=SPEC,
-        data={"dataset": "shapes <b>|x", "fingerprint": "00" * 32},
-        environment={"python": "3.11"},
-        policy={"name": "synthetic"},
-    )
-    run.measure_epoch(measured(0), {} if level is None else measured(0))
-    run.evaluate_rules()
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
-    if weights:
-        run.save_weights(
-            "last", sha256=hashes["weights.safetensors"], size=7, spec=SPEC, probe={"mode": "eval"}
-        )
-    if end:
-        run.end("completed", deliverables=hashes if weights else {})
-    log.save(run)
-    return run
 
 
 def store(home: Path) -> None:
