@@ -20,10 +20,10 @@ _KINDS = {
 _MAX_TEXT = 4 << 20  # 4 MiB; of notes, proofs and evidence, the longest need 1 MiB
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, most: int = _MAX_TEXT) -> str:
     """Return a file's text; raises ProctorError or StorageError naming the file."""
     try:
-        text = read_octets(path, most=_MAX_TEXT).decode()
+        text = read_octets(path, most=most).decode()
     except UnicodeDecodeError as error:
         raise ProctorError(f"{path} cannot be read: {error}") from error
     if not text.strip():

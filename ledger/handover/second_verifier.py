@@ -859,13 +859,30 @@ def look_at(head: Head, keys: Keys, kept: list[Head], seen: Witnesses) -> None:
     seen.look(head)
 
 
-def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[int, Head]:
-    """Check one entry's proof; give the entry's index and the tree head."""
+def read_proofs(text: str, first: Key, most: int) -> list[Proof]:
+    """Check proofs that lie one after the other, all under one tree head."""
+    texts = text.removeprefix(f"{TITLE}\n").split(f"\n{TITLE}\n", most)
+    need(text.startswith(f"{TITLE}\n"), "this is not a tlog-proof")
+    need(len(texts) <= most, f"there are more than {most} proofs")
+    texts = [f"{TITLE}\n{each}\n" for each in texts[:-1]] + [f"{TITLE}\n{texts[-1]}"]
+    proofs = [read_proof(each, first) for each in texts]
+    head, rotated = proofs[0].head, proofs[0].keys
+    for before, after in pairwise(proofs):
+        need(before.index < after.index, "it is out of order", after.index)
+        one = after.head == head and after.keys.ledgers == rotated.ledgers
+        need(one, "it is under another tree head", after.index)
+    return proofs
+
+
+def check_proofs(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[str, Head]:
+    """Check the proofs in a file; say which entries they are of, and give the tree head."""
     with at(None):
-        proof = read_proof(read_file(path, 4 * PROOF_LIMIT).decode(), keys.ledger)
-    with at(proof.index):
-        look_at(proof.head, proof.keys, kept, seen)
-    return proof.index, proof.head
+        proofs = read_proofs(read_file(path, 64 << 20).decode(), keys.ledger, 20_000)
+    first = proofs[0]
+    with at(first.index):
+        look_at(first.head, first.keys, kept, seen)
+    which = f"entry {first.index}" if len(proofs) == 1 else f"{len(proofs)}"
+    return f"{which} of ", first.head
 
 
 # --- "Lineages": docs/reference/lineage.md, by the numbers of its links ---------------------------
@@ -1286,16 +1303,9 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
         title, example, *lines = text.split("\n")
         known = (title, example[:8]) == ("proctor/lineage/v1", "example ")
         need(known and rest.startswith(f"{TITLE}\n"), "this is not a lineage")
-        texts = rest.removeprefix(f"{TITLE}\n").split(f"\n{TITLE}\n")
-        need(len(texts) <= 1_000, "there are more than 1,000 proofs")
-        texts = [f"{TITLE}\n{each}\n" for each in texts[:-1]] + [f"{TITLE}\n{texts[-1]}"]
-        proofs = [read_proof(each, keys.ledger) for each in texts]
-        head, rotated = proofs[0].head, proofs[0].keys
-        for before, after in pairwise(proofs):
-            need(before.index < after.index, "it is out of order", after.index)
-            one = after.head == head and after.keys.ledgers == rotated.ledgers
-            need(one, "it is under another tree head", after.index)
-        look_at(head, rotated, kept, seen)
+        proofs = read_proofs(rest, keys.ledger, 1_000)
+        head = proofs[0].head
+        look_at(head, proofs[0].keys, kept, seen)
         parts = []
         for part in example[8:].split(">"):
             run, _, n = part.partition("/")
@@ -1345,8 +1355,8 @@ def check(arguments: argparse.Namespace) -> str:
         what, tree = check_lineage(target, keys, kept, seen)
         size, root = tree.size, tree.root
     elif form == ".tlog-proof":
-        index, tree = check_proof(target, keys, kept, seen)
-        size, root, what = tree.size, tree.root, f"entry {index} of "
+        what, tree = check_proofs(target, keys, kept, seen)
+        size, root = tree.size, tree.root
     elif target.is_dir():
         limit_blobs(target / "blobs", arguments.blob_bytes)
         bundle = check_bundle(target, keys, kept, seen)

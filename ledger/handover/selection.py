@@ -29,8 +29,9 @@ from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
 
-__all__ = ["LAST", "Selection", "Wanted", "choose", "open_selection"]
+__all__ = ["LAST", "MOST_ENTRIES", "Selection", "Wanted", "choose", "open_selection"]
 
+MOST_ENTRIES = 20_000  # in one file
 LAST = "the last "  # before the name of an event of which the last is wanted
 Wanted = Mapping[UUID, Collection[str] | None]
 """By stream: the names of the events that are wanted beside its last one; None for all."""

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from ledger.errors import BlobError
 from ledger.files import create_exclusively
 from ledger.handover.proof_files import open_proofs, write_proofs
-from ledger.handover.selection import choose
+from ledger.handover.selection import MOST_ENTRIES, choose
 from ledger.keys import create_publisher_key, load_publisher_key
 from ledger.notes import public_bytes, publisher_vkey
 from ledger.paths import LedgerPaths
@@ -55,7 +55,6 @@ def attest(
     ] = None,
 ) -> Output:
     """Hand over the model of a run: sign its files, and claim how it was trained and judged."""
-    from proctor.handover.evidence import MOST_ENTRIES  # noqa: PLC0415 - loads DuckDB
     from proctor.handover.folder import write_handover  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()

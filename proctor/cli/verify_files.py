@@ -3,8 +3,9 @@
 I/O: reads what is verified.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import (
     ContradictionError,
@@ -13,7 +14,8 @@ from ledger.errors import (
     VerificationError,
 )
 from ledger.handover.bundle_check import is_bundle
-from ledger.handover.proof_files import ProvedEntry, open_proof
+from ledger.handover.proof_files import ProvedEntry, open_proofs
+from ledger.handover.selection import MOST_ENTRIES
 from ledger.paths import LedgerPaths
 from ledger.verification.verified_notes import open_tree_head, parse_tree_head
 from ledger.witnessing.evidence import (
@@ -45,6 +47,7 @@ __all__ = ["is_handover", "verify_file", "verify_handover"]
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
 _EVIDENCE = "ledger/evidence/v1\n"
+_MOST = 64 << 20  # bytes of a file
 _SCORES = ("accuracy_score", "process_score", "test_accuracy")
 LEFT_OUT = (
     "that no event was left out: an earlier version made this folder, which has no whole streams. "
@@ -136,7 +139,7 @@ def verify_file(
         raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
     if start.startswith(b"<!DOCTYPE html>"):
         return _verify_report(path, vkey=vkey, policy=policy, judge=judge)
-    text = read_text(path)
+    text = read_text(path, most=_MOST)
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
     from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
@@ -151,7 +154,8 @@ def verify_file(
     quorum = None if policy is None else read_quorum(policy)
     try:
         is_lineage = text.startswith(TITLE)
-        opened = open_lineage(text, vkey=key) if is_lineage else open_proof(text, vkey=key)
+        proved = () if is_lineage else open_proofs(text, vkey=key, most=MOST_ENTRIES)
+        opened = open_lineage(text, vkey=key) if is_lineage else proved[0]
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(opened.head.note)
@@ -165,7 +169,7 @@ def verify_file(
     )
     if isinstance(opened, OpenedLineage):
         return _lineage_held(opened, witnessed)
-    return _proof_held(opened, witnessed)
+    return _proofs_held(proved, witnessed)
 
 
 def _verify_report(
@@ -259,18 +263,20 @@ def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:
     return Output({"ok": True, "size": opened.head.size, **described}, tell)
 
 
-def _proof_held(proved: ProvedEntry, witnessed: str) -> Output:
-    described = describe_entry(proved.entry)
+def _proofs_held(proved: Sequence[ProvedEntry], witnessed: str) -> Output:
+    """Tell which entries a file proves; one with several is of a model handed over."""
+    head = proved[0].head
+    described = [describe_entry(each.entry) for each in proved]
+    which = f"entry {proved[0].entry.index}" if len(proved) == 1 else counted(len(proved), "entry")
 
     def tell() -> None:
-        console.print(
-            f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
-            f"{words(proved.head.origin)}{witnessed}"
-        )
-        by = described["author"] and f"{described['author']} (author not verified by this proof)"
-        print_entry({**described, "author": by})
+        console.print(f"[green]held[/]: {which} of {head.size} in {words(head.origin)}{witnessed}")
+        for each in described:
+            by = each["author"] and f"{each['author']} (author not verified by this proof)"
+            print_entry({**each, "author": by})
 
-    told = {"ok": True, "size": proved.head.size, **described, "author_verified": False}
+    told: dict[str, Any] = {"ok": True, "size": head.size, "author_verified": False}
+    told |= described[0] if len(proved) == 1 else {"entries": described}
     return Output(told, tell)
 
 

@@ -26,9 +26,8 @@ from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits
 
-__all__ = ["MOST_ENTRIES", "UNBOUND", "Decision", "Evidence", "evidence_of", "streams_of"]
+__all__ = ["UNBOUND", "Decision", "Evidence", "evidence_of", "streams_of"]
 
-MOST_ENTRIES = 20_000  # that a folder or a report rests on
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
     "run.decision_made",

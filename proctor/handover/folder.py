@@ -31,10 +31,11 @@ from ledger.errors import InclusionError, MalformedError, StorageError, Verifica
 from ledger.files import new_name, open_regular, read_bounded, sync_folders, write_durably
 from ledger.handover.envelope import payload_of, public_pem
 from ledger.handover.proof_files import open_proofs
+from ledger.handover.selection import MOST_ENTRIES
 from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
-from proctor.handover.evidence import MOST_ENTRIES, Evidence, evidence_of
+from proctor.handover.evidence import Evidence, evidence_of
 from proctor.handover.statements import FOLDER, is_earlier, provenance, verdict
 
 __all__ = ["Opened", "check_handover", "is_handover", "write_handover"]

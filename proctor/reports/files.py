@@ -27,13 +27,12 @@ from uuid import UUID
 import projections
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import open_proofs, write_proofs
-from ledger.handover.selection import Selection, open_selection
+from ledger.handover.selection import MOST_ENTRIES, Selection, open_selection
 from ledger.strict_json import JSONError, read_json
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
 from ledger.wording import counted
 from proctor import __version__, pages, reports
-from proctor.handover.evidence import MOST_ENTRIES
 from proctor.home import Home
 from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
@@ -53,6 +52,8 @@ _PROOFS = re.compile(r'<script type="text/plain" id="proctor-proofs">([A-Za-z0-9
 _PLACE = re.compile(r'<(h1|h2|h3|figure)[^>]* id="([\w-]+)"')
 _TAG = re.compile(r"<[^>]*>")
 _LONGEST = 120  # characters that a message quotes
+_MOST_PAIRS = 20_000_000  # of lines that are compared
+_SPARE = 100_000  # characters; a page that is longer than twice its due length and this is not read
 _CODE = [Path(package.__path__[0]) for package in (projections, pages, reports)]
 
 
@@ -180,6 +181,9 @@ def _versions(told: Any) -> dict[str, str]:
 
 def differences(text: str, source: Source, page: str) -> Iterator[str]:
     """Yield what of a report's text was altered; `page` is the report, made again from `source`."""
+    if len(text) > 2 * len(page) + _SPARE:
+        yield f"page: it has {len(text):,} characters, and should have {len(page):,}"
+        return
     shown = read_json(_found(_JSON, text), most=5_000_000)
     due = read_json(str(embedded_json(source.embedded)), most=5_000_000)
     yield from _altered(_rows(shown), _rows(due), "")
@@ -210,10 +214,16 @@ def _altered_page(shown: Sequence[str], due: Sequence[str]) -> Iterator[str]:
         for _, name in _PLACE.findall(line):
             place = name
         sections.append(place)
+    ahead = _alike(shown, due)
+    behind = _alike(shown[:ahead:-1], due[:ahead:-1])
+    shown, due = shown[ahead : len(shown) - behind], due[ahead : len(due) - behind]
+    if len(shown) * len(due) > _MOST_PAIRS:
+        yield f"page, {sections[ahead]}: line {ahead + 1} differs, and too many others to name"
+        return
     matcher = difflib.SequenceMatcher(None, due, shown, autojunk=False)
     for kind, start, end, first, last in matcher.get_opcodes():
         if kind != "equal":
-            where = sections[min(start, len(sections) - 1)]
+            where = sections[min(ahead + start, len(sections) - 1)]
             has, should = _words(shown[first:last]), _words(due[start:end])
             if has == should:
                 yield f"page, {where}: what is not text, such as a chart or a style, was altered"
@@ -222,17 +232,19 @@ def _altered_page(shown: Sequence[str], due: Sequence[str]) -> Iterator[str]:
                 yield f"page, {where}: the page has {_short(has)}, and should have {_short(should)}"
 
 
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many equal parts two texts, or lists of lines, begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def _words(lines: Sequence[str]) -> str:
     return " ".join(html.unescape(_TAG.sub(" ", "\n".join(lines))).split())
 
 
 def _apart(one: str, other: str) -> tuple[str, str]:
     """Return two texts without most of what they begin with alike."""
-    alike = next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
-    start = max(0, alike - 40)
+    start = max(0, _alike(one, other) - 40)
     return one[start:], other[start:]
 
 

@@ -16,10 +16,9 @@ from uuid import UUID
 from aggregates.improvement.evolution import Evolution
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
-from ledger.handover.selection import LAST, choose
+from ledger.handover.selection import LAST, MOST_ENTRIES, choose
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
-from proctor.handover.evidence import MOST_ENTRIES
 from proctor.home import find_named
 
 __all__ = ["KINDS", "Overview", "Subject"]

@@ -103,6 +103,15 @@ class VerifiedProof(Entry):
     author_verified: Literal[False]
 
 
+class VerifiedProofs(TypedDict):
+    """Entries that the proofs in one file prove, as in a model handed over."""
+
+    ok: Literal[True]
+    size: int
+    entries: list[Entry]
+    author_verified: Literal[False]
+
+
 class VerifiedEvidence(TypedDict):
     """Evidence of a fork or rollback that is valid."""
 

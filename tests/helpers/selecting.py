@@ -25,7 +25,7 @@ from ledger.bodies import decode_body, encode_body
 from ledger.entries import NO_PREVIOUS, Author, AuthorKey, encode_entries, join_sized
 from ledger.handover.envelope import public_pem
 from ledger.handover.proof_files import format_proof, open_proofs
-from ledger.handover.selection import Selection
+from ledger.handover.selection import MOST_ENTRIES, Selection
 from ledger.handover.sigstore_bundle import folder_statement, seal_bundle
 from ledger.keys import load_key, load_publisher_key
 from ledger.notes import NoteKey, public_bytes
@@ -35,7 +35,7 @@ from ledger.verification.proofs import inclusion_proofs, leaf_hash
 from ledger.verification.reader import open_verified
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
-from proctor.handover.evidence import MOST_ENTRIES, Evidence
+from proctor.handover.evidence import Evidence
 from proctor.handover.statements import provenance, verdict
 from proctor.reports.files import Source, made_by
 from proctor.reports.pages import page_of
