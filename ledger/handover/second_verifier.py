@@ -935,15 +935,34 @@ def same(found: Any, wanted: Any) -> bool:
 class Story:
     """Follows an example through the proved entries, and notes which it has met."""
 
-    def __init__(self, proofs: list[Proof]) -> None:
-        self.keys, self.entries, self.met = proofs[0].keys, list[Found](), set[int]()
+    def __init__(self, proofs: list[Proof], first: Key) -> None:
+        self.keys, self.entries, self.met = Keys(first), list[Found](), set[int]()
+        self.force = dict[int, list[tuple[str, Key]]]()  # authors' keys where an entry is
+        due = 1
         for proof in proofs:
             with at(proof.index):
                 reader = Reader(proof.entry.body)
                 body = parse_any(reader)
                 reader.end()
                 need(isinstance(body, dict), "the body is not a map")
+                if proof.entry.stream == self.keys.stream:
+                    need(proof.entry.version == due, f"event {due} of the keys is left out")
+                    self.met.add(proof.index)
+                    due += 1
+                self.force[proof.index] = [(r, key) for (r, _), key in self.keys.authors.items()]
+                self.keys.apply(proof.entry, proof.index)
             self.entries.append(Found(proof.index, proof.entry, body))
+        need(self.keys.ledgers == proofs[0].keys.ledgers, "a rotation of the keys is left out")
+
+    def trusted(self, found: Found, wanted: str) -> list[Key]:
+        """Give the keys in force in a role at an entry, but for those revoked since before."""
+        doubted = {
+            each.vkey
+            for each in self.keys.revocations
+            if each.since <= found.entry.time and found.index <= each.lifted
+        }
+        keys = [key for role, key in self.force[found.index] if role == wanted]
+        return [key for key in keys if key.vkey not in doubted]
 
     def all(
         self,
@@ -1024,9 +1043,11 @@ class Story:
             for scored in reversed(self.all("audit.scored", stream=stream, after=audit.index)):
                 role = scored.entry.author[0] if scored.entry.author else "nobody"
                 judges = self.all("key.granted", before=scored.index, role="judge")
+                named = scored.entry.author[1] if scored.entry.author else b""
+                known = [sha256(key.public) for key in self.trusted(scored, "judge")]
                 # A score does not say which run it is of: the start does.
                 same = (audit.entry.author or ("",))[:2] == (scored.entry.author or ("",))[:2]
-                if (role == "judge" and same) or not judges:
+                if (named in known and same) or not judges:
                     need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
                     self.met |= {audit.index, scored.index}
                     return f"judged by {role}"
@@ -1157,8 +1178,7 @@ class Story:
             need(kind_of_payload == "application/vnd.in-toto+json", "it is of another type")
             kind_said = kind_of_payload.encode()
             message = b"DSSEv1 %d %b %d %b" % (len(kind_said), kind_said, len(payload), payload)
-            for grant in self.all("key.granted", before=found.index, role="operator"):
-                key = parse_key(str(grant.body.get("vkey")), ED25519)
+            for key in self.trusted(found, "operator"):
                 sealed = [
                     unbase64(each["sig"])
                     for each in envelope["signatures"]
@@ -1167,8 +1187,7 @@ class Story:
                 if len(sealed) == 1 and key.holds(sealed[0], message):
                     break
             else:
-                raise Failed("it is not signed by an operator whose grant is shown")
-            self.met.add(grant.index)
+                raise Failed("it is not signed by an operator whose key is in force")
             statement = read_json(payload.decode())
             form = (statement["_type"], statement["predicateType"])
             about = {each["name"]: str(*each["digest"].values()) for each in statement["subject"]}
@@ -1208,41 +1227,10 @@ class Story:
             return f"; line {place} of {size} in export {hyphened(sealed.entry.stream)}"
         raise fault
 
-    def authors(self) -> None:
-        """Follow link 9 until no entry is new, and refuse what no link led to."""
-        done = set[int]()
-        while todo := [each for each in self.entries if each.index in self.met - done]:
-            for each in todo:
-                done.add(each.index)
-                with at(each.index):
-                    self.author(each)
+    def end(self) -> None:
+        """Refuse what no link led to."""
         strange = [each.index for each in self.entries if each.index not in self.met]
         need(not strange, "it does not belong to this lineage", *strange[:1])
-
-    def author(self, found: Found) -> None:
-        """Check an entry's author by a grant that is there."""
-        entry = found.entry
-        if entry.name == "key.granted":
-            own = entry.stream == self.keys.stream
-            by = entry.author[0] if entry.author else ""
-            need(own and by, "a grant is in another stream, or not signed")
-            need(
-                by in ("ledger", "operator"),
-                "a key must be granted by the ledger's key or an operator",
-            )
-        if not entry.author:
-            return
-        role, key_id, signature, place = entry.author
-        own = role == "ledger"
-        keys = [(key, -1) for key in self.keys.ledgers] if own else []
-        for grant in [] if own else self.all("key.granted", before=found.index, role=role):
-            keys.append((parse_key(str(grant.body.get("vkey")), ED25519), grant.index))
-        mine = [each for each in keys if sha256(each[0].public) == key_id]
-        need(mine, "its author's key was never granted")
-        statement = f"ledger/author/v2\n{self.keys.ledger.name}\n".encode() + place
-        need(mine[-1][0].holds(signature, statement), "its author's signature is invalid")
-        if mine[-1][1] >= 0:
-            self.met.add(mine[-1][1])
 
 
 def hyphened(raw: bytes) -> str:
@@ -1311,7 +1299,7 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
             run, _, n = part.partition("/")
             parts.append((unhyphened(run), number(n)))
         need(len(parts) <= 2, "an example has one decision or two")
-        story, shown, line = Story(proofs), list[list[Any]](), None
+        story, shown, line = Story(proofs, keys.ledger), list[list[Any]](), None
         if lines:
             word, n, data = (*lines[0].split(" "), "", "")[:3]
             need(word == "line" and lines[0].count(" ") == 2, "this is not a lineage")
@@ -1320,7 +1308,7 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
         said, newest = story.tell(parts, shown)
         if line:
             said += story.seal(line, newest)
-        story.authors()
+        story.end()
     return f"example {example[8:]}{said}; {len(proofs)} of ", head
 
 

@@ -48,6 +48,10 @@ _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
 _EVIDENCE = "ledger/evidence/v1\n"
 _MOST = 64 << 20  # bytes of a file
+_NOT_OF_A_LINEAGE = (
+    "that the audit shown is the one that counts: it held, and judged the decision",
+    "that the checkpoint was not rolled back, and the origin not withdrawn, later",
+)
 _SCORES = ("accuracy_score", "process_score", "test_accuracy")
 LEFT_OUT = (
     "that no event was left out: an earlier version made this folder, which has no whole streams. "
@@ -143,6 +147,7 @@ def verify_file(
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
     from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
+    from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
     if not text.startswith((_PROOF, TITLE)):
         raise ProctorError(
@@ -153,13 +158,17 @@ def verify_file(
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
     quorum = None if policy is None else read_quorum(policy)
     try:
-        is_lineage = text.startswith(TITLE)
-        proved = () if is_lineage else open_proofs(text, vkey=key, most=MOST_ENTRIES)
-        opened = open_lineage(text, vkey=key) if is_lineage else proved[0]
+        proved = open_proofs(text, vkey=key, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
+        opened = proved[0] if proved else open_lineage(text, vkey=key)
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(opened.head.note)
         _hold_against_memory(opened)
+        found = (
+            vouched(opened.selection, opened.audits, judge=judge)
+            if isinstance(opened, OpenedLineage)
+            else []
+        )
     except VerificationError as e:
         return _refused(e)
     witnessed = (
@@ -168,7 +177,7 @@ def verify_file(
         else ", as the policy's witnesses have cosigned"
     )
     if isinstance(opened, OpenedLineage):
-        return _lineage_held(opened, witnessed)
+        return _lineage_held(opened, found, witnessed)
     return _proofs_held(proved, witnessed)
 
 
@@ -248,19 +257,34 @@ def _figure(score: object) -> str:
     return f"{score:.3f}" if isinstance(score, int | float) else "not measured"
 
 
-def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:
+def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: str) -> Output:
     from proctor.cli.lineage import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
+    from proctor.handover.vouching import all_trusted  # noqa: PLC0415 - loads DuckDB
+
+    trusted = all_trusted(found)
 
     def tell() -> None:
         console.print(
-            f"[green]held[/]: {counted(len(opened.lineage.indexes), 'entry')} of "
+            f"{_held(trusted)}: {counted(len(opened.lineage.indexes), 'entry')} of "
             f"{opened.head.size} in "
             f"{words(opened.head.origin)} lead to the example{witnessed}"
         )
         tell_lineage(opened.lineage)
+        _tell_vouched(found, trusted=trusted)
+        for each in _NOT_OF_A_LINEAGE:
+            console.print(f"not claimed: {each}")
+        console.print(words(opened.selection.as_of))
 
-    described = describe_lineage(opened.lineage)
-    return Output({"ok": True, "size": opened.head.size, **described}, tell)
+    told = {
+        "ok": True,
+        "size": opened.head.size,
+        **describe_lineage(opened.lineage),
+        "trusted": trusted,
+        "verdicts": [each.to_dict() for each in found],
+        "not_claimed": [*_NOT_OF_A_LINEAGE],
+        "as_of": opened.selection.as_of,
+    }
+    return Output(told, tell)
 
 
 def _proofs_held(proved: Sequence[ProvedEntry], witnessed: str) -> Output:

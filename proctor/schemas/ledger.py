@@ -137,7 +137,7 @@ class LineageSteps(TypedDict):
     steps: list[Step]
 
 
-class VerifiedLineage(LineageSteps):
+class VerifiedLineage(LineageSteps, VerifiedVerdicts):
     """A lineage file that is valid."""
 
     ok: Literal[True]
