@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ FILES = [
     "model/weights.safetensors",
     "publisher.pem",
 ]
+SECOND = Path(__file__).parents[3] / "ledger" / "handover" / "second_verifier.py"
 GOLDEN = Path(__file__).parents[2] / "golden" / "model_1_bundle"
 GOLDEN_VKEY = (
     "proctor.local/509b918b2fa5cecfc8bae66891e72615+ee1a746d+"
@@ -274,3 +277,66 @@ def test_decisions_are_proved(tmp_path: Path) -> None:
     names = [entry.name for entry in chosen]
     assert names[0] == "run.started"
     assert names.count("run.decision_made") == len(run.decisions)
+
+
+def test_proofs_of_a_folder_are_read_by_both_verifiers(home: Path, folder: Path) -> None:
+    proofs = folder / "events.tlog-proof"
+    many = proofs.read_text().count("c2sp.org/tlog-proof@v1")
+    owner = home / "ledger" / "ledger.vkey"
+    done = call_here(["verify", proofs, "--vkey", owner, "--json"], home=home)
+    told = json.loads(done.stdout)
+    assert (done.returncode, len(told["entries"])) == (0, many)
+    plain = call_here(["verify", proofs, "--vkey", owner], home=home)
+    assert plain.stdout.startswith(f"held: {many} entries of {told['size']} in ")
+    second = [sys.executable, "-I", SECOND, proofs, "--vkey", owner]
+    assert run(second).stdout.startswith(f"held: {many} of {told['size']} entries of ")
+    # The golden folder's, too; and no file in which one proof is damaged, or there twice.
+    golden = [sys.executable, "-I", SECOND, GOLDEN / "events.tlog-proof", "--vkey", GOLDEN_VKEY]
+    assert run(golden).stdout.startswith("held: ")
+    text = proofs.read_text()
+    at = text.rindex("c2sp.org/tlog-proof@v1")
+    for damaged in (text + text[at:], text.replace("\nindex 1\n", "\nindex 2\n", 1)):
+        proofs.write_text(damaged)
+        assert run(second).returncode == 1
+        assert call_here(["verify", proofs, "--vkey", owner], home=home).returncode == 1
+
+
+def run(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_folder_and_report_hold_after_all_that_a_ledger_may_see(
+    trained: Path, tmp_path: Path
+) -> None:
+    """A fork, a second audit by a judge, its revocation for later times, and a rotated key."""
+    home = Path(shutil.copytree(trained, tmp_path / "home"))
+    operator, judge = tmp_path / "operator.pem", home / "ledger" / "keys" / "judge.pem"
+    why = ["--since", "now", "--reason", "retired"]
+    commands: list[list[str | Path]] = [
+        ["keys", "new", "operator", operator],
+        ["keys", "new", "judge", judge],
+        ["keys", "grant", "operator", f"{operator}.vkey"],
+        ["keys", "grant", "judge", f"{judge}.vkey", "--key", operator],
+        ["judge"],
+        ["judge", "--sample"],
+        ["fork", "latest", "--at", "2", "--policy", "playbook"],
+        ["keys", "revoke", f"{judge}.vkey", "--key", operator, *why],
+        ["keys", "rotate"],
+    ]
+    for command in commands:
+        done = call_here(command, home=home)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    own = home / "ledger" / "keys" / "publisher.pem"
+    assert "keys grant publisher" in refused(home, tmp_path / "no")
+    granted: list[str | Path] = ["keys", "grant", "publisher", f"{own}.vkey", "--key", operator]
+    assert call_here(granted, home=home).returncode == 0
+    attest(home, tmp_path / "handed", "--key", own)
+    page = tmp_path / "page.html"
+    assert call_here(["report", "latest", "-o", page], home=home).returncode == 0
+    owner = home / "ledger" / "ledger.vkey"
+    for path in (tmp_path / "handed", page):
+        asked: list[str | Path] = ["verify", path, "--vkey", owner, "--judge", f"{judge}.vkey"]
+        done = call_here([*asked, "--json"], home=home)
+        told = json.loads(done.stdout)
+        assert (done.returncode, told["ok"], told["trusted"]) == (0, True, True), told
+        assert told["verdicts"][0]["granted_as"] == "operator"
