@@ -23,9 +23,9 @@ _HEAD = """\
 
 Written by `PYTHONPATH=tests/helpers:tests/ledger python tests/attacks/threats_page.py`. The program
 carries out every attack on a copy of an honest ledger, and runs every detector on the result; those
-of tasks, and of files made of selected entries, have tests of their own. The test suite repeats this and compares
-(`tests/ledger/verification/test_threats.py`). Each detector accepts the honest ledger. Explanation:
-[tampering](../explanation/tampering.md).
+of tasks, and of files made of selected entries, have tests of their own. The test suite repeats
+this and compares (`tests/ledger/verification/test_threats.py`). Each detector accepts the honest
+ledger. Explanation: [tampering](../explanation/tampering.md).
 
 **found**: rejected, and the changed entry is named. found: rejected. -: not detected.
 """

@@ -26,7 +26,7 @@ class SelectionThreat:
     def row(self) -> str:
         """The line of the page."""
         cells = " ".join("found |" if kind in self.kinds else "|" for kind in _ALL)
-        return f"| {self.name} | {cells}"
+        return f"| selected: {self.name} | {cells}"
 
 
 SELECTION_THREATS = (
@@ -108,18 +108,22 @@ SELECTION_THREATS = (
 _ABOUT = """\
 ## Folders, reports and lineage files, made by a key holder who selects
 
-The attacker has the ledger's private key, but no judge's. He signs any tree, and hands over any of its entries as a
-model, a report or a lineage that his own copy of the program makes without checks. `pytest
-tests/proctor/handover/test_selected_entries.py tests/judge/lineage/test_lineage_attacks.py` carries out these attacks, with
-honest controls. An empty cell: the kind of file has no such entry, or shows nothing that depends on it. An audit that
-nobody signed is in a report no verdict.
+The attacker has the ledger's private key, but no judge's. He signs any tree, and hands over any of
+its entries as a model (folder), a report or a lineage, made by a copy of the program without its
+checks. `tests/proctor/handover/test_selected_entries.py` and
+`tests/judge/lineage/test_lineage_attacks.py` carry out these attacks, with honest controls. An
+empty cell: such a file has no such entry, or shows nothing that depends on it. A report shows an
+audit that nobody signed, or of a run that went on, as one that does not count.
 """
 _OPEN = """\
-- What he leaves out at the end of a stream, such as a later revocation, and a whole audit, cannot be seen in a file. `proctor
-  verify` says so for each file, with its tree head. Verify the ledger or a bundle.
-- A judge of his own in a ledger without an operator: the ledger grants its judges itself. `proctor verify --judge VKEY` refuses
-  every judge but the one that you name; without it, no verdict is shown as trusted.
-- A folder in the form of an earlier version, which leaves events out, still verifies. The output says so.
+- What the attacker leaves out at the end of a stream, such as a later revocation, and a whole
+  audit, cannot be seen in a file. `proctor verify` says so for each file, with its tree head.
+  Verify the ledger or a bundle.
+- A judge of the attacker's own in a ledger without an operator: the ledger grants its judges
+  itself. `proctor verify --judge VKEY` refuses every judge but the one that you name; without it,
+  no verdict is shown as trusted.
+- A folder in the form of an earlier version, which leaves events out, still verifies. The output
+  says so.
 """
 SECTION = "\n".join(
     [
