@@ -10,7 +10,7 @@ from ledger.files import read_bounded
 from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from proctor.errors import ProctorError
 
-__all__ = ["open_vkey", "read_octets", "read_text", "read_vkey_file"]
+__all__ = ["open_vkey", "read_octets", "read_text", "read_vkey", "read_vkey_file"]
 
 _KINDS = {
     ED25519: "a ledger's, judge's or operator's",
@@ -20,10 +20,10 @@ _KINDS = {
 _MAX_TEXT = 4 << 20  # 4 MiB; of notes, proofs and evidence, the longest need 1 MiB
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, most: int = _MAX_TEXT) -> str:
     """Return a file's text; raises ProctorError or StorageError naming the file."""
     try:
-        text = read_octets(path, most=_MAX_TEXT).decode()
+        text = read_octets(path, most=most).decode()
     except UnicodeDecodeError as error:
         raise ProctorError(f"{path} cannot be read: {error}") from error
     if not text.strip():
@@ -42,6 +42,17 @@ def read_octets(path: Path, *, most: int) -> bytes:
 def read_vkey_file(path: Path | None) -> str | None:
     """Return the ledger's vkey in a file, None for None."""
     return None if path is None else open_vkey(path, ED25519)[0]
+
+
+def read_vkey(given: str | None) -> str | None:
+    """Return the vkey that is given as text or as a file, None for None."""
+    if given is None or Path(given).is_file():
+        return read_vkey_file(None if given is None else Path(given))
+    try:
+        parse_vkey(given, type=ED25519)
+    except MalformedError as error:
+        raise ProctorError(f"{given!r} is neither a vkey nor a file with one: {error}") from error
+    return given.strip()
 
 
 def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:

@@ -129,13 +129,13 @@ def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def projected(
-    entries: Iterable[VerifiedEntry], *, quarantine: bool = False
+    entries: Iterable[VerifiedEntry], *, quarantine: bool = False, gaps: bool = False
 ) -> duckdb.DuckDBPyConnection:
     """Return a database in memory that holds these entries; raises as project() does."""
     connection = duckdb.connect(":memory:")
     try:
         copied(connection, create_schema)
-        project(connection, entries, quarantine=quarantine)
+        project(connection, entries, quarantine=quarantine, gaps=gaps)
     except BaseException:
         connection.close()
         raise
@@ -158,9 +158,11 @@ def project(
     batch_rows: int = BATCH_ROWS,
     quarantine: bool = False,
     tables: Collection[str] = TABLES,
+    gaps: bool = False,
 ) -> int:
-    """Apply entries that follow the position and return how many.
+    """Apply entries that follow the position, and return by how many indexes it moved.
 
+    With `gaps`, entries between them may be missing: the tables hold a selection of a ledger.
     With `tables`, the rows of all others are verified and left out. Raises ProjectionError for an
     entry that is out of order, unknown or malformed, and TableError where DuckDB refuses; batches
     before that one stay. With `quarantine`, an entry that is unknown, malformed or refused becomes
@@ -170,7 +172,7 @@ def project(
     batch = _Batch(connection, quarantine=quarantine, tables=tables)
     next_idx = first
     for entry in entries:
-        if entry.index != next_idx:
+        if entry.index < next_idx or (entry.index > next_idx and not gaps):
             raise ProjectionError(f"expected entry {next_idx}, not entry {entry.index}")
         batch.take(entry)
         next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()

@@ -21,7 +21,7 @@ from judge.auditing.events import HOSTILE
 from judge.auditing.replayed import Replay
 from judge.auditing.run_tables import READ, RUN, fill
 from judge.errors import StepError
-from ledger.verification.verified_entries import VerifiedEntry, renumbered
+from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
 from projections.template import copied
@@ -161,9 +161,7 @@ def load(connection: DuckDBPyConnection, entries: Iterable[VerifiedEntry]) -> No
     """Fill the tables of an empty database; raise StepError naming an entry that does not fit."""
     copied(connection, create_schema)
     try:
-        # Renumbered, because a projection accepts entries from 0 on without a gap only.
-        numbered = renumbered(entries)
-        project(connection, numbered, batch_rows=_BATCH_ROWS, tables=READ)
+        project(connection, entries, batch_rows=_BATCH_ROWS, tables=READ, gaps=True)
     except ProjectionError as error:
         raise StepError(f"the run's entries cannot be loaded into the tables: {error}") from error
 

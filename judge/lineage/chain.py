@@ -41,6 +41,11 @@ class Chain:
         """Make an entry a step, once."""
         self.steps.setdefault(entry.index, LineageStep(entry, says))
 
+    def stream(self, stream: UUID) -> list[VerifiedEntry]:
+        """Return the entries of a stream, in the order of the ledger."""
+        found = [each for pool in self._pool.values() for each in pool if each.stream_id == stream]
+        return sorted(found, key=lambda entry: entry.index)
+
     def rest(self) -> list[int]:
         """Return where the entries lie that were not taken."""
         pooled = {entry.index for found in self._pool.values() for entry in found}

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from aggregates.registry import REGISTRY
 from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
-from ledger.errors import MalformedError
+from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import open_proofs, write_proofs
+from ledger.handover.selection import Selection, open_selection
+from ledger.mapper import readable_body
 from ledger.verification.proofs import MAX_PROOF
 from ledger.verification.reader import VerifiedLedger
-from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead, decode_base64
+from projections.counting import CountingAudit
 
 __all__ = [
     "TITLE",
@@ -33,7 +35,6 @@ __all__ = [
 TITLE = "proctor/lineage/v1\n"
 _MAX_FILE = 4_000_000  # characters
 _LARGE = 100_000  # bytes that a lineage is meant to have at most
-_LOOKED_AT = NAMES | {"key.revoked"}
 _OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.started"}
 _FORM = re.compile(
     r"proctor/lineage/v1\n"
@@ -51,9 +52,39 @@ class OpenedLineage:
     """A lineage that holds, as of a tree head that the ledger's key has signed."""
 
     lineage: Lineage
-    head: TreeHead
-    rotations: tuple[str, ...]  # notes, oldest first
+    selection: Selection
     line: ExportLine | None  # of an export
+
+    @property
+    def audits(self) -> list[CountingAudit]:
+        """The audits that it shows; each held."""
+        entries = [step.entry for step in self.lineage.steps]
+        runs = {
+            entry.stream_id: str((readable_body(entry.body) or {}).get("run"))
+            for entry in entries
+            if entry.name == "audit.started"
+        }
+        return [
+            CountingAudit(
+                run=runs[entry.stream_id],
+                audit=entry.stream_id,
+                scored=entry.index,
+                held=True,
+                signed=entry.author is not None and entry.author.role == "judge",
+            )
+            for entry in entries
+            if entry.name == "audit.scored"
+        ]
+
+    @property
+    def head(self) -> TreeHead:
+        """The tree head that its entries are proved under."""
+        return self.selection.head
+
+    @property
+    def rotations(self) -> tuple[str, ...]:
+        """The notes of the rotations up to there, oldest first."""
+        return self.selection.rotations
 
 
 def find_lineage(
@@ -70,11 +101,11 @@ def find_lineage(
             if body is not None and body["run"] in names:
                 near.add(entry.stream_id)
         elsewhere = entry.name not in _OF_RUN or entry.stream_id in near
-        return entry.name in _LOOKED_AT and elsewhere
+        own = entry.stream_id == ledger.authority.stream_id
+        return own or (entry.name in NAMES and elsewhere)
 
     entries = filter(is_near, ledger.entries())
-    vkeys = vkeys_along(ledger.authority.rotations, vkey=ledger.vkey)
-    return trace(entries, example, vkeys=vkeys, line=line)
+    return trace(entries, example, authority=ledger.authority, line=line)
 
 
 def write_lineage(ledger: VerifiedLedger, example: str, *, line: ExportLine | None = None) -> str:
@@ -102,16 +133,18 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
     if match["line"]:
         path = tuple(decode_base64(each) for each in match["path"].splitlines())
         line = ExportLine(number=int(match["number"]), data=decode_base64(match["line"]), path=path)
-    proved = open_proofs(match["proofs"], vkey=vkey)
-    head, rotations = proved[0].head, proved[0].rotations
+    try:
+        selection = open_selection(open_proofs(match["proofs"], vkey=vkey), vkey=vkey)
+    except InclusionError as e:
+        raise type(e)(f"{e}; if an earlier version made it, have it made again") from e
     lineage = trace(
-        [each.entry for each in proved],
+        selection.entries,
         match["example"],
-        vkeys=vkeys_along(rotations, vkey=vkey),
+        authority=selection.authority,
         line=line,
         whole=True,
     )
-    return OpenedLineage(lineage=lineage, head=head, rotations=rotations, line=line)
+    return OpenedLineage(lineage=lineage, selection=selection, line=line)
 
 
 def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:

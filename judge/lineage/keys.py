@@ -1,49 +1,52 @@
-"""Who has signed the entries of a lineage, and who let each key in.
+"""Which keys were in force for a lineage: operators that approve, judges that judge.
+
+The ledger's own rules decide (Authority), over the whole authority stream.
 
 Source: docs/reference/lineage.md, "Links", 6, 7 and 9.
 Trust: as in chain.py.
 I/O: none.
-Not covered: a revocation that a file does not show; whoever makes one has the ledger.
+Not covered: entries' own authors, which open_selection() and the reader of a ledger verify.
 """
 
-from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 from judge.errors import LineageError
 from judge.gauntlet.approvals import Approval, read_approval
 from judge.gauntlet.errors import ApprovalError
-from judge.lineage.chain import Body, Chain, Found, natural
+from judge.lineage.chain import Body, Chain
 from ledger.errors import MalformedError
 from ledger.handover.envelope import payload_of
+from ledger.mapper import readable_body
 from ledger.strict_json import read_json
-from ledger.verification.authority import authority_stream
-from ledger.verification.verified_entries import VerifiedEntry, verify_author
-from ledger.verification.verified_notes import ED25519, parse_vkey
+from ledger.verification.authority import Authority, KeyRecord
+from ledger.verification.verified_entries import VerifiedEntry
 
 __all__ = ["Keys"]
 
 
 class Keys:
-    """The keys that a chain's ledger has granted."""
+    """The keys of a chain's ledger, by its authority stream."""
 
-    def __init__(self, chain: Chain, vkeys: Sequence[str]) -> None:
+    def __init__(self, chain: Chain, authority: Authority) -> None:
         self._chain = chain
-        self._vkeys = vkeys  # the ledger's own, oldest first
-        self._origin = vkeys[0].partition("+")[0]
-        self._stream = authority_stream(self._origin)
+        self._authority = authority  # after the last entry
+        self._entries = chain.stream(authority.stream_id)
 
-    def take_authors(self) -> None:
-        """9. Take the grant of each key that has signed an entry, and of those that signed that."""
-        done: set[int] = set()
-        while todo := [step.entry for at, step in self._chain.steps.items() if at not in done]:
-            for entry in todo:
-                done.add(entry.index)
-                if entry.author is not None:
-                    self._take_author(entry)
-                elif entry.name == "key.granted":
-                    raise LineageError("the grant of a key is not signed", index=entry.index)
+    def take(self) -> None:
+        """9. Take the authority stream."""
+        for entry in self._entries:
+            told = readable_body(entry.body) or {}
+            about = " ".join(str(told[name]) for name in ("role", "vkey") if name in told)
+            self._chain.take(entry, f"{entry.name.partition('.')[2]} {about}".strip())
+
+    def _before(self, entry: VerifiedEntry) -> Authority:
+        """Return the keys as they stood where an entry is."""
+        authority = Authority(self._authority.keys[0].vkey)
+        for each in self._entries:
+            if each.index < entry.index:
+                authority.apply(each)
+        return authority
 
     def approval(
         self,
@@ -55,14 +58,14 @@ class Keys:
         subjects: dict[str, Any],
         proposal: str | None = None,
     ) -> Approval:
-        """Check the envelope in an entry, and take the grant of the key that has signed it."""
-        grants = {
-            str(told.get("vkey")): (grant, told)  # the newest grant of a key
-            for grant, told in self._chain.all("key.granted", role="operator", before=entry.index)
-            if not self._is_revoked(str(told.get("vkey")), "operator", entry, granted=grant.index)
-        }
+        """Check the envelope in an entry, which an operator in force has signed."""
+        operators = [
+            key.vkey
+            for key in self._before(entry).keys
+            if key.role == "operator" and key.ended is None and not self._is_doubted(key, entry)
+        ]
         try:
-            said = read_approval(str(body.get("envelope")), operators=list(grants))
+            said = read_approval(str(body.get("envelope")), operators=operators)
         except ApprovalError as e:
             raise LineageError(f"entry {entry.index}: {e}", index=entry.index) from e
         wanted = {"kind": kind, "line": str(line), "proposal": proposal, **subjects}
@@ -71,7 +74,6 @@ class Keys:
             raise LineageError(f"entry {entry.index}: the approval is for something else")
         if entry.time_ns >= said.expires * 10**9:
             raise LineageError(f"entry {entry.index}: the approval had expired", index=entry.index)
-        self._take_grant(grants[said.key])
         return said
 
     def said(self, body: Body) -> str | None:
@@ -87,60 +89,21 @@ class Keys:
 
         And the start of its audit with the same key: the score does not say which run it is of.
         """
-        grants = self._chain.all("key.granted", role="judge", before=scored.index)
-        if not grants:
+        judges = [key for key in self._before(scored).keys if key.role == "judge"]
+        if not judges:
             return True
-        author = scored.author
-        if author is None or author.role != "judge":
+        if scored.author is None or audit.author is None:
             return False
-        if audit.author is None or audit.author.key_id != author.key_id:
-            return False
-        return not any(
-            _key_id(str(body["vkey"])) == author.key_id
-            and self._is_revoked(str(body["vkey"]), "judge", scored, granted=grant.index)
-            for grant, body in grants
+        named = scored.author.key_id
+        return audit.author.key_id == named and any(
+            key.key_id == named and not self._is_doubted(key, scored) for key in judges
         )
 
-    def _take_author(self, entry: VerifiedEntry) -> None:
-        author = entry.author
-        assert author is not None
-        grants: dict[str, Found] = {}
-        if author.role != "ledger":
-            found = self._chain.all("key.granted", role=author.role, before=entry.index)
-            grants = {str(body.get("vkey")): (grant, body) for grant, body in found}
-        for vkey in grants if author.role != "ledger" else self._vkeys:
-            if _key_id(vkey) == author.key_id:
-                verify_author(entry, origin=self._origin, public_key=_public_key(vkey))
-                if vkey in grants:
-                    self._take_grant(grants[vkey])
-                return
-        raise LineageError(
-            f"entry {entry.index} ({entry.name}) is signed by a key that was never granted",
-            index=entry.index,
-        )
-
-    def _take_grant(self, found: Found) -> None:
-        grant, body = found
-        if grant.stream_id != self._stream:
-            raise LineageError("a grant is in another stream", index=grant.index)
-        if grant.author is None or grant.author.role not in ("ledger", "operator"):
-            raise LineageError(
-                "a key must be granted by the ledger's key or an operator", index=grant.index
-            )
-        self._chain.take(grant, f"{body.get('role')} key {body.get('vkey')} is granted")
-
-    def _is_revoked(self, vkey: str, role: str, entry: VerifiedEntry, *, granted: int) -> bool:
-        """Tell whether a key was revoked before an entry, or is not to be trusted since before."""
+    def _is_doubted(self, key: KeyRecord, entry: VerifiedEntry) -> bool:
+        """Tell whether a key was revoked since a time before an entry."""
+        found = (each for each in self._authority.keys if each.key_id == key.key_id)
         return any(
-            revoked.index < entry.index or natural(body.get("since"), revoked) <= entry.time_ns
-            for revoked, body in self._chain.all("key.revoked", role=role, vkey=vkey, after=granted)
-            if revoked.stream_id == self._stream
+            revoked.since <= entry.time_ns
+            and (revoked.lifted is None or entry.index <= revoked.lifted)
+            for revoked in next(found).revocations
         )
-
-
-def _public_key(vkey: str) -> bytes:
-    return parse_vkey(vkey, type=ED25519).public_key
-
-
-def _key_id(vkey: str) -> bytes:
-    return sha256(_public_key(vkey)).digest()

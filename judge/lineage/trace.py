@@ -24,6 +24,7 @@ from judge.lineage.chain import Body, Chain, Found, LineageStep, natural, verify
 from judge.lineage.example import ExportLine, as_shown, decisions_of, shown_by
 from judge.lineage.keys import Keys
 from ledger.errors import VerificationError
+from ledger.verification.authority import Authority
 from ledger.verification.proofs import leaf_hash, verify_inclusion
 from ledger.verification.verified_entries import VerifiedEntry
 
@@ -36,7 +37,6 @@ NAMES = frozenset(
         "checkpoint.adopted",
         "checkpoint.promoted",
         "export.sealed",
-        "key.granted",
         "line.opened",
         "proposal.branched",
         "proposal.concluded",
@@ -71,16 +71,17 @@ def trace(
     entries: Iterable[VerifiedEntry],
     example: str,
     *,
-    vkeys: Sequence[str],
+    authority: Authority,
     line: ExportLine | None = None,
     whole: bool = False,
 ) -> Lineage:
-    """Follow an example through entries of a ledger whose own keys these were, oldest first.
+    """Follow an example through entries of a ledger, the whole authority stream among them.
 
+    `authority` stands as it does after the last of them.
     With `whole`, entries that do not belong to it are an error too. Raises LineageError.
     """
     chain = Chain(entries)
-    keys = Keys(chain, vkeys)
+    keys = Keys(chain, authority)
     walk = _LineageWalk(chain, keys)
     decisions = [walk.decision(run, number) for run, number in decisions_of(example)]
     shown = list(decisions)
@@ -90,7 +91,7 @@ def trace(
         walk.run(run, [entry.index for entry in shown if entry.stream_id == run])
     if line is not None:
         walk.export(line, newest=max(entry.index for entry in shown))
-    keys.take_authors()
+    keys.take()
     if whole and (strange := chain.rest()):
         raise LineageError(f"entry {strange[0]} does not belong to this lineage", index=strange[0])
     return Lineage(example=example, steps=tuple(chain.steps.values()))

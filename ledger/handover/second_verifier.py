@@ -859,13 +859,30 @@ def look_at(head: Head, keys: Keys, kept: list[Head], seen: Witnesses) -> None:
     seen.look(head)
 
 
-def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[int, Head]:
-    """Check one entry's proof; give the entry's index and the tree head."""
+def read_proofs(text: str, first: Key, most: int) -> list[Proof]:
+    """Check proofs that lie one after the other, all under one tree head."""
+    texts = text.removeprefix(f"{TITLE}\n").split(f"\n{TITLE}\n", most)
+    need(text.startswith(f"{TITLE}\n"), "this is not a tlog-proof")
+    need(len(texts) <= most, f"there are more than {most} proofs")
+    texts = [f"{TITLE}\n{each}\n" for each in texts[:-1]] + [f"{TITLE}\n{texts[-1]}"]
+    proofs = [read_proof(each, first) for each in texts]
+    head, rotated = proofs[0].head, proofs[0].keys
+    for before, after in pairwise(proofs):
+        need(before.index < after.index, "it is out of order", after.index)
+        one = after.head == head and after.keys.ledgers == rotated.ledgers
+        need(one, "it is under another tree head", after.index)
+    return proofs
+
+
+def check_proofs(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[str, Head]:
+    """Check the proofs in a file; say which entries they are of, and give the tree head."""
     with at(None):
-        proof = read_proof(read_file(path, 4 * PROOF_LIMIT).decode(), keys.ledger)
-    with at(proof.index):
-        look_at(proof.head, proof.keys, kept, seen)
-    return proof.index, proof.head
+        proofs = read_proofs(read_file(path, 64 << 20).decode(), keys.ledger, 20_000)
+    first = proofs[0]
+    with at(first.index):
+        look_at(first.head, first.keys, kept, seen)
+    which = f"entry {first.index}" if len(proofs) == 1 else f"{len(proofs)}"
+    return f"{which} of ", first.head
 
 
 # --- "Lineages": docs/reference/lineage.md, by the numbers of its links ---------------------------
@@ -918,15 +935,34 @@ def same(found: Any, wanted: Any) -> bool:
 class Story:
     """Follows an example through the proved entries, and notes which it has met."""
 
-    def __init__(self, proofs: list[Proof]) -> None:
-        self.keys, self.entries, self.met = proofs[0].keys, list[Found](), set[int]()
+    def __init__(self, proofs: list[Proof], first: Key) -> None:
+        self.keys, self.entries, self.met = Keys(first), list[Found](), set[int]()
+        self.force = dict[int, list[tuple[str, Key]]]()  # authors' keys where an entry is
+        due = 1
         for proof in proofs:
             with at(proof.index):
                 reader = Reader(proof.entry.body)
                 body = parse_any(reader)
                 reader.end()
                 need(isinstance(body, dict), "the body is not a map")
+                if proof.entry.stream == self.keys.stream:
+                    need(proof.entry.version == due, f"event {due} of the keys is left out")
+                    self.met.add(proof.index)
+                    due += 1
+                self.force[proof.index] = [(r, key) for (r, _), key in self.keys.authors.items()]
+                self.keys.apply(proof.entry, proof.index)
             self.entries.append(Found(proof.index, proof.entry, body))
+        need(self.keys.ledgers == proofs[0].keys.ledgers, "a rotation of the keys is left out")
+
+    def trusted(self, found: Found, wanted: str) -> list[Key]:
+        """Give the keys in force in a role at an entry, but for those revoked since before."""
+        doubted = {
+            each.vkey
+            for each in self.keys.revocations
+            if each.since <= found.entry.time and found.index <= each.lifted
+        }
+        keys = [key for role, key in self.force[found.index] if role == wanted]
+        return [key for key in keys if key.vkey not in doubted]
 
     def all(
         self,
@@ -1007,9 +1043,11 @@ class Story:
             for scored in reversed(self.all("audit.scored", stream=stream, after=audit.index)):
                 role = scored.entry.author[0] if scored.entry.author else "nobody"
                 judges = self.all("key.granted", before=scored.index, role="judge")
+                named = scored.entry.author[1] if scored.entry.author else b""
+                known = [sha256(key.public) for key in self.trusted(scored, "judge")]
                 # A score does not say which run it is of: the start does.
                 same = (audit.entry.author or ("",))[:2] == (scored.entry.author or ("",))[:2]
-                if (role == "judge" and same) or not judges:
+                if (named in known and same) or not judges:
                     need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
                     self.met |= {audit.index, scored.index}
                     return f"judged by {role}"
@@ -1140,8 +1178,7 @@ class Story:
             need(kind_of_payload == "application/vnd.in-toto+json", "it is of another type")
             kind_said = kind_of_payload.encode()
             message = b"DSSEv1 %d %b %d %b" % (len(kind_said), kind_said, len(payload), payload)
-            for grant in self.all("key.granted", before=found.index, role="operator"):
-                key = parse_key(str(grant.body.get("vkey")), ED25519)
+            for key in self.trusted(found, "operator"):
                 sealed = [
                     unbase64(each["sig"])
                     for each in envelope["signatures"]
@@ -1150,8 +1187,7 @@ class Story:
                 if len(sealed) == 1 and key.holds(sealed[0], message):
                     break
             else:
-                raise Failed("it is not signed by an operator whose grant is shown")
-            self.met.add(grant.index)
+                raise Failed("it is not signed by an operator whose key is in force")
             statement = read_json(payload.decode())
             form = (statement["_type"], statement["predicateType"])
             about = {each["name"]: str(*each["digest"].values()) for each in statement["subject"]}
@@ -1191,41 +1227,10 @@ class Story:
             return f"; line {place} of {size} in export {hyphened(sealed.entry.stream)}"
         raise fault
 
-    def authors(self) -> None:
-        """Follow link 9 until no entry is new, and refuse what no link led to."""
-        done = set[int]()
-        while todo := [each for each in self.entries if each.index in self.met - done]:
-            for each in todo:
-                done.add(each.index)
-                with at(each.index):
-                    self.author(each)
+    def end(self) -> None:
+        """Refuse what no link led to."""
         strange = [each.index for each in self.entries if each.index not in self.met]
         need(not strange, "it does not belong to this lineage", *strange[:1])
-
-    def author(self, found: Found) -> None:
-        """Check an entry's author by a grant that is there."""
-        entry = found.entry
-        if entry.name == "key.granted":
-            own = entry.stream == self.keys.stream
-            by = entry.author[0] if entry.author else ""
-            need(own and by, "a grant is in another stream, or not signed")
-            need(
-                by in ("ledger", "operator"),
-                "a key must be granted by the ledger's key or an operator",
-            )
-        if not entry.author:
-            return
-        role, key_id, signature, place = entry.author
-        own = role == "ledger"
-        keys = [(key, -1) for key in self.keys.ledgers] if own else []
-        for grant in [] if own else self.all("key.granted", before=found.index, role=role):
-            keys.append((parse_key(str(grant.body.get("vkey")), ED25519), grant.index))
-        mine = [each for each in keys if sha256(each[0].public) == key_id]
-        need(mine, "its author's key was never granted")
-        statement = f"ledger/author/v2\n{self.keys.ledger.name}\n".encode() + place
-        need(mine[-1][0].holds(signature, statement), "its author's signature is invalid")
-        if mine[-1][1] >= 0:
-            self.met.add(mine[-1][1])
 
 
 def hyphened(raw: bytes) -> str:
@@ -1286,22 +1291,15 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
         title, example, *lines = text.split("\n")
         known = (title, example[:8]) == ("proctor/lineage/v1", "example ")
         need(known and rest.startswith(f"{TITLE}\n"), "this is not a lineage")
-        texts = rest.removeprefix(f"{TITLE}\n").split(f"\n{TITLE}\n")
-        need(len(texts) <= 1_000, "there are more than 1,000 proofs")
-        texts = [f"{TITLE}\n{each}\n" for each in texts[:-1]] + [f"{TITLE}\n{texts[-1]}"]
-        proofs = [read_proof(each, keys.ledger) for each in texts]
-        head, rotated = proofs[0].head, proofs[0].keys
-        for before, after in pairwise(proofs):
-            need(before.index < after.index, "it is out of order", after.index)
-            one = after.head == head and after.keys.ledgers == rotated.ledgers
-            need(one, "it is under another tree head", after.index)
-        look_at(head, rotated, kept, seen)
+        proofs = read_proofs(rest, keys.ledger, 1_000)
+        head = proofs[0].head
+        look_at(head, proofs[0].keys, kept, seen)
         parts = []
         for part in example[8:].split(">"):
             run, _, n = part.partition("/")
             parts.append((unhyphened(run), number(n)))
         need(len(parts) <= 2, "an example has one decision or two")
-        story, shown, line = Story(proofs), list[list[Any]](), None
+        story, shown, line = Story(proofs, keys.ledger), list[list[Any]](), None
         if lines:
             word, n, data = (*lines[0].split(" "), "", "")[:3]
             need(word == "line" and lines[0].count(" ") == 2, "this is not a lineage")
@@ -1310,7 +1308,7 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
         said, newest = story.tell(parts, shown)
         if line:
             said += story.seal(line, newest)
-        story.authors()
+        story.end()
     return f"example {example[8:]}{said}; {len(proofs)} of ", head
 
 
@@ -1345,8 +1343,8 @@ def check(arguments: argparse.Namespace) -> str:
         what, tree = check_lineage(target, keys, kept, seen)
         size, root = tree.size, tree.root
     elif form == ".tlog-proof":
-        index, tree = check_proof(target, keys, kept, seen)
-        size, root, what = tree.size, tree.root, f"entry {index} of "
+        what, tree = check_proofs(target, keys, kept, seen)
+        size, root = tree.size, tree.root
     elif target.is_dir():
         limit_blobs(target / "blobs", arguments.blob_bytes)
         bundle = check_bundle(target, keys, kept, seen)

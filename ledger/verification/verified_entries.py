@@ -9,7 +9,7 @@ I/O: none.  Units: nanoseconds since the POSIX epoch.
 
 import hashlib
 import struct
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container
 from uuid import UUID
 
 import msgspec
@@ -23,7 +23,6 @@ __all__ = [
     "VerifiedEntry",
     "is_of",
     "parse_entry",
-    "renumbered",
     "split_entry",
     "verify_author",
 ]
@@ -106,12 +105,6 @@ def is_of(data: bytes, streams: Container[bytes], names: Container[bytes]) -> bo
         return True
     end = 74 + data[73]
     return data[end + 1 : end + 1 + data[end]] in names
-
-
-def renumbered(entries: Iterable[VerifiedEntry]) -> Iterator[VerifiedEntry]:
-    """Yield entries with an index from 0 on, as a projection of some of a ledger's needs them."""
-    for index, entry in enumerate(entries):
-        yield msgspec.structs.replace(entry, index=index)
 
 
 def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> None:

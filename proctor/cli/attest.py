@@ -2,8 +2,6 @@
 
 import hashlib
 import shutil
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -11,20 +9,19 @@ from uuid import UUID
 import typer
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-from aggregates.transcript import Transcript
 from ledger.errors import BlobError
 from ledger.files import create_exclusively
 from ledger.handover.proof_files import open_proofs, write_proofs
+from ledger.handover.selection import MOST_ENTRIES, choose
 from ledger.keys import create_publisher_key, load_publisher_key
-from ledger.mapper import readable_body
 from ledger.notes import public_bytes, publisher_vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import has_key
-from ledger.verification.authority import AUTHORITY_EVENTS, Authority
+from ledger.verification.authority import Authority
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
-from ledger.verification.verified_entries import renumbered
+from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
@@ -32,8 +29,6 @@ from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import passphrase, read_private_key
 from proctor.cli.options import RunArgument
 from proctor.errors import ProctorError
-from proctor.handover.evidence import pick
-from proctor.handover.folder import write_handover
 from proctor.home import Home, find_run
 from proctor.output.terminal import console, words
 from proctor.remembering import open_remembered
@@ -41,17 +36,6 @@ from proctor.remembering import open_remembered
 app = CommandGroup()
 
 _ROLE = "publisher"
-_COUNTING = "SELECT idx FROM counting_audits WHERE run_id = ?"
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What a ledger says of a run that can be handed over."""
-
-    run: UUID
-    audit: UUID  # the one that counts
-    scored: int  # index of its scores
-    hashes: frozenset[str]  # SHA-256 of the files that the run handed in, or of its weights
 
 
 @app.command()
@@ -71,6 +55,8 @@ def attest(
     ] = None,
 ) -> Output:
     """Hand over the model of a run: sign its files, and claim how it was trained and judged."""
+    from proctor.handover.folder import write_handover  # noqa: PLC0415 - loads DuckDB
+
     home.require_ledger()
     home.close_crashed()
     paths = LedgerPaths(home.ledger)
@@ -80,15 +66,21 @@ def attest(
         )
     # 1. What cannot be handed over is refused before a key is made and granted.
     with open_remembered(home.ledger) as ledger:
-        found, authority = _look_up(ledger, run), ledger.authority
+        named, authority = _look_up(ledger, run), ledger.authority
     # 2. The key that signs the files is in force.
     publisher, vkey, granted = _publisher(home, paths, authority, key)
     # 3. The proofs come from the ledger as it is with that grant.
     with open_remembered(home.ledger, heads=True) as ledger:
         owner = ledger.vkey
-        proofs = write_proofs(ledger, _indexes(ledger, found, vkey))
+        chosen = _chosen(ledger, named)
+        if len(chosen) > MOST_ENTRIES:
+            raise ProctorError(
+                f"the folder would rest on {len(chosen)} entries; the most is {MOST_ENTRIES}: hand "
+                "over the whole ledger with `proctor export --bundle`"
+            )
+        proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
     signer = read_private_key(paths.key)
-    vkeys = vkeys_along(open_proofs(proofs, vkey=owner)[0].rotations, vkey=owner)
+    vkeys = vkeys_along(open_proofs(proofs, vkey=owner, most=MOST_ENTRIES)[0].rotations, vkey=owner)
     if parse_vkey(vkeys[-1], type=ED25519).public_key != public_bytes(signer):
         raise ProctorError(
             "the newest tree head that witnesses have cosigned is older than the rotation of the "
@@ -101,7 +93,7 @@ def attest(
         publisher=publisher,
         signer=signer,
         version=__version__,
-        copy=lambda name, sha256, to: _copy(home, found.run, name, sha256, to),
+        copy=lambda name, sha256, to: _copy(home, named, name, sha256, to),
     )
     evidence = opened.evidence
     told = {
@@ -128,48 +120,28 @@ def attest(
     return Output(told, tell)
 
 
-def _look_up(ledger: VerifiedLedger, name: str) -> _Found:
-    """Return the run that `name` means and the audit that counts; raises ProctorError."""
-    from proctor.runs.replay import audited_run, verified_runs  # noqa: PLC0415 - takes long
-    from projections.projector import projected  # noqa: PLC0415 - loads DuckDB
+def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
+    """Return the run that `name` means; raises ProctorError if it cannot be handed over."""
+    from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
+    from projections.counting import counting_audits  # noqa: PLC0415 - loads DuckDB
 
     run = find_run(verified_runs(ledger), name)
-    audits = {entry.stream_id for entry in ledger.entries() if audited_run(entry) == str(run)}
-    streams = {run, Transcript.id_of(run), *audits}
-    entries = [
-        entry
-        for entry in ledger.entries()
-        if entry.stream_id in streams or entry.name in AUTHORITY_EVENTS
-    ]
-    own = [entry for entry in entries if entry.stream_id == run]
-    ends = [readable_body(entry.body) or {} for entry in own if entry.name == "run.ended"]
-    if not ends:
+    entries = _chosen(ledger, run)
+    own = {entry.name for entry in entries if entry.stream_id == run}
+    if "run.ended" not in own:
         raise ProctorError(f"run {run} has not ended; attest it when it has")
-    saved = [readable_body(entry.body) or {} for entry in own if entry.name == "run.weights_saved"]
-    if not saved:
+    if "run.weights_saved" not in own:
         raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(entries))
-    with closing(projected(numbered, quarantine=True)) as tables:
-        counting = tables.execute(_COUNTING, [str(run)]).fetchall()
-    if not counting:
+    if str(run) not in counting_audits(entries):
         raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
-    scored = entries[counting[0][0]]
-    handed_in = ends[0].get("deliverables") or {}
-    hashes = map(str, handed_in.values() if handed_in else [saved[-1].get("sha256")])
-    return _Found(run, scored.stream_id, scored.index, frozenset(hashes))
+    return run
 
 
-def _indexes(ledger: VerifiedLedger, found: _Found, vkey: str) -> list[int]:
-    return pick(
-        ledger.entries(),
-        origin=ledger.authority.origin,
-        run=found.run,
-        audit=found.audit,
-        scored=found.scored,
-        weights=found.hashes,
-        publisher=vkey,
-    )
+def _chosen(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
+    from proctor.handover.evidence import streams_of  # noqa: PLC0415 - loads DuckDB
+
+    wanted = streams_of(ledger.entries(), run)
+    return choose(ledger.entries(), wanted, origin=ledger.authority.origin)
 
 
 def _publisher(

@@ -20,6 +20,15 @@ VkeyOption = Annotated[
         "trusted: this detects corruption, not forgery.",
     ),
 ]
+JudgeVkeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        metavar="VKEY",
+        help="Public key of the judge that you know, or its file: a verdict that it did not sign "
+        "is refused.",
+    ),
+]
 AsOfOption = Annotated[
     int | None,
     typer.Option(

@@ -79,12 +79,13 @@ def report(
         made[png] = as_png(chosen)
     for path, content in made.items():
         write_output(path, content, home=home)
+    many = len(source.entries)
     told = {
         "kind": source.subject.kind,
         "subject": source.subject.id,
         "files": {str(path): len(content) for path, content in made.items()},
         "charts": list(charts),
-        "entries": len(source.proved),
+        "entries": many,
         "size": source.head.size,
     }
 
@@ -92,7 +93,7 @@ def report(
         for path, content in made.items():
             console.print(words(f"wrote {path}, {len(content):,} bytes"))
         console.print(
-            f"about {source.subject.kind} {source.subject.id}: {len(source.proved)} proved entries "
+            f"about {source.subject.kind} {source.subject.id}: {many} proved entries "
             f"of {source.head.size}; charts: {', '.join(charts) or 'none'}"
         )
         if out is not None:

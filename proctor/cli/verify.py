@@ -14,8 +14,14 @@ from ledger.handover.object_store import Bucket
 from ledger.paths import LedgerPaths
 from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_text, read_vkey_file
-from proctor.cli.options import HOME, HomeOption, MaxBlobBytesOption, VkeyOption
+from proctor.cli.inputs import read_text, read_vkey, read_vkey_file
+from proctor.cli.options import (
+    HOME,
+    HomeOption,
+    JudgeVkeyOption,
+    MaxBlobBytesOption,
+    VkeyOption,
+)
 from proctor.cli.verify_files import is_handover, verify_file, verify_handover
 from proctor.cli.verify_ledgers import BundleCheck, LedgerCheck, verify_ledger
 from proctor.errors import ProctorError
@@ -39,6 +45,7 @@ def verify(
         ),
     ] = None,
     vkey: VkeyOption = None,
+    judge: JudgeVkeyOption = None,
     head: Annotated[
         Path | None,
         typer.Option("--head", help="Tree head that you kept: detects truncation and rewriting."),
@@ -74,14 +81,19 @@ def verify(
     if isinstance(place, Path) and place.is_file():
         if head or keep or new or evidence:
             raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
-        return verify_file(place, vkey=vkey, policy=policy)
+        return verify_file(place, vkey=vkey, policy=policy, judge=read_vkey(judge))
     owner = read_vkey_file(vkey)
     if isinstance(named, Path) and is_handover(named):
         if head or keep or new or evidence:
             raise ProctorError(
                 f"{place} is a model handed over; --head, --keep, --new, --evidence do not apply"
             )
-        return verify_handover(named, vkey=owner, policy=policy)
+        return verify_handover(named, vkey=owner, policy=policy, judge=read_vkey(judge))
+    if judge is not None:
+        raise ProctorError(
+            "--judge applies to a model handed over, a report and a lineage, which show a verdict; "
+            "`proctor keys list` shows the judges of a ledger"
+        )
     if isinstance(named, Path):
         _check_one_ledger(named)
     if isinstance(place, Bucket) or (named is not None and is_bundle(named)):

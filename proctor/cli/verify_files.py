@@ -3,8 +3,9 @@
 I/O: reads what is verified.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import (
     ContradictionError,
@@ -13,7 +14,8 @@ from ledger.errors import (
     VerificationError,
 )
 from ledger.handover.bundle_check import is_bundle
-from ledger.handover.proof_files import ProvedEntry, open_proof
+from ledger.handover.proof_files import ProvedEntry, open_proofs
+from ledger.handover.selection import MOST_ENTRIES
 from ledger.paths import LedgerPaths
 from ledger.verification.verified_notes import open_tree_head, parse_tree_head
 from ledger.witnessing.evidence import (
@@ -37,12 +39,24 @@ from proctor.remembering import memory
 
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage
+    from ledger.handover.selection import Selection
+    from proctor.handover.vouching import Vouched
 
 __all__ = ["is_handover", "verify_file", "verify_handover"]
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
 _EVIDENCE = "ledger/evidence/v1\n"
+_MOST = 64 << 20  # bytes of a file
+_NOT_OF_A_LINEAGE = (
+    "that the audit shown is the one that counts: it held, and judged the decision",
+    "that the checkpoint was not rolled back, and the origin not withdrawn, later",
+)
+_SCORES = ("accuracy_score", "process_score", "test_accuracy")
+LEFT_OUT = (
+    "that no event was left out: an earlier version made this folder, which has no whole streams. "
+    "Another judge, a revoked key or another audit can be missing; ask for a new folder"
+)
 
 
 def is_handover(place: Path) -> bool:
@@ -53,33 +67,47 @@ def is_handover(place: Path) -> bool:
     return not held and is_handover(place)
 
 
-def verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> Output:
+def verify_handover(
+    folder: Path, *, vkey: str | None, policy: Path | None, judge: str | None
+) -> Output:
     """Verify a model handed over."""
-    from proctor.handover.folder import check_handover  # noqa: PLC0415 - few need it
+    from proctor.handover.card import NOT_CLAIMED  # noqa: PLC0415 - few need it
+    from proctor.handover.folder import check_handover  # noqa: PLC0415 - loads DuckDB
+    from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
     quorum = None if policy is None else read_quorum(policy)
     try:
         opened = check_handover(folder, vkey=vkey)
-        proved, evidence = opened.proved[0], opened.evidence
+        evidence, selection = opened.evidence, opened.evidence.selection
         if quorum is not None:
-            quorum.verify_log(evidence.vkeys[0])
-            quorum.verify(proved.head.note)
-        _hold_against_memory(proved, publisher=evidence.publisher)
+            quorum.verify_log(selection.vkeys[0])
+            quorum.verify(selection.head.note)
+        _hold_against_memory(selection, publisher=opened.publisher)
+        found = vouched(selection, [evidence.counting], judge=judge)
     except VerificationError as e:
         return _refused(e)
+    left_out = [LEFT_OUT] if evidence.earlier else []
+    trusted = found[0].trusted and not left_out and vkey is not None
+    scores = {name: evidence.scores.get(name) for name in _SCORES}
 
     def tell() -> None:
-        color = {"PASSED": "green", "WARNED": "yellow"}.get(evidence.verdict, "red")
+        color = {"PASSED": "green" if trusted else "yellow", "WARNED": "yellow"}
         console.print(
-            f"[green]held[/]: the model of run {evidence.run}, "
+            f"{_held(trusted)}: the model of run {evidence.run}, "
             f"{counted(len(opened.files), 'signed file')}, under the tree head of "
             f"{counted(evidence.head.size, 'entry')} of {words(evidence.head.origin)}"
         )
         console.print(
-            f"verdict [{color}]{evidence.verdict}[/], evidence level {words(evidence.level)}"
+            f"verdict [{color.get(evidence.verdict, 'red')}]{evidence.verdict}[/], evidence level "
+            f"{words(evidence.level)}; "
+            + ", ".join(f"{name.replace('_', ' ')} {_figure(scores[name])}" for name in _SCORES)
         )
+        _tell_vouched(found, trusted=trusted)
         for each in evidence.reservations if evidence.verdict == "WARNED" else ():
             console.print(f"warned: {words(each)}")
+        for each in (*left_out, *NOT_CLAIMED):
+            console.print(f"not claimed: {words(each)}")
+        console.print(words(selection.as_of))
         if vkey is None:
             error_console.print(
                 "the public key in the folder was trusted: this detects corruption, not forgery; "
@@ -90,16 +118,23 @@ def verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> O
         "ok": True,
         "run": evidence.run,
         "verdict": evidence.verdict,
+        "trusted": trusted,
+        **scores,
         "reservations": evidence.reservations,
         "evidence_level": evidence.level,
         "files": opened.files,
         "size": evidence.head.size,
         "origin": evidence.head.origin,
+        "verdicts": [each.to_dict() for each in found],
+        "not_claimed": [*left_out, *NOT_CLAIMED],
+        "as_of": selection.as_of,
     }
     return Output(told, tell)
 
 
-def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
+def verify_file(
+    path: Path, *, vkey: Path | None, policy: Path | None, judge: str | None = None
+) -> Output:
     """Verify a file by what it is: a proof, a lineage, a report or evidence."""
     with path.open("rb") as file:
         start = file.read(len(_DATABASE))
@@ -107,11 +142,12 @@ def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output
         name = LedgerPaths(path).database.name
         raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
     if start.startswith(b"<!DOCTYPE html>"):
-        return _verify_report(path, vkey=vkey, policy=policy)
-    text = read_text(path)
+        return _verify_report(path, vkey=vkey, policy=policy, judge=judge)
+    text = read_text(path, most=_MOST)
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
     from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
+    from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
     if not text.startswith((_PROOF, TITLE)):
         raise ProctorError(
@@ -122,12 +158,17 @@ def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
     quorum = None if policy is None else read_quorum(policy)
     try:
-        is_lineage = text.startswith(TITLE)
-        opened = open_lineage(text, vkey=key) if is_lineage else open_proof(text, vkey=key)
+        proved = open_proofs(text, vkey=key, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
+        opened = proved[0] if proved else open_lineage(text, vkey=key)
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(opened.head.note)
         _hold_against_memory(opened)
+        found = (
+            vouched(opened.selection, opened.audits, judge=judge)
+            if isinstance(opened, OpenedLineage)
+            else []
+        )
     except VerificationError as e:
         return _refused(e)
     witnessed = (
@@ -136,16 +177,19 @@ def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output
         else ", as the policy's witnesses have cosigned"
     )
     if isinstance(opened, OpenedLineage):
-        return _lineage_held(opened, witnessed)
-    return _proof_held(opened, witnessed)
+        return _lineage_held(opened, found, witnessed)
+    return _proofs_held(proved, witnessed)
 
 
-def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
+def _verify_report(
+    path: Path, *, vkey: Path | None, policy: Path | None, judge: str | None
+) -> Output:
     """Make a report again from its proved entries, and compare the two."""
     key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a report, which needs the ledger's public key: give --vkey")
     require_extra("report")
+    from proctor.handover.vouching import all_trusted, vouched  # noqa: PLC0415 - loads DuckDB
     from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
 
     quorum = None if policy is None else read_quorum(policy)
@@ -154,12 +198,14 @@ def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Out
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(checked.source.head.note)
-        _hold_against_memory(checked.source.proved[0])
+        source, subject = checked.source, checked.source.subject
+        _hold_against_memory(source.selection)
+        found = vouched(source.selection, source.verdicts, judge=judge)
     except VerificationError as e:
         return _refused(e)
-    source, subject = checked.source, checked.source.subject
+    trusted = all_trusted(found) and checked.ok
     about = (
-        f"{subject.kind} {subject.id}: {counted(len(source.proved), 'entry')} of "
+        f"{subject.kind} {subject.id}: {counted(len(source.entries), 'entry')} of "
         f"{source.head.size} in {words(source.head.origin)}"
     )
 
@@ -171,54 +217,95 @@ def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Out
         elif checked.unchecked:
             console.print(f"[yellow]not checked[/]: {words(checked.unchecked)}; {about}")
         else:
-            console.print(f"[green]held[/]: the whole report follows from {about}")
+            console.print(f"{_held(trusted)}: the whole report follows from {about}")
         for each in checked.altered:
             console.print(f"  {words(each)}")
+        _tell_vouched(found, trusted=trusted)
+        for each in source.not_claimed:
+            console.print(f"not claimed: {words(each)}")
+        console.print(words(source.selection.as_of))
 
     told = {
         "ok": checked.ok,
         "kind": subject.kind,
         "subject": subject.id,
-        "entries": len(source.proved),
+        "entries": len(source.entries),
         "size": source.head.size,
         "altered": checked.altered,
         "unchecked": checked.unchecked,
+        "trusted": trusted,
+        "verdicts": [each.to_dict() for each in found],
+        "not_claimed": source.not_claimed,
+        "as_of": source.selection.as_of,
     }
     return Output(told, tell, found=not checked.ok)
 
 
-def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:
+def _held(trusted: bool) -> str:
+    """Return the word; green only where the reader knows the judge."""
+    return "[green]held[/]" if trusted else "held"
+
+
+def _tell_vouched(found: "list[Vouched]", *, trusted: bool) -> None:
+    from proctor.handover.vouching import told_vouched  # noqa: PLC0415 - loads DuckDB
+
+    for line in told_vouched(found) or ["no verdict is shown"]:
+        console.print(f"[{'green' if trusted else 'yellow'}]{words(line)}[/]")
+
+
+def _figure(score: object) -> str:
+    return f"{score:.3f}" if isinstance(score, int | float) else "not measured"
+
+
+def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: str) -> Output:
     from proctor.cli.lineage import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
+    from proctor.handover.vouching import all_trusted  # noqa: PLC0415 - loads DuckDB
+
+    trusted = all_trusted(found)
 
     def tell() -> None:
         console.print(
-            f"[green]held[/]: {counted(len(opened.lineage.indexes), 'entry')} of "
+            f"{_held(trusted)}: {counted(len(opened.lineage.indexes), 'entry')} of "
             f"{opened.head.size} in "
             f"{words(opened.head.origin)} lead to the example{witnessed}"
         )
         tell_lineage(opened.lineage)
+        _tell_vouched(found, trusted=trusted)
+        for each in _NOT_OF_A_LINEAGE:
+            console.print(f"not claimed: {each}")
+        console.print(words(opened.selection.as_of))
 
-    described = describe_lineage(opened.lineage)
-    return Output({"ok": True, "size": opened.head.size, **described}, tell)
+    told = {
+        "ok": True,
+        "size": opened.head.size,
+        **describe_lineage(opened.lineage),
+        "trusted": trusted,
+        "verdicts": [each.to_dict() for each in found],
+        "not_claimed": [*_NOT_OF_A_LINEAGE],
+        "as_of": opened.selection.as_of,
+    }
+    return Output(told, tell)
 
 
-def _proof_held(proved: ProvedEntry, witnessed: str) -> Output:
-    described = describe_entry(proved.entry)
+def _proofs_held(proved: Sequence[ProvedEntry], witnessed: str) -> Output:
+    """Tell which entries a file proves; one with several is of a model handed over."""
+    head = proved[0].head
+    described = [describe_entry(each.entry) for each in proved]
+    which = f"entry {proved[0].entry.index}" if len(proved) == 1 else counted(len(proved), "entry")
 
     def tell() -> None:
-        console.print(
-            f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
-            f"{words(proved.head.origin)}{witnessed}"
-        )
-        by = described["author"] and f"{described['author']} (author not verified by this proof)"
-        print_entry({**described, "author": by})
+        console.print(f"[green]held[/]: {which} of {head.size} in {words(head.origin)}{witnessed}")
+        for each in described:
+            by = each["author"] and f"{each['author']} (author not verified by this proof)"
+            print_entry({**each, "author": by})
 
-    told = {"ok": True, "size": proved.head.size, **described, "author_verified": False}
+    told: dict[str, Any] = {"ok": True, "size": head.size, "author_verified": False}
+    told |= described[0] if len(proved) == 1 else {"entries": described}
     return Output(told, tell)
 
 
 def _hold_against_memory(
-    proved: "ProvedEntry | OpenedLineage", *, publisher: bytes | None = None
+    proved: "ProvedEntry | OpenedLineage | Selection", *, publisher: bytes | None = None
 ) -> None:
     """Refuse what a key has signed that was not, or is no longer, the ledger's there.
 

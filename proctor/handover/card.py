@@ -13,7 +13,7 @@ from aggregates.run import MEASURED, REPEATABLE, REPORTED
 from ledger.mapper import ns_to_datetime
 from proctor.handover.evidence import Evidence
 
-__all__ = ["model_card", "readme"]
+__all__ = ["NOT_CLAIMED", "model_card", "readme"]
 
 _LEVELS = {
     REPEATABLE: "Anybody with the same data can train this run again and compare every value.",
@@ -31,7 +31,7 @@ _MARKS = re.compile(r"([\\`*_{}\[\]<>#|!&~])")
 
 def model_card(evidence: Evidence) -> str:
     """Return the model card, in Markdown with the header that model hubs read."""
-    start = evidence.says("run.started")
+    start = evidence.start
     data, spec = (
         {**found} if isinstance(found := start.get(name), dict) else {} for name in ("data", "spec")
     )
@@ -95,25 +95,31 @@ which is its name |
 
 ## Verify it, offline
 
-Get the ledger's vkey from its owner by another channel than this folder. Then:
+Get the ledger's vkey from its owner, and the judge's from the judge, by another channel than this
+folder. Then:
 
 ```sh
-proctor verify . --vkey ../owner.vkey
+proctor verify . --vkey ../owner.vkey --judge ../judge.vkey
 model_signing verify key model --signature model.sig --public_key publisher.pem
 ```
 
-The first command checks every file, that the ledger grants the publisher's key, and that the claims
-say what the proved events say. The second checks the files in `model/` with a tool that is not
-Proctor's.
+The first command checks every file, that the ledger grants the publisher's key, that the claims
+say what the proved events say, and who signed the verdict. Leave out `--judge` if
+you know no judge. The second checks the files in `model/` with a tool that is not Proctor's.
 
 The claims stand under this tree head: origin `{origin}`, {size} entries, root `{root}`.
 
 ## What is not claimed
 
-- That there is no later audit of this run, and that no key was revoked: only the ledger says that.
-- Any level of SLSA: the builder is whoever holds the ledger's key.
-- That the model is good or safe for any use: the scores are on the data that the model card names.
+{not_claimed}
+
+{as_of}
 """
+NOT_CLAIMED = (
+    "any level of SLSA: the builder is whoever holds the ledger's key",
+    "that the model is good or safe for any use: the scores are on the data that the model card "
+    "names",
+)
 
 
 def readme(evidence: Evidence, files: Iterable[str]) -> str:
@@ -127,6 +133,8 @@ def readme(evidence: Evidence, files: Iterable[str]) -> str:
         origin=head.origin,
         size=head.size,
         root=head.root.hex(),
+        not_claimed="\n".join(f"- {each}" for each in NOT_CLAIMED),
+        as_of=evidence.selection.as_of,
     )
 
 
@@ -136,12 +144,12 @@ def _section(title: str, rows: Sequence[tuple[object, object]]) -> list[str]:
 
 def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object, object]]:
     policy = start.get("policy")
-    begun, ended = (evidence.last(name).time_ns for name in ("run.started", "run.ended"))
+    begun, ended = (each.time_ns for each in (evidence.started, evidence.ended))
     rows: list[tuple[object, object]] = [
         ("run", evidence.run),
         ("started", f"{ns_to_datetime(begun):%Y-%m-%d %H:%M:%S} UTC"),
         ("ended", f"{ns_to_datetime(ended):%Y-%m-%d %H:%M:%S} UTC"),
-        ("ended as", evidence.says("run.ended").get("reason")),
+        ("ended as", evidence.end.get("reason")),
         ("decided by", policy.get("name") if isinstance(policy, dict) else None),
         ("rules", (start.get("rules") or {}).get("profile")),
         *(
@@ -162,7 +170,7 @@ def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object
 
 
 def _scores(evidence: Evidence) -> list[tuple[object, object]]:
-    scored = evidence.says("audit.scored")
+    scored = evidence.scores
     done, epochs = evidence.retrained
     exercised = "" if scored.get("process_axis_exercised") else f" ({evidence.unexercised})"
     return [

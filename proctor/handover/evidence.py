@@ -1,15 +1,15 @@
 """The events that a handed-over model rests on: which they are, and what they say.
 
-The same events are picked from a ledger when a folder is written, and read from their proofs when
-it is verified. What the folder claims follows from them alone.
+The same events are chosen from a ledger when a folder is written, and from their proofs when it is
+verified: the run, its audits and the authority stream, each whole, and both ends of its transcript.
+What the folder claims follows from them alone.
 
 Trust: entries are proved to be the ledger's; what they say is hostile, or missing.
 I/O: none.
-Not covered: events that are left out, such as a later audit, or the revocation of a key.
+Not covered: what Selection.as_of says.
 """
 
-import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,25 +17,25 @@ from uuid import UUID
 
 from aggregates.audit import GATES, STEPS, unchecked
 from aggregates.run import REPEATABLE
-from ledger.errors import MalformedError, SignatureError
+from aggregates.transcript import Transcript
+from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import ProvedEntry
+from ledger.handover.selection import Selection, Wanted, open_selection
 from ledger.mapper import readable_body
-from ledger.verification.authority import authority_stream
-from ledger.verification.rotations import vkeys_along
-from ledger.verification.verified_entries import VerifiedEntry, verify_author
-from ledger.verification.verified_notes import ECDSA, ED25519, TreeHead, parse_vkey
+from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
+from projections.counting import CountingAudit, counting_audits
 
-__all__ = ["Decision", "Evidence", "evidence_of", "pick", "verify_authors"]
+__all__ = ["UNBOUND", "Decision", "Evidence", "evidence_of", "streams_of"]
 
-_MAX_DECIDED = 600  # events of decisions that are proved; the first ones
+UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
     "run.decision_made",
     "run.remedy_applied",
     "run.remedy_refused",
     "run.restart_scheduled",
 )
-_OF_RUN = ("run.started", "run.provoked", "run.ended")
-_OF_AUDIT = ("audit.started", "audit.step_completed", "audit.scored")
+_ENDS_OF_TRANSCRIPT = ("transcript.started",)  # and its last event
 
 
 @dataclass(frozen=True)
@@ -46,163 +46,163 @@ class Decision:
     outcome: str
 
 
-def pick(
-    entries: Iterable[VerifiedEntry],
-    *,
-    origin: str,
-    run: UUID,
-    audit: UUID,
-    scored: int,
-    weights: Collection[str],
-    publisher: str,
-) -> list[int]:
-    """Return the indexes of the events to prove: `scored` is the index of the audit's scores.
+def streams_of(entries: Iterable[VerifiedEntry], run: UUID) -> Wanted:
+    """Return the streams that a run's verdict follows from, beside the authority stream."""
+    audits = [
+        entry.stream_id
+        for entry in entries
+        if entry.name == "audit.started" and _says(entry).get("run") == str(run)
+    ]
+    return {
+        run: None,
+        Transcript.id_of(run): _ENDS_OF_TRANSCRIPT,
+        **dict.fromkeys(audits),
+    }
 
-    `weights` are hashes of files that are handed over; `publisher` is the vkey that signs them.
+
+def evidence_of(proved: Sequence[ProvedEntry], *, vkey: str, earlier: bool = False) -> "Evidence":
+    """Return what proved entries say; raises VerificationError where they do not fit together.
+
+    `earlier`: they are of a folder of the first form, which leaves events out.
     """
-    found: list[int] = []
-    decided: list[int] = []
-    grants: dict[bytes, int] = {}  # by the key that is granted
-    authors: list[bytes] = []
-    for entry in entries:
-        body = readable_body(entry.body) or {}
-        wanted = False
-        if entry.stream_id == run and entry.name in _DECIDED:
-            decided.append(entry.index)
-            wanted = len(decided) <= _MAX_DECIDED
-        elif entry.stream_id == run:
-            saved = entry.name == "run.weights_saved" and body.get("sha256") in weights
-            wanted = entry.name in _OF_RUN or saved
-        elif entry.stream_id == audit:
-            wanted = entry.name in _OF_AUDIT and entry.index <= scored
-        elif entry.name == "key.granted" and entry.stream_id == authority_stream(origin):
-            vkey = str(body.get("vkey"))
-            grants.setdefault(_key_id(vkey, str(body.get("role"))), entry.index)
-            wanted = vkey == publisher
-            if entry.author is not None and entry.author.role == "operator":
-                authors.append(entry.author.key_id)  # who let in a key that may be needed
-        if wanted:
-            found.append(entry.index)
-            if entry.author is not None:
-                authors.append(entry.author.key_id)
-    return sorted({*found, *(grants[each] for each in authors if each in grants)})
-
-
-def evidence_of(proved: Sequence[ProvedEntry], *, vkey: str) -> "Evidence":
-    """Return what proved entries say, their authors checked; raises VerificationError."""
-    evidence = Evidence(
-        head=proved[0].head,
-        vkeys=tuple(vkeys_along(proved[0].rotations, vkey=vkey)),
-        entries=tuple(each.entry for each in proved),
-    )
+    selection = open_selection(proved, vkey=vkey, gaps=earlier)
+    starts = [entry for entry in selection.entries if entry.name == "run.started"]
+    if len(starts) != 1:
+        raise MalformedError(f"{len(starts)} starts of a run are proved, not one")
+    run = starts[0].stream_id
+    wanted = streams_of(selection.entries, run)
+    if not earlier:
+        selection.verify_choice(wanted)
+    elif {each.stream_id for each in selection.entries} - {*wanted, selection.authority.stream_id}:
+        raise MalformedError("the events are of several runs")
+    counting = counting_audits(selection.entries).get(str(run))
+    if counting is None:
+        raise MalformedError(
+            f"no audit of run {run} counts: it must have all steps, judge the complete run and, "
+            "where the ledger granted a judge's key, be signed by a judge"
+        )
+    evidence = Evidence(selection, run, counting, earlier)
     evidence.verify()
     return evidence
 
 
-def verify_authors(entries: Iterable[VerifiedEntry], *, origin: str, vkeys: Sequence[str]) -> None:
-    """Raise VerificationError unless each signed entry is signed by a key that was granted.
-
-    `vkeys` are the ledger's own, oldest first.
-    """
-    stream = authority_stream(origin)
-    known = {_key_id(vkey, "ledger"): ("ledger", vkey) for vkey in vkeys}
-    for entry in entries:
-        author = entry.author
-        if author is not None:
-            role, vkey = known.get(author.key_id, ("", ""))
-            if role != author.role:
-                raise SignatureError(f"entry {entry.index} is signed by a key without a grant")
-            public_key = parse_vkey(vkey, type=ED25519).public_key
-            verify_author(entry, origin=origin, public_key=public_key)
-        if entry.name == "key.granted":
-            body = readable_body(entry.body) or {}
-            if (
-                entry.stream_id != stream
-                or author is None
-                or author.role not in ("ledger", "operator")
-            ):
-                raise SignatureError(f"entry {entry.index} grants a key without the right to")
-            role, vkey = str(body.get("role")), str(body.get("vkey"))
-            known[_key_id(vkey, role)] = (role, vkey)
-
-
 @dataclass(frozen=True)
 class Evidence:
-    """Entries of one ledger, in order, as of one tree head."""
+    """A run and the audit of it that counts, as of one tree head."""
 
-    head: TreeHead
-    vkeys: tuple[str, ...]  # of the ledger itself, oldest first; the last signed the tree head
-    entries: tuple[VerifiedEntry, ...]
+    selection: Selection
+    run: UUID
+    counting: CountingAudit
+    earlier: bool  # of a folder of the first form
 
     def verify(self) -> None:
-        """Raise VerificationError unless its authors are known and the events fit together."""
-        verify_authors(self.entries, origin=self.head.origin, vkeys=self.vkeys)
-        for kind in ("run.started", "run.ended", "audit.started", "audit.scored", "key.granted"):
-            self.last(kind)
-        if {entry.stream_id for entry in self._all(*_OF_RUN, *_DECIDED)} != {self.run}:
-            raise MalformedError("the events are of several runs")
-        audit = self.last("audit.started")
-        if {entry.stream_id for entry in self._all(*_OF_AUDIT)} != {audit.stream_id}:
-            raise MalformedError("the events are of several audits")
-        if self.says("audit.started").get("run") != str(self.run):
-            raise MalformedError("the audit is of another run")
+        """Raise VerificationError unless the audit is whole, and judged the files of the run."""
+        if len(self._of_run("run.ended")) != 1:
+            raise MalformedError(f"run {self.run} has {len(self._of_run('run.ended'))} ends")
         if [step.get("name") for step in self.steps] != [*STEPS]:
             raise MalformedError("the audit's steps are not all there")
+        if self.verdict == "FAILED":
+            return  # the judge may have found other files
+        for judged in self._judged_files():
+            for name, sha256 in self.files.items():
+                if judged.get(name, sha256) != sha256:
+                    raise InclusionError(f"{name} is not the file that the judge judged")
 
-    def _all(self, *names: str) -> list[VerifiedEntry]:
-        return [entry for entry in self.entries if entry.name in names]
-
-    def last(self, name: str) -> VerifiedEntry:
-        """Return the last entry of a name; raises MalformedError if there is none."""
-        found = self._all(name)
-        if not found:
-            raise MalformedError(f"no event {name} is proved")
-        return found[-1]
-
-    def says(self, name: str) -> dict[str, Any]:
-        """Return what the last entry of a name says."""
-        return readable_body(self.last(name).body) or {}
+    def _judged_files(self) -> list[Mapping[str, Any]]:
+        """Return the files' hashes as the audit's start, step 1 and step 3 name them."""
+        shown = self._shown
+        start = _mapping(self.audit_start.get("judged"))
+        weights = shown["weights"].get("sha256")
+        return [
+            _mapping(start.get("files")),
+            _mapping(shown["deliverables"].get("sha256")),
+            {"weights.safetensors": weights} if isinstance(weights, str) else {},
+        ]
 
     @property
-    def run(self) -> UUID:
-        """The run."""
-        return self.last("run.started").stream_id
+    def head(self) -> TreeHead:
+        """The tree head that everything is proved under."""
+        return self.selection.head
+
+    @property
+    def entries(self) -> tuple[VerifiedEntry, ...]:
+        """The entries, in order."""
+        return self.selection.entries
+
+    def _of_run(self, *names: str) -> list[VerifiedEntry]:
+        return [e for e in self.entries if e.stream_id == self.run and e.name in names]
+
+    @cached_property
+    def _audit(self) -> list[VerifiedEntry]:
+        """The audit that counts, from its start to its scores."""
+        audit, scored = self.counting.audit, self.counting.scored
+        return [e for e in self.entries if e.stream_id == audit and e.index <= scored]
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """What the run's start says."""
+        return _says(self.started)
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """What the run's end says."""
+        return _says(self.ended)
+
+    @property
+    def started(self) -> VerifiedEntry:
+        """The run's start."""
+        return self._of_run("run.started")[0]
+
+    @property
+    def ended(self) -> VerifiedEntry:
+        """The run's end."""
+        return self._of_run("run.ended")[0]
+
+    @property
+    def audit_start(self) -> dict[str, Any]:
+        """What the audit's start says."""
+        return _says(self._audit[0])
+
+    @property
+    def scored(self) -> VerifiedEntry:
+        """The audit's scores."""
+        return self._audit[-1]
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """What the audit's scores say."""
+        return _says(self.scored)
 
     @property
     def key(self) -> bytes:
         """The ledger's public key that signed the tree head."""
-        return parse_vkey(self.vkeys[-1], type=ED25519).public_key
+        return parse_vkey(self.selection.vkeys[-1], type=ED25519).public_key
 
-    @cached_property
-    def publisher(self) -> bytes:
-        """The public key that may sign the files: the last one granted."""
-        for entry in reversed(self._all("key.granted")):
-            body = readable_body(entry.body) or {}
-            if body.get("role") == "publisher":
-                return parse_vkey(str(body.get("vkey")), type=ECDSA).public_key
-        raise MalformedError("no publisher's key is granted")
+    @property
+    def publishers(self) -> list[bytes]:
+        """The public keys that may sign the files: those granted and not revoked."""
+        keys = self.selection.authority.keys
+        return [key.public_key for key in keys if key.role == "publisher" and key.ended is None]
 
     @property
     def level(self) -> str:
         """How far the run can be checked: repeatable, measured or reported."""
-        config = self.says("run.started").get("config")
-        return str((config if isinstance(config, dict) else {}).get("level", REPEATABLE))
+        return str(_mapping(self.start.get("config")).get("level", REPEATABLE))
 
     @property
     def files(self) -> dict[str, str]:
         """The files that the run handed in, or the weights that it saved before it broke off."""
-        handed_in = self.says("run.ended").get("deliverables")
+        handed_in = self.end.get("deliverables")
         if isinstance(handed_in, dict) and handed_in:
             return {str(name): str(sha256) for name, sha256 in handed_in.items()}
-        saved = self._all("run.weights_saved")
-        if not saved:
-            return {}
-        return {"weights.safetensors": str((readable_body(saved[-1].body) or {}).get("sha256"))}
+        saved = self._of_run("run.weights_saved")
+        return {"weights.safetensors": str(_says(saved[-1]).get("sha256"))} if saved else {}
 
     @property
     def weights(self) -> list[dict[str, Any]]:
         """The weights that the run saved and that are handed over."""
-        return [readable_body(entry.body) or {} for entry in self._all("run.weights_saved")]
+        saved = [_says(entry) for entry in self._of_run("run.weights_saved")]
+        return [each for each in saved if each.get("sha256") in self.files.values()]
 
     @property
     def decisions(self) -> list[Decision]:
@@ -214,8 +214,8 @@ class Evidence:
         }
         ended: dict[Any, str] = {}
         said = []
-        for entry in self._all(*_DECIDED):
-            body = readable_body(entry.body) or {}
+        for entry in self._of_run(*_DECIDED):
+            body = _says(entry)
             if entry.name in outcomes:
                 ended[body.get("decision")] = outcomes[entry.name]
             else:
@@ -225,35 +225,36 @@ class Evidence:
     @property
     def steps(self) -> list[dict[str, Any]]:
         """The steps of the audit."""
-        return [readable_body(entry.body) or {} for entry in self._all("audit.step_completed")]
+        return [_says(entry) for entry in self._audit if entry.name == "audit.step_completed"]
+
+    @property
+    def _shown(self) -> dict[Any, Mapping[str, Any]]:
+        """What each step shows, by its name."""
+        return {step.get("name"): _mapping(step.get("evidence")) for step in self.steps}
 
     @property
     def signed_by_judge(self) -> bool:
         """Whether one judge's key signed the whole audit."""
-        authors = {
-            (entry.author.role, entry.author.key_id) if entry.author else None
-            for entry in self._all(*_OF_AUDIT)
-        }
-        return len(authors) == 1 and all(each and each[0] == "judge" for each in authors)
+        return self.counting.signed
 
     @property
     def retrained(self) -> tuple[int, int]:
         """How many epochs the judge trained again, and of how many."""
-        shown = {step.get("name"): step.get("evidence") or {} for step in self.steps}
-        executed = shown["probe"].get("executed")
-        executed = executed if isinstance(executed, dict) else {}
+        executed = _mapping(self._shown["probe"].get("executed"))
         done = executed.get("epochs") if executed.get("done") is True else 0
-        return _count(done), _count(shown["ledger"].get("epochs"))
+        return _count(done), _count(self._shown["ledger"].get("epochs"))
 
     @property
     def reservations(self) -> list[str]:
         """Why a verdict that did not fail is no unreserved pass."""
-        config = self.says("audit.started").get("config") or {}
-        found = self.says("audit.scored").get("violations") or []
+        config = self.audit_start.get("config") or {}
+        found = self.scores.get("violations") or []
         steps = [f"step {s.get('name')}: {s.get('status')}" for s in self._not_passed()]
         said = []
         if self.level != REPEATABLE:
             said.append(f"the evidence level is {self.level}: nobody can train this run again")
+        if not self.earlier and not _mapping(self.audit_start.get("judged")):
+            said.append(UNBOUND)
         if config.get("disabled"):
             said.append("the judge had checks switched off")
         done, epochs = self.retrained
@@ -267,15 +268,14 @@ class Evidence:
     @property
     def unexercised(self) -> str:
         """Why the process score says little, as the judge found it."""
-        shown = {step.get("name"): step.get("evidence") or {} for step in self.steps}
-        why = shown.get("scores", {}).get("unexercised")
+        why = self._shown["scores"].get("unexercised")
         return f"unexercised: {why}" if isinstance(why, str) else "unexercised"
 
     @property
     def verdict(self) -> str:
         """PASSED, WARNED or FAILED."""
         gates = [step.get("status") for step in self.steps[:GATES]]
-        if self.says("audit.scored").get("hard_fail") is not False or "failed" in gates:
+        if self.scores.get("hard_fail") is not False or "failed" in gates:
             return "FAILED"
         return "WARNED" if self.reservations else "PASSED"
 
@@ -283,14 +283,13 @@ class Evidence:
         return [step for step in self.steps if step.get("status") != "passed"]
 
 
+def _says(entry: VerifiedEntry) -> dict[str, Any]:
+    return readable_body(entry.body) or {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _count(value: object) -> int:
     return value if type(value) is int and value >= 0 else 0
-
-
-def _key_id(vkey: str, role: str) -> bytes:
-    """Return what an author block names a key by; of no key where a vkey is none."""
-    kind = {"publisher": ECDSA, "witness": 0x04}.get(role, ED25519)
-    try:
-        return hashlib.sha256(parse_vkey(vkey, type=kind).public_key).digest()
-    except MalformedError:
-        return b""

@@ -25,16 +25,18 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ledger.errors import InclusionError, MalformedError, StorageError, VerificationError
 from ledger.files import new_name, open_regular, read_bounded, sync_folders, write_durably
 from ledger.handover.envelope import payload_of, public_pem
-from ledger.handover.proof_files import ProvedEntry, open_proofs
+from ledger.handover.proof_files import open_proofs
+from ledger.handover.selection import MOST_ENTRIES
 from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence, evidence_of
-from proctor.handover.statements import FOLDER, provenance, verdict
+from proctor.handover.statements import FOLDER, is_earlier, provenance, verdict
 
 __all__ = ["Opened", "check_handover", "is_handover", "write_handover"]
 
@@ -54,8 +56,8 @@ class Opened:
     """A folder that was verified."""
 
     evidence: Evidence
-    proved: tuple[ProvedEntry, ...]
     files: dict[str, str]  # of the signed folder, with their SHA-256
+    publisher: bytes  # the public key that signed them
 
 
 def write_handover(
@@ -76,8 +78,10 @@ def write_handover(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ProctorError(f"{out} exists and is not an empty folder; name a new folder")
-    proved = open_proofs(proofs, vkey=vkey)
-    evidence = evidence_of(proved, vkey=vkey)
+    evidence = evidence_of(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey)
+    public_key = publisher.public_key().public_bytes(
+        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    )
     handed_in = evidence.files
     if _CARD in handed_in:
         raise ProctorError(f"the run handed in a {_CARD}, which is the model card's name")
@@ -98,11 +102,11 @@ def write_handover(
             _PROOFS: proofs.encode(),
             _PEM: public_pem(evidence.key).encode(),
             _VKEY: f"{vkey}\n".encode(),
-            _PUBLISHER: public_pem(evidence.publisher).encode(),
+            _PUBLISHER: public_pem(public_key).encode(),
         }
         digests = {name: hashlib.sha256(beside[name]).hexdigest() for name in beside}
         signature = seal_bundle(
-            folder_statement(FOLDER, files), key=publisher, public_key=evidence.publisher
+            folder_statement(FOLDER, files), key=publisher, public_key=public_key
         )
         claims = [
             provenance(evidence, files, beside=digests, version=version),
@@ -146,7 +150,7 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
         raise MalformedError(f"{name} is missing")
     texts = {name: _read(folder, name) for name in sorted(_ALL - {FOLDER})}
     # 2. The ledger's key, and the events that it covers.
-    said = _said_digest(texts)
+    said, earlier = _said_by_claims(texts)
     with _naming(_VKEY):
         own = texts[_VKEY].removesuffix("\n")
         if vkey is not None and vkey.strip() != own:
@@ -154,18 +158,20 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
         if said.get(_VKEY, _digest(texts[_VKEY])) != _digest(texts[_VKEY]) and vkey is None:
             raise MalformedError("this is not the key under which the model was handed over")
     with _naming(_PROOFS):
-        proved = open_proofs(texts[_PROOFS], vkey=own)
-        evidence = evidence_of(proved, vkey=own)
+        proved = open_proofs(texts[_PROOFS], vkey=own, most=MOST_ENTRIES)
+        evidence = evidence_of(proved, vkey=own, earlier=earlier)
     # 3. The keys of the claims are those that the events grant.
-    for name, public_key in ((_PEM, evidence.key), (_PUBLISHER, evidence.publisher)):
-        if texts[name] != public_pem(public_key):
-            raise MalformedError(f"{name} is not the key that the proved events lead to")
+    granted = {public_pem(each): each for each in evidence.publishers}
+    for name, known in ((_PEM, [public_pem(evidence.key)]), (_PUBLISHER, [*granted])):
+        if texts[name] not in known:
+            raise MalformedError(f"{name} is not a key that the proved events lead to")
+    publisher = granted[texts[_PUBLISHER]]
     # 4. The claims are signed by them, and nothing is between.
     with _naming(_CLAIMS):
         lines = texts[_CLAIMS].splitlines(keepends=True)
         if len(lines) != 3:
             raise MalformedError(f"there are {len(lines)} claims, not three")
-        signed = open_bundle(lines[0], public_key=evidence.publisher)
+        signed = open_bundle(lines[0], public_key=publisher)
         trained, judged = (open_bundle(line, public_key=evidence.key) for line in lines[1:])
     if texts[_SIGNATURE] != lines[0]:
         raise MalformedError(f"{_SIGNATURE} is not the first line of {_CLAIMS}")
@@ -191,7 +197,7 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
             raise MalformedError(
                 f"{_CLAIMS}: claim {number} does not say what the proved events say"
             )
-    return Opened(evidence=evidence, proved=proved, files=files)
+    return Opened(evidence=evidence, files=files, publisher=publisher)
 
 
 def _check_name(name: str) -> None:
@@ -229,13 +235,17 @@ def _read(folder: Path, name: str) -> str:
             raise MalformedError(f"it cannot be read: {e}") from e
 
 
-def _said_digest(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the digests that the claims name, whoever wrote them: to blame the right file."""
+def _said_by_claims(texts: Mapping[str, str]) -> tuple[dict[str, str], bool]:
+    """Return the digests that the claims name, and whether the claims are of the first form.
+
+    Nothing is verified yet: this is to blame the right file, and to know which claims are due.
+    """
     try:
         line = json.loads(texts[_CLAIMS].splitlines()[1])
-        return _byproducts(json.loads(payload_of(json.dumps(line["dsseEnvelope"]))))
+        trained = json.loads(payload_of(json.dumps(line["dsseEnvelope"])))
+        return _byproducts(trained), is_earlier(trained)
     except (IndexError, KeyError, TypeError, ValueError, VerificationError):
-        return {}
+        return {}, False
 
 
 def _byproducts(statement: Mapping[str, Any]) -> dict[str, str]:

@@ -18,14 +18,28 @@ from ledger.verification.verified_entries import VerifiedEntry
 from proctor.handover.evidence import Evidence
 from proctor.output.terminal import plain
 
-__all__ = ["BUILD_TYPE", "FOLDER", "PROVENANCE", "TEST_RESULT", "provenance", "verdict"]
+__all__ = [
+    "BUILD_TYPE",
+    "FOLDER",
+    "PROVENANCE",
+    "TEST_RESULT",
+    "is_earlier",
+    "provenance",
+    "verdict",
+]
 
-BUILD_TYPE = "https://proctor.local/training/v1"  # a name, not a place
+BUILD_TYPE = "https://proctor.local/training/v2"  # a name, not a place
+_EARLIER = "https://proctor.local/training/v1"  # of folders that leave out events
 PROVENANCE = "https://slsa.dev/provenance/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 FOLDER = "model"  # what is signed
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LISTS = {"failed": "failedTests", "passed": "passedTests"}  # all other steps are warnings
+
+
+def is_earlier(statement: Mapping[str, Any]) -> bool:
+    """Tell whether a provenance says that it is of the first form."""
+    return bool(statement["predicate"]["buildDefinition"]["buildType"] == _EARLIER)
 
 
 def provenance(
@@ -35,14 +49,14 @@ def provenance(
 
     `files` are those of the signed folder and `beside` those next to it, with their SHA-256.
     """
-    start = evidence.says("run.started")
-    ended = evidence.says("run.ended")
+    start = evidence.start
+    ended = evidence.end
     about = _mapping(start.get("data"))
     parameters = ("config", "config_hash", "rules", "rules_hash", "spec", "policy", "campaign")
     environment = _mapping(start.get("environment"))
     predicate = {
         "buildDefinition": {
-            "buildType": BUILD_TYPE,
+            "buildType": _EARLIER if evidence.earlier else BUILD_TYPE,
             "externalParameters": {
                 **{name: start.get(name) for name in (*parameters, "checkpoint", "parent_run")},
                 "data": {name: about[name] for name in about if name != "fingerprints"},
@@ -67,8 +81,8 @@ def provenance(
             "builder": {"id": f"https://{evidence.head.origin}", "version": {"proctor": version}},
             "metadata": {
                 "invocationId": str(evidence.run),
-                "startedOn": _time(evidence.last("run.started")),
-                "finishedOn": _time(evidence.last("run.ended")),
+                "startedOn": _time(evidence.started),
+                "finishedOn": _time(evidence.ended),
             },
             "byproducts": _subjects(beside),
         },
@@ -78,14 +92,14 @@ def provenance(
 
 def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
     """Return the statement of what the audit of the run found."""
-    scored = evidence.says("audit.scored")
+    scored = evidence.scores
     names: tuple[str, ...] = ("accuracy_score", "process_score", "process_axis_exercised")
     names = (*names, "test_accuracy", "validation_accuracy", "violations")
     lists: dict[str, list[Any]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
     for step in evidence.steps:
         lists[_LISTS.get(str(step.get("status")), "warnedTests")].append(step.get("name"))
     done, epochs = evidence.retrained
-    last = evidence.last("audit.scored")
+    last = evidence.scored
     annotations = {
         "run": str(evidence.run),
         "audit": str(last.stream_id),

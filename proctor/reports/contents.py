@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from ledger.verification.verified_entries import VerifiedEntry, renumbered
+from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.output.terminal import as_records, plain
 from proctor.reports.subjects import Subject
@@ -132,20 +132,14 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "ON c.checkpoint_id = r.checkpoint WHERE c.line_id = $id) ORDER BY idx",
     },
 }
-_INDEXES = ("idx", "_idx")  # columns end so that hold the index of an entry
 
 
 def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str, Any]:
     """Return everything that a report shows; raises ProctorError if its subject cannot be read."""
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(entries))
-    with closing(projected(numbered, quarantine=True)) as tables:
+    with closing(projected(entries, quarantine=True, gaps=True)) as tables:
         tables.execute("SET threads = 1")  # sums of floats depend on their order
-        found = rows_about(subject, lambda sql: _rows(tables, sql, subject, entries))
-        unreadable = [
-            entries[place].index
-            for (place,) in tables.execute("SELECT idx FROM unreadable").fetchall()
-        ]
+        found = rows_about(subject, lambda sql: _rows(tables, sql, subject))
+        unreadable = [idx for (idx,) in tables.execute("SELECT idx FROM unreadable").fetchall()]
     first, *_ = found
     if not found[first]:
         raise ProctorError(f"{subject.kind} {subject.id} cannot be shown: its start cannot be read")
@@ -160,16 +154,6 @@ def rows_about(
     return {name: ask(sql) for name, sql in _QUERIES[subject.kind].items()}
 
 
-def _rows(
-    tables: duckdb.DuckDBPyConnection,
-    sql: str,
-    subject: Subject,
-    entries: Sequence[VerifiedEntry],
-) -> list[dict[str, Any]]:
+def _rows(tables: duckdb.DuckDBPyConnection, sql: str, subject: Subject) -> list[dict[str, Any]]:
     answer = tables.execute(sql, {"id": subject.id} if "$id" in sql else None)
-    rows = as_records([column[0] for column in answer.description or ()], answer.fetchall())
-    for row in rows:
-        for name, value in row.items():
-            if name.endswith(_INDEXES) and isinstance(value, int):
-                row[name] = entries[value].index
-    return rows
+    return as_records([column[0] for column in answer.description or ()], answer.fetchall())

@@ -26,19 +26,20 @@ from uuid import UUID
 
 import projections
 from ledger.errors import InclusionError, MalformedError
-from ledger.handover.proof_files import ProvedEntry, open_proofs, write_proofs
+from ledger.handover.proof_files import open_proofs, write_proofs
+from ledger.handover.selection import MOST_ENTRIES, Selection, open_selection
 from ledger.strict_json import JSONError, read_json
-from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
+from ledger.wording import counted
 from proctor import __version__, pages, reports
-from proctor.handover.evidence import verify_authors
 from proctor.home import Home
 from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
 from proctor.remembering import open_remembered, tell_unread
 from proctor.reports.contents import contents_of
-from proctor.reports.subjects import KINDS, MOST_ENTRIES, Overview, Subject
+from proctor.reports.subjects import KINDS, Overview, Subject
+from projections.counting import CountingAudit, counting_audits
 
 __all__ = ["DOCTYPE", "MAX_FILE", "Source", "differences", "open_report", "read_source"]
 
@@ -51,6 +52,8 @@ _PROOFS = re.compile(r'<script type="text/plain" id="proctor-proofs">([A-Za-z0-9
 _PLACE = re.compile(r'<(h1|h2|h3|figure)[^>]* id="([\w-]+)"')
 _TAG = re.compile(r"<[^>]*>")
 _LONGEST = 120  # characters that a message quotes
+_MOST_PAIRS = 20_000_000  # of lines that are compared
+_SPARE = 100_000  # characters; a page that is longer than twice its due length and this is not read
 _CODE = [Path(package.__path__[0]) for package in (projections, pages, reports)]
 
 
@@ -59,7 +62,7 @@ class Source:
     """What a report is made from, and nothing else."""
 
     subject: Subject
-    proved: tuple[ProvedEntry, ...]
+    selection: Selection
     packed: str  # the proofs, as the file holds them
     vkey: str  # of the ledger, its first
     made_by: Mapping[str, str]  # the versions that a file names, or ours
@@ -67,17 +70,33 @@ class Source:
     @property
     def head(self) -> TreeHead:
         """The signed tree head that everything is proved under."""
-        return self.proved[0].head
+        return self.selection.head
 
     @property
     def entries(self) -> list[VerifiedEntry]:
         """The entries, in the ledger's order."""
-        return [each.entry for each in self.proved]
+        return [*self.selection.entries]
 
     @cached_property
     def contents(self) -> dict[str, Any]:
         """What the report shows; raises ProctorError if its subject cannot be read."""
         return contents_of(self.entries, self.subject)
+
+    @cached_property
+    def verdicts(self) -> list[CountingAudit]:
+        """The audits that count for the runs that the report is about."""
+        found = counting_audits(self.entries)
+        runs = Overview.of(self.entries).runs_of(self.subject)
+        return [found[run] for run in runs if run in found]
+
+    @property
+    def not_claimed(self) -> list[str]:
+        """What does not follow from the entries, beside what Selection.as_of says."""
+        wanted = Overview.of(self.entries).wanted(self.subject)
+        parts = sum(names is not None for names in wanted.values())
+        if not parts:
+            return []
+        return [f"that these are all events of {counted(parts, 'other run')}: some are chosen"]
 
     @property
     def embedded(self) -> dict[str, Any]:
@@ -113,9 +132,9 @@ def read_source(home: Home, name: str, *, vkey: str | None = None) -> Source:
         chosen = overview.choose(ledger.entries(), subject, origin=ledger.authority.origin)
         proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
         owner = ledger.vkey
-    proved = open_proofs(proofs, vkey=owner, most=MOST_ENTRIES)
+    selection = open_selection(open_proofs(proofs, vkey=owner, most=MOST_ENTRIES), vkey=owner)
     packed = base64.b64encode(zlib.compress(proofs.encode(), 9)).decode()
-    return Source(subject, proved, packed, owner, made_by())
+    return Source(subject, selection, packed, owner, made_by())
 
 
 def open_report(text: str, *, vkey: str) -> Source:
@@ -129,20 +148,13 @@ def open_report(text: str, *, vkey: str) -> Source:
         raise MalformedError(f"the report's data cannot be read: {error}") from error
     if unpack.unconsumed_tail or unpack.unused_data or not unpack.eof:
         raise MalformedError("the report's proofs are cut off, or longer than a report needs")
-    proved = open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES)
+    selection = open_selection(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey)
     subject = _subject(embedded)
-    entries = [each.entry for each in proved]
-    verify_authors(
-        entries, origin=proved[0].head.origin, vkeys=vkeys_along(proved[0].rotations, vkey=vkey)
-    )
-    overview = Overview.of(entries)
+    overview = Overview.of(selection.entries)
     if subject.id not in overview.subjects[subject.kind]:
         raise InclusionError(f"no entry of {subject.kind} {subject.id} is proved")
-    chosen = overview.choose(entries, subject, origin=proved[0].head.origin)
-    if chosen != entries:
-        raise InclusionError("the report proves entries that it does not rest on")
-    overview.verify_whole(entries, subject)
-    return Source(subject, proved, packed, vkey, _versions(embedded.get("made_by")))
+    selection.verify_choice(overview.wanted(subject))
+    return Source(subject, selection, packed, vkey, _versions(embedded.get("made_by")))
 
 
 def _found(form: re.Pattern[str], text: str) -> str:
@@ -169,6 +181,9 @@ def _versions(told: Any) -> dict[str, str]:
 
 def differences(text: str, source: Source, page: str) -> Iterator[str]:
     """Yield what of a report's text was altered; `page` is the report, made again from `source`."""
+    if len(text) > 2 * len(page) + _SPARE:
+        yield f"page: it has {len(text):,} characters, and should have {len(page):,}"
+        return
     shown = read_json(_found(_JSON, text), most=5_000_000)
     due = read_json(str(embedded_json(source.embedded)), most=5_000_000)
     yield from _altered(_rows(shown), _rows(due), "")
@@ -199,10 +214,16 @@ def _altered_page(shown: Sequence[str], due: Sequence[str]) -> Iterator[str]:
         for _, name in _PLACE.findall(line):
             place = name
         sections.append(place)
+    ahead = _alike(shown, due)
+    behind = _alike(shown[:ahead:-1], due[:ahead:-1])
+    shown, due = shown[ahead : len(shown) - behind], due[ahead : len(due) - behind]
+    if len(shown) * len(due) > _MOST_PAIRS:
+        yield f"page, {sections[ahead]}: line {ahead + 1} differs, and too many others to name"
+        return
     matcher = difflib.SequenceMatcher(None, due, shown, autojunk=False)
     for kind, start, end, first, last in matcher.get_opcodes():
         if kind != "equal":
-            where = sections[min(start, len(sections) - 1)]
+            where = sections[min(ahead + start, len(sections) - 1)]
             has, should = _words(shown[first:last]), _words(due[start:end])
             if has == should:
                 yield f"page, {where}: what is not text, such as a chart or a style, was altered"
@@ -211,17 +232,19 @@ def _altered_page(shown: Sequence[str], due: Sequence[str]) -> Iterator[str]:
                 yield f"page, {where}: the page has {_short(has)}, and should have {_short(should)}"
 
 
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many equal parts two texts, or lists of lines, begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def _words(lines: Sequence[str]) -> str:
     return " ".join(html.unescape(_TAG.sub(" ", "\n".join(lines))).split())
 
 
 def _apart(one: str, other: str) -> tuple[str, str]:
     """Return two texts without most of what they begin with alike."""
-    alike = next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
-    start = max(0, alike - 40)
+    start = max(0, _alike(one, other) - 40)
     return one[start:], other[start:]
 
 

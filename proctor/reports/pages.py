@@ -55,7 +55,7 @@ def page_of(source: Source) -> str:
                 "size": head.size,
                 "root": head.root.hex(),
                 "note": head.note,
-                "proved": len(source.proved),
+                "proved": len(source.entries),
                 "vkey": source.vkey,
                 "cosigned": f"{cosigned} witnesses" if cosigned else "no witness",
             },

@@ -16,20 +16,17 @@ from uuid import UUID
 from aggregates.improvement.evolution import Evolution
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
-from ledger.errors import InclusionError
-from ledger.verification.authority import AUTHORITY_EVENTS, authority_stream
+from ledger.handover.selection import LAST, MOST_ENTRIES, choose
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import find_named
 
-__all__ = ["KINDS", "MOST_ENTRIES", "Overview", "Subject"]
+__all__ = ["KINDS", "Overview", "Subject"]
 
 KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `latest` looks for one
-MOST_ENTRIES = 20_000  # that a report rests on
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
 _EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")
-_LAST = "the last "  # before the name of an event of which the last is wanted
-_ENDING = (*_EDGES, f"{_LAST}run.epoch_measured")
+_ENDING = (*_EDGES, f"{LAST}run.epoch_measured")
 _CURVES = (*_EDGES, "run.epoch_measured", "run.rules_evaluated")
 _READ = {  # what has to be read of them
     *_BEGINNINGS,
@@ -132,27 +129,19 @@ class Overview:
                 found.append(each)
         return [each for each in found if each != run]
 
+    def runs_of(self, subject: Subject) -> list[str]:
+        """Return the runs whose verdicts a page about a subject shows first."""
+        if subject.kind == "run":
+            return [subject.id]
+        if subject.kind == "line":
+            return self._runs_under(subject.id)
+        return self.members.get(subject.id, [])
+
     def choose(
         self, entries: Iterable[VerifiedEntry], subject: Subject, *, origin: str
     ) -> list[VerifiedEntry]:
         """Return the entries that a report about a subject rests on; raises ProctorError."""
-        wanted = self._wanted(subject)
-        wanted[authority_stream(origin)] = tuple(AUTHORITY_EVENTS)
-        chosen = []
-        last: dict[UUID, VerifiedEntry] = {}  # of a stream: verdicts depend on its length
-        ending: dict[UUID, VerifiedEntry] = {}
-        for entry in entries:
-            if entry.stream_id in wanted:
-                names = wanted[entry.stream_id]
-                if names is None or entry.name in names:
-                    chosen.append(entry)
-                    last.pop(entry.stream_id, None)
-                elif _LAST + entry.name in names:
-                    ending[entry.stream_id] = entry
-                    last.pop(entry.stream_id, None)
-                else:
-                    last[entry.stream_id] = entry
-        chosen = sorted([*chosen, *last.values(), *ending.values()], key=lambda entry: entry.index)
+        chosen = choose(entries, self.wanted(subject), origin=origin)
         if len(chosen) > MOST_ENTRIES:
             raise ProctorError(
                 f"a report about {subject.kind} {subject.id} would rest on {len(chosen)} entries; "
@@ -160,20 +149,8 @@ class Overview:
             )
         return chosen
 
-    def verify_whole(self, entries: Iterable[VerifiedEntry], subject: Subject) -> None:
-        """Raise InclusionError if entries are missing within a stream that is wanted as a whole."""
-        wanted = self._wanted(subject)
-        due: dict[UUID, int] = {}
-        for entry in entries:
-            if wanted.get(entry.stream_id, ()) is None:
-                version = due.get(entry.stream_id, 1)
-                if entry.stream_version != version:
-                    raise InclusionError(
-                        f"the report leaves out event {version} of {entry.stream_id}"
-                    )
-                due[entry.stream_id] = version + 1
-
-    def _wanted(self, subject: Subject) -> _Wanted:
+    def wanted(self, subject: Subject) -> _Wanted:
+        """Return the streams that a report about a subject rests on, beside the authority's."""
         wanted: _Wanted = {}
         want: Callable[[str, _Wanted], None] = {
             "run": self._want_run,
@@ -207,16 +184,21 @@ class Overview:
         wanted[Evolution.id_of(UUID(line))] = None
         for stream in self.of_line.get(line, ()):
             wanted[stream] = None
-        checkpoints = self.checkpoints.get(line, set())
-        under = {run for run, label in self.labels.items() if label in checkpoints}
-        for run, parent in self.parents.items():
-            if parent in under:
-                under.add(run)
+        under = self._runs_under(line)
         for campaign in self.subjects["campaign"]:
-            if under.intersection(self.members.get(campaign, ())):
+            if set(under).intersection(self.members.get(campaign, ())):
                 wanted[UUID(campaign)] = None
         for run in under:
             self._want_verdict(run, wanted, _EDGES)
+
+    def _runs_under(self, line: str) -> list[str]:
+        """Return the runs under a line's checkpoints, and those that go on from them."""
+        checkpoints = self.checkpoints.get(line, set())
+        under = [run for run, label in self.labels.items() if label in checkpoints]
+        for run, parent in self.parents.items():
+            if parent in under and run not in under:
+                under.append(run)
+        return under
 
     def _want_verdict(self, run: str, wanted: _Wanted, names: Collection[str] | None) -> None:
         """Want a run, or some of its events, with all audits and calls of it."""

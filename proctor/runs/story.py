@@ -18,7 +18,7 @@ from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.reader import VerifiedLedger
-from ledger.verification.verified_entries import VerifiedEntry, renumbered
+from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
@@ -151,11 +151,9 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         entries = [entry for entry in found if entry.name != "run.forked" or entry.stream_id == run]
     tell_unread(ledger)
     keep_definitions()
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(entries))
-    with closing(projected(numbered, quarantine=True)) as connection:
+    with closing(projected(entries, quarantine=True, gaps=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
-        SetAside([entries[idx].index for (idx,) in odd]).tell()
+        SetAside([idx for (idx,) in odd]).tell()
         summaries = _records(connection, "SELECT * FROM run_summary WHERE run_id = ?", str(run))
         if not summaries:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")

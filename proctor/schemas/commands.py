@@ -118,6 +118,7 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {  # command -> one of these is printed
         ledger.VerifiedModel,
         ledger.VerifiedReport,
         ledger.VerifiedProof,
+        ledger.VerifiedProofs,
         ledger.VerifiedLineage,
         ledger.VerifiedEvidence,
         shared.Refused,

@@ -47,12 +47,35 @@ class Invalid(Verification):
     evidence: str | None  # kind of the evidence that was written
 
 
-class VerifiedModel(TypedDict):
+class Vouched(TypedDict):
+    """Who signed the audit that counts for a run."""
+
+    run: str
+    audit: str
+    judge: str | None  # vkey; null: no judge signed it
+    granted_by: str | None  # vkey of the key that granted the judge's
+    granted_as: str | None  # ledger or operator
+    trusted: bool  # it is the judge that --judge names
+
+
+class VerifiedVerdicts(TypedDict):
+    """Verdicts that entries prove, and what they leave open."""
+
+    trusted: bool  # every verdict is signed by the judge that --judge names
+    verdicts: list[Vouched]
+    not_claimed: list[str]
+    as_of: str  # the tree head, and what can be left out
+
+
+class VerifiedModel(VerifiedVerdicts):
     """A model handed over that is valid."""
 
     ok: Literal[True]
     run: str
     verdict: str
+    accuracy_score: float | None
+    process_score: float | None
+    test_accuracy: float | None
     reservations: list[str]
     evidence_level: str
     files: dict[str, str]  # name -> SHA-256
@@ -60,7 +83,7 @@ class VerifiedModel(TypedDict):
     origin: str
 
 
-class VerifiedReport(TypedDict):
+class VerifiedReport(VerifiedVerdicts):
     """A report, compared with its proved entries; exit code 1 if it was altered."""
 
     ok: bool
@@ -77,6 +100,15 @@ class VerifiedProof(Entry):
 
     ok: Literal[True]
     size: int
+    author_verified: Literal[False]
+
+
+class VerifiedProofs(TypedDict):
+    """Entries that the proofs in one file prove, as in a model handed over."""
+
+    ok: Literal[True]
+    size: int
+    entries: list[Entry]
     author_verified: Literal[False]
 
 
@@ -105,7 +137,7 @@ class LineageSteps(TypedDict):
     steps: list[Step]
 
 
-class VerifiedLineage(LineageSteps):
+class VerifiedLineage(LineageSteps, VerifiedVerdicts):
     """A lineage file that is valid."""
 
     ok: Literal[True]

@@ -13,6 +13,7 @@ import threats_owner  # noqa: F401
 import threats_verdicts  # noqa: F401
 from threat_scene import make_scene
 from threats import DETECTORS, THREATS, carry_out
+from threats_selections import SECTION as SELECTIONS
 from threats_tasks import SECTION
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "threats.md"
@@ -22,9 +23,9 @@ _HEAD = """\
 
 Written by `PYTHONPATH=tests/helpers:tests/ledger python tests/attacks/threats_page.py`. The program
 carries out every attack on a copy of an honest ledger, and runs every detector on the result; those
-of tasks have tests of their own. The test suite repeats this and compares
-(`tests/ledger/verification/test_threats.py`). Each detector accepts the honest ledger. Explanation:
-[tampering](../explanation/tampering.md).
+of tasks, and of files made of selected entries, have tests of their own. The test suite repeats
+this and compares (`tests/ledger/verification/test_threats.py`). Each detector accepts the honest
+ledger. Explanation: [tampering](../explanation/tampering.md).
 
 **found**: rejected, and the changed entry is named. found: rejected. -: not detected.
 """
@@ -152,7 +153,7 @@ def rendered(rows: dict[str, str]) -> str:
         }
         if remarks:
             parts.append("".join(f"- {name}: {why}.\n" for name, why in remarks.items()))
-    return "\n".join([*parts, SECTION, _TAIL])
+    return "\n".join([*parts, SELECTIONS, SECTION, _TAIL])
 
 
 def main() -> None:

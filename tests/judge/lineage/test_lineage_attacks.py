@@ -38,6 +38,7 @@ from judge.lineage.example import line_of
 from judge.lineage.files import TITLE, find_lineage, open_lineage, write_lineage
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
+from ledger.errors import VerificationError
 from ledger.handover.proof_files import write_proofs
 from ledger.mapper import decode_body
 from ledger.notes import public_bytes, vkey
@@ -55,7 +56,6 @@ OPERATOR, OUR_JUDGE, LOST, LOST_JUDGE = (
     Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (7, 8, 9, 10)
 )
 BY_JUDGE = AuthorKey("judge", OUR_JUDGE)
-JUDGED = ("judge", "ada")  # the keys that a judge's word leads to
 CHECKPOINTS = ("checkpoint.adopted", "checkpoint.promoted", "line.opened")
 STEP = "audit.step_completed"
 
@@ -280,8 +280,8 @@ class Forger:
     def file(self, example: str, indexes: set[int], line: str = "") -> str:
         return f"{TITLE}example {example}\n{line}\n{write_proofs(self.ledger, sorted(indexes))}"
 
-    def story(self, name: str, *keys: str) -> set[int]:
-        """Return where an example's run, its last score, its checkpoint and these keys lie."""
+    def story(self, name: str) -> set[int]:
+        """Return where an example's run, its last score, its checkpoint and all keys lie."""
         run, _, number = self.grounds.examples[name].partition("/")
         found: dict[tuple[str, str], int] = {}
         checkpoint = None
@@ -293,8 +293,8 @@ class Forger:
                 found["decision", ""] = entry.index
             if entry.stream_id == self.grounds.audits[name] and entry.name != STEP:
                 found["audit", entry.name] = entry.index
-            if entry.name == "key.granted" and str(body["vkey"]).partition("+")[0] in keys:
-                found["key", body["vkey"]] = entry.index
+            if entry.stream_id == self.ledger.authority.stream_id:
+                found["key", str(entry.index)] = entry.index
         made = (
             entry.index
             for entry in self.entries
@@ -321,7 +321,7 @@ class Readers:
         return self._second(text)
 
     def refused(self, text: str, *, first: str, second: str) -> None:
-        with pytest.raises(LineageError, match=first):
+        with pytest.raises(VerificationError, match=first):
             open_lineage(text, vkey=self.vkey)
         with pytest.raises(SECOND.Failed, match=second):
             self._second(text)
@@ -343,30 +343,32 @@ NO_AUDIT = {
     "second": "a link is missing: an audit of the run",
 }
 REFUSED = {
-    "with a check left out": (NO_AUDIT, JUDGED),
-    "decided on after its audit": (NO_AUDIT, JUDGED),
-    "decided on while it was judged": (NO_AUDIT, JUDGED),
-    "scored again by nobody": (NO_AUDIT, JUDGED),
-    "adopted under another id": (
-        {
-            "first": "does not match its line and commit",
-            "second": "does not match its line and commit",
-        },
-        JUDGED,
-    ),
-    "adopted when that had expired": ({"first": "had expired", "second": "had expired"}, JUDGED),
-    "of a line under another's name": (
-        {"first": "does not match its repository", "second": "does not match its repository"},
-        JUDGED,
-    ),
+    "with a check left out": NO_AUDIT,
+    "decided on after its audit": NO_AUDIT,
+    "decided on while it was judged": NO_AUDIT,
+    "scored again by nobody": NO_AUDIT,
+    "judged by nobody": NO_AUDIT,
+    "judged with a lost key": NO_AUDIT,
+    "adopted with a lost key": {
+        "first": "not signed by an operator whose key is in force",
+        "second": "not signed by an operator whose key is in force",
+    },
+    "adopted under another id": {
+        "first": "does not match its line and commit",
+        "second": "does not match its line and commit",
+    },
+    "adopted when that had expired": {"first": "had expired", "second": "had expired"},
+    "of a line under another's name": {
+        "first": "does not match its repository",
+        "second": "does not match its repository",
+    },
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_story_that_is_not_so_is_rejected(forger: Forger, readers: Readers, name: str) -> None:
     example = forger.grounds.examples[name]
-    why, keys = REFUSED[name]
-    readers.refused(forger.file(example, forger.story(name, *keys)), **why)
+    readers.refused(forger.file(example, forger.story(name)), **REFUSED[name])
     with pytest.raises(LineageError):
         find_lineage(forger.ledger, example)
 
@@ -382,7 +384,7 @@ def test_change_that_is_carried_under_an_approval_of_another_is_rejected(
         if entry.stream_id in carried and entry.name != "proposal.task_scored"
         if entry.stream_id == carried[1] or entry.name == "proposal.submitted"
     }
-    story = forger.story(name, *JUDGED, "ada") | of_proposals
+    story = forger.story(name) | of_proposals
     why = "not the change that was approved"
     readers.refused(forger.file(forger.grounds.examples[name], story), first=why, second=why)
     with pytest.raises(LineageError, match=why):
@@ -394,24 +396,34 @@ def test_honest_story_is_taken_where_others_are_not(
     forger: Forger, readers: Readers, name: str
 ) -> None:
     example = forger.grounds.examples[name]
-    by_hand = forger.file(example, forger.story(name, *JUDGED))
+    by_hand = forger.file(example, forger.story(name))
     assert by_hand == write_lineage(forger.ledger, example)
     assert "judged by judge: under" in readers.held(by_hand)
 
 
+def test_key_event_left_out_is_rejected(forger: Forger, readers: Readers) -> None:
+    """The grant of a judge, a revocation, the first operator: none can be missing in the middle."""
+    for name in ("judged by nobody", "judged with a lost key", "adopted with a lost key"):
+        story = forger.story(name)
+        keys = sorted(story & {entry.index for entry in forger.entries if entry.name[:4] == "key."})
+        for index in keys[:-1]:
+            file = forger.file(forger.grounds.examples[name], story - {index})
+            readers.refused(
+                file, first="leaves out event", second="of the keys is left out|its author"
+            )
+
+
 def test_audit_by_nobody_beside_a_judges_is_rejected(forger: Forger, readers: Readers) -> None:
-    """A file without any judge's key cannot tell that there is one, and says who judged."""
     alone, honest = (forger.grounds.examples[name] for name in ("judged by nobody", "honest"))
     with pytest.raises(LineageError, match=NO_AUDIT["first"]):
         find_lineage(forger.ledger, alone)
-    mine, theirs = forger.story("judged by nobody"), forger.story("honest", *JUDGED)
+    mine, theirs = forger.story("judged by nobody"), forger.story("honest")
     readers.refused(forger.file(f"{honest}>{alone}", mine | theirs), **NO_AUDIT)
-    assert "judged by nobody: under" in readers.held(forger.file(alone, mine))
 
 
 def test_run_that_goes_on_from_another_is_told_of(forger: Forger, readers: Readers) -> None:
     name = "gone on from another"
-    said = readers.held(forger.file(forger.grounds.examples[name], forger.story(name, *JUDGED)))
+    said = readers.held(forger.file(forger.grounds.examples[name], forger.story(name)))
     assert "continues" in said
     steps = find_lineage(forger.ledger, forger.grounds.examples[name]).steps
     assert any("which is not shown" in step.says for step in steps)
@@ -442,7 +454,7 @@ def test_export_that_shows_something_else_is_rejected(
     with pytest.raises(LineageError, match="the line of the export"):
         write_lineage(forger.ledger, example, line=line_of(example, [forged]))
     told = f"line 0 {base64.b64encode(forged).decode()}\n"
-    file = forger.file(example, forger.story("honest", *JUDGED) | {seal}, told)
+    file = forger.file(example, forger.story("honest") | {seal}, told)
     readers.refused(file, first="the line of the export", second="the line|not JSON")
 
 
@@ -454,12 +466,12 @@ def test_key_that_a_judge_lets_in_is_rejected(
     made, friend = HandmadeLedger(), Signer("friend", 9)
     made.grant("judge", JUDGE, ("ledger", made.ledger))
     made.grant("judge", friend, (role, {"ledger": made.ledger, "judge": JUDGE}[role]))
-    indexes = forger.story("honest")
+    indexes = forger.story("honest") - {e.index for e in forger.entries if e.name[:4] == "key."}
     for entry in (forger.entries[index] for index in sorted(indexes)):
         author = ("judge", friend) if entry.name.startswith("audit.") else None
         made.add(entry.stream_id.bytes, entry.name, entry.body, author)
     made.sign()
-    wanted = range(0 if role == "judge" else 1, len(made.entries))
+    wanted = range(len(made.entries))
     proofs = [made.write_proof(n, tmp_path / f"{n}.tlog-proof").read_text() for n in wanted]
     example = forger.grounds.examples["honest"]
     text = f"{TITLE}example {example}\n\n{''.join(proofs)}"
@@ -467,5 +479,5 @@ def test_key_that_a_judge_lets_in_is_rejected(
     if held:
         assert "judged by judge" in readers.held(text)
         return
-    why = "a key must be granted by the ledger's key or an operator"
-    readers.refused(text, first=why, second=why)
+    first = "must be signed by operator or ledger"
+    readers.refused(text, first=first, second="its author is not allowed to write it")

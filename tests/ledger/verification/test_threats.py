@@ -8,6 +8,7 @@ from stores import database_path
 from threat_scene import Scene, Writer, make_scene, recorder
 from threats import DETECTORS, THREATS, Threat, asked, carry_out, detected
 from threats_page import PAGE, rendered
+from threats_selections import SELECTION_THREATS, SelectionThreat
 from threats_tasks import TASK_THREATS, TaskThreat
 
 from ledger.errors import LedgerError
@@ -74,6 +75,18 @@ def test_attack_of_a_task_has_its_test(threat: TaskThreat) -> None:
     assert found
     steps = {None: "unchecked", "before the run": "refused("}
     assert steps.get(threat.step, f'"{threat.step}"') in body
+
+
+@pytest.mark.parametrize("threat", SELECTION_THREATS, ids=lambda threat: threat.name)
+def test_attack_by_selection_has_its_test(threat: SelectionThreat) -> None:
+    tests = Path(__file__).parents[2]
+    source = (tests / "proctor/handover/test_selected_entries.py").read_text("utf-8")
+    tables = dict(zip(("folder", "report"), source.split("REPORTS = {"), strict=True))
+    for kind, table in tables.items():
+        assert (f"    {threat.test}: " in table) == (kind in threat.kinds), kind
+    assert bool(threat.lineage_test) == ("lineage" in threat.kinds)
+    lineages = (tests / "judge/lineage/test_lineage_attacks.py").read_text("utf-8")
+    assert threat.lineage_test in lineages
 
 
 @pytest.mark.parametrize("table", ["entries", "tree_heads"])

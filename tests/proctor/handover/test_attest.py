@@ -1,28 +1,27 @@
 """A model handed over: what its folder holds, who may make one, and what is refused."""
 
-import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from frontdoor import call, call_here
-from synthetic import SPEC, measured, synthetic_audit, synthetic_run
+from selecting import CONTENT, started
+from synthetic import synthetic_audit, synthetic_run
 
-from aggregates.canonical import digest
 from aggregates.registry import REGISTRY
-from aggregates.rules import CALIBRATED
-from aggregates.run import Run
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.errors import VerificationError
 from ledger.handover.envelope import payload_of
+from ledger.handover.selection import choose
 from ledger.handover.sigstore_bundle import seal_bundle
 from ledger.keys import load_key
 from ledger.verification.reader import open_verified
-from proctor.handover.evidence import pick
+from proctor.handover.evidence import UNBOUND, streams_of
 from proctor.handover.folder import check_handover
 
 FILES = [
@@ -38,12 +37,12 @@ FILES = [
     "model/weights.safetensors",
     "publisher.pem",
 ]
+SECOND = Path(__file__).parents[3] / "ledger" / "handover" / "second_verifier.py"
 GOLDEN = Path(__file__).parents[2] / "golden" / "model_1_bundle"
 GOLDEN_VKEY = (
     "proctor.local/509b918b2fa5cecfc8bae66891e72615+ee1a746d+"
     "AXQZmPpkHCPXKqXEJtfWFEd+7Sso2VJfcrm+TmLsPznw"
 )
-CONTENT = {"model.py": b"model = 1\n", "weights.safetensors": b"weights"}
 
 
 def attest(home: Path, out: Path, *more: str | Path, run: str = "latest") -> dict[str, Any]:
@@ -84,7 +83,8 @@ def test_folder_is_verified_and_says_what_the_ledger_says(home: Path, folder: Pa
     owner = home / "ledger" / "ledger.vkey"
     done = call_here(["verify", folder, "--vkey", owner, "--json"], home=home)
     told = json.loads(done.stdout)
-    assert (done.returncode, told["ok"], told["verdict"]) == (0, True, "PASSED")
+    assert (done.returncode, told["ok"]) == (0, True)
+    assert set(told["reservations"]) <= {UNBOUND}
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.*")) == FILES
     assert {f"model/{name}" for name in told["files"]} == {f for f in FILES if "/" in f}
     signed, trained, judged = payloads(folder)
@@ -105,7 +105,7 @@ def test_folder_is_verified_and_says_what_the_ledger_says(home: Path, folder: Pa
     assert "R1" in card
     assert "| blocks | width 8, residual True, norm batch, activation relu" in card
     plain = call_here(["verify", folder], home=home)
-    assert "verdict PASSED, evidence level repeatable" in plain.stdout
+    assert f"verdict {told['verdict']}, evidence level repeatable" in plain.stdout
     assert "give the owner's with --vkey" in " ".join(plain.stderr.split())
 
 
@@ -209,33 +209,6 @@ def test_publisher_is_made_once_and_replaced_when_revoked(
     assert call(["verify", tmp_path / "new"], home=home, state=state).returncode == 0
 
 
-def started(
-    log: LedgerApplication, *, level: str | None = None, weights: bool = True, end: bool = True
-) -> Run:
-    """Save a run whose files exist, in a few events."""
-    config = {"dataset": "shapes", "seed": 0, "epochs": 1, "profile": CALIBRATED.profile}
-    run = Run.start(
-        config=config | ({} if level is None else {"level": level}),
-        config_hash=digest(config),
-        rules=CALIBRATED,
-        spec=SPEC,
-        data={"dataset": "shapes <b>|x", "fingerprint": "00" * 32},
-        environment={"python": "3.11"},
-        policy={"name": "synthetic"},
-    )
-    run.measure_epoch(measured(0), {} if level is None else measured(0))
-    run.evaluate_rules()
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
-    if weights:
-        run.save_weights(
-            "last", sha256=hashes["weights.safetensors"], size=7, spec=SPEC, probe={"mode": "eval"}
-        )
-    if end:
-        run.end("completed", deliverables=hashes if weights else {})
-    log.save(run)
-    return run
-
-
 def store(home: Path) -> None:
     blobs = BlobStore(home / "ledger" / "blobs")
     for content in CONTENT.values():
@@ -299,15 +272,71 @@ def test_decisions_are_proved(tmp_path: Path) -> None:
     with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
         run = synthetic_run(log, exploding=range(5))
     with open_verified(tmp_path / "ledger") as ledger:
-        indexes = pick(
-            ledger.entries(),
-            origin=ledger.authority.origin,
-            run=UUID(str(run.id)),
-            audit=UUID(int=0),
-            scored=0,
-            weights=(),
-            publisher="",
-        )
-        names = [entry.name for entry in ledger.entries() if entry.index in indexes]
+        wanted = streams_of(ledger.entries(), run.id)
+        chosen = choose(ledger.entries(), wanted, origin=ledger.authority.origin)
+    names = [entry.name for entry in chosen]
     assert names[0] == "run.started"
     assert names.count("run.decision_made") == len(run.decisions)
+
+
+def test_proofs_of_a_folder_are_read_by_both_verifiers(home: Path, folder: Path) -> None:
+    proofs = folder / "events.tlog-proof"
+    many = proofs.read_text().count("c2sp.org/tlog-proof@v1")
+    owner = home / "ledger" / "ledger.vkey"
+    done = call_here(["verify", proofs, "--vkey", owner, "--json"], home=home)
+    told = json.loads(done.stdout)
+    assert (done.returncode, len(told["entries"])) == (0, many)
+    plain = call_here(["verify", proofs, "--vkey", owner], home=home)
+    assert plain.stdout.startswith(f"held: {many} entries of {told['size']} in ")
+    second = [sys.executable, "-I", SECOND, proofs, "--vkey", owner]
+    assert run(second).stdout.startswith(f"held: {many} of {told['size']} entries of ")
+    # The golden folder's, too; and no file in which one proof is damaged, or there twice.
+    golden = [sys.executable, "-I", SECOND, GOLDEN / "events.tlog-proof", "--vkey", GOLDEN_VKEY]
+    assert run(golden).stdout.startswith("held: ")
+    text = proofs.read_text()
+    at = text.rindex("c2sp.org/tlog-proof@v1")
+    for damaged in (text + text[at:], text.replace("\nindex 1\n", "\nindex 2\n", 1)):
+        proofs.write_text(damaged)
+        assert run(second).returncode == 1
+        assert call_here(["verify", proofs, "--vkey", owner], home=home).returncode == 1
+
+
+def run(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_folder_and_report_hold_after_all_that_a_ledger_may_see(
+    trained: Path, tmp_path: Path
+) -> None:
+    """A fork, a second audit by a judge, its revocation for later times, and a rotated key."""
+    home = Path(shutil.copytree(trained, tmp_path / "home"))
+    operator, judge = tmp_path / "operator.pem", home / "ledger" / "keys" / "judge.pem"
+    why = ["--since", "now", "--reason", "retired"]
+    commands: list[list[str | Path]] = [
+        ["keys", "new", "operator", operator],
+        ["keys", "new", "judge", judge],
+        ["keys", "grant", "operator", f"{operator}.vkey"],
+        ["keys", "grant", "judge", f"{judge}.vkey", "--key", operator],
+        ["judge"],
+        ["judge", "--sample"],
+        ["fork", "latest", "--at", "2", "--policy", "playbook"],
+        ["keys", "revoke", f"{judge}.vkey", "--key", operator, *why],
+        ["keys", "rotate"],
+    ]
+    for command in commands:
+        done = call_here(command, home=home)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    own = home / "ledger" / "keys" / "publisher.pem"
+    assert "keys grant publisher" in refused(home, tmp_path / "no")
+    granted: list[str | Path] = ["keys", "grant", "publisher", f"{own}.vkey", "--key", operator]
+    assert call_here(granted, home=home).returncode == 0
+    attest(home, tmp_path / "handed", "--key", own)
+    page = tmp_path / "page.html"
+    assert call_here(["report", "latest", "-o", page], home=home).returncode == 0
+    owner = home / "ledger" / "ledger.vkey"
+    for path in (tmp_path / "handed", page):
+        asked: list[str | Path] = ["verify", path, "--vkey", owner, "--judge", f"{judge}.vkey"]
+        done = call_here([*asked, "--json"], home=home)
+        told = json.loads(done.stdout)
+        assert (done.returncode, told["ok"], told["trusted"]) == (0, True, True), told
+        assert told["verdicts"][0]["granted_as"] == "operator"

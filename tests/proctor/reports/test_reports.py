@@ -2,7 +2,9 @@
 
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +145,33 @@ def test_what_was_altered_is_named(what: str, page: str, source: Source) -> None
     assert any(re.match(message, each) for each in found), found
 
 
+def test_padded_page_is_refused_before_it_is_compared(page: str, source: Source) -> None:
+    padded = page + "\n" * 8_000_000
+    tracemalloc.start()
+    found = list(differences(padded, source, page))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == [f"page: it has {len(padded):,} characters, and should have {len(page):,}"]
+    assert peak < 10_000_000
+    (one,) = differences(page + "\n", source, page)  # a little is named as ever
+    assert one.startswith("page, ")
+
+
+def test_page_of_equal_lines_is_not_compared_line_by_line(page: str, source: Source) -> None:
+    """Every line of one against every line of the other would take minutes."""
+    long = page.replace("</main>", "<p>x</p>\n" * 6_000 + "</main>")
+    other = page.replace("</main>", "<p>x</p>\n" * 5_000 + "<p>y</p>\n" * 500 + "</main>")
+    filled = other.replace("<main", "<p>x</p>\n<main")
+    found = list(differences(filled, source, long))
+    assert any("too many others to name" in each for each in found)
+
+
 def test_report_that_leaves_out_an_entry_is_rejected(home: Home, source: Source) -> None:
-    left_out = next(
-        at for at, each in enumerate(source.entries) if each.name == "run.decision_made"
-    )
-    entries = [each for at, each in enumerate(source.entries) if at != left_out]
+    left_out = next(each for each in source.entries if each.name == "run.decision_made")
+    entries = tuple(each for each in source.entries if each is not left_out)
+    selection = replace(source.selection, entries=entries)
     with pytest.raises(InclusionError, match="leaves out event"):
-        Overview.of(entries).verify_whole(entries, source.subject)
+        selection.verify_choice(Overview.of(entries).wanted(source.subject))
 
 
 @pytest.mark.parametrize(
