@@ -65,7 +65,7 @@ MAX_SOURCE = 2**20  # bytes
 _MAX_PIECES = 200_000  # words, signs and line ends
 _MAX_BRACES = 10**10  # braces times bytes: each part of an f-string is looked up from its start
 _PIECES = re.compile(rb"\w+|[^\w\s]|\n")
-_MAX_METRICS = 50
+MAX_METRICS = 50
 _METRIC_NAME = re.compile(r"[A-Za-z0-9_.@%/-]{1,100}")
 _CONSTANTS = {"PARAMS": dict, "METRIC": tuple, "CLASSES": int}
 
@@ -365,8 +365,8 @@ class TaskCode:
     def metrics(self, output: Tensor, target: Tensor) -> dict[str, float]:
         """Return the metrics of examples."""
         found = self._function("metrics")(output, target)
-        if not isinstance(found, dict) or len(found) > _MAX_METRICS:
-            raise TaskError(f"metrics() must return a dict of at most {_MAX_METRICS} numbers")
+        if not isinstance(found, dict) or len(found) > MAX_METRICS:
+            raise TaskError(f"metrics() must return a dict of at most {MAX_METRICS} numbers")
         if self.config.metric not in found:
             raise TaskError(f"metrics() must return {self.config.metric!r}, which METRIC names")
         try:

@@ -23,7 +23,8 @@ from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
 from judge.auditing import own_model
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
-from judge.auditing.gates import Gates, Redo, StepOutcome
+from judge.auditing.gates import Gates, Redo
+from judge.auditing.outcomes import StepOutcome, failure, performed
 from judge.auditing.record import RunRecord, parse_run_id, read_record
 from judge.auditing.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
 from judge.auditing.scores import accuracy_score, choose_target, process_score
@@ -135,7 +136,7 @@ def refuse(
     failed = StepError(f"the ledger is not valid: {problem}", index=index, error=kind)
     return _report(
         run,
-        {"ledger": _failure(failed)},
+        {"ledger": failure(failed)},
         config=(config or JudgeConfig()).to_dict(),
         environment=describe_environment(RunConfig()),
     )
@@ -234,10 +235,7 @@ class _Hearing:
         if any(outcome.status == "failed" for outcome in self.outcomes.values()):
             outcome = StepOutcome("skipped: an earlier step failed", status="not_run")
         else:
-            try:
-                outcome = step()
-            except StepError as error:
-                outcome = _failure(error)
+            outcome = performed(step)
         self.outcomes[name] = outcome
 
     @property
@@ -405,10 +403,6 @@ class _Hearing:
     def _by_emitter(self) -> dict[str, int]:
         emitters = sorted({violation.emitter for violation in self.violations})
         return {each: sum(v.emitter == each for v in self.violations) for each in emitters}
-
-
-def _failure(error: StepError) -> StepOutcome:
-    return StepOutcome(str(error), error.evidence, status="failed")
 
 
 def _violations_outcome(

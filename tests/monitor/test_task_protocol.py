@@ -64,9 +64,7 @@ def test_source_that_would_keep_its_reader_busy_is_rejected(more: str, says: str
     ["x = torch" + ".a" * 400, ("x = torch" + ".a" * 90 + "\n") * 440, 'x = "\\d"\n' * 9],
     ids=["deep", "many attributes", "warnings"],
 )
-def test_unusual_source_is_read_without_a_word(
-    more: str, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_unusual_source_is_read_without_a_word(more: str, recwarn: pytest.WarningsRecorder) -> None:
     assert not read_task(f"{TABULAR}\n{more}\n".encode(), "task.py").compiles
     assert not recwarn.list
 
