@@ -151,21 +151,22 @@ class Spooled:
 
 
 def spool(tensors: Mapping[str, tuple[Rows, Tensor]]) -> Spooled:
-    """Return a message of safetensors: by name, the rows of a tensor at these positions."""
-    names = {dtype: name for name, dtype in TYPES.items()}
+    """Return canonical safetensors (aggregates/weights.py): of each tensor, rows by position."""
+    names, kinds = list(TYPES), list(TYPES.values())
+    ordered = sorted(tensors.items(), key=lambda each: (kinds.index(each[1][0].dtype), each[0]))
     header, end = {}, 0
-    for name, (rows, order) in tensors.items():
+    for name, (rows, order) in ordered:
         start, end = end, end + len(order) * row_bytes(rows)
         header[name] = {
-            "dtype": names[rows.dtype],
+            "dtype": names[kinds.index(rows.dtype)],
             "shape": [len(order), *rows.shape[1:]],
             "data_offsets": [start, end],
         }
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     found = Spooled(end)
     found.write(len(text).to_bytes(8, "little") + text)
-    for rows, order in tensors.values():
+    for _, (rows, order) in ordered:
         for start, stop in spans(len(order), row_bytes(rows)):
             found.write(tensor_bytes(rows[order[start:stop]]))
     return found

@@ -30,24 +30,26 @@ from monitor.seeds import derive_seed
 
 METRIC = ("accuracy", "higher")
 CLASSES = 2
-PARAMS = {"lr": 0.1, "epochs": 1, "batch_size": 20, "rows": 40, "test_rows": 60}
+PARAMS = {
+    "lr": 0.1, "epochs": 1, "batch_size": 20, "rows": 40, "test_rows": 60, "wide": 4,
+}
 
 
-def rows(count):
-    inputs = torch.randn(count, 4)
+def rows(count, wide=4):
+    inputs = torch.randn(count, wide)
     return inputs, (inputs[:, 0] > 0).long()
 
 
 def model(params):
-    return nn.Linear(4, CLASSES)
+    return nn.Linear(params["wide"], CLASSES)
 
 
 def data(params):
-    return rows(params["rows"]), rows(20)
+    return rows(params["rows"], params["wide"]), rows(20, params["wide"])
 
 
 def test(params):
-    return rows(params["test_rows"])
+    return rows(params["test_rows"], params["wide"])
 
 
 def loss(output, target):

@@ -85,8 +85,11 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "cannot be scored|validation|IndexError",
     ),
     "no dimension": (TEST + "test_part(torch.zeros(9, 4), torch.tensor(1))", "of shape"),
-    "no example": (TEST + "test_part(torch.zeros(0, 4))", r"of shape \[0, 4\]"),
-    "examples of nothing": (TEST + "test_part(torch.zeros(2**30, 0))", "at least one number"),
+    "no example": (TEST + "test_part(torch.zeros(0, 4))", r"of shape \[0"),
+    "examples of nothing": (
+        TEST + "test_part(torch.zeros(2**30, 0), torch.zeros(2**30, 0))",
+        "at least one number",
+    ),
     "endless examples of nothing": (
         STREAM.format("2**39", "return torch.zeros(0), torch.zeros(0)"),
         "the limit is 100,000",
@@ -111,12 +114,14 @@ ATTACKS: dict[str, tuple[str, str]] = {
     ),
     "other tensors": (TEST + "say({}, save({'x': torch.ones(9, 4)}))", "gave other tensors than"),
     "large test part": (
-        TEST + "test_part(torch.zeros(80, 1_250_000))",  # 400 MB
-        "does not give the data|cannot be computed",
+        MODEL.format("return honest").replace(".forward(inputs)", ".forward(inputs[:, :4])")
+        + TEST
+        + "test_part(torch.rand(80, 1_250_000))",  # 400 MB, and as many of another draw
+        "does not give the data",
     ),
     "large outputs": (
         MODEL.format("return honest.repeat(1, 800_000)"),  # 380 MB
-        "RuntimeError|validation loss|too large|exited|killed",
+        "validation loss|seconds|exited|killed",  # or stopped by a limit
     ),
     "large claims": (TEST + "say({}, sizes=(2**60, 2**60))", "the answer to test is too large"),
     "large JSON": (TEST + "say(b'[' + b'[],' * 4_000_000 + b'[]]')", "malformed"),
@@ -124,12 +129,12 @@ ATTACKS: dict[str, tuple[str, str]] = {
     # Pipes
     "answers without end": (
         TEST + "say({}, sizes=(2, 2**32 - 1))\n    while True: put(bytes(2**20))",
-        "more than the 3,221,225,472 bytes|take 4,294,967,295 bytes",
+        "sent more than the 3,221,225,472 bytes of its audit",
     ),
     "garbage": (TEST + "put(bytes(range(256)) * 9)", "too large"),
     "closes the pipe": (
         TEST + "os.close(harness().f_locals['answers']); time.sleep(1e6)",
-        "closed the pipe|exited|killed",
+        f"closed the pipe|exited|killed|took more than {SECONDS} seconds",
     ),
     "never reads": ("if TRAINS: " + RECEIVE, f"took more than {SECONDS} seconds"),
     "never answers": (SCORE.format("time.sleep(1e6)"), f"took more than {SECONDS} seconds"),
@@ -159,8 +164,13 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "outputs cannot be scored",
     ),
     "examples that grow": (
-        STREAM.format("60", "return torch.zeros(4 + number), number % 2"),
-        "has another shape or type|does not give the data",
+        STREAM.format(
+            "60",
+            "many = {'inputs': torch.zeros(60, 2_000_000), 'targets': torch.zeros(60)}\n"
+            "        say({}, save(many)) if number else None\n"
+            "        return torch.zeros(4), 0",
+        ),
+        "examples of another shape or type",
     ),
     # Code
     "recursion": (MODEL.format("return self(inputs)"), "RecursionError|exited|killed"),
@@ -188,12 +198,13 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "gives another model than the run records|cannot be computed",
     ),
     "many modules": (
-        "def model(params):\n    return nn.Sequential(*[nn.Linear(4, 4) for _ in range(3000)], nn.Linear(4, 2))",
+        "def model(params):\n"
+        "    return nn.Sequential(*[nn.Linear(4, 4) for _ in range(3000)], nn.Linear(4, 2))",
         "gives another model than the run records|cannot be computed",
     ),
     "deep attribute": (
         "x = lambda: torch" + ".a" * 80 + "\ntest = None",
-        "defines no function test",
+        "cannot be made: task.py: test raised",
     ),
     "hostile text": (
         "def test(params):\n    raise type('A\\nB' * 40, (Exception,), {})('\\x1b[31m' * 999)",
