@@ -18,9 +18,9 @@ from typing import Any
 from aggregates.errors import WeightsError
 from ledger.strict_json import JSONError, read_object
 
-__all__ = ["Tensor", "describe_tensors", "read_tensors", "verify_canonical"]
+__all__ = ["MAX_HEADER", "Tensor", "describe_tensors", "layout", "read_tensors", "verify_canonical"]
 
-_MOST_HEADER = 2**20  # bytes; the largest model that is allowed needs some 50,000
+MAX_HEADER = 2**20  # bytes; the largest model that is allowed needs some 50,000
 # In the order in which the library writes them, with the size of one value in bytes.
 _TYPES = {"U64": 8, "I64": 8, "F64": 8, "F32": 4, "U32": 4, "I32": 4} | {
     "BF16": 2,
@@ -43,7 +43,7 @@ class Tensor:
 
 def verify_canonical(data: bytes) -> None:
     """Raise WeightsError unless the bytes are safetensors in the canonical form."""
-    _layout(data)
+    layout(data, size=len(data))
 
 
 def describe_tensors(data: bytes) -> list[str]:
@@ -53,7 +53,7 @@ def describe_tensors(data: bytes) -> list[str]:
     """
     return [
         f"{name if name.isprintable() else json.dumps(name)}: {kind} {shape}"
-        for name, kind, shape, _ in _layout(data)
+        for name, kind, shape, _ in layout(data, size=len(data))
     ]
 
 
@@ -63,7 +63,7 @@ def read_tensors(data: bytes) -> dict[str, Tensor]:
     This needs neither PyTorch nor NumPy, and is meant for small models.
     """
     found = {}
-    for name, kind, shape, start in _layout(data):
+    for name, kind, shape, start in layout(data, size=len(data)):
         if kind != "F32":
             raise WeightsError(f"{name} is {kind} in the weights; F32 is expected")
         count = math.prod(shape)
@@ -74,12 +74,15 @@ def read_tensors(data: bytes) -> dict[str, Tensor]:
     return found
 
 
-def _layout(data: bytes) -> list[tuple[str, str, list[int], int]]:
-    """Return each tensor's name, type, shape and place in the bytes; raises WeightsError."""
+def layout(data: bytes, *, size: int) -> list[tuple[str, str, list[int], int]]:
+    """Return each tensor's name, type, shape and place in `size` bytes; raises WeightsError.
+
+    `data` is what they begin with: all of them, or 8 + MAX_HEADER bytes.
+    """
     length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or not 2 <= length <= min(_MOST_HEADER, len(data) - 8):
+    if size < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
         raise WeightsError(
-            f"not a safetensors file: its header must have 2 to {_MOST_HEADER:,} bytes"
+            f"not a safetensors file: its header must have 2 to {MAX_HEADER:,} bytes"
         )
     header = data[8 : 8 + length]
     try:
@@ -99,9 +102,9 @@ def _layout(data: bytes) -> list[tuple[str, str, list[int], int]]:
             "type and name, without gaps, further keys or blanks; save the weights with "
             "safetensors.torch.save"
         )
-    if len(data) != 8 + length + end:
+    if size != 8 + length + end:
         raise WeightsError(
-            f"not a safetensors file: it has {len(data) - 8 - length:,} bytes of tensors, and its "
+            f"not a safetensors file: it has {size - 8 - length:,} bytes of tensors, and its "
             f"header lists {end:,}"
         )
     return found

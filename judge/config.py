@@ -65,6 +65,10 @@ class JudgeConfig:
     max_activation_bytes: int = 32 * 2**30  # of one training step
     max_multiply_adds: int = 10**16  # of the retraining: about 60 hours at 50 billion a second
     max_task_seconds: int = 4 * 3_600  # wall clock of each process of a task, its training too
+    max_task_examples: int = 2_000_000  # of a task's parts together; each costs 200 bytes
+    max_task_example_bytes: int = 64 * 2**20  # of the inputs, targets or outputs of one example
+    max_audit_seconds: int = 24 * 3_600  # wall clock of all processes of submitted code together
+    max_audit_bytes: int = 256 * 2**30  # that all of them send to the judge
     child_seconds: float = 60.0  # wall clock
     child_cpu_seconds: int = 60
     child_memory_bytes: int = 8 * 2**30  # data segment and private mappings

@@ -1,11 +1,12 @@
 """Tensors in files, of which rows are read as they are asked for: parts larger than memory.
 
 A part of a task that is decoded example by example is written into a folder, one file for each
-tensor, and read back in any order. Nobody holds more of it than the rows in use.
+tensor, and read back in any order. A large message to or from a task's process is in a file without
+a name. Nobody holds more of either than the rows in use.
 
 Source: docs/how-to/train-on-more-than-memory.md.
-Trust: a folder is this user's own; what fills it is hostile, and is checked in task_data.py.
-I/O: reads and writes the folder.  Shapes: rows (N, ...).  Units: bytes.
+Trust: a folder is this user's own; what fills it is hostile, and is checked in task_form.py.
+I/O: reads and writes the folder, and temporary files.  Shapes: rows (N, ...).  Units: bytes.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ import json
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +26,21 @@ from monitor.errors import TaskError
 PIECE = 16 * 2**20  # bytes of rows that are decoded, moved or hashed at once
 _KEPT_FREE = 2**30  # bytes of the disk that are left to others
 _INDEX = "index.json"
+TYPES: Mapping[str, torch.dtype] = {  # of safetensors, those that a part may have
+    "U64": torch.uint64,
+    "I64": torch.int64,
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "U32": torch.uint32,
+    "I32": torch.int32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "U16": torch.uint16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 
 
 class StoredTensor:
@@ -32,10 +49,17 @@ class StoredTensor:
     The file is open from the start, so a process may read it that can open no files any more.
     """
 
-    def __init__(self, path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, file: Path | int, dtype: torch.dtype, shape: tuple[int, ...], *, start: int = 0
+    ) -> None:
+        """Open a file, or another descriptor of it; the rows begin at byte `start`."""
         self.dtype, self.shape = dtype, shape
         self._row = math.prod(shape[1:]) * dtype.itemsize
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._start = start
+        if isinstance(file, Path):
+            self._file = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            self._file = os.dup(file)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -52,7 +76,7 @@ class StoredTensor:
         view, filled = memoryview(found), 0
         for start, rows in spans:
             end = filled + rows * self._row
-            self._fill(view[filled:end], start * self._row)
+            self._fill(view[filled:end], self._start + start * self._row)
             filled = end
         if not found:
             return torch.zeros((count, *self.shape[1:]), dtype=self.dtype)
@@ -92,6 +116,72 @@ def spans(count: int, size: int, *, multiple: int = 1) -> Iterator[tuple[int, in
         yield start, min(start + step, count)
 
 
+class Spooled:
+    """A message in a file without a name, which is gone with the process."""
+
+    def __init__(self, needed: int) -> None:
+        """Make the file; raises TaskError where so many bytes do not fit."""
+        check_space(Path(tempfile.gettempdir()), needed)
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return self._size
+
+    def write(self, data: bytes) -> None:
+        """Append bytes."""
+        self.put(data, self._size)
+
+    def put(self, data: bytes, start: int) -> None:
+        """Write bytes at a place."""
+        view = memoryview(data)
+        while view:
+            done = os.pwrite(self._file.fileno(), view, start)
+            view, start = view[done:], start + done
+        self._size = max(self._size, start)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` to `stop`, or to the end."""
+        return os.pread(self._file.fileno(), stop - start, start)
+
+    def tensor(self, dtype: torch.dtype, shape: tuple[int, ...], *, start: int = 0) -> StoredTensor:
+        """Return the tensor whose rows begin at byte `start`."""
+        return StoredTensor(self._file.fileno(), dtype, shape, start=start)
+
+
+def spool(tensors: Mapping[str, tuple[Rows, Tensor]]) -> Spooled:
+    """Return canonical safetensors (aggregates/weights.py): of each tensor, rows by position."""
+    names, kinds = list(TYPES), list(TYPES.values())
+    ordered = sorted(tensors.items(), key=lambda each: (kinds.index(each[1][0].dtype), each[0]))
+    header, end = {}, 0
+    for name, (rows, order) in ordered:
+        start, end = end, end + len(order) * row_bytes(rows)
+        header[name] = {
+            "dtype": names[kinds.index(rows.dtype)],
+            "shape": [len(order), *rows.shape[1:]],
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    found = Spooled(end)
+    found.write(len(text).to_bytes(8, "little") + text)
+    for _, (rows, order) in ordered:
+        for start, stop in spans(len(order), row_bytes(rows)):
+            found.write(tensor_bytes(rows[order[start:stop]]))
+    return found
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Raise TaskError where so many bytes more do not fit into a folder."""
+    free = shutil.disk_usage(folder).free - _KEPT_FREE
+    if needed > free:
+        raise TaskError(
+            f"the task's examples take {needed:,} bytes, and {max(free, 0):,} are free in "
+            f"{folder}: make room, or have data() return smaller examples"
+        )
+
+
 class Storing:
     """A folder that tensors are written into, rows at a time and in order."""
 
@@ -102,12 +192,7 @@ class Storing:
 
     def check_space(self, needed: int) -> None:
         """Raise TaskError where so many bytes more do not fit."""
-        free = shutil.disk_usage(self._folder).free - _KEPT_FREE
-        if needed > free:
-            raise TaskError(
-                f"the decoded examples take {needed:,} bytes, and {max(free, 0):,} are free in "
-                f"{self._folder}: make room, or have data() return smaller examples"
-            )
+        check_space(self._folder, needed)
 
     def add(self, rows: Mapping[str, Tensor]) -> None:
         """Append rows to tensors by name; raises TaskError where they do not fit to the others."""

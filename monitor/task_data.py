@@ -24,9 +24,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
-from safetensors.torch import load
 
 from aggregates.canonical import digest
 from monitor.config import TaskConfig
@@ -42,6 +40,14 @@ from monitor.stored import (
     row_bytes,
     spans,
 )
+from monitor.task_form import (
+    MOST_EXAMPLES,
+    Blob,
+    Bounds,
+    check_examples,
+    read_named,
+    read_tensors,
+)
 from monitor.task_worker import DATA, TEST, Worker
 from monitor.tasks import KINDS, Parts, example_hashes, fingerprint
 
@@ -54,7 +60,6 @@ It may read data if it keeps data(); `stored` is a folder of decoded examples to
 _SEEN, _HELD_OUT = ("train", "validation"), ("test",)
 _LOADERS = 4  # workers that decode at the same time, or as many as there are processors
 _WORTH = 4  # pieces for each of them, below which starting it takes longer
-_MOST_EXAMPLES = 2**40
 _BUILDING = "building-"  # and the process id of who builds it
 
 
@@ -62,7 +67,7 @@ _BUILDING = "building-"  # and the process id of who builds it
 class TaskData:
     """What a task is trained and validated on, and what is recorded of it."""
 
-    blob: bytes  # train and validation, as a worker takes them; empty where they are stored
+    blob: Blob  # train and validation, as a worker takes them; empty where they are stored
     stored: Path | None  # the folder that holds them instead
     parts: Mapping[str, Rows]  # train and validation, and test where it was to be kept
     sizes: Mapping[str, int]
@@ -82,6 +87,7 @@ def load_task_data(
     keep_test: bool = False,
     draw: int | None = None,
     loaders: int = 1,
+    bounds: Bounds = Bounds(),  # noqa: B008 - frozen
 ) -> TaskData:
     """Have a task make its data, test and the rest apart.
 
@@ -89,12 +95,13 @@ def load_task_data(
     places: what of the data folder a worker may read, by what it keeps; hashed where it is decoded.
     keep_test: whether the test part is returned; with a `draw`, another one of it, too.
     loaders: how many workers may decode at the same time.
+    bounds: of the examples that are taken; a judge has some.
 
     Raises TaskError, also where two parts share examples: a test set must not have been seen.
     """
 
     def make(keep: tuple[str, ...], names: Sequence[str], drawn: int | None = None) -> _Made:
-        workers = _Source(source, config, open_worker, keep=keep, loaders=loaders)
+        workers = _Source(source, config, open_worker, keep=keep, loaders=loaders, bounds=bounds)
         return _make(workers, names, draw=drawn, folder=decoded, places=places(keep))
 
     with ExitStack() as stack:
@@ -139,7 +146,7 @@ class _Made:
     """What a worker has made: in memory, with the blob that it gave, or in a folder."""
 
     parts: Mapping[str, Rows]
-    blob: bytes = b""
+    blob: Blob = b""
     stored: Path | None = None
     files: str | None = None
 
@@ -160,12 +167,13 @@ class _Source:
         *,
         keep: tuple[str, ...],
         loaders: int,
+        bounds: Bounds,
     ) -> None:
-        self.config, self.keep, self.loaders = config, keep, loaders
+        self.config, self.keep, self.loaders, self.bounds = config, keep, loaders, bounds
         self._source, self._open_worker = source, open_worker
 
     @contextmanager
-    def worker(self, draw: int | None) -> Iterator[tuple[Worker, dict[str, Any], bytes]]:
+    def worker(self, draw: int | None) -> Iterator[tuple[Worker, dict[str, Any], Blob]]:
         """Open a worker, and have it make its parts, or say how many examples it can make."""
         with self._open_worker(self._source, self.config, keep=self.keep) as worker:
             request, fields = ("data", {}) if self.keep == DATA else ("test", {"draw": draw})
@@ -190,8 +198,8 @@ def _make(
 ) -> _Made:
     with source.worker(draw) as (worker, said, blob):
         if "streams" not in said:
-            return _Made(read_tensors(blob, names, KINDS), blob)
-        counts = _counts(said["streams"], names)
+            return _Made(read_tensors(blob, names, KINDS, source.bounds), blob)
+        counts = _counts(said["streams"], names, source.bounds)
         files = hash_files(places) if places else None
         if source.keep == TEST:  # nobody finds it again
             stored = _decode(source, worker, counts, draw=draw, folder=folder)
@@ -217,12 +225,13 @@ def _surroundings(config: TaskConfig) -> dict[str, Any]:
     }
 
 
-def _counts(said: Any, names: Sequence[str]) -> dict[str, int]:
+def _counts(said: Any, names: Sequence[str], bounds: Bounds) -> dict[str, int]:
     if not isinstance(said, dict) or set(said) != set(names):
         raise TaskError(f"the task gave examples of other parts than {', '.join(names)}")
     for name, count in said.items():
-        if type(count) is not int or not 0 < count < _MOST_EXAMPLES:
+        if type(count) is not int or not 0 < count < MOST_EXAMPLES:
             raise TaskError(f"the {name} part has {count!r} examples")
+    check_examples(sum(said.values()), bounds)
     return said
 
 
@@ -235,7 +244,7 @@ def _decode(
     building = _new(folder)
     try:
         storing = Storing(building)
-        sizes = {name: _row_size(first, name) for name in counts}
+        sizes = {name: _row_size(first, name, source.bounds) for name in counts}
         storing.check_space(sum(sizes[name] * count for name, count in counts.items()))
         jobs = [
             {"part": name, "start": start, "stop": stop}
@@ -246,7 +255,8 @@ def _decode(
             workers = [first]
             for _ in range(min(source.loaders, len(jobs) // _WORTH) - 1):
                 workers.append(stack.enter_context(source.another(draw, counts)))
-            for job, rows in zip(jobs, _in_order(jobs, workers), strict=True):
+            decoded = _in_order(jobs, workers, sizes=sizes, bounds=source.bounds)
+            for job, rows in zip(jobs, decoded, strict=True):
                 storing.add({f"{job['part']}.{kind}": rows[kind] for kind in KINDS})
         storing.finish()
     except BaseException:
@@ -270,12 +280,18 @@ def _remove_abandoned(folder: Path) -> None:
             continue  # another user's
 
 
-def _row_size(worker: Worker, part: str) -> int:
-    rows = _ask_rows(worker, {"part": part, "start": 0, "stop": 1})
-    return sum(tensor.nbytes for tensor in rows.values())
+def _row_size(worker: Worker, part: str, bounds: Bounds) -> int:
+    _, blob = worker.ask("rows", {"part": part, "start": 0, "stop": 1})
+    return sum(map(row_bytes, read_named(blob, set(KINDS), bounds).values()))
 
 
-def _in_order(jobs: Iterable[Mapping[str, Any]], workers: Sequence[Worker]) -> Iterator[Parts]:
+def _in_order(
+    jobs: Iterable[Mapping[str, Any]],
+    workers: Sequence[Worker],
+    *,
+    sizes: Mapping[str, int],
+    bounds: Bounds,
+) -> Iterator[Parts]:
     """Yield the rows of each job in order; a few more than there are workers are asked ahead."""
     idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
     for worker in workers:
@@ -284,7 +300,7 @@ def _in_order(jobs: Iterable[Mapping[str, Any]], workers: Sequence[Worker]) -> I
     def work(job: Mapping[str, Any]) -> Parts:
         worker = idle.get()
         try:
-            return _ask_rows(worker, job)
+            return _ask_rows(worker, job, sizes[job["part"]], bounds)
         finally:
             idle.put(worker)
 
@@ -302,12 +318,18 @@ def _in_order(jobs: Iterable[Mapping[str, Any]], workers: Sequence[Worker]) -> I
                 future.cancel()
 
 
-def _ask_rows(worker: Worker, job: Mapping[str, Any]) -> Parts:
+def _ask_rows(worker: Worker, job: Mapping[str, Any], size: int, bounds: Bounds) -> Parts:
+    """Return rows of `size` bytes each, inputs and targets together."""
     _, blob = worker.ask("rows", job)
-    rows = read_named(blob, set(KINDS))
+    rows = read_named(blob, set(KINDS), bounds)
     if {len(each) for each in rows.values()} != {job["stop"] - job["start"]}:
         raise TaskError(f"the task gave another number of examples of the {job['part']} part")
-    return rows
+    if sum(map(row_bytes, rows.values())) != size:
+        raise TaskError(
+            f"the {job['part']} part has examples of another shape or type from example "
+            f"{job['start']} on; all examples of a part must be alike"
+        )
+    return {kind: each[:] for kind, each in rows.items()}
 
 
 def _unknown(parts: Mapping[str, Rows], known: set[bytes], decoded: Path) -> Mapping[str, Rows]:
@@ -324,27 +346,6 @@ def _unknown(parts: Mapping[str, Rows], known: set[bytes], decoded: Path) -> Map
         chosen = kept[start:stop]
         storing.add({"fresh.inputs": inputs[chosen], "fresh.targets": targets[chosen]})
     return storing.finish()
-
-
-def read_tensors(blob: bytes, parts: Sequence[str], kinds: Sequence[str]) -> Parts:
-    """Return the tensors of parts by "part.kind"; raises TaskError unless an answer has these."""
-    found = read_named(blob, {f"{part}.{kind}" for part in parts for kind in kinds})
-    for part in parts:
-        lengths = {len(found[f"{part}.{kind}"]) for kind in kinds}
-        if len(lengths) != 1 or 0 in lengths:
-            raise TaskError(f"the tensors of the {part} part have no or different lengths")
-    return found
-
-
-def read_named(blob: bytes, names: set[str]) -> Parts:
-    """Return the tensors of an answer; raises TaskError unless it has just these."""
-    try:
-        found: Parts = load(blob)
-    except (KeyError, ValueError, safetensors.SafetensorError) as error:
-        raise TaskError(f"the tensors of the task are malformed: {type(error).__name__}") from error
-    if set(found) != names or not all(each.dim() for each in found.values()):
-        raise TaskError(f"the task gave other tensors than {', '.join(sorted(names))}")
-    return found
 
 
 def loaders_here() -> int:

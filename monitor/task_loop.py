@@ -81,6 +81,8 @@ class TaskSession(Session):
     def save_weights(self, kind: str, worker: Worker, spec: Spec) -> None:
         """Store the model's weights and record them."""
         _, data = worker.ask("weights", {})
+        if not isinstance(data, bytes):
+            raise TaskError("the task's weights cannot be saved: they are too large")
         try:
             verify_canonical(data)
         except WeightsError as error:

@@ -38,6 +38,7 @@ from monitor.loop import epoch_order
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
 from monitor.stored import Rows
+from monitor.task_form import Blob
 from monitor.tasks import Parts, Stream, Streams, TaskCode, seed_everything
 from monitor.watched_model import WatchedState, describe_model
 from monitor.weights import dump_weights, load_weights
@@ -52,8 +53,8 @@ class Worker(Protocol):
     """A process, or this one, in which a task's code answers requests."""
 
     def ask(
-        self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
-    ) -> tuple[dict[str, Any], bytes]:
+        self, request: str, fields: Mapping[str, Any], blob: Blob = b"", /
+    ) -> tuple[dict[str, Any], Blob]:
         """Return the answer to a request; raises TaskError saying what failed."""
 
 
@@ -77,11 +78,12 @@ class TaskWorker:
         self._training: _Training | None = None
 
     def ask(
-        self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
+        self, request: str, fields: Mapping[str, Any], blob: Blob = b"", /
     ) -> tuple[dict[str, Any], bytes]:
         """Answer a request; raises TaskError, or what the task's code raises."""
+        whole = blob if isinstance(blob, bytes) else blob.read(0, len(blob))
         with computing_as(self._config):
-            return self._answer(request, fields, blob)
+            return self._answer(request, fields, whole)
 
     def _answer(
         self, request: str, fields: Mapping[str, Any], blob: bytes

@@ -26,6 +26,7 @@ import ast
 import hashlib
 import random
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -60,7 +61,11 @@ HARNESS = (  # what KEY=VALUE sets beside a task's own parameters
 )
 BATCH = 256  # examples that are computed at once outside of training, so that memory stays small
 MAX_SOURCE = 2**20  # bytes
-_MAX_METRICS = 50
+# What Python's parser needs for a file: 5 s and 300 MB at most, here in the process of the judge.
+_MAX_PIECES = 200_000  # words, signs and line ends
+_MAX_BRACES = 10**10  # braces times bytes: each part of an f-string is looked up from its start
+_PIECES = re.compile(rb"\w+|[^\w\s]|\n")
+MAX_METRICS = 50
 _METRIC_NAME = re.compile(r"[A-Za-z0-9_.@%/-]{1,100}")
 _CONSTANTS = {"PARAMS": dict, "METRIC": tuple, "CLASSES": int}
 
@@ -137,6 +142,8 @@ def read_task(source: bytes, name: str) -> TaskText:
             )
     constants = {key: _constant(tree, key, name) for key in _CONSTANTS}
     params, metric = constants["PARAMS"], constants["METRIC"]
+    if params is not None:
+        _check_params(params, name)
     if params is None or (absent := [key for key in NEEDED if key not in params]):
         raise TaskError(
             f"{name} must define PARAMS, a dict of numbers, texts or None with at least "
@@ -156,21 +163,49 @@ def read_task(source: bytes, name: str) -> TaskText:
             f"{name}: METRIC must name a metric with letters from a to z, digits and _ . @ % / -, "
             f"not {ascii(metric[0])[:100]}"
         )
-    compiles = any(
-        isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.compile"
-        for node in ast.walk(tree)
-    )
+    compiles = any(_is_compile(node) for node in ast.walk(tree))
     return TaskText(name, source, params, metric[0], metric[1], constants["CLASSES"], compiles)
 
 
 def _parse(source: bytes, name: str) -> ast.Module:
     if len(source) > MAX_SOURCE:
         raise TaskError(f"{name} has {len(source):,} bytes, the limit is {MAX_SOURCE:,}")
+    count = sum(1 for _ in _PIECES.finditer(source))
+    if count > _MAX_PIECES or source.count(b"{") * len(source) > _MAX_BRACES:
+        raise TaskError(
+            f"{name} is too long to be read: it has {count:,} words, signs and lines, the limit "
+            f"is {_MAX_PIECES:,}, and less for a file of f-strings; read tables from a data folder"
+        )
     try:
-        return ast.parse(source, filename=name)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        with warnings.catch_warnings(action="ignore"):  # they quote the file on standard error
+            return ast.parse(source, filename=name)
+    except (RecursionError, MemoryError) as error:
+        raise TaskError(f"{name}: its expressions are nested too deeply to be read") from error
+    except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise TaskError(f"{name}{line}: this is not Python: {error}") from error
+
+
+def _is_compile(node: ast.AST) -> bool:
+    """Return whether a node is `torch.compile`; one look at each node, however deep they nest."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "compile"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "torch"
+    )
+
+
+def _check_params(params: Mapping[Any, Any], name: str) -> None:
+    """Raise TaskError unless PARAMS has what a configuration can record."""
+    for key, value in params.items():
+        if not isinstance(key, str):
+            raise TaskError(f"{name}: the keys of PARAMS must be texts, not {key!r:.100}")
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            raise TaskError(
+                f"{name}: {key:.100} in PARAMS must be a number, a text or None, not a "
+                f"{_kind(value)}"
+            )
 
 
 def _constant(tree: ast.Module, key: str, name: str) -> Any:
@@ -330,8 +365,8 @@ class TaskCode:
     def metrics(self, output: Tensor, target: Tensor) -> dict[str, float]:
         """Return the metrics of examples."""
         found = self._function("metrics")(output, target)
-        if not isinstance(found, dict) or len(found) > _MAX_METRICS:
-            raise TaskError(f"metrics() must return a dict of at most {_MAX_METRICS} numbers")
+        if not isinstance(found, dict) or len(found) > MAX_METRICS:
+            raise TaskError(f"metrics() must return a dict of at most {MAX_METRICS} numbers")
         if self.config.metric not in found:
             raise TaskError(f"metrics() must return {self.config.metric!r}, which METRIC names")
         try:

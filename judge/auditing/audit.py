@@ -24,7 +24,8 @@ from judge.auditing import own_model
 from judge.auditing.asked_again import AskedAgain, Named, ask_again
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
-from judge.auditing.gates import Gates, Redo, StepOutcome
+from judge.auditing.gates import Gates, Redo
+from judge.auditing.outcomes import StepOutcome, failure, performed
 from judge.auditing.record import RunRecord, parse_run_id, read_record
 from judge.auditing.report import (
     MAX_SUMMARY,
@@ -170,7 +171,7 @@ def refuse(
     failed = StepError(f"the ledger is not valid: {problem}", index=index, error=kind)
     return _report(
         run,
-        {"ledger": _failure(failed)},
+        {"ledger": failure(failed)},
         config=(config or JudgeConfig()).to_dict(),
         environment=describe_environment(RunConfig()),
     )
@@ -273,10 +274,7 @@ class _Hearing:
         if any(outcome.status == "failed" for outcome in self.outcomes.values()):
             outcome = StepOutcome("skipped: an earlier step failed", status="not_run")
         else:
-            try:
-                outcome = step()
-            except StepError as error:
-                outcome = _failure(error)
+            outcome = performed(step)
         self.outcomes[name] = outcome
 
     @property
@@ -463,10 +461,6 @@ class _Hearing:
     def _by_emitter(self) -> dict[str, int]:
         emitters = sorted({violation.emitter for violation in self.violations})
         return {each: sum(v.emitter == each for v in self.violations) for each in emitters}
-
-
-def _failure(error: StepError) -> StepOutcome:
-    return StepOutcome(str(error), error.evidence, status="failed")
 
 
 def _violations_outcome(

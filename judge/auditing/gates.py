@@ -8,7 +8,7 @@ I/O: reads the submission and the dataset; starts one process.
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -30,6 +30,7 @@ from judge.auditing.family import (
 )
 from judge.auditing.labels import label_problem
 from judge.auditing.limits import LIMITED, verify_limits
+from judge.auditing.outcomes import StepOutcome
 from judge.auditing.record import RunRecord
 from judge.auditing.reexecution import Retraining, reexecute
 from judge.auditing.replay import replay_run
@@ -46,8 +47,9 @@ from judge.auditing.submission import (
 )
 from judge.auditing.unforeseen import Drawn, draw_images
 from judge.config import JudgeConfig
+from judge.confinement.budget import Budget
 from judge.confinement.sandbox import Examination, examine
-from judge.errors import JudgeError, SandboxError, StepError
+from judge.errors import ConfinementError, JudgeError, SandboxError, StepError
 from ledger.wording import counted
 from monitor.answering import Policy
 from monitor.config import RunConfig
@@ -83,15 +85,6 @@ class Redo:
     draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
 
 
-@dataclass(frozen=True)
-class StepOutcome:
-    """The outcome of a step."""
-
-    summary: str
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-    status: str = "passed"
-
-
 class Gates:
     """The gates of one run: each step leaves what the later ones need."""
 
@@ -124,6 +117,7 @@ class Gates:
         self.directory = directory
         self.redo = redo
         self.environment = describe_environment(RunConfig())  # in which the judge computes
+        self.budget = Budget.of(config)  # of everything that is submitted
 
     @property
     def retrains(self) -> float:
@@ -171,6 +165,7 @@ class Gates:
             self.drawn.images,
             portions=self.drawn.portions,
             config=self.config,
+            budget=self.budget,
         )
         said = {"isolation": self.examination.isolation, "printed": self.examination.printed}
         if not self.examination.passed("load"):
@@ -393,6 +388,8 @@ class Gates:
             return {"done": False, "summary": f"not retrained: {inconclusive}"}
         try:
             found = self.retrain(self.redo, until)
+        except ConfinementError:
+            raise  # this machine's problem, not the run's
         except JudgeError as error:
             if not differs:
                 raise StepError(str(error)) from error

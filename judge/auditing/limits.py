@@ -19,7 +19,7 @@ from judge.auditing.events import HOSTILE
 from judge.config import JudgeConfig
 from judge.confinement.decoding import confined_decoder
 from judge.errors import JudgeError
-from monitor.config import RunConfig, config_of
+from monitor.config import RunConfig, TaskConfig, config_of
 from monitor.datasets import SPLITS, Reading
 from monitor.errors import MonitorError
 from monitor.folders import DataLimits
@@ -117,6 +117,8 @@ def _demands(events: Iterable[Any]) -> Iterator[tuple[str, int]]:
         return
     yield "max_threads", run.threads
     if not isinstance(run, RunConfig):  # a task's processes have limits of their own
+        if isinstance(run, TaskConfig):
+            yield "max_task_examples", sum(_whole_numbers(started.data).values())
         return
     sizes = {**_whole_numbers(started.data), **_asked(run)}
     yield "max_examples", sum(sizes.values())

@@ -9,9 +9,10 @@ Trust: the task's file is hostile, and so is every answer of its processes.
 I/O: reads the submission; starts processes.
 """
 
+import itertools
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,31 +21,33 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save
 from torch import Tensor
-from torch.nn import functional
 
 from judge.auditing.events import StreamEvents
-from judge.auditing.gates import Gates, Redo, StepOutcome
+from judge.auditing.gates import Gates, Redo
+from judge.auditing.known_metrics import known_metric
+from judge.auditing.outcomes import StepOutcome
 from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
 from judge.auditing.report import capped
 from judge.auditing.submission import verify_weights
 from judge.compare import differences
 from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers, data_places
-from judge.errors import StepError
+from judge.errors import ConfinementError, JudgeError, StepError
 from ledger.held_folder import HeldFolder
 from monitor.config import TaskConfig
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
-from monitor.stored import Rows, row_bytes, spans
+from monitor.stored import PIECE, Rows, Spooled, row_bytes, spans, spool, tensor_bytes
 from monitor.submission import TASK_FILES
-from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here, read_named
+from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here
+from monitor.task_form import Bounds, read_named
 from monitor.task_worker import OUTPUTS, SCORE, Worker
-from monitor.tasks import BATCH, NEEDED, Parts, read_task
+from monitor.tasks import BATCH, MAX_METRICS, NEEDED, read_task
 
 _CHUNKS = 10  # of the test part, and of another draw of it
 _MIXED = "-mixed"  # chunks of examples in an order that the judge draws
 _LEAST = 50  # examples of each, below which the two are not compared
+_HELD = 4 * PIECE  # bytes of a part's outputs in memory; more are in a file
 _SIGMAS = 7.0  # of the difference of two such means: less than one in 100,000 by chance
 _SIGMAS_ONE = 8.0  # the same, where one of the two spreads is used for both
 _EXACT = 1e-5  # relative, between a metric as the task computes it and as we do
@@ -55,7 +58,7 @@ class TaskGates(Gates):
 
     files: Sequence[str] = TASK_FILES
     data: TaskData
-    outputs: Parts  # of validation, test and fresh
+    outputs: dict[str, Rows]  # of validation, test and fresh
     scored: Mapping[str, Any]  # loss and metrics, by part
     isolation = "unknown"  # of the latest process
     _again: list[dict[str, Any]]  # what the latest retraining measured, by epoch
@@ -108,6 +111,7 @@ class TaskGates(Gates):
                 keep_test=True,
                 draw=secrets.randbits(53),
                 loaders=loaders_here(),
+                bounds=self._bounds,
             )
         sizes = ", ".join(f"{count} {name}" for name, count in self.data.sizes.items())
         return StepOutcome(
@@ -140,8 +144,16 @@ class TaskGates(Gates):
             seconds=float(self.config.max_task_seconds),
             memory_bytes=self.config.child_memory_bytes,
             output_bytes=self.config.child_output_bytes,
+            weights_bytes=self.config.max_deliverable_bytes,
         )
-        return confined_workers(limits=limits, data_dir=self._data_dir)
+        return confined_workers(limits=limits, budget=self.budget, data_dir=self._data_dir)
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(
+            examples=self.config.max_task_examples,
+            example_bytes=self.config.max_task_example_bytes,
+        )
 
     @property
     def _data_dir(self) -> Path | None:
@@ -188,7 +200,7 @@ class TaskGates(Gates):
                 )
             for name, rows in inputs.items():
                 self.outputs[name.removesuffix(".inputs")] = _outputs_of(
-                    worker, rows, order=_order(name, len(rows))
+                    worker, rows, order=_order(name, len(rows)), bounds=self._bounds
                 )
         parts = list(self.outputs)
         return StepOutcome(
@@ -252,30 +264,30 @@ class TaskGates(Gates):
     def _score(self) -> Mapping[str, Any]:
         """Have outputs and targets scored by a process that never had the model."""
         targets = {
-            name.removesuffix(".targets"): tensor[:]
-            for name, tensor in {**self.data.parts, **self.data.fresh}.items()
+            name.removesuffix(".targets"): rows
+            for name, rows in {**self.data.parts, **self.data.fresh}.items()
             if name.endswith(".targets") and not name.startswith("train")
         }
-        pairs = {name: (self.outputs[name], targets[name]) for name in self.outputs}
+        self._pairs = {name: (self.outputs[name], targets[name]) for name in self.outputs}
+        chosen = {name: (name, torch.arange(len(rows))) for name, rows in self.outputs.items()}
         for name in ("test", "fresh"):
-            if len(self.outputs.get(name, ())) >= _LEAST:
-                mixed = _order("mixed", len(self.outputs[name]))
-                for kind, order in (("", slice(None)), (_MIXED, mixed)):
-                    parts = (tensor[order].chunk(_CHUNKS) for tensor in pairs[name])
-                    chunks = enumerate(zip(*parts, strict=True))
-                    pairs |= {f"{name}{kind}{number}": pair for number, pair in chunks}
-        blob = save(
+            count = len(self.outputs.get(name, ()))
+            if count >= _LEAST:
+                mixed = _order("mixed", count)
+                for kind, order in (("", torch.arange(count)), (_MIXED, mixed)):
+                    for number, (start, stop) in enumerate(tenths(count)):
+                        chosen[f"{name}{kind}{number}"] = name, order[start:stop]
+        blob = spool(
             {
-                f"{name}.{kind}": tensor.contiguous().clone()
-                for name, pair in pairs.items()
-                for kind, tensor in zip(("outputs", "targets"), pair, strict=True)
+                f"{part}.{kind}": (rows, order)
+                for part, (name, order) in chosen.items()
+                for kind, rows in zip(("outputs", "targets"), self._pairs[name], strict=True)
             }
         )
         config = self.replay.task_config
         with self._open(self.submission.model, config, keep=SCORE) as worker:
             said, _ = worker.ask("score", {}, blob)
-        self._pairs = pairs
-        return {name: _score_of(said, name, config.metric) for name in pairs}
+        return {name: _score_of(said, name, config.metric) for name in chosen}
 
     def _verify_metrics(self) -> list[str]:
         """Compute the metrics that have a known definition; return what could not be checked."""
@@ -393,7 +405,12 @@ class TaskGates(Gates):
             if self.redo is None or "executed" not in error.evidence:
                 raise
             first = self._again
-            self.retrain(self.redo, len(first) - 1)
+            try:
+                self.retrain(self.redo, len(first) - 1)
+            except (ConfinementError, StepError):
+                raise
+            except JudgeError as failed:
+                raise StepError(f"{error}; trained once more: {failed}") from failed
             if apart := next(differences(first, self._again), None):
                 raise StepError(
                     "the task is not repeatable: trained twice by the judge, it gives different "
@@ -448,76 +465,55 @@ def _explained(what: str) -> Iterator[None]:
         raise StepError(f"{what}: {error}") from error
 
 
-def known_metric(name: str, outputs: Tensor, targets: Tensor) -> float | None:
-    """Return a metric by its usual definition; None for another name, or for other shapes.
-
-    accuracy and perplexity: logits (N, ..., classes), the classes last, and whole targets (N, ...).
-    mse and mae: outputs and targets of one shape, or of one element each.
-    """
-    metric = _KNOWN.get(name)
-    return None if metric is None else metric(outputs.double(), targets)
+def tenths(count: int) -> list[tuple[int, int]]:
+    """Return from where to where _CHUNKS pieces of `count` rows go: as equal as can be."""
+    ends = [number * count // _CHUNKS for number in range(_CHUNKS + 1)]
+    return list(itertools.pairwise(ends))
 
 
-def _accuracy(outputs: Tensor, targets: Tensor) -> float | None:
-    if not _are_classes(outputs, targets):
-        return None
-    return float((outputs.argmax(dim=-1) == targets).double().mean())
-
-
-def _perplexity(outputs: Tensor, targets: Tensor) -> float | None:
-    if not _are_classes(outputs, targets):
-        return None
-    classes = outputs.shape[-1]
-    wanted = targets.reshape(-1).long()
-    if int(wanted.min()) < 0 or int(wanted.max()) >= classes:
-        return None
-    return float(functional.cross_entropy(outputs.reshape(-1, classes), wanted).exp())
-
-
-def _are_classes(outputs: Tensor, targets: Tensor) -> bool:
-    whole = not targets.is_floating_point()
-    return whole and outputs.dim() == targets.dim() + 1 and outputs.shape[:-1] == targets.shape
-
-
-def _difference(outputs: Tensor, targets: Tensor) -> Tensor | None:
-    if outputs.numel() != targets.numel():
-        return None
-    return outputs.reshape(-1) - targets.double().reshape(-1)
-
-
-def _mse(outputs: Tensor, targets: Tensor) -> float | None:
-    apart = _difference(outputs, targets)
-    return None if apart is None else float(apart.square().mean())
-
-
-def _mae(outputs: Tensor, targets: Tensor) -> float | None:
-    apart = _difference(outputs, targets)
-    return None if apart is None else float(apart.abs().mean())
-
-
-_KNOWN: Mapping[str, Callable[[Tensor, Tensor], float | None]] = {
-    "accuracy": _accuracy,
-    "mae": _mae,
-    "mse": _mse,
-    "perplexity": _perplexity,
-}
-
-
-def _outputs_of(worker: Worker, inputs: Rows, *, order: Tensor) -> Tensor:
+def _outputs_of(worker: Worker, inputs: Rows, *, order: Tensor, bounds: Bounds) -> Rows:
     """Return the outputs of a worker's model, which it computes in this order and in pieces."""
-    found: list[Tensor] = []
+    found: _Scattered | None = None
     for start, stop in spans(len(inputs), row_bytes(inputs), multiple=BATCH):
-        asked = inputs[order[start:stop]].contiguous()
-        _, answer = worker.ask("outputs", {}, save({"inputs": asked}))
-        outputs = read_named(answer, {"outputs"})["outputs"]
+        asked = order[start:stop]
+        _, answer = worker.ask("outputs", {}, spool({"inputs": (inputs, asked)}))
+        outputs = read_named(answer, {"outputs"}, bounds)["outputs"]
         if len(outputs) != len(asked):
             raise StepError(f"the model gave {len(outputs)} outputs for {len(asked)} inputs")
-        found.append(outputs)
-    try:
-        outputs = torch.cat(found)
-    except (RuntimeError, TypeError) as error:
-        raise StepError("the model gave outputs of different shapes") from error
-    return torch.empty_like(outputs).index_copy_(0, order, outputs)
+        found = found or _Scattered(outputs, count=len(inputs))
+        found.put(outputs, asked)
+    assert found is not None, "no part is empty"
+    return found.rows
+
+
+class _Scattered:
+    """Rows that are put at positions: in memory, or in a file where they are large."""
+
+    def __init__(self, like: Rows, *, count: int) -> None:
+        self._type, self._shape = like.dtype, (count, *like.shape[1:])
+        self._size = row_bytes(like)
+        self._file = Spooled(count * self._size) if count * self._size > _HELD else None
+        self._bytes = bytearray(0 if self._file else count * self._size)
+
+    def put(self, rows: Rows, places: Tensor) -> None:
+        """Put rows at their places; raises StepError where they are not like the first."""
+        if rows.dtype != self._type or tuple(rows.shape[1:]) != self._shape[1:]:
+            raise StepError("the model gave outputs of different shapes")
+        for start, stop in spans(len(rows), self._size):
+            data = tensor_bytes(rows[start:stop])
+            for number, place in enumerate(places[start:stop].tolist()):
+                row, at = data[number * self._size : (number + 1) * self._size], place * self._size
+                if self._file is None:
+                    self._bytes[at : at + self._size] = row
+                else:
+                    self._file.put(row, at)
+
+    @property
+    def rows(self) -> Rows:
+        """All rows, when each has been put."""
+        if self._file is not None:
+            return self._file.tensor(self._type, self._shape)
+        return torch.frombuffer(self._bytes, dtype=self._type).reshape(self._shape)
 
 
 def _order(name: str, count: int) -> Tensor:
@@ -531,13 +527,19 @@ def _score_of(said: Mapping[str, Any], name: str, metric: str) -> dict[str, Any]
     """Return loss and metrics of a part as an answer has them; raises StepError."""
     try:
         found = said[name]
-        metrics = {str(key)[:100]: float(value) for key, value in found["metrics"].items()}
-        score = {"loss": float(found["loss"]), "metrics": metrics}
+        metrics = {key[:100]: _number(value) for key, value in found["metrics"].items()}
+        score = {"loss": _number(found["loss"]), "metrics": metrics}
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise StepError(f"the scores of the {name} part are malformed") from error
-    if metric not in metrics:
-        raise StepError(f"the scores of the {name} part lack {metric}")
+    if metric not in metrics or len(metrics) > MAX_METRICS:
+        raise StepError(f"the scores of the {name} part lack {metric}, or are too many")
     return score
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError("not a number")
+    return float(value)
 
 
 def _close(recorded: Any, found: float, tolerance: float) -> bool:

@@ -34,7 +34,10 @@ from msgspec import Meta, Struct
 from safetensors.torch import load, save
 from torch import Tensor
 
+from aggregates.errors import WeightsError
+from aggregates.weights import layout
 from judge.config import JudgeConfig
+from judge.confinement.budget import Budget
 from judge.confinement.child import Phrase
 from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
 from judge.declared import read_declared
@@ -48,6 +51,7 @@ Measure = Literal[
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ISOLATION: tuple[Measure, ...] = get_args(Measure)
 _MAX_REPORT = 4 * 2**20  # bytes
+_MAX_LOGITS = 64 * 2**20  # bytes: of some hundred images
 _SHOWN = 2_000  # characters of what a child printed that did not come to run the submission
 _Name = Annotated[str, Meta(max_length=500)]
 _Whole = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -107,11 +111,14 @@ def examine(
     *,
     portions: Sequence[int] | None = None,
     config: JudgeConfig,
+    budget: Budget | None = None,
 ) -> Examination:
     """Run a submission's code on its weights and a batch; raises JudgeError only for our own.
 
-    The code is given the batch in portions, or else as a whole.
+    The code is given the batch in portions, or else as a whole. BudgetError is raised where the
+    submission has used up what its audit may use.
     """
+    budget = budget or Budget.of(config)
     with HeldFolder("proctor-judge-") as held:
         folder = held.path
         (folder / "cwd").mkdir()
@@ -126,8 +133,8 @@ def examine(
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         with _ALONE, undumpable():
-            ended, printed = _run(folder, config)
-        return _read_answer(folder, ended, printed, config)
+            ended, printed = _run(folder, config, budget)
+        return _read_answer(folder, ended, printed, config, budget)
 
 
 @contextmanager
@@ -144,16 +151,17 @@ def undumpable() -> Iterator[None]:
         LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)
 
 
-def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
+def _run(folder: Path, config: JudgeConfig, budget: Budget) -> tuple[str, bytes]:
     """Run the child; return how it ended, in words, and what it printed."""
+    seconds = min(config.child_seconds, budget.seconds_left())
     child = _start(folder)
     assert child.stdout is not None
     printed = Printed(child.stdout, limit=config.child_output_bytes, stop=lambda: end_group(child))
     try:
-        code = child.wait(timeout=config.child_seconds)
+        code = child.wait(timeout=seconds)
         ended = f"it was killed by signal {-code}" if code < 0 else f"it exited with status {code}"
     except subprocess.TimeoutExpired:
-        ended = f"it ran for more than {config.child_seconds:g} seconds"
+        ended = f"it ran for more than {seconds:g} seconds"
     finally:
         end_group(child)
         child.wait()
@@ -220,7 +228,9 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _read_answer(folder: Path, ended: str, output: bytes, config: JudgeConfig) -> Examination:
+def _read_answer(
+    folder: Path, ended: str, output: bytes, config: JudgeConfig, budget: Budget
+) -> Examination:
     printed = {"bytes": len(output), "sha256": hashlib.sha256(output).hexdigest()}
     if not (folder / "started").exists() or not (folder / "started").read_bytes():
         # Nothing submitted has run: what was printed is ours.
@@ -244,8 +254,11 @@ def _read_answer(folder: Path, ended: str, output: bytes, config: JudgeConfig) -
         states[name] = {}
         if STAGES.index(stage) > STAGES.index(needed):
             try:
-                states[name] = _read_tensors(folder / f"{name}.safetensors", config)
-            except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+                most = config.max_deliverable_bytes
+                if name == "logits":
+                    most = min(most, _MAX_LOGITS)
+                states[name] = _read_tensors(folder / f"{name}.safetensors", most, budget)
+            except (OSError, ValueError, WeightsError, safetensors.SafetensorError) as error:
                 stage = needed
                 problem = f"the answer {name} is malformed ({type(error).__name__})"
     logits = states["logits"].get("logits")
@@ -270,8 +283,14 @@ def _read_report(path: Path) -> Report:
     return read_declared(json.loads(path.read_bytes()), Report)
 
 
-def _read_tensors(path: Path, config: JudgeConfig) -> dict[str, Tensor]:
-    if path.stat().st_size > config.max_deliverable_bytes:
-        raise ValueError(f"longer than {config.max_deliverable_bytes} bytes")
-    state: dict[str, Tensor] = load(path.read_bytes())
+def _read_tensors(path: Path, most: int, budget: Budget) -> dict[str, Tensor]:
+    """Return tensors that can be computed with; raises ValueError or WeightsError for others."""
+    size = path.stat().st_size
+    if size > most:
+        raise ValueError(f"longer than {most} bytes")
+    budget.take(size)
+    data = path.read_bytes()
+    if any(0 in shape for _, _, shape, _ in layout(data, size=len(data))):
+        raise ValueError("a tensor without numbers")
+    state: dict[str, Tensor] = load(data)
     return state

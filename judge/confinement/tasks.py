@@ -17,26 +17,34 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from judge.confinement.budget import Budget
 from judge.confinement.sandbox import ISOLATION, Printed, end_group, undumpable
 from judge.confinement.task_child import MESSAGE
-from judge.errors import JudgeError
+from judge.errors import ConfinementError, JudgeError
 from ledger.held_folder import HeldFolder
 from monitor.config import TaskConfig
 from monitor.dispatch import current_variables
 from monitor.errors import TaskError
+from monitor.stored import PIECE, Spooled
 from monitor.task_data import OpenWorker
+from monitor.task_form import Blob
 from monitor.task_worker import DATA, TEST, Worker
 
-_MAX_TEXT = 64 * 2**20  # bytes of one answer's JSON
+_MAX_TEXT = 16 * 2**20  # bytes of one answer's JSON
+_MAX_VALUES = 1_000_000  # in it: a byte of JSON can cost a hundred in Python
+_MAX_DEPTH = 32
 _MAX_BLOB = 4 * 2**30  # bytes of one answer's tensors
+_IN_MEMORY = 2 * PIECE  # bytes of them; larger ones go into a file
+_WITH_ROWS = ("data", "test", "rows", "outputs")  # requests that rows of tensors answer
 _MOST_SECONDS = 30 * 24 * 3_600  # that are passed to the kernel
+_CHUNK = 2**20  # bytes that are read or written at once
 _WORDS = 300  # characters of what a task's exception says
 
 
@@ -47,15 +55,24 @@ class TaskLimits:
     seconds: float = 7 * 24 * 3_600.0
     memory_bytes: int = 32 * 2**30
     output_bytes: int = 2**20  # of what it prints
+    weights_bytes: int = _MAX_BLOB
 
 
 class ConfinedTask:
     """A worker (monitor/task_worker.py) in a process of its own."""
 
     def __init__(
-        self, process: Any, config: TaskConfig, *, limits: TaskLimits, quoting: bool
+        self,
+        process: Any,
+        config: TaskConfig,
+        *,
+        limits: TaskLimits,
+        budget: Budget,
+        quoting: bool,
     ) -> None:
         self._process, self._config, self._quoting = process, config, quoting
+        self._budget = budget
+        os.set_blocking(process.stdin.fileno(), False)
         self._deadline = time.monotonic() + limits.seconds
         self._limits = limits
         self._printed = Printed(
@@ -69,7 +86,7 @@ class ConfinedTask:
             said, _ = self._read("start")
         except TaskError as error:
             words = self._printed.read()[-2_000:].decode("utf-8", "replace")
-            raise JudgeError(
+            raise ConfinementError(
                 f"the process for the task's code did not start: {error}. {words}"
             ) from error
         self._started = True
@@ -78,24 +95,26 @@ class ConfinedTask:
         return ", ".join(name for name in ISOLATION if name in ready)
 
     def ask(
-        self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
-    ) -> tuple[dict[str, Any], bytes]:
+        self, request: str, fields: Mapping[str, Any], blob: Blob = b"", /
+    ) -> tuple[dict[str, Any], Blob]:
         """Return the answer to a request; raises TaskError saying what failed."""
         text = json.dumps([request, dict(fields)]).encode()
         try:
-            for part in (MESSAGE.pack(len(text), len(blob)), text, blob):
-                view = memoryview(part)
-                while view:
-                    view = view[os.write(self._process.stdin.fileno(), view[: 2**20]) :]
+            self._send(MESSAGE.pack(len(text), len(blob)) + text, request)
+            for start in range(0, len(blob), _CHUNK):
+                stop = min(start + _CHUNK, len(blob))
+                part = blob[start:stop] if isinstance(blob, bytes) else blob.read(start, stop)
+                self._send(part, request)
         except BrokenPipeError:
             pass  # the answer says why, or its absence
         return self._read(request)
 
-    def _read(self, request: str) -> tuple[dict[str, Any], bytes]:
-        sizes = MESSAGE.unpack(self._receive(MESSAGE.size, request))
-        if sizes[0] > _MAX_TEXT or sizes[1] > _MAX_BLOB:
+    def _read(self, request: str) -> tuple[dict[str, Any], Blob]:
+        text_size, blob_size = MESSAGE.unpack(self._receive(MESSAGE.size, request))
+        if text_size > _MAX_TEXT or blob_size > self._most_tensors(request):
             raise TaskError(f"{self._name}: the answer to {request} is too large")
-        text, blob = (self._receive(size, request) for size in sizes)
+        self._budget.take(text_size + blob_size)
+        text = self._receive(text_size, request)
         try:
             said = _read_json(text)
         except (ValueError, RecursionError) as error:
@@ -104,24 +123,53 @@ class ConfinedTask:
             raise TaskError(f"{self._name}: the answer to {request} is malformed")
         if "problem" in said:
             raise TaskError(self._problem(said["problem"], request))
-        return said, blob
+        if blob_size <= _IN_MEMORY or request not in _WITH_ROWS:
+            return said, self._receive(blob_size, request)
+        spooled = Spooled(blob_size)
+        for chunk in self._chunks(blob_size, request):
+            spooled.write(chunk)
+        return said, spooled
+
+    def _most_tensors(self, request: str) -> int:
+        """Return how many bytes of tensors may answer a request."""
+        if request in _WITH_ROWS:
+            return _MAX_BLOB
+        return self._limits.weights_bytes if request == "weights" else 0
 
     def _receive(self, length: int, request: str) -> bytes:
-        found = bytearray()
+        return b"".join(self._chunks(length, request))
+
+    def _chunks(self, length: int, request: str) -> Iterator[bytes]:
         out = self._process.stdout.fileno()
-        while len(found) < length:
-            left = self._deadline - time.monotonic()
-            if left <= 0 or not select.select([out], [], [], min(left, 3_600.0))[0]:
-                if left > 0:
-                    continue
+        while length:
+            self._wait(request, reading=[out])
+            chunk = os.read(out, min(length, _CHUNK))
+            if not chunk:
+                raise TaskError(f"{self._name}: {request} failed: {self._how()}")
+            length -= len(chunk)
+            yield chunk
+
+    def _send(self, data: bytes, request: str) -> None:
+        view, pipe = memoryview(data), self._process.stdin.fileno()
+        while view:
+            self._wait(request, writing=[pipe])
+            try:
+                view = view[os.write(pipe, view) :]
+            except BlockingIOError:
+                continue
+
+    def _wait(
+        self, request: str, *, reading: Sequence[int] = (), writing: Sequence[int] = ()
+    ) -> None:
+        """Wait until a pipe can be read or written; raises TaskError at the deadline."""
+        while True:
+            left = min(self._deadline - time.monotonic(), self._budget.seconds_left())
+            if left <= 0:
                 raise TaskError(
                     f"{self._name}: {request} took more than {self._limits.seconds:g} seconds"
                 )
-            chunk = os.read(out, min(length - len(found), 2**20))
-            if not chunk:
-                raise TaskError(f"{self._name}: {request} failed: {self._how()}")
-            found += chunk
-        return bytes(found)
+            if any(select.select(reading, writing, [], min(left, 3_600.0))):
+                return
 
     def _how(self) -> str:
         if self._printed.exceeded:
@@ -153,9 +201,20 @@ class ConfinedTask:
 
 def _read_json(text: bytes) -> Any:
     """Return what an answer says, if a ledger could hold it; raises ValueError."""
+    if sum(map(text.count, (b"[", b"{", b","))) > _MAX_VALUES:
+        raise ValueError(f"more than {_MAX_VALUES} values")
     said = json.loads(text, parse_int=_whole)
+    _check_depth(said, _MAX_DEPTH)
     json.dumps(said, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     return said
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if not left:
+        raise ValueError(f"nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            _check_depth(each, left - 1)
 
 
 def _whole(digits: str) -> int:
@@ -165,14 +224,25 @@ def _whole(digits: str) -> int:
 
 
 def confined_workers(
-    *, limits: TaskLimits | None = None, data_dir: Path | None = None, own: bool = False
+    *,
+    limits: TaskLimits | None = None,
+    budget: Budget | None = None,
+    data_dir: Path | None = None,
+    own: bool = False,
 ) -> OpenWorker:
     """Return what opens confined workers; `data_dir` replaces the configured data folder.
 
+    The time and bytes of all of them come out of one budget; the owner of the code has none.
     With `own`, for the owner of the code, errors say what the task's exceptions say, and the
     configured folder is read. A judge names the folder: a recorded one could be any of its own.
     """
-    return partial(_open, limits=limits or TaskLimits(), data_dir=data_dir, own=own)
+    return partial(
+        _open,
+        limits=limits or TaskLimits(),
+        budget=budget or Budget(),
+        data_dir=data_dir,
+        own=own,
+    )
 
 
 @contextmanager
@@ -183,6 +253,7 @@ def _open(
     keep: tuple[str, ...],
     stored: Path | None = None,
     limits: TaskLimits,
+    budget: Budget,
     data_dir: Path | None,
     own: bool,
 ) -> Iterator[Worker]:
@@ -210,7 +281,7 @@ def _open(
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         process = _start(folder, variables=_variables(folder, config))
         try:
-            yield ConfinedTask(process, config, limits=limits, quoting=own)
+            yield ConfinedTask(process, config, limits=limits, budget=budget, quoting=own)
         finally:
             end_group(process)
             process.wait()

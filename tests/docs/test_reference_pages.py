@@ -11,6 +11,7 @@ from aggregates.playbook import DIRECTIONS, REMEDIES
 from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.transcript import OUTCOMES
+from judge.config import LIMITS
 from monitor.config import RunConfig
 from proctor.cli.page import command_names, write_reference
 from proctor.cli.python_page import python_page
@@ -49,6 +50,12 @@ def test_events_page_explains_every_outcome_of_a_call() -> None:
         r"^- `(\w+)`: ", page("events.md").split("### transcript.call_made")[1], re.M
     )
     assert tuple(explained) == OUTCOMES
+
+
+def test_audit_page_lists_every_limit() -> None:
+    limits = page("audit.md").split("## Limits")[1].split("## Where")[0]
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", limits, re.M)))
+    assert sorted(named) == sorted(LIMITS)
 
 
 def test_configuration_page_lists_every_key_with_its_default() -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import save
 
 from aggregates.registry import REGISTRY
 from judge.config import JudgeConfig
+from judge.confinement.budget import Budget
 from judge.confinement.child import describe, load_submitted_model
 from judge.confinement.sandbox import Examination, Problem, _read_answer, examine
 from judge.declared import read_declared
@@ -195,7 +196,7 @@ def test_forged_report_is_rejected_whatever_it_says(
 ) -> None:
     (tmp_path / "started").write_bytes(b"1")
     (tmp_path / "report.json").write_text(json.dumps(said))
-    found = _read_answer(tmp_path, "it exited with status 0", b"", LIMITS)
+    found = _read_answer(tmp_path, "it exited with status 0", b"", LIMITS, Budget())
     assert found.stage == "load"
     assert found.problem is not None
     assert CANARY not in repr(found)
@@ -207,7 +208,7 @@ def test_answer_with_a_secret_in_its_header_is_rejected(case: Case) -> None:
     write = f"import os, safetensors.torch\nsafetensors.torch.save = lambda tensors: {forged!r}\n"
     found = examined(case, write + honest)
     assert found.stage == "load"
-    assert found.problem == "the answer fresh is malformed (SafetensorError)"
+    assert found.problem == "the answer fresh is malformed (WeightsError)"
 
 
 @pytest.mark.usefixtures("afresh")

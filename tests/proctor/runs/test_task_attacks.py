@@ -16,6 +16,7 @@ from test_tasks import EXAMPLES, PORTABLE, SMALL, TABULAR, failed_step, judge, r
 from judge.confinement.tasks import TaskLimits, confined_workers
 from monitor.config import TaskConfig
 from monitor.errors import TaskError
+from monitor.task_form import Blob
 from monitor.task_worker import DATA, Worker
 from monitor.tasks import read_task
 
@@ -366,8 +367,8 @@ def test_record_that_the_task_does_not_give_is_told_from_one_that_is_not_repeata
             self._worker = worker
 
         def ask(
-            self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
-        ) -> tuple[dict[str, Any], bytes]:
+            self, request: str, fields: Mapping[str, Any], blob: Blob = b"", /
+        ) -> tuple[dict[str, Any], Blob]:
             said, found = self._worker.ask(request, fields, blob)
             if request == "epoch":
                 said["measured"]["train"]["loss"] *= 0.9
