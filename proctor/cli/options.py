@@ -17,7 +17,7 @@ VkeyOption = Annotated[
     typer.Option(
         "--vkey",
         help="Public key that you got from the owner. Without it, the key next to the ledger is "
-        "trusted: this detects corruption, not forgery.",
+        "trusted the first time, and no other afterwards.",
     ),
 ]
 AsOfOption = Annotated[

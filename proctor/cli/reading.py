@@ -27,7 +27,6 @@ def show(home: Home, run: RunArgument = "latest") -> Output:
     from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()
-    home.close_crashed()
     story = read_story(home, run)
     return Output(story, lambda: tell_story(story))
 
@@ -111,8 +110,7 @@ def log(
 ) -> Output:
     """List the ledger's entries, or show one entry in full."""
     home.require_ledger()
-    home.close_crashed()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         if entry is not None:
             found = next(iter(ledger.entries(start=entry)), None)
             if found is None:

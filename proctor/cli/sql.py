@@ -21,7 +21,8 @@ from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
 from proctor.output.paging import paged
 from proctor.output.sql_shell import shell
-from proctor.remembering import memory, open_session, tables
+from proctor.remembering import open_session, tables
+from proctor.state import memory
 from projections.cache import CatchUp, catch_up, publish
 from projections.errors import AheadError, BusyError
 
@@ -95,7 +96,7 @@ def follow(
     """
     home.require_ledger()
     end: tuple[int, str | None] | None = None
-    vkey = read_vkey(LedgerPaths(home.ledger).vkey)  # another one is that of another ledger
+    vkey = home.vkey or read_vkey(LedgerPaths(home.ledger).vkey)  # another one: another ledger
     with HeldFolder("proctor-follow-") as held:
         known = memory() or Memory(held.path)
         while True:

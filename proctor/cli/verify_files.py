@@ -15,6 +15,7 @@ from ledger.errors import (
 from ledger.handover.bundle_check import is_bundle
 from ledger.handover.proof_files import ProvedEntry, open_proof
 from ledger.paths import LedgerPaths
+from ledger.verification.memory import Remembered
 from ledger.verification.verified_notes import open_tree_head, parse_tree_head
 from ledger.witnessing.evidence import (
     open_evidence,
@@ -33,7 +34,7 @@ from proctor.output.terminal import (
     error_console,
     words,
 )
-from proctor.remembering import memory
+from proctor.remembering import recall
 
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage
@@ -64,7 +65,11 @@ def verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> O
         if quorum is not None:
             quorum.verify_log(evidence.vkeys[0])
             quorum.verify(proved.head.note)
-        _hold_against_memory(proved, publisher=evidence.publisher)
+        _hold_against_memory(
+            proved,
+            recall(evidence.vkeys[0], given=vkey is not None),
+            publisher=evidence.publisher,
+        )
     except VerificationError as e:
         return _refused(e)
 
@@ -127,7 +132,7 @@ def verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(opened.head.note)
-        _hold_against_memory(opened)
+        _hold_against_memory(opened, recall(key, given=True))
     except VerificationError as e:
         return _refused(e)
     witnessed = (
@@ -154,7 +159,7 @@ def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Out
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(checked.source.head.note)
-        _hold_against_memory(checked.source.proved[0])
+        _hold_against_memory(checked.source.proved[0], recall(key, given=True))
     except VerificationError as e:
         return _refused(e)
     source, subject = checked.source, checked.source.subject
@@ -218,15 +223,16 @@ def _proof_held(proved: ProvedEntry, witnessed: str) -> Output:
 
 
 def _hold_against_memory(
-    proved: "ProvedEntry | OpenedLineage", *, publisher: bytes | None = None
+    proved: "ProvedEntry | OpenedLineage",
+    recalled: Remembered | None,
+    *,
+    publisher: bytes | None = None,
 ) -> None:
     """Refuse what a key has signed that was not, or is no longer, the ledger's there.
 
     A key that was rotated away can go on signing; who remembers the rotation knows. So can the
     key of a `publisher` that was revoked.
     """
-    known = memory()
-    recalled = known.recall(proved.head.origin) if known else None
     if recalled is None:
         return
     authority = recalled.state.stands(recalled.vkey)
@@ -250,8 +256,7 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
         evidence = open_evidence(text)
         if vkey is not None and evidence.vkey != vkey:
             raise EvidenceError(f"{path} is about another ledger than the one of this key")
-        known = memory()
-        recalled = known.recall(parse_tree_head(evidence.first).origin) if known else None
+        recalled = recall(evidence.vkey, given=True)
         mine = recalled.state.stands(recalled.vkey).rotations if recalled else ()
         verify_signers(evidence, rotations=mine)
         by = [str(each) for each in signers(evidence, rotations=mine)]

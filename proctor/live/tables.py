@@ -29,8 +29,8 @@ from ledger.verification.reader import VerificationReport, check_new, read_vkey
 from ledger.verification.states import State
 from ledger.verification.verified_notes import TreeHead
 from proctor.home import Home
-from proctor.remembering import memory, tables
-from proctor.state import state_folder
+from proctor.remembering import tables
+from proctor.state import memory, state_folder
 from projections.bounds import Bounds, bounded_rows
 from projections.cache import catch_up
 from projections.database_file import WAIT, connected, copy_between, private_folder
@@ -88,7 +88,8 @@ class Tables:
     def open(self) -> None:
         """Make the folder, for those who call look() themselves."""
         self._home.require_ledger()
-        self._vkey = read_vkey(LedgerPaths(self._home.ledger).vkey)
+        self._home.verify_key()
+        self._vkey = self._home.vkey or read_vkey(LedgerPaths(self._home.ledger).vkey)
         self._folder = self._stack.enter_context(private_folder(state_folder()))
         self._known = memory() or Memory(self._folder / "memory")
         self.database = self._folder / "tables.duckdb"
