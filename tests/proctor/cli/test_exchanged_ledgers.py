@@ -71,7 +71,8 @@ def call_of(name: str, command: Any) -> list[str]:
     words = name.split()
     for each in command.params:
         if each.required:
-            words += [each.opts[0], "1"] if isinstance(each, TyperOption) else ["1"]
+            value = {"mark": "gold"}.get(each.name, "1")
+            words += [each.opts[0], value] if isinstance(each, TyperOption) else [value]
     return words
 
 
