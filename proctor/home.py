@@ -48,7 +48,6 @@ from proctor.state import memory, tell_once
 if TYPE_CHECKING:
     from eventsourcing.persistence import Notification
 
-    from aggregates.run import Run
     from ledger.application import LedgerApplication
 
 NOTARY = "PROCTOR_NOTARY"
@@ -243,10 +242,13 @@ class Home:
         return os.path.lexists(lock) and not _is_held(lock)
 
     def _close_crashed(self, log: "LedgerApplication") -> None:
+        from aggregates.reading import readable_aggregate  # noqa: PLC0415 - as in _open_log()
+        from aggregates.run import Run  # noqa: PLC0415 - likewise
+
         for run_id in open_runs(log, noted_runs(self.path)):
             if not self.is_gone(run_id):
                 continue
-            run = _readable_run(log, run_id)
+            run = readable_aggregate(log, run_id, Run)
             if run is None:
                 continue
             if run.end_reason is None:  # it may have ended while we looked
@@ -254,17 +256,6 @@ class Home:
                 with suppress(ConflictError):  # another command was quicker
                     log.save(run)
             self._lock(run_id).unlink(missing_ok=True)
-
-
-def _readable_run(log: "LedgerApplication", run_id: UUID) -> "Run | None":
-    """Return a run, or None where its events are not those of one: no reader waits for it."""
-    from aggregates.run import Run  # noqa: PLC0415 - takes long, and only writers need it
-
-    try:
-        run: object = log.repository.get(run_id)
-    except Exception:
-        return None
-    return run if isinstance(run, Run) else None
 
 
 def run_ids(log: "LedgerApplication") -> list[UUID]:

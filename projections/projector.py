@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ _CODE = tuple(
     for name in ("columns", "epochs", "fields", "mapping", "projector", "rows")
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
+# A stream begins and ends once: a second such event, which no rule allows, makes no second row.
+_ONCE = ("_starts", "_ends", "audit_scores")
+_FIRST = " QUALIFY row_number() OVER (PARTITION BY {} ORDER BY idx) = 1"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a number a column holds.
@@ -87,7 +91,9 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
         connection.execute("USE main")
         for table, columns in TABLES.items():
             then = _AS_OF if "idx" in columns else ""
-            connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
+            ids = ", ".join(takewhile(lambda column: column != "idx", columns))
+            once = _FIRST.format(ids) if table.endswith(_ONCE) else ""
+            connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}{once}")
         for source in (said, *views) if comments else views:
             connection.execute(source)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
