@@ -28,7 +28,13 @@ def show(home: Home, run: RunArgument = "latest") -> Output:
 
     home.require_ledger()
     story = read_story(home, run)
-    return Output(story, lambda: tell_story(story))
+    summary = story["summary"]
+    gone = summary["state"] == "running" and home.is_gone(summary["run_id"])
+    note = (
+        "the run is open and its process is gone; the next command that appends, such as "
+        "`proctor judge`, closes it as crashed"
+    )
+    return Output(story, lambda: tell_story(story), note=note if gone else "")
 
 
 @app.command(long=True)
