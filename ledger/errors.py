@@ -15,6 +15,7 @@ __all__ = [
     "ContradictionError",
     "EncodingError",
     "EvidenceError",
+    "ExchangedError",
     "ForbiddenError",
     "InclusionError",
     "KeptHeadError",
@@ -134,6 +135,10 @@ class InclusionError(VerificationError):
 
 class ConsistencyError(VerificationError):
     """Entries, tree heads, columns or a kept head that contradict each other."""
+
+
+class ExchangedError(VerificationError):
+    """A place in which this verifier knew a ledger with another key."""
 
 
 class EvidenceError(VerificationError):

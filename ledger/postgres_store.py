@@ -200,6 +200,13 @@ class ServerSettings:
         with explained(path):
             create_exclusively(path, "".join(lines).encode(), mode=0o644)
 
+    @property
+    def place(self) -> str:
+        """The name of the place, without the user: what libpq would choose is written out."""
+        host = self.host or os.environ.get("PGHOST", "")
+        port = self.port or os.environ.get("PGPORT", "")
+        return f"postgres {host}:{port} {self.dbname!r} {self.schema!r}"
+
     def __str__(self) -> str:
         where = f" at {self.host or 'localhost'}{self.port and ':'}{self.port}" if self.host else ""
         return f"schema {self.schema!r} of the PostgreSQL database {self.dbname!r}{where}"

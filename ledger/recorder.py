@@ -80,6 +80,11 @@ class SignedRecorder(recorders.EntryRecorder):
         self._versions: dict[bytes, int] = {}  # last ones of some streams
         self._stamp: object = None  # of the store, when these two were true
 
+    @property
+    def vkey(self) -> str:
+        """The first vkey of the ledger, which names it."""
+        return self._known.authority.keys[0].vkey
+
     def insert_events(
         self,
         stored_events: Sequence[StoredEvent],

@@ -13,9 +13,9 @@ its like name; ledger/ledger.postgres remembers it.
 With PROCTOR_NOTARY a notary keeps ledger and blobs, and ledger/ is a copy of its ledger, brought up
 to date whenever it is looked at.
 
-A run whose process was killed still stands open in the ledger; the next command, other than
-verify, closes it as crashed. Whether a process still trains is asked of the operating system, by
-its lock.
+A run whose process was killed still stands open in the ledger; the next command that appends
+closes it as crashed. Whether its process is gone is asked of the operating system, by the run's
+lock. A command that only reads appends nothing.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from ledger.blobs import BlobStore
-from ledger.errors import ConflictError, KeyFileError, ReadOnlyError, StorageError
+from ledger.errors import ConflictError, MemoryFileError, SignatureError, StorageError
 from ledger.files import open_regular
 from ledger.notary.client import NotaryClient
 from ledger.notary.mirror import refresh_mirror
@@ -39,13 +39,15 @@ from ledger.notary.remote_blobs import RemoteBlobs
 from ledger.notary.rules import User
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import has_key
+from ledger.recording.recorders import EntryRecorder
+from ledger.verification.reader import read_vkey
 from proctor.errors import ProctorError
 from proctor.noted_runs import NotedRuns, noted_runs
+from proctor.state import memory, tell_once
 
 if TYPE_CHECKING:
     from eventsourcing.persistence import Notification
 
-    from aggregates.run import Run
     from ledger.application import LedgerApplication
 
 NOTARY = "PROCTOR_NOTARY"
@@ -62,10 +64,12 @@ def passphrase() -> bytes | None:
 class Home:
     """Where everything lies; nothing is created before it is needed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, vkey: str | None = None) -> None:
+        """Name a home; with a `vkey`, no other ledger than this one is read or written."""
         if path.exists() and not path.is_dir():
             raise ProctorError(f"{path} is a file; --home takes a folder, existing or new")
         self.path = path
+        self.vkey = vkey
         socket = os.environ.get(NOTARY)
         self._notary = Path(socket) if socket else None
 
@@ -139,6 +143,33 @@ class Home:
                 "--home names another place"
             )
 
+    def verify_key(self) -> None:
+        """Raise VerificationError if the key beside the ledger is not the one known or given.
+
+        Where none lies there, nothing is said: whoever opens the ledger looks for it.
+        """
+        path = LedgerPaths(self.path / "ledger").vkey
+        if path.exists():
+            self._verify_key(read_vkey(path))
+
+    def _verify_key(self, vkey: str) -> None:
+        if self.vkey not in (None, vkey):
+            raise SignatureError(f"{self.path}: the ledger's public key is not the one given")
+        known = memory()
+        if known is not None:
+            known.places.verify(self.path / "ledger", vkey)
+
+    def settle(self) -> None:
+        """Remember a ledger that this user has just begun here; say so if another was here."""
+        directory, known = self.path / "ledger", memory()
+        if known is None:
+            return
+        vkey = read_vkey(LedgerPaths(directory).vkey)
+        with suppress(MemoryFileError, StorageError):
+            for other in known.places.others(directory, vkey):
+                tell_once(f"{directory}: a new ledger, where you knew one with the key {other}")
+            known.places.keep(directory, vkey)
+
     @contextmanager
     def open_log(self) -> Iterator["LedgerApplication"]:
         """Open the ledger for writing; close what a killed process left open."""
@@ -146,8 +177,16 @@ class Home:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ProctorError(f"{self.path} cannot be made: {error.strerror}") from error
+        begins = self._notary is None and not LedgerPaths(self.ledger).exist
+        if begins and self.vkey is not None:
+            raise ProctorError(f"there is no ledger in {self.path}; leave out --vkey to begin one")
         log = self._open_log()
         try:
+            if begins:
+                self.settle()
+            else:
+                assert isinstance(log.recorder, EntryRecorder), "a ledger's"
+                self._verify_key(log.recorder.vkey)
             self._close_crashed(log)
             yield log
         finally:
@@ -170,10 +209,8 @@ class Home:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+            yield
+            path.unlink(missing_ok=True)  # after an error it stays: the run's end may be missing
 
     @contextmanager
     def alone(self, subject: str, name: str, *, say: Callable[[str], None]) -> Iterator[None]:
@@ -195,32 +232,23 @@ class Home:
     def _lock(self, run_id: UUID | str) -> Path:
         return self.path / "runs" / str(run_id) / "running.lock"
 
-    def is_training(self, run_id: UUID | str) -> bool:
-        """Tell whether a process holds the run's lock, or may hold it in another home."""
+    def is_gone(self, run_id: UUID | str) -> bool:
+        """Tell whether a process of this home trained the run and is gone.
+
+        Its lock is there, and nobody holds it. A run without a lock was begun elsewhere, or by a
+        program that takes none: whether that still runs is not known here.
+        """
         lock = self._lock(run_id)
-        shared = self._notary is not None or LedgerPaths(self.path / "ledger").server.exists()
-        return _is_held(lock) or (shared and not lock.exists())
-
-    def close_crashed(self) -> None:
-        """Close what a killed process left open, if this ledger can be written."""
-        if not self._may_write:
-            return
-        with suppress(KeyFileError, ReadOnlyError), self.open_log():
-            pass
-
-    @property
-    def _may_write(self) -> bool:
-        """Whether the operating system lets this user write the ledger, if it is in a file."""
-        paths = LedgerPaths(self.path / "ledger")
-        if self._notary is not None or not os.path.isfile(paths.database):  # noqa: PTH113 - never raises
-            return True
-        return all(os.access(path, os.W_OK) for path in (paths.directory, paths.database))
+        return os.path.lexists(lock) and not _is_held(lock)
 
     def _close_crashed(self, log: "LedgerApplication") -> None:
+        from aggregates.reading import readable_aggregate  # noqa: PLC0415 - as in _open_log()
+        from aggregates.run import Run  # noqa: PLC0415 - likewise
+
         for run_id in open_runs(log, noted_runs(self.path)):
-            if self.is_training(run_id):
+            if not self.is_gone(run_id):
                 continue
-            run = _readable_run(log, run_id)
+            run = readable_aggregate(log, run_id, Run)
             if run is None:
                 continue
             if run.end_reason is None:  # it may have ended while we looked
@@ -228,17 +256,6 @@ class Home:
                 with suppress(ConflictError):  # another command was quicker
                     log.save(run)
             self._lock(run_id).unlink(missing_ok=True)
-
-
-def _readable_run(log: "LedgerApplication", run_id: UUID) -> "Run | None":
-    """Return a run, or None where its events are not those of one: no reader waits for it."""
-    from aggregates.run import Run  # noqa: PLC0415 - takes long, and only writers need it
-
-    try:
-        run: object = log.repository.get(run_id)
-    except Exception:
-        return None
-    return run if isinstance(run, Run) else None
 
 
 def run_ids(log: "LedgerApplication") -> list[UUID]:

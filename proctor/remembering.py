@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.errors import LedgerError, SignatureError
+from ledger.errors import LedgerError, MemoryFileError, SignatureError, StorageError
 from ledger.files import read_text, write_durably
 from ledger.held_folder import HeldFolder
 from ledger.paths import LedgerPaths
-from ledger.verification.memory import Memory, Remembered
+from ledger.verification.memory import Remembered
 from ledger.verification.memory_keys import code_of, is_code, memory_key
 from ledger.verification.reader import (
     VerificationReport,
@@ -25,7 +25,7 @@ from ledger.verification.reader import (
 )
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.state import state_folder
+from proctor.state import memory, state_folder
 
 if TYPE_CHECKING:
     from ledger.blobs import Blobs
@@ -37,12 +37,6 @@ _STATES = b"proctor/states/v1"
 FEW = 20_000  # entries; to look through as many takes less than to ask tables
 _SILENT = 1.0  # s that a command waits before it says so
 _PATIENCE = 600.0  # s that it waits then: a large ledger's tables take minutes
-
-
-def memory() -> Memory | None:
-    """Return what this user remembers, or None if nothing is to be remembered."""
-    folder = state_folder()
-    return None if folder is None else Memory(folder)
 
 
 class TrainedStates:
@@ -134,32 +128,43 @@ def _folder_of_process(place: Path, user: int) -> HeldFolder:  # noqa: ARG001 - 
     return HeldFolder("proctor-tables-")
 
 
-def recall(vkey: str) -> Remembered | None:
-    """Return what is remembered of the ledger of this name; refuse another first key for it."""
+def recall(vkey: str, *, given: bool) -> Remembered | None:
+    """Return what is remembered of a ledger that comes without a place of its own, as a bundle.
+
+    Raises SignatureError for a key that was not `given` and that is not the one which this user
+    knows for the same origin: a bundle is known by its origin alone.
+    """
     known = memory()
-    recalled = None if known is None else known.recall(vkey.strip().partition("+")[0])
-    if recalled is not None and recalled.vkey != vkey.strip():
-        raise SignatureError("the ledger's first key is not the remembered one")
+    recalled = None if known is None else known.recall(vkey.strip())
+    if known is not None and recalled is None and not given:
+        for other in known.other_vkeys(vkey.strip()):
+            raise SignatureError(
+                f"you know a ledger of the same origin with another key, {other}; give the "
+                "owner's public key with --vkey"
+            )
     return recalled
 
 
 @contextmanager
-def open_remembered(
-    directory: Path, *, vkey: str | None = None, heads: bool = False
-) -> Iterator[VerifiedLedger]:
+def open_remembered(home: Home, *, heads: bool = False) -> Iterator[VerifiedLedger]:
     """Verify what is new since what is remembered, or the whole ledger, and give access to it.
 
-    Refuses a ledger that is behind or beside what is remembered. With `heads` the whole ledger is
-    verified, and all its tree heads can be read.
+    Refuses a ledger that is behind or beside what is remembered, and one that has taken the place
+    of another. With `heads` the whole ledger is verified, and all its tree heads can be read.
     """
-    known = memory()
+    known, directory = memory(), home.ledger
     if known is not None and not heads:
-        with open_continued(directory, memory=known, vkey=vkey) as ledger:
+        with open_continued(directory, memory=known, vkey=home.vkey) as ledger:
             yield ledger
         return
-    recalled = recall(vkey or read_vkey(LedgerPaths(directory).vkey))
+    vkey = home.vkey or read_vkey(LedgerPaths(directory).vkey)
+    recalled = None if known is None else known.recall(vkey)
     kept_head = None if recalled is None else recalled.note
     with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
+        if known is not None:
+            known.places.verify(directory, vkey)
+            with suppress(MemoryFileError, StorageError):  # then it is verified again next time
+                known.settle(directory, vkey, trusted=home.vkey is None)
         yield ledger
 
 
@@ -187,12 +192,12 @@ def _updates(home: Home, *, unverified: bool) -> "Callable[[], CatchUp]":
     from projections.errors import AheadError, BusyError  # noqa: PLC0415 - likewise
 
     home.require_ledger()
-    home.close_crashed()
+    home.verify_key()
     keep_definitions()
     database = tables(home, unverified=unverified)
     state, vkey, again = None, "", False
     if not unverified:
-        with open_remembered(home.ledger) as ledger:  # raises where it does not hold
+        with open_remembered(home) as ledger:  # raises where it does not hold
             state, vkey = ledger.state, ledger.vkey
         tell_unread(ledger)
 

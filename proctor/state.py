@@ -12,11 +12,18 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from ledger.verification.memory import Memory
 from ledger.verification.memory_keys import check_own
 
-__all__ = ["STATE", "state_folder"]
+__all__ = ["STATE", "memory", "state_folder", "tell_once"]
 
 STATE = "PROCTOR_STATE"
+
+
+def memory() -> Memory | None:
+    """Return what this user remembers, or None if nothing is to be remembered."""
+    folder = state_folder()
+    return None if folder is None else Memory(folder, tell=tell_once)
 
 
 def state_folder() -> Path | None:
@@ -27,7 +34,11 @@ def state_folder() -> Path | None:
     chosen = os.environ.get(STATE)
     if chosen == "off":
         return None
-    folder = Path(chosen) if chosen else _usual()
+    try:
+        folder = Path(chosen) if chosen else _usual()
+    except RuntimeError:  # the user has no home
+        _tell(Path("~/.local/state/proctor"), "this user has no home folder")
+        return None
     obstacle = _obstacle(folder)
     if obstacle is not None:
         _tell(folder, obstacle)
@@ -47,13 +58,17 @@ def _obstacle(folder: Path) -> str | None:
     return None if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
 
 
-@cache
 def _tell(folder: Path, obstacle: str) -> None:
-    print(
+    tell_once(
         f"warning: {folder}: {obstacle}; nothing is remembered, nor compared with what was. "
-        f"{STATE} names another folder; {STATE}=off does without this warning",
-        file=sys.stderr,
+        f"{STATE} names another folder; {STATE}=off does without this warning"
     )
+
+
+@cache
+def tell_once(text: str) -> None:
+    """Say something on standard error, once in a process."""
+    print(text, file=sys.stderr)
 
 
 def _usual() -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 _TESTS = Path(__file__).parent
 _LATELY = timedelta(hours=6)
 _OF_ALL = ("pyproject.toml", "requirements.lock", "tests/conftest.py", "tests/helpers/")
-_WITH_TESTS = "aggregates docs judge ledger monitor policies projections proctor tests".split()
+_WITH_TESTS = {"docs", "tests", *(each.name for each in _TESTS.iterdir() if each.is_dir())}
 
 
 def _git(*words: str) -> str:

@@ -47,6 +47,11 @@ class RemoteRecorder(recorders.EntryRecorder):
     def __init__(self, client: NotaryClient) -> None:
         self.client = client
 
+    @property
+    def vkey(self) -> str:
+        """The first vkey of the ledger, as the notary says it."""
+        return self.client.greeting.vkey
+
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int]:
         """Append a batch, all or nothing, and return its notification ids.
 

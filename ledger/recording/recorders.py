@@ -30,6 +30,11 @@ _NO_TRACKING = "a ledger does not record tracking; keep positions elsewhere"
 class EntryRecorder(persistence.ApplicationRecorder):
     """Makes the library's events and notifications of entries."""
 
+    @property
+    @abstractmethod
+    def vkey(self) -> str:
+        """The first vkey of the ledger, which names it."""
+
     @abstractmethod
     def stream_entries(
         self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None

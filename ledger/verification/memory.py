@@ -1,12 +1,14 @@
-"""Remembers the newest verified tree head of each ledger.
+"""Remembers the newest verified tree head of each ledger, and which ledger is in which place.
 
-A ledger that is verified again must contain the remembered tree head. Later entries can be verified
-without reading the earlier ones, since the tree's edge is remembered too.
+A ledger is what its first vkey names, origin and key together. One that is verified again must
+contain the remembered tree head. Later entries can be verified without reading the earlier ones,
+since the tree's edge is remembered too.
 
 Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. A file in
 it is authenticated with the folder's key (memory_keys.py). One of an earlier version is not: of
 that only the tree head counts, which the ledger's key has signed.
-I/O: for each origin one file, exchanged whole and under a lock, and one with the entries' marks.
+I/O: for each ledger one file, exchanged whole and under a lock, and one with the entries' marks;
+for each place, places.py.
 """
 
 import fcntl
@@ -14,8 +16,8 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,6 +30,7 @@ from ledger.files import open_regular, read_text, sync_folder, write_durably
 from ledger.strict_json import read_json
 from ledger.verification.marks import Mark
 from ledger.verification.memory_keys import code_of, is_code, memory_key
+from ledger.verification.places import Places
 from ledger.verification.states import State, root_of
 from ledger.verification.verified_notes import (
     TreeHead,
@@ -72,17 +75,52 @@ class Remembered:
 class Memory:
     """A folder with what is remembered; it need not exist yet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, tell: Callable[[str], None] | None = None) -> None:
+        """Remember in a folder; `tell` is told of a key that is trusted at first sight."""
         self.folder = folder
+        self.places = Places(folder)
+        self.tell = tell
 
-    def path(self, origin: str) -> Path:
-        """Return the file for this ledger."""
-        name = hashlib.sha256(origin.encode(errors="surrogateescape")).hexdigest()
+    def path(self, vkey: str) -> Path:
+        """Return the file for the ledger of this first vkey."""
+        name = hashlib.sha256(vkey.encode(errors="surrogateescape")).hexdigest()
         return self.folder / f"{name[:32]}.json"
 
-    def recall(self, origin: str) -> Remembered | None:
+    def recall(self, vkey: str) -> Remembered | None:
         """Return what is remembered of this ledger; raise MemoryFileError if it is damaged."""
-        path = self.path(origin)
+        found = self._read(self.path(vkey))
+        if found is not None and found.vkey != vkey:
+            raise _unusable(self.path(vkey), "it is for a different ledger")
+        if found is None:  # as earlier versions named the file
+            found = self._read(self.path(vkey.partition("+")[0]))
+        return found if found is not None and found.vkey == vkey else None
+
+    def other_vkeys(self, vkey: str) -> list[str]:
+        """Return the vkeys of other ledgers that claim the same origin; looks through all files."""
+        origin = vkey.partition("+")[0]
+        found = set()
+        for path in self.folder.glob("*.json"):
+            with suppress(LedgerError):
+                remembered = self._read(path)
+                if remembered is not None and remembered.vkey.partition("+")[0] == origin:
+                    found.add(remembered.vkey)
+        return sorted(found - {vkey})
+
+    def settle(self, directory: Path, vkey: str, *, trusted: bool) -> None:
+        """Remember a ledger that was verified as that of its place; say if that is the first time.
+
+        A key that was `trusted` beside the ledger, and never seen before, is told of.
+        """
+        first = self.places.keep(directory, vkey)
+        if first and trusted and self.tell is not None and self.recall(vkey) is None:
+            told = f"{directory}: the key {vkey} beside the ledger is trusted from now on"
+            for other in self.other_vkeys(vkey):
+                told += (
+                    f"; you know another ledger that claims the same origin, with the key {other}"
+                )
+            self.tell(f"{told}; compare it with the owner's")
+
+    def _read(self, path: Path) -> Remembered | None:
         with explained(path):
             try:
                 text = read_text(path, most=_MAX_FILE)
@@ -90,13 +128,9 @@ class Memory:
                 return None
         try:
             remembered = self._parse(text)
-            if remembered.open().origin != origin:
-                raise MalformedError("it is for a different ledger")
+            remembered.open()
         except (VerificationError, ValueError) as e:  # JSON or fields of another form
-            raise MemoryFileError(
-                f"{path}: the remembered tree head cannot be used: {e}; restore the file from a "
-                "copy, or remove it to trust the ledger as it is now"
-            ) from e
+            raise _unusable(path, e) from e
         return remembered
 
     def recall_marks(self, remembered: Remembered) -> list[Mark] | None:
@@ -125,10 +159,10 @@ class Memory:
         """
         head = new.open()
         with self._locked():
-            if self.recall(head.origin) != after:
+            if self.recall(new.vkey) != after:
                 return False
             if after is None or after.open().size <= head.size:
-                path = self.path(head.origin)
+                path = self.path(new.vkey)
                 with explained(path):
                     if marks:
                         self._write_marks(new.vkey, marks)
@@ -137,7 +171,7 @@ class Memory:
         return True
 
     def _marks_path(self, vkey: str) -> Path:
-        return self.path(vkey.partition("+")[0]).with_suffix(".marks")
+        return self.path(vkey).with_suffix(".marks")
 
     def _write_marks(self, vkey: str, marks: Sequence[Mark]) -> None:
         path = self._marks_path(vkey)
@@ -170,6 +204,13 @@ class Memory:
             yield
         finally:
             os.close(lock)
+
+
+def _unusable(path: Path, why: object) -> MemoryFileError:
+    return MemoryFileError(
+        f"{path}: the remembered tree head cannot be used: {why}; restore the file from a "
+        "copy, or remove it to trust the ledger as it is now"
+    )
 
 
 class _File(Struct, kw_only=True, forbid_unknown_fields=True):

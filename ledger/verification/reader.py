@@ -233,10 +233,9 @@ def open_continued(
     """
     paths = LedgerPaths(directory)
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    recalled = memory.recall(key.partition("+")[0])
-    if recalled is not None and recalled.vkey != key:
-        raise SignatureError("the ledger's first key is not the remembered one")
+    recalled = memory.recall(key)
     with snapshot(paths) as stored:
+        _check_own(stored, directory, vkey=key, memory=memory)
         held = None
         if recalled is not None and recalled.authentic:
             marks = memory.recall_marks(recalled)
@@ -253,8 +252,9 @@ def open_continued(
             )
             held = _verify(stored, verification)
         known = held.head_marks is None  # all but what is new
-        if not (known and recalled is not None and held.state == recalled.state):
-            with suppress(StorageError, MemoryFileError):  # then it is verified again next time
+        with suppress(StorageError, MemoryFileError):  # then it is verified again next time
+            memory.settle(directory, key, trusted=vkey is None)
+            if not (known and recalled is not None and held.state == recalled.state):
                 _is_kept(memory, key, held, after=recalled)
         yield _opened(held, key, stored)
 
@@ -300,15 +300,14 @@ def check_ledger(
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
     given = () if kept_head is None else (kept_head,)
     while True:
-        recalled = memory.recall(key.partition("+")[0]) if memory else None
+        recalled = memory.recall(key) if memory else None
         own = recalled is not None and recalled.authentic
         claimed = () if recalled is None or own else (recalled.note,)  # its signature is checked
         verification = None
         shown = None
         try:
-            if recalled and recalled.vkey != key:
-                raise SignatureError("the ledger's first key is not the remembered one")
             with snapshot(paths) as stored:
+                _check_own(stored, directory, vkey=key, memory=memory)
                 verification = Verification(
                     vkey=key,
                     kept_heads=(*given, *claimed),
@@ -321,6 +320,8 @@ def check_ledger(
                     read(_opened(held, key, stored))
         except VerificationError as e:
             return VerificationReport.failed(e, verification, shown=shown)
+        if memory is not None:
+            memory.settle(directory, key, trusted=vkey is None)
         if _is_kept(memory, key, held, after=recalled):
             return VerificationReport.passed(held)
 
@@ -342,8 +343,9 @@ def check_new(
     """
     paths = LedgerPaths(directory)
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    recalled = memory.recall(key.partition("+")[0])
-    if recalled is not None and recalled.vkey == key and recalled.authentic:
+    recalled = memory.recall(key)
+    exchanged = memory.places.others(directory, key)  # which check_ledger() refuses
+    if recalled is not None and recalled.authentic and not exchanged:
         marks = memory.recall_marks(recalled)
         with snapshot(paths) as stored:
             held = _verify_new(
@@ -352,8 +354,9 @@ def check_new(
             if held is not None and read is not None and not _is_read(held, key, stored, read):
                 held = None
         if held is not None and _is_kept(memory, key, held, after=recalled):
+            memory.settle(directory, key, trusted=vkey is None)
             return VerificationReport.passed(held)
-    return check_ledger(directory, vkey=key, signatures=signatures, memory=memory, read=read)
+    return check_ledger(directory, vkey=vkey, signatures=signatures, memory=memory, read=read)
 
 
 def _is_read(
@@ -450,6 +453,14 @@ def _verify_new(
         return None
     every = () if marks is None else joined(marks, new.entry_marks)
     return Verified(new.end, head, new.authority, every, None, start.size)
+
+
+def _check_own(stored: Snapshot, directory: Path, *, vkey: str, memory: Memory | None) -> None:
+    """Raise unless the ledger is of this key, and no other one was in its place."""
+    with stored.explained():
+        _check_meta(stored, vkey=vkey)
+    if memory is not None:
+        memory.places.verify(directory, vkey)
 
 
 def _check_meta(stored: Snapshot, *, vkey: str) -> None:

@@ -5,23 +5,31 @@ Trust: the file is hostile; what is read here was not verified.
 I/O: reads the database; where its folder cannot be written, works on a copy.
 """
 
+import fcntl
+import os
 import shutil
 import sqlite3
 import tempfile
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ledger.database import check_file, check_schema, explained
 from ledger.errors import StorageError
+from ledger.files import open_regular
 from ledger.paths import LedgerPaths, is_served
 from ledger.verification.verify import EntryRow, HeadRow
 
 __all__ = ["SQLiteSnapshot", "Snapshot", "connected", "snapshot"]
 
 _SPARE = 256 << 20  # bytes of the disk that a copy leaves
+_CHUNK = 1 << 20  # bytes that are copied at once
+_HEADER = 32  # bytes at the beginning of a write-ahead log
+_SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510  # the bytes that SQLite's readers lock
+_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # s between two tries to copy
 _MAX_VALUE = 1_000_000  # bytes of one column; ten times what the format allows
 _MAX_VALUE_IN_BULK = 70_000  # no entry or name is longer, and no note with a few signatures
 # Always from the very first row: a WHERE would hide rows below it, and would look for its start
@@ -184,33 +192,75 @@ def snapshot(paths: LedgerPaths) -> Iterator[Snapshot]:
 def _file_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
     """Yield a connection inside of a read transaction."""
     with ExitStack() as stack:
-        try:
-            connection = stack.enter_context(connected(path))
-        except StorageError as e:
-            # SQLite wants to write -wal and -shm beside the file; where it cannot, use a copy.
-            cause = getattr(e.__cause__, "sqlite_errorname", "")
-            if not cause.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
-                raise
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            _copy(path, folder)
-            connection = stack.enter_context(connected(folder / path.name))
+        folder: Path | None = None
+        for pause in (*_PAUSES, None):
+            try:
+                connection = stack.enter_context(connected(path))
+                break
+            except StorageError as e:
+                # SQLite wants to write -wal and -shm beside the file; where it cannot, use a copy.
+                cause = getattr(e.__cause__, "sqlite_errorname", "")
+                if not cause.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+                    raise
+            folder = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            if _is_copied(path, folder):
+                connection = stack.enter_context(connected(folder / path.name))
+                break
+            if pause is None:
+                raise StorageError(
+                    f"{path}: the ledger is being written faster than it can be copied, and SQLite "
+                    "cannot open it in its place; try again, or let the reader write its folder"
+                )
+            time.sleep(pause)
         yield connection
 
 
-def _copy(path: Path, folder: Path) -> None:
-    """Copy a database and its log, if there is room: a sparse file costs nothing to make."""
-    with explained(path):
-        parts = [each for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
-        needed = sum(each.stat().st_size for each in parts)
-        free = max(shutil.disk_usage(folder).free - _SPARE, 0)
-        if needed > free:
-            raise StorageError(
-                f"{path}: SQLite cannot open it in its place, so a copy is read. It needs "
-                f"{needed:,} bytes, and {free:,} are free in {folder.parent}; set TMPDIR to a "
-                "folder with more"
-            )
-        for part in parts:
-            shutil.copyfile(part, folder / part.name)
+def _is_copied(path: Path, folder: Path) -> bool:
+    """Copy a database and its log; tell whether the two belong together.
+
+    Meanwhile others append, and copy their log into the database. That does no harm as long as the
+    log begins as it did: each page that was changed in the database is in the log as well, and is
+    read from there. A log that begins anew has another header, with numbers drawn by chance. With a
+    lock on the database, as every reader of SQLite holds one, nobody removes the log.
+
+    Source: the file format of SQLite, "The Write-Ahead Log" and "WAL Header"; os_unix.c (locks).
+    """
+    log = path.with_name(f"{path.name}-wal")
+    with explained(path), open_regular(path) as database:
+        with suppress(OSError):  # a file system without locks
+            fcntl.lockf(database, fcntl.LOCK_SH, _SHARED_SIZE, _SHARED_FIRST)
+        (folder / log.name).unlink(missing_ok=True)  # of an earlier try
+        before = _header(log)
+        _check_room(path, (database.fileno(), log), folder)
+        with (folder / path.name).open("wb") as target:
+            shutil.copyfileobj(database, target, _CHUNK)
+        with suppress(FileNotFoundError):
+            shutil.copyfile(log, folder / log.name)
+        return before == _header(folder / log.name) == _header(log)
+
+
+def _header(log: Path) -> bytes:
+    """Return a log's header; an empty log has none, and nor has one that is not there."""
+    try:
+        with open_regular(log) as file:
+            return file.read(_HEADER)
+    except FileNotFoundError:
+        return b""
+
+
+def _check_room(path: Path, parts: Iterable[int | Path], folder: Path) -> None:
+    """Raise StorageError if a copy has no room: a sparse file costs nothing to make."""
+    needed = 0
+    for part in parts:
+        with suppress(FileNotFoundError):
+            needed += os.stat(part).st_size  # noqa: PTH116 - of an open file, too
+    free = max(shutil.disk_usage(folder).free - _SPARE, 0)
+    if needed > free:
+        raise StorageError(
+            f"{path}: SQLite cannot open it in its place, so a copy is read. It needs "
+            f"{needed:,} bytes, and {free:,} are free in {folder.parent}; set TMPDIR to a "
+            "folder with more"
+        )
 
 
 @contextmanager

@@ -58,19 +58,18 @@ def attest(
     from proctor.handover.folder import write_handover  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()
-    home.close_crashed()
     paths = LedgerPaths(home.ledger)
     if not has_key(paths):
         raise ProctorError(
             f"{paths.key} is missing: only who keeps the ledger and its private key can attest"
         )
     # 1. What cannot be handed over is refused before a key is made and granted.
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         named, authority = _look_up(ledger, run), ledger.authority
     # 2. The key that signs the files is in force.
     publisher, vkey, granted = _publisher(home, paths, authority, key)
     # 3. The proofs come from the ledger as it is with that grant.
-    with open_remembered(home.ledger, heads=True) as ledger:
+    with open_remembered(home, heads=True) as ledger:
         owner = ledger.vkey
         chosen = _chosen(ledger, named)
         if len(chosen) > MOST_ENTRIES:

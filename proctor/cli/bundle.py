@@ -18,8 +18,8 @@ from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_private_key, read_text, read_vkey_file
-from proctor.cli.options import MaxBlobBytesOption, VkeyOption
+from proctor.cli.inputs import read_private_key, read_text
+from proctor.cli.options import MaxBlobBytesOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import write_output
@@ -39,11 +39,10 @@ def prove(
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write; by default standard output.")
     ] = None,
-    vkey: VkeyOption = None,
 ) -> Output:
     """Write a proof of one event, which the public key alone verifies."""
     home.require_ledger()
-    with open_remembered(home.ledger, vkey=read_vkey_file(vkey), heads=True) as ledger:
+    with open_remembered(home, heads=True) as ledger:
         index = _find(ledger, event)
         proof = write_proof(ledger, index)
     if out is not None:
@@ -106,7 +105,6 @@ def export(
         Path | None,
         typer.Option("--mlflow", help="Write a run's curves into this file store of MLflow."),
     ] = None,
-    vkey: VkeyOption = None,
 ) -> Output:
     """Export the ledger as a bundle, its head as DSSE, or a run's curves for other trackers."""
     curves = tensorboard is not None or mlflow is not None
@@ -123,7 +121,7 @@ def export(
         raise ProctorError(
             "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
         )
-    directory, owner = home.ledger, read_vkey_file(vkey)
+    directory = home.ledger
     told: dict[str, Any] = {}
     lines = []
     if curves:
@@ -133,7 +131,7 @@ def export(
         lines.append(f"[green]exported[/] the curves of run {shown['run']} to {where}")
         if bundle is None and dsse is None:
             return Output(told, lambda: console.print(*lines, sep="\n"))
-    with open_remembered(directory, vkey=owner) as ledger:
+    with open_remembered(home) as ledger:
         newest = ledger.head
         judged = None
         if verdict is not None:
@@ -141,7 +139,7 @@ def export(
 
             judged = verdict_statement(ledger, verdict)
     if bundle is not None:
-        done = export_bundle(directory, place_of(bundle), vkey=owner, blobs=blobs)
+        done = export_bundle(directory, place_of(bundle), vkey=home.vkey, blobs=blobs)
         told |= {
             "bundle": bundle,
             "size": done.head.size,
@@ -168,7 +166,6 @@ def import_(
     bundle: Annotated[
         str, typer.Argument(metavar="BUNDLE", help="Folder of the bundle, or s3://BUCKET/KEY.")
     ],
-    vkey: VkeyOption = None,
     head: Annotated[
         Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
     ] = None,
@@ -178,18 +175,18 @@ def import_(
     place = place_of(bundle)
     if not is_bundle(place):
         raise ProctorError(f"no bundle in {bundle}; `proctor export --bundle DIR` makes one")
-    owner = read_vkey_file(vkey)
-    recalled = recall(owner or read_vkey(place))
+    recalled = recall(home.vkey or read_vkey(place), given=home.vkey is not None)
     kept_heads = [] if recalled is None else [recalled.note]
     if head is not None:
         kept_heads.append(read_text(head))
     done = import_bundle(
         place,
         home.path / "ledger",
-        vkey=owner,
+        vkey=home.vkey,
         kept_heads=kept_heads,
         max_blob_bytes=max_blob_bytes,
     )
+    home.settle()
     others = strangers(place)
 
     def tell() -> None:

@@ -3,7 +3,7 @@
 A command of a CommandGroup returns an Output, or yields several. A command that yields keeps its
 files open while an Output is printed. This module adds `--json`, shows progress, prints each Output
 as text or as JSON, and exits with the documented code. A parameter of type Home, or of a dataclass
-of options, becomes the options that it is made of.
+of options, becomes the options that it is made of; one that the command has itself is shared.
 
 I/O: prints to standard output.
 """
@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 import typer
 
-from proctor.cli.options import HOME, HomeOption, JsonOption
+from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
+from proctor.inputs import read_vkey_file
 from proctor.output.paging import paged
 from proctor.output.progress import showing
 from proctor.output.terminal import console, error_console, is_text, print_json, words
@@ -104,7 +105,7 @@ def _answering(command: Callable[..., Any], *, long: bool) -> Callable[..., None
     signature = inspect.signature(command, eval_str=True)
     own = dict(signature.parameters)
     made = {name: own.pop(name).annotation for name in [*own] if _is_made(own[name].annotation)}
-    options = [each for kind in made.values() for each in _options(kind)]
+    options = [each for kind in made.values() for each in _options(kind) if each.name not in own]
     asks = own.pop(_JSON, None) is not None  # a parameter of the command itself
 
     @wraps(command)
@@ -149,6 +150,7 @@ def _options(kind: type) -> Iterator[inspect.Parameter]:
     """Yield the options that something is made of, in the order of its fields."""
     if kind is Home:
         yield _keyword("home", HomeOption, HOME)
+        yield _keyword("vkey", VkeyOption, None)
         return
     for field in inspect.signature(kind, eval_str=True).parameters.values():
         yield from _options(field.annotation) if _is_made(field.annotation) else (field,)
@@ -156,7 +158,9 @@ def _options(kind: type) -> Iterator[inspect.Parameter]:
 
 def _make(kind: type, given: dict[str, Any]) -> Any:
     if kind is Home:
-        return Home(given["home"])
+        home = Home(given["home"], vkey=read_vkey_file(given["vkey"]))
+        home.verify_key()  # at once; what a command reads and writes later is compared as well
+        return home
     fields = inspect.signature(kind, eval_str=True).parameters.values()
     return kind(
         **{

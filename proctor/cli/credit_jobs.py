@@ -224,7 +224,7 @@ def _run_of(log: LedgerApplication, measured: Credit, place: Place) -> str:
 
 
 def _process(home: Home, run: UUID) -> dict[str, int]:
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         found = measure_process(read_streams(ledger, {run})[run])
     return {"obligations": found.obligations, "violations": len(found.violations)}
 

@@ -408,8 +408,7 @@ def _say(home: Home, what: str, kind: str, name: str, *, note: str, key: Path) -
 @contextmanager
 def _opened(home: Home, as_of: int | None) -> Iterator[Tables]:
     home.require_ledger()
-    home.close_crashed()
-    with open_remembered(home.ledger) as ledger, open_tables(ledger, as_of=as_of) as tables:
+    with open_remembered(home) as ledger, open_tables(ledger, as_of=as_of) as tables:
         yield tables
 
 

@@ -274,7 +274,7 @@ def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool, tune: bool
         )
     paths = LedgerPaths(home.ledger)
     if paths.exist and paths.vkey.exists():
-        with open_remembered(home.ledger):
+        with open_remembered(home):
             pass  # it has been verified
 
 

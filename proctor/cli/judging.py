@@ -15,8 +15,9 @@ from proctor.cli.inputs import read_private_key, read_text
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.terminal import error_console, words
-from proctor.remembering import memory, open_remembered, tell_unread
+from proctor.remembering import open_remembered, tell_unread
 from proctor.runs.replay import verified_runs
+from proctor.state import memory
 
 SUBMITTED = ("model.py", "run_config.json", "task.py", "weights.safetensors")  # of any run
 
@@ -57,9 +58,11 @@ def look_up(
     known = memory()
     if known is None or head is not None or whole:
         kept = None if head is None else read_text(head)
-        checked = check_ledger(home.ledger, kept_head=kept, memory=known, read=read)
+        checked = check_ledger(home.ledger, vkey=home.vkey, kept_head=kept, memory=known, read=read)
     else:
-        checked = check_new(home.ledger, memory=known, signatures="newest", read=read)
+        checked = check_new(
+            home.ledger, memory=known, vkey=home.vkey, signatures="newest", read=read
+        )
     tell_unread(checked)
     return Found(checked, found[-1] if checked.ok else None)
 
@@ -80,7 +83,7 @@ def _verify_submission(folder: Path) -> None:
 
 def read_judged(home: Home, run: UUID) -> Judged:
     """Verify the ledger and read a run from it; raises VerificationError."""
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         return _judged(home, ledger, run)
 
 

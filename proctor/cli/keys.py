@@ -21,17 +21,20 @@ from ledger.keys import create_publisher_key, load_or_create_key
 from ledger.notes import public_bytes, publisher_vkey, vkey
 from ledger.recorder import SignedRecorder
 from ledger.verification.authority import Authority, KeyRecord
+from ledger.verification.reader import open_verified
 from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey
+from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import open_vkey, operator_key, passphrase
-from proctor.cli.options import SigningKeyOption
+from proctor.cli.inputs import open_vkey, operator_key, passphrase, read_vkey_file
+from proctor.cli.options import HOME, HomeOption, SigningKeyOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import print_table
 from proctor.remembering import open_remembered
+from proctor.state import STATE, memory
 
-app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate.")
+app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.")
 
 _ROLES = ("judge", "operator", "publisher", "witness")
 _TYPES = {"publisher": ECDSA, "witness": COSIGNATURE}  # of their vkeys; all others: ED25519
@@ -47,7 +50,7 @@ VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File wit
 def list_(home: Home) -> Output:
     """List all keys with the entries at which they were in force, and revocations."""
     home.require_ledger()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         keys = [_told(key) for key in ledger.authority.keys]
     rows = [
         (
@@ -153,11 +156,49 @@ def rotate(home: Home) -> Output:
     return _changed({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)})
 
 
+@app.command()
+def accept(
+    place: HomeOption = HOME,
+    vkey: VkeyOption = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Trust the key that the ledger has now.")
+    ] = False,
+) -> Output:
+    """Trust another ledger in the place of one that you know: show both keys, or with --yes do it.
+
+    The ledger is verified first. With --vkey it must be that of this key.
+    """
+    home = Home(place, vkey=read_vkey_file(vkey))
+    home.require_ledger()
+    known, directory = memory(), home.ledger
+    if known is None:
+        raise ProctorError(f"{STATE} is off: no keys of ledgers are remembered")
+    with open_verified(directory, vkey=home.vkey) as ledger:
+        now, size = ledger.vkey, ledger.size
+    others = known.places.others(directory, now)
+    told = {"place": directory, "known": others, "now": now, "entries": size, "accepted": yes}
+    if not others:
+        return Output(told, f"{directory} has no other key than the one that you know: {now}")
+    if yes:
+        known.places.keep(directory, now)
+    lines = [
+        f"{directory}: another ledger is in this place, of {counted(size, 'entry')}",
+        *(f"  the key that you know: {each}" for each in others),
+        f"  its key now:           {now}",
+        "A rotation keeps the key that names a ledger: this is not the same ledger. Nothing shows "
+        "that its entries have to do with those that you read here before.",
+        f"accepted: {now} is trusted in this place from now on"
+        if yes
+        else "nothing was changed: ask its owner for the key, then give --yes to trust it",
+    ]
+    return Output(told, "\n".join(lines), found=not yes)
+
+
 @contextmanager
 def _opened(home: Home) -> Iterator[tuple[SignedRecorder, Authority]]:
     """Give the recorder, in this process: a notary's ledger is its own user's to rule."""
     home.require_ledger()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         authority = ledger.authority
     with home.open_log() as log:
         if not isinstance(log.recorder, SignedRecorder):

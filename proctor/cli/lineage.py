@@ -25,7 +25,7 @@ from judge.lineage.trace import Lineage
 from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_octets, read_vkey_file
+from proctor.cli.inputs import read_octets
 from proctor.cli.options import VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -63,7 +63,7 @@ def lineage(
         verify_target(out, home=home, others=(export, vkey))
     line = None if export is None else _line(example, export)
     decisions = _decisions(example)
-    with open_remembered(home.ledger, vkey=read_vkey_file(vkey), heads=True) as ledger:
+    with open_remembered(home, heads=True) as ledger:
         try:
             found = find_lineage(ledger, example, line=line)
         except LineageError:

@@ -119,7 +119,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "keys": (
         "proctor.cli.keys",
-        "Manage a ledger's keys: list, make, grant, revoke, rotate.",
+        "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.",
     ),
     "review": (
         "proctor.cli.review",

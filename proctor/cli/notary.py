@@ -15,6 +15,7 @@ from ledger.notary.rules import read_rules
 from ledger.notary.service import Notary, listening, only_notary
 from ledger.paths import LedgerPaths
 from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import HOME, HomeOption
 from proctor.errors import ProctorError
 from proctor.home import PASSPHRASE, Home
 
@@ -23,7 +24,6 @@ app = CommandGroup()
 
 @app.command()
 def notary(
-    home: Home,
     socket: Annotated[Path, typer.Option("--socket", help="Unix socket to listen on.")],
     rules: Annotated[
         Path, typer.Option("--rules", help="TOML file that says which user may append what.")
@@ -38,8 +38,10 @@ def notary(
             help="Take events of every name and body: the ledger of another program.",
         ),
     ] = False,
+    place: HomeOption = HOME,
 ) -> Iterator[Output]:
     """Serve a ledger to other users, who cannot read its key or change its files."""
+    home = Home(place)  # nothing is compared with what root, who may start this, remembers
     account = _account(user)
     users = read_rules(rules, owners=(0, account[0]))
     if os.geteuid() == 0:

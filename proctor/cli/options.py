@@ -16,8 +16,7 @@ VkeyOption = Annotated[
     Path | None,
     typer.Option(
         "--vkey",
-        help="Public key that you got from the owner. Without it, the key next to the ledger is "
-        "trusted: this detects corruption, not forgery.",
+        help="Public key from the owner; by default the key next to the ledger, once trusted.",
     ),
 ]
 JudgeVkeyOption = Annotated[

@@ -27,9 +27,14 @@ def show(home: Home, run: RunArgument = "latest") -> Output:
     from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()
-    home.close_crashed()
     story = read_story(home, run)
-    return Output(story, lambda: tell_story(story))
+    summary = story["summary"]
+    gone = summary["state"] == "running" and home.is_gone(summary["run_id"])
+    note = (
+        "the run is open and its process is gone; the next command that appends, such as "
+        "`proctor judge`, closes it as crashed"
+    )
+    return Output(story, lambda: tell_story(story), note=note if gone else "")
 
 
 @app.command(long=True)
@@ -111,8 +116,7 @@ def log(
 ) -> Output:
     """List the ledger's entries, or show one entry in full."""
     home.require_ledger()
-    home.close_crashed()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         if entry is not None:
             found = next(iter(ledger.entries(start=entry)), None)
             if found is None:

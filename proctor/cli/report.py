@@ -9,7 +9,7 @@ from ledger.errors import MalformedError
 from ledger.progress import advanced
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_octets, read_vkey_file
+from proctor.cli.inputs import read_octets
 from proctor.cli.options import VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -61,7 +61,7 @@ def report(
     for path, others in ((out, (svg, png)), (svg, (png,)), (png, ())):
         if path is not None:
             verify_target(path, home=home, others=(*others, vkey))
-    source = _source(home, subject, vkey)
+    source = _source(home, subject)
     advanced("drawing charts", 0)
     charts = charts_of(source)
     chosen = None
@@ -103,7 +103,7 @@ def report(
     return Output(told, tell)
 
 
-def _source(home: Home, subject: str, vkey: Path | None) -> "Source":
+def _source(home: Home, subject: str) -> "Source":
     """Return what the report is made from: a ledger's entries, or those that a report proves."""
     from proctor.reports.files import (  # noqa: PLC0415 - loads DuckDB
         DOCTYPE,
@@ -112,14 +112,12 @@ def _source(home: Home, subject: str, vkey: Path | None) -> "Source":
         read_source,
     )
 
-    key = read_vkey_file(vkey)
     if not subject.endswith(".html"):
         home.require_ledger()
-        home.close_crashed()
-        return read_source(home, subject, vkey=key)
-    if key is None:
+        return read_source(home, subject)
+    if home.vkey is None:
         raise ProctorError(f"{subject} is a report, whose proofs need the public key: give --vkey")
     text = read_octets(Path(subject), most=MAX_FILE).decode(errors="replace")
     if not text.startswith(DOCTYPE):
         raise MalformedError(f"{subject} is not a report")
-    return open_report(text, vkey=key)
+    return open_report(text, vkey=home.vkey)

@@ -34,7 +34,7 @@ def review(
     """Mark a decision as gold or bad; signed with an operator's key."""
     author = operator_key(key)
     home.require_ledger()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         if index >= ledger.size:
             raise ProctorError(f"there is no entry {index}; `proctor log` lists {ledger.size}")
         entry = next(ledger.entries(start=index))

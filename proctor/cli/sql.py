@@ -1,5 +1,6 @@
 """`proctor sql` and `proctor follow`: the ledger's tables asked, and kept up to date meanwhile."""
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +22,14 @@ from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
 from proctor.output.paging import paged
 from proctor.output.sql_shell import shell
-from proctor.remembering import memory, open_session, tables
+from proctor.remembering import open_session, tables
+from proctor.state import memory
 from projections.cache import CatchUp, catch_up, publish
 from projections.errors import AheadError, BusyError
+from projections.reading import Session
 
 app = CommandGroup()
+_OPEN = "SELECT run_id FROM run_starts ANTI JOIN run_ends USING (run_id)"
 
 
 @app.command()
@@ -69,6 +73,7 @@ def sql(
     if query is None and output is not None:
         raise ProctorError("--output is for one answer; give the QUERY too")
     session = open_session(home, as_of=as_of, unverified=unverified)
+    _tell_gone(home, session)
     if query is None:
         raise typer.Exit(shell(session, form=chosen))
     if output is None:
@@ -78,6 +83,17 @@ def sql(
     with appearing(output, home) as file:
         rows = write_answer(session, query, form=chosen, target=file)
     return Output({"output": output, "rows": rows}, f"wrote {counted(rows, 'row')} to {output}")
+
+
+def _tell_gone(home: Home, session: Session) -> None:
+    """Say how many open runs have no process any more: the tables have what is recorded."""
+    gone = sum(home.is_gone(run) for (run,) in session.query(_OPEN).rows)
+    if gone:
+        print(
+            f"note: {counted(gone, 'run')} with the state running, whose process is gone; the next "
+            "command that appends closes them as crashed",
+            file=sys.stderr,
+        )
 
 
 @app.command()
@@ -95,7 +111,7 @@ def follow(
     """
     home.require_ledger()
     end: tuple[int, str | None] | None = None
-    vkey = read_vkey(LedgerPaths(home.ledger).vkey)  # another one is that of another ledger
+    vkey = home.vkey or read_vkey(LedgerPaths(home.ledger).vkey)  # another one: another ledger
     with HeldFolder("proctor-follow-") as held:
         known = memory() or Memory(held.path)
         while True:

@@ -56,7 +56,6 @@ def transcript(
 ) -> Output:
     """Show what a run asked of language models, people and the playbook."""
     home.require_ledger()
-    home.close_crashed()
     name, bodies = _read(home, run)
     with _naming(name):
         told = _tell(name, bodies)
@@ -83,7 +82,7 @@ def _naming(run: UUID) -> Iterator[None]:
 
 
 def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any]]]]:
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         run = find_run(verified_runs(ledger), name)
         stream = Transcript.id_of(run)
         entries = [entry for entry in ledger.entries() if entry.stream_id == stream]

@@ -17,6 +17,7 @@ from ledger.handover.bundle_check import is_bundle
 from ledger.handover.proof_files import ProvedEntry, open_proofs
 from ledger.handover.selection import MOST_ENTRIES
 from ledger.paths import LedgerPaths
+from ledger.verification.memory import Remembered
 from ledger.verification.verified_notes import open_tree_head, parse_tree_head
 from ledger.witnessing.evidence import (
     open_evidence,
@@ -35,7 +36,7 @@ from proctor.output.terminal import (
     error_console,
     words,
 )
-from proctor.remembering import memory
+from proctor.remembering import recall
 
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage
@@ -82,7 +83,11 @@ def verify_handover(
         if quorum is not None:
             quorum.verify_log(selection.vkeys[0])
             quorum.verify(selection.head.note)
-        _hold_against_memory(selection, publisher=opened.publisher)
+        _hold_against_memory(
+            selection,
+            recall(selection.vkeys[0], given=vkey is not None),
+            publisher=opened.publisher,
+        )
         found = vouched(selection, [evidence.counting], judge=judge)
     except VerificationError as e:
         return _refused(e)
@@ -163,7 +168,7 @@ def verify_file(
         if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(opened.head.note)
-        _hold_against_memory(opened)
+        _hold_against_memory(opened, recall(key, given=True))
         found = (
             vouched(opened.selection, opened.audits, judge=judge)
             if isinstance(opened, OpenedLineage)
@@ -199,7 +204,7 @@ def _verify_report(
             quorum.verify_log(key)
             quorum.verify(checked.source.head.note)
         source, subject = checked.source, checked.source.subject
-        _hold_against_memory(source.selection)
+        _hold_against_memory(source.selection, recall(key, given=True))
         found = vouched(source.selection, source.verdicts, judge=judge)
     except VerificationError as e:
         return _refused(e)
@@ -305,15 +310,16 @@ def _proofs_held(proved: Sequence[ProvedEntry], witnessed: str) -> Output:
 
 
 def _hold_against_memory(
-    proved: "ProvedEntry | OpenedLineage | Selection", *, publisher: bytes | None = None
+    proved: "ProvedEntry | OpenedLineage | Selection",
+    recalled: Remembered | None,
+    *,
+    publisher: bytes | None = None,
 ) -> None:
     """Refuse what a key has signed that was not, or is no longer, the ledger's there.
 
     A key that was rotated away can go on signing; who remembers the rotation knows. So can the
     key of a `publisher` that was revoked.
     """
-    known = memory()
-    recalled = known.recall(proved.head.origin) if known else None
     if recalled is None:
         return
     authority = recalled.state.stands(recalled.vkey)
@@ -337,8 +343,7 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
         evidence = open_evidence(text)
         if vkey is not None and evidence.vkey != vkey:
             raise EvidenceError(f"{path} is about another ledger than the one of this key")
-        known = memory()
-        recalled = known.recall(parse_tree_head(evidence.first).origin) if known else None
+        recalled = recall(evidence.vkey, given=True)
         mine = recalled.state.stands(recalled.vkey).rotations if recalled else ()
         verify_signers(evidence, rotations=mine)
         by = [str(each) for each in signers(evidence, rotations=mine)]

@@ -39,8 +39,8 @@ from proctor.output.terminal import (
     error_console,
     words,
 )
-from proctor.remembering import memory
-from proctor.state import STATE
+from proctor.remembering import recall
+from proctor.state import STATE, memory
 
 if TYPE_CHECKING:
     pass
@@ -94,21 +94,22 @@ class BundleCheck:
         known = memory()
         kept_heads = [] if head is None else [head]
         try:
-            origin = (self._vkey or read_vkey(self._folder)).strip().partition("+")[0]
-            recalled = known.recall(origin) if known else None
+            named = self._vkey or read_vkey(self._folder)
         except VerificationError:
-            recalled = None  # check_bundle() will report it
-        vkey = self._vkey
-        if recalled is not None:
+            named = None  # check_bundle() will report it
+        try:
+            recalled = named and recall(named, given=self._vkey is not None)
+        except VerificationError as e:
+            return VerificationReport.failed(e, None, shown=None)
+        if recalled:
             kept_heads.append(recalled.note)
-            vkey = vkey or recalled.vkey
         report = check_bundle(
-            self._folder, vkey=vkey, kept_heads=kept_heads, max_blob_bytes=self._max_blob_bytes
+            self._folder, vkey=named, kept_heads=kept_heads, max_blob_bytes=self._max_blob_bytes
         )
         if known is not None and report.ok and report.head and report.authority and report.state:
             first = report.authority.keys[0].vkey
             new = Remembered(vkey=first, note=report.head.note, state=report.state)
-            if not known.keep(new, after=recalled):
+            if not known.keep(new, after=recalled or None):
                 return self.check(head)  # another verifier has remembered more since
         return report
 
@@ -294,7 +295,7 @@ def _evidence(check: LedgerCheck | BundleCheck, *, kept: str, newest: str) -> Co
     vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
     rotations = authority.rotations
     known = memory()
-    recalled = known.recall(authority.origin) if known else None
+    recalled = known.recall(vkey) if known else None
     if recalled is not None:  # a ledger that was cut off may have lost some
         rotations = max(rotations, recalled.state.stands(recalled.vkey).rotations, key=len)
     return find_contradiction(leaf_hashes, vkey=vkey, rotations=rotations, newest=newest, kept=kept)

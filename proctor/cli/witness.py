@@ -294,7 +294,7 @@ def _requests(ledger: VerifiedLedger, note: str) -> Callable[[int], str]:
 def _newest(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
     """Give the ledger, verified, and its newest tree head."""
     home.require_ledger()
-    with open_remembered(home.ledger, heads=True) as ledger:
+    with open_remembered(home, heads=True) as ledger:
         if ledger.head is None:
             raise ProctorError("an empty ledger has no tree head to cosign")
         yield ledger, ledger.head.note

@@ -139,5 +139,5 @@ def tell_progress(proposal: str, what: str) -> None:
 
 
 def _authority(home: Home) -> Authority:
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         return ledger.authority

@@ -157,7 +157,14 @@ def tell_events(log: LedgerApplication, *streams: UUID) -> None:
 
 def _rows(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, str]]:
     for index, name, event in events_of(log, stream):
-        yield index, name, INFRA_SUMMARIES[name](vars(event))
+        yield index, name, _told(name, event)
+
+
+def _told(name: str, event: object) -> str:
+    try:
+        return str(INFRA_SUMMARIES[name](vars(event)))
+    except Exception as error:  # an event may hold anything in any place
+        return f"(its body is odd: {type(error).__name__}: {error})"
 
 
 def cell_of(value: Any) -> str:

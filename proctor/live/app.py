@@ -423,8 +423,8 @@ class _Pages:
         return HTMLResponse(page, headers={"etag": _tag(standing)})
 
     def _is_gone(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether a run has no end although no process trains it."""
-        return row["state"] == "running" and not self._home.is_training(row["run_id"])
+        """Tell whether a run has no end although its process is gone."""
+        return row["state"] == "running" and self._home.is_gone(row["run_id"])
 
 
 def _tag(standing: Standing) -> str:

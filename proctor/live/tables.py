@@ -1,11 +1,12 @@
 """The tables behind the pages: a private DuckDB file that follows the ledger.
 
-New entries are verified first, as for `proctor follow`. The file is in a folder that only this user
+New entries are verified first, as for `proctor follow`. Those that were verified before are read
+again by a second thread, all the time and slowly. The file is in a folder that only this user
 can enter and is removed at the end, so no other command waits for it. Pages
 share one read-only opening; it is closed while entries are applied.
 
 Trust: the ledger is hostile until it is verified; pages show the last state that was.
-I/O: reads the home; writes the private folder; a thread, and a process for many entries.
+I/O: reads the home; writes the private folder; two threads, and a process for many entries.
 Units: seconds, MB.
 """
 
@@ -22,15 +23,16 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, VerificationError
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_new, read_vkey
 from ledger.verification.states import State
 from ledger.verification.verified_notes import TreeHead
 from proctor.home import Home
-from proctor.remembering import memory, tables
-from proctor.state import state_folder
+from proctor.live.rereading import Reread, lower_priority, reread
+from proctor.remembering import tables
+from proctor.state import memory, state_folder
 from projections.bounds import Bounds, bounded_rows
 from projections.cache import catch_up
 from projections.database_file import WAIT, connected, copy_between, private_folder
@@ -44,6 +46,7 @@ _MANY = 5_000  # entries that a process of its own applies, because the memory s
 _HEADS = 100  # more than come while a query lasts
 _EVERY = 1.0  # between two looks at the ledger
 _AFTER_FAILURE = 5.0
+_BETWEEN, _REST = 5.0, 3.0  # after a pass over all entries: at least, and times what it took
 End = tuple[int, str | None]  # entries in the tables, and the last one's hash
 Ask = Callable[..., list[dict[str, Any]]]
 """ask(SQL, parameter, ...) returns the rows as one map each."""
@@ -60,6 +63,7 @@ class Standing:
     last_hash: str | None = None  # of the last of these
     head: TreeHead | None = None  # of these
     checked_at: datetime | None = None
+    reread: Reread | None = None  # the last pass over all entries that found them unchanged
     error: str | None = None  # why the newest state is not shown
 
 
@@ -76,19 +80,26 @@ class Tables:
         self._vkey = ""  # that of the start; another one is that of another ledger
         self._heads: dict[End, TreeHead | None] = {}  # of the last states that were verified
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
+        self._threads = [
+            threading.Thread(target=work, name=work.__name__, daemon=True)
+            for work in (self._follow, self._reread)
+        ]
+        self._setting = threading.Lock()
+        self._changed: str | None = None  # what was found when entries were read again
         self.standing = Standing()
         self.database = Path()
 
     def start(self) -> None:
         """Begin to follow."""
         self.open()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def open(self) -> None:
         """Make the folder, for those who call look() themselves."""
         self._home.require_ledger()
-        self._vkey = read_vkey(LedgerPaths(self._home.ledger).vkey)
+        self._home.verify_key()
+        self._vkey = self._home.vkey or read_vkey(LedgerPaths(self._home.ledger).vkey)
         self._folder = self._stack.enter_context(private_folder(state_folder()))
         self._known = memory() or Memory(self._folder / "memory")
         self.database = self._folder / "tables.duckdb"
@@ -96,8 +107,9 @@ class Tables:
     def stop(self) -> None:
         """End, and remove the file."""
         self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
         with self._turns.writing():
             self._opened.close()
             self._connection = None
@@ -149,8 +161,27 @@ class Tables:
             self._heads = dict([*self._heads.items(), (report.state.end, report.head)][-_HEADS:])
             if not self._apply(directory, report, report.state):
                 return
-        self._set(head=report.head, error=None)
-        self.standing = replace(self.standing, checked_at=datetime.now(UTC))
+        self._set(head=report.head, error=self._changed)
+        self._note(checked_at=datetime.now(UTC))
+
+    def reread(self) -> None:
+        """Read all entries again that were verified before: a page is red from the first change."""
+        try:
+            found = reread(
+                lambda: self._home.ledger,
+                memory=self._known,
+                vkey=self._vkey,
+                stopped=self._stopped,
+            )
+        except VerificationError as error:
+            self._changed = str(error)
+            self._set(error=self._changed)
+            return
+        if found is not None:
+            self._note(reread=found)
+            if self._changed is not None:
+                self._changed = None
+                self._set(error=None)
 
     @property
     def _end(self) -> End | None:
@@ -167,6 +198,16 @@ class Tables:
             ) as error:  # pages tell it; without this thread they would stay as they are
                 self._set(error=str(error) or type(error).__name__)
             pause = _EVERY if self.standing.error is None else _AFTER_FAILURE
+
+    def _reread(self) -> None:
+        lower_priority()
+        pause = 0.0
+        while not self._stopped.wait(pause):
+            began = time.monotonic()
+            if self.standing.position is not None:  # or all is being read for the first time
+                with suppress(Exception):  # what keeps the ledger from being read, look() tells
+                    self.reread()
+            pause = max(_BETWEEN, _REST * (time.monotonic() - began))
 
     def _apply(self, directory: Path, report: VerificationReport, state: State) -> bool:
         """Bring the tables to the verified state; return False if that must wait."""
@@ -195,7 +236,7 @@ class Tables:
                     last_hash=last_hash,
                     earlier=report.unread if first else self.standing.earlier,
                     head=report.head,
-                    error=None,
+                    error=self._changed,
                 )
             except (AheadError, BusyError):  # more was verified meanwhile; or a query goes on
                 return False
@@ -225,9 +266,15 @@ class Tables:
         self.database.unlink(missing_ok=True)
 
     def _set(self, **changes: Any) -> None:
-        new = replace(self.standing, **changes)
-        if new != self.standing:
-            self.standing = replace(new, serial=new.serial + 1)
+        with self._setting:
+            new = replace(self.standing, **changes)
+            if new != self.standing:
+                self.standing = replace(new, serial=new.serial + 1)
+
+    def _note(self, **changes: Any) -> None:
+        """Set what changes all the time, for which no page has to be made anew."""
+        with self._setting:
+            self.standing = replace(self.standing, **changes)
 
 
 def _answer(

@@ -123,9 +123,9 @@ def made_by() -> dict[str, str]:
     return {"proctor": __version__, "pages": sha256.hexdigest()[:12]}
 
 
-def read_source(home: Home, name: str, *, vkey: str | None = None) -> Source:
+def read_source(home: Home, name: str) -> Source:
     """Return what a report about `name` is made from; raises VerificationError, ProctorError."""
-    with open_remembered(home.ledger, vkey=vkey) as ledger:
+    with open_remembered(home) as ledger:
         tell_unread(ledger)
         overview = Overview.of(ledger.entries())
         subject = overview.find(name)

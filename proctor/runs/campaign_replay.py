@@ -116,8 +116,7 @@ class CampaignAgain:
 def read_records(home: Home, name: str) -> Records:
     """Verify the ledger and read a campaign or a run from it, with all that belongs to it."""
     home.require_ledger()
-    home.close_crashed()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         events = campaign_events = decode_events(read_streams(ledger, {chosen})[chosen])
         if type(events[0]) is not Campaign.Started:

@@ -45,7 +45,7 @@ class Curves:
 
 def read_curves(home: Home, name: str) -> Curves:
     """Return the measurements of the run that `name` means; raises VerificationError."""
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         run = find_run(verified_runs(ledger), name)
         entries = [entry for entry in ledger.entries() if entry.stream_id == run]
         origin, size = ledger.authority.origin, ledger.size

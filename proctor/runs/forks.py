@@ -84,8 +84,7 @@ class Origin:
 def read_parent(home: Home, name: str) -> Parent:
     """Verify the ledger and read a run from it; raises ProctorError for what is no run."""
     home.require_ledger()
-    home.close_crashed()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         entries = read_streams(ledger, {chosen})[chosen]
     events = decode_events(entries)

@@ -97,7 +97,7 @@ def runnable(variables: Mapping[str, str], features: Collection[str]) -> bool:
 
 def _recorded_environment(home: Home, name: str) -> tuple[UUID, Mapping[str, Any] | None]:
     """Return the id of a run or a campaign, and the environment of its first run."""
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         for entry in ledger.entries():
             if entry.name != "run.started":

@@ -139,7 +139,7 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     The tables are built in memory, of this run and its audits alone, from entries that have just
     been verified. Raises VerificationError for a ledger that does not hold.
     """
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         index = open_index(home, ledger)
         found = None
         if index is not None:

@@ -46,7 +46,7 @@ def read_standings(home: Home, campaign: UUID, runs: Iterable[str]) -> dict[str,
     kept: list[VerifiedEntry] = []
     last: dict[UUID, VerifiedEntry] = {}  # of a stream: its length is all that the views need
     audits: set[UUID] = set()
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         for entry in ledger.entries():
             if audited_run(entry) in wanted:
                 audits.add(entry.stream_id)

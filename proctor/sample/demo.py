@@ -176,7 +176,7 @@ def _drift(controller: Controller, found: Measurement, before: set[int]) -> Demo
 def _trace(home: Home, controller: Controller, *proposals: UUID) -> DemoStep:
     """Find every stage of both proposals in the ledger, which is verified from its first byte."""
     names: dict[UUID, list[str]] = {each: [] for each in proposals}
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         size = ledger.size
         for entry in ledger.entries():
             if entry.stream_id in names:

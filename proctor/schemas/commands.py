@@ -79,6 +79,7 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {  # command -> one of these is printed
     "infra task server": (improvement.Server,),
     "infra valley": (improvement.ValleyOpened,),
     "judge": (runs.Audit,),
+    "keys accept": (ledger.Accepted,),
     "keys grant": (ledger.Granted,),
     "keys list": (list[ledger.Key],),
     "keys new": (ledger.NewKey,),

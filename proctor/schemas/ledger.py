@@ -241,6 +241,16 @@ class Rotated(TypedDict):
     rotated: str
 
 
+class Accepted(TypedDict):
+    """The keys that a place has had, and has."""
+
+    place: str
+    known: list[str]
+    now: str
+    entries: int
+    accepted: bool
+
+
 class Vkey(TypedDict):
     """A witness's public key."""
 

@@ -343,7 +343,8 @@ _runs(
     'place = [each[11:] for each in sys.argv if each.startswith("--junitxml=")]\n'
     "if place:\n    cases = []\n"
     '    for file in map(Path, sorted(os.listdir("tests"))):\n'
-    '        for line in Path("tests", file).read_text().split("\\n") if file.suffix == ".py" else ():\n'
+    '        if file.suffix != ".py":\n            continue\n'
+    '        for line in Path("tests", file).read_text().split("\\n"):\n'
     '            if line.startswith("def test_"):\n'
     '                name = line[4 : line.index("(")]\n'
     '                cases.append(f\'<testcase classname="tests.{file.stem}" name="{name}"/>\')\n'

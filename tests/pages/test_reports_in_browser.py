@@ -40,7 +40,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     hostile, golden = Home(place / "hostile"), place / "golden"
     write_hostile_ledger(hostile.path / "ledger")
     shutil.copytree(GOLDEN, golden)
-    with open_remembered(hostile.ledger) as ledger:
+    with open_remembered(hostile) as ledger:
         subjects = Overview.of(ledger.entries()).subjects
     made = {}
     for name, home, subject in [

@@ -12,8 +12,8 @@ from ledger.blobs import BlobStore
 from ledger.errors import MemoryFileError
 from proctor.home import Home
 from proctor.noted_runs import noted_runs
-from proctor.remembering import TrainedStates, memory
-from proctor.state import STATE, state_folder
+from proctor.remembering import TrainedStates
+from proctor.state import STATE, memory, state_folder
 
 
 @pytest.fixture

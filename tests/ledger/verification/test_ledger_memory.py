@@ -71,8 +71,12 @@ def append(directory: Path, *, count: int, body: bytes = b"body", first: int = 0
             recorder.insert_events([StoredEvent(UUID(int=1), version, "test.event", body)])
 
 
+def vkey_of(directory: Path) -> str:
+    return LedgerPaths(directory).vkey.read_text().strip()
+
+
 def origin_of(directory: Path) -> str:
-    return LedgerPaths(directory).vkey.read_text().partition("+")[0]
+    return vkey_of(directory).partition("+")[0]
 
 
 def copied(source: Path, target: Path) -> Path:
@@ -95,12 +99,12 @@ def memory(tmp_path: Path) -> Memory:
 def test_ledger_that_grows_is_remembered_at_its_newest_head(
     check: Check, ledger: Path, memory: Memory
 ) -> None:
-    assert memory.recall(origin_of(ledger)) is None
+    assert memory.recall(vkey_of(ledger)) is None
     for size in (5, 5, 12, 13):
         append(ledger, count=size - check_ledger(ledger).size)
         report = check(ledger, memory)
         assert (report.ok, report.size) == (True, size)
-        remembered = memory.recall(origin_of(ledger))
+        remembered = memory.recall(vkey_of(ledger))
         assert remembered is not None
         assert report.head is not None
         assert (remembered.note, remembered.state.size) == (report.head.note, size)
@@ -243,7 +247,7 @@ def test_ledger_under_a_remembered_name_with_another_key_is_rejected(
     paths.vkey.write_text(impostor)
     report = check(other, memory)
     assert (report.ok, report.error_type) == (False, "SignatureError")
-    assert "first key is not the remembered one" in str(report.error)
+    assert "public key is not the one given" in str(report.error)
 
 
 def test_memory_of_one_ledger_under_the_name_of_another_is_rejected(
@@ -252,7 +256,7 @@ def test_memory_of_one_ledger_under_the_name_of_another_is_rejected(
     other = tmp_path / "other"
     append(other, count=5)
     assert whole(ledger, memory).ok
-    memory.path(origin_of(ledger)).rename(memory.path(origin_of(other)))
+    memory.path(vkey_of(ledger)).rename(memory.path(vkey_of(other)))
     with pytest.raises(MemoryFileError, match="it is for a different ledger"):
         whole(other, memory)
 
@@ -260,16 +264,16 @@ def test_memory_of_one_ledger_under_the_name_of_another_is_rejected(
 def test_memory_never_goes_backwards(ledger: Path, memory: Memory, tmp_path: Path) -> None:
     earlier = copied(ledger, tmp_path / "earlier")
     assert whole(earlier, memory).ok
-    old = memory.recall(origin_of(ledger))
+    old = memory.recall(vkey_of(ledger))
     append(ledger, count=1)
     assert whole(ledger, memory).ok
-    new = memory.recall(origin_of(ledger))
+    new = memory.recall(vkey_of(ledger))
     assert old is not None
     assert new is not None
     assert not memory.keep(old, after=None)
     assert not memory.keep(new, after=old)  # somebody was faster: to be verified again
     assert memory.keep(old, after=new)
-    assert memory.recall(origin_of(ledger)) == new
+    assert memory.recall(vkey_of(ledger)) == new
 
 
 @pytest.mark.parametrize(
@@ -300,7 +304,7 @@ def test_damaged_memory_is_rejected(
     check: Check, spoil: Callable[[object], object], ledger: Path, memory: Memory
 ) -> None:
     assert check(ledger, memory).ok
-    path = memory.path(origin_of(ledger))
+    path = memory.path(vkey_of(ledger))
     honest = path.read_text()
     path.write_text(json.dumps(spoil(json.loads(honest))))
     with pytest.raises(MemoryFileError, match="the remembered tree head cannot be used"):
@@ -316,12 +320,18 @@ def test_damaged_memory_is_rejected(
 def test_remembered_ledger_is_open_to_its_owner_only(ledger: Path, memory: Memory) -> None:
     assert whole(ledger, memory).ok
     assert memory.folder.stat().st_mode & 0o077 == 0
-    assert sorted(path.suffix for path in memory.folder.iterdir()) == ["", "", ".json", ".marks"]
+    assert sorted(path.suffix for path in memory.folder.iterdir()) == [
+        "",
+        "",
+        ".json",
+        ".marks",
+        ".place",
+    ]
 
 
 def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
     assert whole(ledger, memory).ok
-    good = memory.recall(origin_of(ledger))
+    good = memory.recall(vkey_of(ledger))
     assert good is not None
     bad = Remembered(
         vkey=good.vkey, note=good.note, state=replace(good.state, edge=good.state.edge[::-1])
@@ -337,7 +347,7 @@ def test_keys_that_were_read_before_stand_for_what_is_new(ledger: Path, memory: 
         recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
         recorder.rotate_key()
     assert whole(ledger, memory).ok
-    remembered = memory.recall(name)
+    remembered = memory.recall(vkey_of(ledger))
     assert remembered is not None
     assert len(remembered.state.authority) == 2
     with recording(ledger) as recorder:
@@ -355,15 +365,15 @@ def test_what_does_not_fit_a_wrong_memory_is_read_whole(ledger: Path, memory: Me
     with recording(ledger) as recorder:
         recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
     assert whole(ledger, memory).ok
-    fields = json.loads(memory.path(name).read_text())
+    fields = json.loads(memory.path(vkey_of(ledger)).read_text())
     del fields["mac"]  # as earlier versions wrote it: of that, only the tree head counts
     fields |= {"format": "ledger/memory/v1", "authority": []}
-    memory.path(name).write_text(json.dumps(fields))
+    memory.path(vkey_of(ledger)).write_text(json.dumps(fields))
     with recording(ledger) as recorder:
         recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
     report = news(ledger, memory)
     assert (report.ok, report.unread) == (True, 0)
-    remembered = memory.recall(name)
+    remembered = memory.recall(vkey_of(ledger))
     assert remembered is not None
     assert len(remembered.state.authority) == 1  # put right
 
@@ -425,7 +435,7 @@ def test_memory_that_somebody_without_its_key_has_edited_is_rejected(
     with recording(ledger) as recorder:
         recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
     assert check(ledger, memory).ok
-    path = memory.path(name)
+    path = memory.path(vkey_of(ledger))
     honest = path.read_text()
     path.write_text(json.dumps(change(json.loads(honest))))
     with pytest.raises(MemoryFileError, match="changed by another user or program"):
@@ -439,7 +449,7 @@ def test_memory_of_an_earlier_version_is_taken_over(
     check: Check, ledger: Path, memory: Memory
 ) -> None:
     assert check(ledger, memory).ok
-    path = memory.path(origin_of(ledger))
+    path = memory.path(vkey_of(ledger))
     fields = json.loads(path.read_text())
     del fields["mac"]
     path.write_text(json.dumps({**fields, "format": "ledger/memory/v1"}))
@@ -496,7 +506,7 @@ def test_ledger_is_opened_by_what_is_new_and_reads_the_same(
                 assert found == list(whole.entries(start=start))
             assert (continued.head, continued.state) == (whole.head, whole.state)
             assert continued.authority.keys == whole.authority.keys
-    remembered = memory.recall(origin_of(ledger))
+    remembered = memory.recall(vkey_of(ledger))
     assert remembered is not None
     marks = memory.recall_marks(remembered)
     assert marks is not None
@@ -591,7 +601,7 @@ def test_whole_ledger_is_verified_where_the_marks_are_not_those_that_were_writte
     append(other, count=5)
     for each in (ledger, other):
         assert whole(each, memory).ok
-    marks = [memory.path(origin_of(each)).with_suffix(".marks") for each in (ledger, other)]
+    marks = [memory.path(vkey_of(each)).with_suffix(".marks") for each in (ledger, other)]
     harm(*marks)
     with open_continued(ledger, memory=memory) as opened:
         assert len(list(opened.entries())) == 5

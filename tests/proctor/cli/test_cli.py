@@ -508,6 +508,15 @@ def test_run_that_is_broken_off_is_closed_for_what_it_was(
     assert ended == code
     assert "Traceback" not in errors
     assert call(["verify"], home=home).returncode == 0
+    if how == signal.SIGKILL:  # it could not say so; whoever reads derives it, and appends nothing
+        before = answer(call(["log", "--json"], home=home))
+        shown = call(["show", "--json"], home=home)
+        assert answer(shown)["summary"]["state"] == "running"
+        assert "its process is gone" in shown.stderr
+        asked = call(["sql", "SELECT 1"], home=home)
+        assert "1 run with the state running, whose process is gone" in asked.stderr
+        assert answer(call(["log", "--json"], home=home)) == before
+        assert call(["judge"], home=home).returncode == 1  # appends
     assert answer(call(["show", "--json"], home=home))["summary"]["state"] == reason
     assert call(["verify"], home=home).returncode == 0
 
@@ -541,6 +550,7 @@ def test_full_disk_is_one_clear_error_and_the_ledger_still_holds(tmp_path: Path)
     assert "Traceback" not in done.stderr
     assert re.search(r"error: .*(disk|full|large|written|I/O)", done.stderr), done.stderr
     assert call(["verify"], home=home).returncode == 0
-    state = answer(call(["show", "--json"], home=home))["summary"]["state"]
-    assert state in ("crashed", "failed")
+    run = answer(call(["show", "--json"], home=home))["summary"]["run_id"]
     assert call(["run", *TINY], home=home).returncode == 0
+    state = answer(call(["show", run, "--json"], home=home))["summary"]["state"]
+    assert state in ("crashed", "failed")

@@ -243,7 +243,7 @@ def test_judge_verifies_the_ledger_once(home: Path, monkeypatch: pytest.MonkeyPa
 def test_audit_is_signed_once_the_judges_key_is_in_force(home: Path) -> None:
     judge = LedgerPaths(home / "ledger").key.with_name("judge.pem")
     keys("new", "judge", judge)
-    with open_remembered(home / "ledger") as ledger:
+    with open_remembered(Home(home)) as ledger:
         assert judging.judge_key(Home(home), ledger) is None
     keys("grant", "judge", f"{judge}.vkey", home=home)
     done = call(["judge", "--no-execute"], home=home)

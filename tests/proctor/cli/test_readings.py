@@ -202,7 +202,7 @@ def test_reading_goes_on_from_what_is_new(scene: Scene, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["latest", "first"])
 def test_tables_say_the_same_as_looking_through_the_ledger(scene: Scene, name: str) -> None:
     home = Home(scene.home)
-    with remembering.open_remembered(home.ledger) as ledger:
+    with remembering.open_remembered(home) as ledger:
         wanted = str(ledger.select(names=["run.started"]).__next__().stream_id)[:13]
         wanted = name if name == "latest" else wanted
         looked_for = story.looked_for(ledger, wanted)

@@ -172,6 +172,11 @@ def test_runs_of_other_names_are_closed_when_one_cannot_be_read(tmp_path: Path) 
     append(home, "run.started", b"x")
     with LedgerApplication.open(home / "ledger", REGISTRY) as log:  # its process is gone
         open_run = synthetic_run(log, end=None)
+    lock = home / "runs" / str(open_run.id) / "running.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    with Home(home).open_log():
+        pass
     asked = "SELECT state FROM run_summary WHERE run_id = '{}'"
     done = call_here(["sql", asked.format(open_run.id), "--json"], home=home)
     assert answer(done) == [{"state": "crashed"}]

@@ -48,7 +48,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.fixture(scope="module")
 def subjects(home: Home) -> dict[str, list[str]]:
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         return Overview.of(ledger.entries()).subjects
 
 

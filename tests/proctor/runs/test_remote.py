@@ -75,11 +75,11 @@ def test_worker_trains_what_its_owner_records(
     home, log, job = owner
     verify_worker(station.hello())
     assignment = Assignment(job, home, log)
-    assert home.is_training(job.run)  # so that no other command closes it as crashed
+    assert not home.is_gone(job.run)  # so that no other command closes it as crashed
     assert serve(station, assignment, station.begin(encode(job))) == Outcome(None, None)
     assert assignment.hand_in() is None
     assignment.close()
-    assert not home.is_training(job.run)
+    assert not home.is_gone(job.run)
     submission = home.submission(job.run)
     (*_, last) = log.events.get(UUID(job.run))
     assert isinstance(last, Run.Ended)
@@ -133,7 +133,7 @@ def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(
     assignment.close("crashed", detail="the worker that trained it was lost")
     run: Run = log.repository.get(UUID(job.run))
     assert run.end_reason == "crashed"
-    assert not home.is_training(job.run)
+    assert not home.is_gone(job.run)
     again = Assignment(job, home, log)
     assert again.hand_in() == "the worker has not recorded the end of its run"
     again.close("crashed")  # which it is

@@ -1,0 +1,123 @@
+"""Remembers which ledger was in which place: the first vkey of each.
+
+Whoever can write a place, and has no key, can put a whole ledger of their own there. It verifies.
+Only somebody who knows which key was there before notices. A rotated key is no other one: the vkey
+that names a ledger is its first.
+
+Trust: as of memory.py: the folder is the verifier's own, and its key authenticates each file.
+I/O: for each name of a place one small file.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct, convert, to_builtins
+
+from ledger.database import explained
+from ledger.errors import ExchangedError, MemoryFileError, VerificationError
+from ledger.files import read_text, sync_folder, write_durably
+from ledger.paths import LedgerPaths, is_served
+from ledger.strict_json import read_json
+from ledger.verification.memory_keys import code_of, is_code, memory_key
+
+__all__ = ["Places"]
+
+_MAX_FILE = 20_000  # bytes
+
+
+class Places:
+    """The places of a folder of what is remembered; it need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def verify(self, directory: Path, vkey: str) -> None:
+        """Raise ExchangedError if a ledger with another first key was in this place."""
+        for known in self.others(directory, vkey):
+            raise ExchangedError(
+                f"{directory}: another ledger is in this place. You read one with the key {known} "
+                f"here, and the key is now {vkey}. Nothing of it is shown or appended to. If you "
+                "put it there, run `proctor keys accept`; if not, restore the earlier ledger"
+            )
+
+    def others(self, directory: Path, vkey: str) -> list[str]:
+        """Return the vkeys of the ledgers that were in a place, but this one."""
+        found = dict.fromkeys(map(self._read, _names(directory)))
+        return [known for known in found if known is not None and known != vkey]
+
+    def keep(self, directory: Path, vkey: str) -> bool:
+        """Remember the ledger of a place, in place of another one; tell if anything changed."""
+        new = [name for name in _names(directory) if self._read(name) != vkey]
+        for name in new:
+            self._write(name, vkey)
+        return bool(new)
+
+    def _path(self, name: str) -> Path:
+        digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
+        return self.folder / f"{digest[:32]}.place"
+
+    def _read(self, name: str) -> str | None:
+        path = self._path(name)
+        with explained(path):
+            try:
+                text = read_text(path, most=_MAX_FILE)
+            except FileNotFoundError:
+                return None
+        with suppress(VerificationError, ValueError):
+            file = convert(read_json(text), _File)
+            if file.place == name and is_code(file.mac, memory_key(self.folder), *_parts(file)):
+                return file.vkey
+        raise MemoryFileError(
+            f"{path}: the remembered key of a ledger cannot be used; restore the file from a copy, "
+            "or remove it to trust the ledger in its place as it is now"
+        )
+
+    def _write(self, name: str, vkey: str) -> None:
+        path = self._path(name)
+        file = _File(place=name, vkey=vkey)
+        with explained(path):
+            file.mac = code_of(memory_key(self.folder), *_parts(file))
+            write_durably(path, (json.dumps(to_builtins(file), indent=1) + "\n").encode())
+            sync_folder(self.folder)
+
+
+class _File(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a file says."""
+
+    format: Literal["ledger/place/v1"] = "ledger/place/v1"
+    place: str
+    vkey: str
+    mac: str = ""
+
+
+def _parts(file: _File) -> tuple[bytes, ...]:
+    return tuple(
+        text.encode(errors="surrogateescape") for text in (file.format, file.place, file.vkey)
+    )
+
+
+def _names(directory: Path) -> Iterator[str]:
+    """Yield the names of a place: as it was given, without links, and that of its server.
+
+    A link in either name may be exchanged: whoever writes a home may put a link in the place of
+    its `ledger`, and whoever writes the folder above in the place of the home.
+    """
+    given = directory.absolute()
+    yield from dict.fromkeys(
+        str(each)
+        for each in (
+            os.path.abspath(given),  # noqa: PTH100 - resolve() follows links
+            given.parent.resolve() / given.name,
+            given.resolve(),
+        )
+    )
+    paths = LedgerPaths(directory)
+    if is_served(paths):
+        from ledger.postgres_store import ServerSettings  # noqa: PLC0415 - psycopg is an extra
+
+        yield ServerSettings.of_ledger(paths.server, given=None).place
