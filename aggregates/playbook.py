@@ -119,7 +119,9 @@ def why_waived(waived: Iterable[str], offers: Collection[str] | None) -> dict[st
     for rule in waived:
         sides = () if offers is None else unanswered_sides(rule, offers)
         reasons[rule] = "by the configuration"
-        if sides:
+        if offers is not None and not offers:
+            reasons[rule] = "the loop was only observed, so no remedy could be carried out"
+        elif sides:
             reasons[rule] = f"no remedy for {' or '.join(sides)} can be carried out in this loop"
     return reasons
 

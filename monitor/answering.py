@@ -72,7 +72,7 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
         return "completed"
     restarts = state.config.edits == "restart"
     outcome = "completed"
-    decisions = ask(policy, _observe(run, state, due))
+    decisions = ask(policy, observe(run, state, due))
     if restarts:
         # Nothing may follow a scheduled restart. The one for the rule that goes first is the last;
         # the order is otherwise the policy's, also when it is said again.
@@ -85,6 +85,12 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
             session.refused(
                 f"{', '.join(false)} cited in epoch {run.epoch} did not fire in this epoch or the "
                 f"{run.rules.action_window} before"
+            )
+            continue
+        if run.resets_unproven(said):
+            session.refused(
+                "the starting weights are put back only after a gradient or a weight that was "
+                f"measured as not finite, and all of epoch {run.epoch} are finite"
             )
             continue
         try:
@@ -104,7 +110,8 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
     return outcome
 
 
-def _observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
+def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
+    """Return what a policy is shown of the latest epoch."""
     return Observation(
         run_id=str(run.id),
         epoch=run.epoch,

@@ -10,6 +10,7 @@ I/O: none.  Units: learning rates per step.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def describe_model(
 ) -> WatchedModel:
     """Return what a run records of a model, and which remedies can be carried out on it.
 
-    Without a model, the loop can only be stopped. Raises WatchError.
+    Without a model, the loop can only be stopped. observed() offers nothing. Raises WatchError.
     """
     swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
     shapes = shapes_of(model)
@@ -71,6 +72,11 @@ def describe_model(
         ),
         classes=classes,
     )
+
+
+def observed(spec: WatchedModel) -> WatchedModel:
+    """Return the same model in a loop that nothing may change."""
+    return replace(spec, offers=())
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -10,7 +10,7 @@ Not covered: activations of compiled models; optimizers whose step takes a closu
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
+from monitor.advice import Adviser
 from monitor.answering import Policy, answer_rules
 from monitor.diagnostics import EpochWatch
 from monitor.errors import WatchError
@@ -43,15 +44,17 @@ class WatchedRun:
         self,
         session: Session,
         state: WatchedState,
-        policy: Policy,
+        decider: Policy | Adviser,
         *,
         model: nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
         compiled: bool = False,
+        say: Callable[[str], object],
     ) -> None:
         self._session = session
         self._state = state
-        self._policy = policy
+        self._decider = decider
+        self._say = say
         self._model = model
         self._optimizer = optimizer
         self._compiled = compiled
@@ -298,7 +301,8 @@ class WatchedRun:
         loss, accuracy: of the validation set, as the loop computes them; accuracy from 0 to 1.
         metrics: other numbers that are worth recording; no rule reads them.
 
-        Returns what was decided, one line each.
+        Returns what was decided and done, or advised and not done, one line each; it has been said
+        already.
         """
         if not self._open:
             raise WatchError("validate() ends an epoch; loop over run.epochs()")
@@ -323,13 +327,22 @@ class WatchedRun:
         }
         measured, reported = processes.of_first([measured, reported])
         self._open, self._watch, self._last_steps = False, None, self._steps or None
-        run = self._session.run
-        before = len(run.decisions)
         self._session.record_epoch(measured, reported)
-        answer_rules(self._session, self._state, self._policy)
+        lines = self._answers()
+        for line in lines:
+            self._say(line)
+        return lines
+
+    def _answers(self) -> list[str]:
+        """Return what is advised, or what was decided and done, one line each."""
+        run = self._session.run
+        if isinstance(self._decider, Adviser):
+            return self._decider.advise(run, self._state)
+        before = len(run.decisions)
+        answer_rules(self._session, self._state, self._decider)
         return [
             f"{past.decision.direction} for {', '.join(past.decision.cites)}: "
-            f"{past.outcome or 'deferred'}"
+            + self._session.outcomes.get(past.number, past.decision.justification)
             for past in run.decisions[before:]
         ]
 

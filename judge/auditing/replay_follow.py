@@ -134,6 +134,8 @@ def _check_refused(replay: Replay, event: Any) -> None:
     decision = replay.run.decisions[event.decision - 1].decision
     if replay.run.falsely_cited(decision):  # which step 8 finds
         return
+    if replay.run.resets_unproven(decision):
+        return
     try:
         _derive(replay, decision, event.epoch)
     except RemedyRefused:
