@@ -82,6 +82,7 @@ REMEDIES: Mapping[str, Remedy] = MappingProxyType(
     }
 )
 ARCHITECTURE_DIRECTIONS = OPERATIONS
+RATE_DIRECTIONS = tuple(name for name, remedy in REMEDIES.items() if remedy.moves == "lr")
 
 # rule -> side on which its signal left the band -> directions that answer it
 DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(

@@ -16,6 +16,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 import proctor
 from aggregates.decisions import Decision, Observation
 from aggregates.run import Run
+from judge.auditing.measurements import verify_watched
+from judge.errors import StepError
 from proctor.integrations.framework_run import FrameworkRun, WatchOptions
 
 Data = tuple[Tensor, Tensor]
@@ -344,3 +346,127 @@ def test_callback_says_who_decides_and_what_was_done(policy: str | None, tmp_pat
         assert "the policy playbook decides" in said[0]
         assert said[1].startswith("proctor: decrease_lr for R7: applied: learning rate 0.01 -> ")
     assert run.lr == (0.01 if policy is None else 0.001)
+
+
+class Lowers:
+    """A policy that lowers the learning rate whenever a rule fires."""
+
+    name = "lowers"
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def decide(self, seen: Observation) -> list[Decision]:
+        params = {"lr": seen.settings.lr / 10}
+        return [Decision.of(seen.due[:1], "decrease_lr", params, "Lower.")]
+
+
+def train_with(
+    home: Path, change: Callable[[torch.optim.Optimizer], object], *, inside: bool, epochs: int = 4
+) -> tuple[list[list[str]], proctor.WatchedRun]:
+    """Train while R7 fires in each epoch; `change` the rate in each step, or between two."""
+    kind = KINDS["unscaled regression"]
+    torch.manual_seed(3)
+    model = kind.model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    x, y = examples()
+    said = []
+    with proctor.watch(
+        model, optimizer, name="odd", batch_size=20, home=home, policy=Lowers()
+    ) as run:
+        if inside:
+            optimizer.register_step_pre_hook(lambda it, _args, _kwargs: change(it))
+        for _ in run.epochs(epochs):
+            for at in range(0, 320, 20):
+                loss = kind.loss(model, x[at : at + 20], y[at : at + 20])
+                loss.backward()  # type: ignore[no-untyped-call]  # has no types
+                run.step(loss)
+                if not inside:
+                    change(optimizer)
+            said.append(run.validate(loss=validated(kind, model)))
+    return said, run
+
+
+def put_back(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-6
+
+
+def test_rate_that_a_hook_puts_back_is_measured_and_no_decision_on_it_is_applied(
+    tmp_path: Path,
+) -> None:
+    said, run = train_with(tmp_path, put_back, inside=True, epochs=4)
+    assert said[0] == [
+        "decrease_lr for R7: applied: learning rate 1e-06 -> 1e-07"
+    ]  # before it is known
+    why = (
+        "the learning rate was 1e-06 in epoch {}, not 1e-07 as decisions have it: in 16 of 16 "
+        "steps, a hook of the optimizer put another value there"
+    )
+    for epoch in (1, 2, 3):
+        told = why.format(epoch)
+        assert said[epoch] == [told, f"decrease_lr for R7: refused: {told}"]
+    assert run.lr == 1e-7
+    events = events_of(tmp_path / "ledger", run.id)
+    epochs = [event for event in events if isinstance(event, Run.EpochMeasured)]
+    assert epochs[1].measured["rates"] == {"least": 1e-6, "most": 1e-6, "overridden": 16}
+    assert epochs[1].reported["lr"] == [1e-6]
+    verdict = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
+    assert not verdict["hard_fail"]
+    assert verdict["scores"]["process_score"] < 1.0
+    assert "put another rate in its place in 16 steps of epoch 1" in str(verdict)
+
+
+def test_schedule_of_the_loop_itself_is_no_offence(tmp_path: Path) -> None:
+    def decay(optimizer: torch.optim.Optimizer) -> None:  # as scheduler.step() does
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.9
+
+    said, run = train_with(tmp_path, decay, inside=False)
+    assert said[0] == ["decrease_lr for R7: applied: learning rate 1e-06 -> 1e-07"]
+    assert not [line for each in said for line in each if "hook" in line or "refused" in line]
+    events = events_of(tmp_path / "ledger", run.id)
+    epochs = [event for event in events if isinstance(event, Run.EpochMeasured)]
+    rates = epochs[1].measured["rates"]
+    assert rates["overridden"] == 0
+    assert rates["most"] == pytest.approx(1e-7 * 0.9**16)
+    assert rates["least"] == pytest.approx(1e-7 * 0.9**31)
+    assert not answer(call_here(["judge", run.id, "--json"], home=tmp_path))["hard_fail"]
+
+
+def test_rate_that_a_hook_changes_once_stays_in_a_loop_that_is_only_observed(
+    tmp_path: Path,
+) -> None:
+    kind, rates = KINDS["lstm with adam"], []
+    model, optimizer = prepared(kind)
+    x, y = examples()
+
+    def halve_once(it: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        rates.append(it.param_groups[0]["lr"])
+        if len(rates) == 2:
+            it.param_groups[0]["lr"] /= 2
+
+    with proctor.watch(model, optimizer, name="own", batch_size=20, home=tmp_path) as run:
+        optimizer.register_step_pre_hook(halve_once)
+        run.begin_epoch()
+        for at in range(0, 80, 20):
+            loss = kind.loss(model, x[at : at + 20], y[at : at + 20])
+            loss.backward()  # type: ignore[no-untyped-call]  # has no types
+            run.step(loss)
+        run.validate(loss=1.0)
+    assert rates == [0.01, 0.01, 0.005, 0.005]
+
+
+@pytest.mark.parametrize("forged", [{"overridden": 17}, {"overridden": -1}, {"overridden": "all"}])
+def test_forged_measurement_of_rates_is_rejected(forged: dict[str, Any]) -> None:
+    measured = {
+        "train": {"loss": None, "accuracy": None, "steps": 16, "skipped": 0},
+        "validation": {"loss": None, "accuracy": None},
+        "layers": [],
+        "activations": [],
+        "gradients": {"finite": True, "probes": [], "spread": None, "spread_pairs": 0},
+        "rates": {"least": 1.0, "most": 1.0, **forged},
+    }
+    reported: dict[str, Any] = {"train": {}, "validation": {}}
+    with pytest.raises(StepError, match=r"rates\.overridden"):
+        verify_watched(measured, reported, level="reported")
