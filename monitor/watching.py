@@ -33,6 +33,10 @@ _RATIOS = 8  # update ratios of an epoch, or more: each look copies all weights
 _UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
 
 
+def keep_quiet(_line: str) -> None:
+    """Say nothing."""
+
+
 class WatchedRun:
     """One watched training: epochs(), step() after each backward pass, validate() after each epoch.
 
@@ -50,7 +54,7 @@ class WatchedRun:
         model: nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
         compiled: bool = False,
-        say: Callable[[str], object],
+        say: Callable[[str], object] = keep_quiet,
     ) -> None:
         self._session = session
         self._state = state

@@ -36,7 +36,7 @@ from monitor.watched_model import (
     unwrapped,
     waived_without,
 )
-from monitor.watching import WatchedRun
+from monitor.watching import WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_installed
@@ -190,7 +190,7 @@ def watch(
             model=model,
             optimizer=optimizer,
             compiled=compiled,
-            say=tell if processes.first else _keep_quiet,
+            say=tell if processes.first else keep_quiet,
         )
         if processes.first:
             tell(_who_decides(run, spec))
@@ -253,10 +253,6 @@ def _who_decides(run: Run, spec: WatchedModel) -> str:
 
 def _tell(line: str) -> None:
     print(f"proctor: {line}", file=sys.stderr, flush=True)
-
-
-def _keep_quiet(_line: str) -> None:
-    """Say nothing, in all processes but the first."""
 
 
 def _initial_lr(optimizer: torch.optim.Optimizer) -> float:
