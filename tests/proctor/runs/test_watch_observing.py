@@ -371,11 +371,15 @@ def train_with(
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     x, y = examples()
     said = []
+
+    def hook(it: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        change(it)
+
     with proctor.watch(
         model, optimizer, name="odd", batch_size=20, home=home, policy=Lowers()
     ) as run:
         if inside:
-            optimizer.register_step_pre_hook(lambda it, _args, _kwargs: change(it))
+            optimizer.register_step_pre_hook(hook)
         for _ in run.epochs(epochs):
             for at in range(0, 320, 20):
                 loss = kind.loss(model, x[at : at + 20], y[at : at + 20])
