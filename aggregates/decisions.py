@@ -28,7 +28,7 @@ from aggregates.playbook import (
 )
 from aggregates.rules import RULES, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
-from aggregates.spec import Edit, Spec
+from aggregates.spec import Edit, ModelSpec, Spec
 
 MAX_JUSTIFICATION = 4_000  # characters
 _MAX_REASON = 600  # characters
@@ -148,6 +148,16 @@ class Observation:
     edits: str  # live or restart
     # The rules that fired in each epoch before, by precedence; None: it follows from the history.
     fired: tuple[tuple[str, ...], ...] | None = None
+
+    @property
+    def may_reset(self) -> bool:
+        """Whether fresh weights may be asked for.
+
+        Those of a model that Proctor did not build are given up only where gradients or weights
+        were measured that are not finite: other thresholds need not fit it, and losses are what its
+        owner says.
+        """
+        return isinstance(self.spec, ModelSpec) or bool(self.history and self.history[-1].lost)
 
 
 def parse_decision(value: Mapping[str, Any]) -> Decision:

@@ -67,6 +67,26 @@ def derive_outcome(
     return Outcome(changes, after, spec)
 
 
+def in_words(changes: Changes) -> str:
+    """Return what a remedy changed, for somebody whose training it is."""
+    return ", ".join(_said(each["what"], each["from"], each["to"]) for each in changes)
+
+
+def _said(what: str, old: Any, new: Any) -> str:
+    match what:
+        case "lr":
+            return f"learning rate {old:g} -> {new:g}"
+        case "clip_norm":
+            return f"gradients clipped at norm {new:g}"
+        case "schedule":
+            return "schedule " + " ".join(str(each).replace("_", "-") for each in new.values())
+        case "training":
+            return "the training stops"
+        case "weights":
+            return "starting weights put back and the optimizer's memory emptied"
+    return f"{what.replace('_', ' ')} {old} -> {new}"
+
+
 def _settings_after(old: Settings, decision: Decision, *, since: int) -> Settings:
     """Return the settings that the decision asks for, a schedule starting at epoch `since`."""
     direction, params = decision.direction, decision.params

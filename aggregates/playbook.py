@@ -82,6 +82,7 @@ REMEDIES: Mapping[str, Remedy] = MappingProxyType(
     }
 )
 ARCHITECTURE_DIRECTIONS = OPERATIONS
+RATE_DIRECTIONS = tuple(name for name, remedy in REMEDIES.items() if remedy.moves == "lr")
 
 # rule -> side on which its signal left the band -> directions that answer it
 DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -119,7 +120,9 @@ def why_waived(waived: Iterable[str], offers: Collection[str] | None) -> dict[st
     for rule in waived:
         sides = () if offers is None else unanswered_sides(rule, offers)
         reasons[rule] = "by the configuration"
-        if sides:
+        if offers is not None and not offers:
+            reasons[rule] = "the loop was only observed, so no remedy could be carried out"
+        elif sides:
             reasons[rule] = f"no remedy for {' or '.join(sides)} can be carried out in this loop"
     return reasons
 

@@ -420,6 +420,15 @@ class Run(Aggregate):
         recent = {rule for epoch in window for rule in self.fired(epoch)}
         return tuple(rule for rule in decision.cites if rule not in recent)
 
+    def resets_unproven(self, decision: Decision) -> bool:
+        """Return whether a decision would throw the weights of a watched loop away for no reason.
+
+        A reason is a gradient or a weight of this epoch that was measured as not finite, never what
+        the loop reports. The harness refuses such a remedy.
+        """
+        resets = bool(decision.params.get("reinitialise", False))
+        return resets and self.level != REPEATABLE and not self.history[-1].lost
+
     def apply_remedy(
         self,
         changes: Sequence[Mapping[str, Any]],

@@ -40,6 +40,15 @@ class EpochSignals:
     signal_to_noise_high: float | None = None
     noise: NoiseProbes | None = None  # what several epochs can be pooled from: see pool_noise()
 
+    @property
+    def lost(self) -> bool:
+        """Whether gradients or weights were measured that are not finite.
+
+        Losses say nothing of it here: those of a watched loop are only reported.
+        """
+        change = self.epoch_update_ratio
+        return not self.gradients_finite or (change is not None and isnan(change))
+
 
 def signals_of(
     epoch: int, measured: Mapping[str, Any], reported: Mapping[str, Any] | None = None

@@ -52,7 +52,7 @@ _INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 _T = TypeVar("_T")
 
 _REMEDIES = {
-    "SQLITE_FULL": "Nothing of this batch was written; free some space and append again",
+    "SQLITE_FULL": "Nothing was written; free some space on this disk and try again",
     "SQLITE_IOERR": "Check the disk and its free space, then open the ledger again: a batch that "
     "was being written is stored completely or not at all",
     "SQLITE_BUSY": f"Another process has held the file for {_LOCK_TIMEOUT:.0f} s; try again later",

@@ -72,7 +72,7 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
         return "completed"
     restarts = state.config.edits == "restart"
     outcome = "completed"
-    decisions = answers_of(policy, _observe(run, state, due))
+    decisions = answers_of(policy, observe(run, state, due))
     for number, answer in enumerate(decisions, start=1):
         said = session.decide(answer.decision, source=answer.source)
         if not said.acts:
@@ -81,6 +81,12 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
             session.refused(
                 f"{', '.join(false)} cited in epoch {run.epoch} did not fire in this epoch or the "
                 f"{run.rules.action_window} before"
+            )
+            continue
+        if run.resets_unproven(said):
+            session.refused(
+                "the starting weights are put back only after a gradient or a weight that was "
+                f"measured as not finite, and all of epoch {run.epoch} are finite"
             )
             continue
         try:
@@ -100,7 +106,8 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
     return outcome
 
 
-def _observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
+def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
+    """Return what a policy is shown of the latest epoch."""
     return Observation(
         run_id=str(run.id),
         epoch=run.epoch,

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from aggregates.decisions import Decision, Settings, parse_decision
 from aggregates.forks import repeat
+from aggregates.outcomes import in_words
 from aggregates.run import Run
 from aggregates.spec import Spec, spec_of
 from ledger.blobs import Blobs
@@ -57,6 +58,7 @@ class Session:
 
     def __init__(self, run: Run, *, log: Log) -> None:
         self.run = run
+        self.outcomes: dict[int, str] = {}  # of decisions, by their number, in words
         self._log = log
         self._broken = False
         self._save()
@@ -77,11 +79,13 @@ class Session:
     def applied(self, changes: list[dict[str, Any]], *, settings: Settings, spec: Spec) -> None:
         """Record what was done for the decision made last."""
         self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec)
+        self.outcomes[len(self.run.decisions)] = f"applied: {in_words(changes)}"
         self._save()
 
     def refused(self, reason: str) -> None:
         """Record why the decision made last is not carried out."""
         self.run.refuse_remedy(reason)
+        self.outcomes[len(self.run.decisions)] = f"refused: {reason}"
         self._save()
 
     def restart(self, spec: Spec) -> None:

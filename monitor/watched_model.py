@@ -10,6 +10,7 @@ I/O: none.  Units: learning rates per step.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from aggregates.canonical import digest
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Changes, derive_outcome
-from aggregates.playbook import unanswered_sides
+from aggregates.playbook import RATE_DIRECTIONS, unanswered_sides
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
 from monitor.config import TaskConfig, WatchConfig
@@ -36,7 +37,6 @@ _ACTIVATIONS: Mapping[type[nn.Module], str] = {
     nn.ReLU: "relu",
 }
 _MODULES = {kind: module for module, kind in _ACTIVATIONS.items()}
-_RATE = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr")
 _BATCHES = ("increase_batch_size", "decrease_batch_size")
 _COMPILED = "_orig_mod"  # the name by which a compiled model has the original
 
@@ -51,7 +51,7 @@ def describe_model(
 ) -> WatchedModel:
     """Return what a run records of a model, and which remedies can be carried out on it.
 
-    Without a model, the loop can only be stopped. Raises WatchError.
+    Without a model, the loop can only be stopped. observed() offers nothing. Raises WatchError.
     """
     swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
     shapes = shapes_of(model)
@@ -63,7 +63,7 @@ def describe_model(
             WatchedActivation(name, _ACTIVATIONS[type(module)]) for name, module in swappable
         ),
         offers=(
-            *(() if model is None else _RATE),
+            *(() if model is None else RATE_DIRECTIONS),
             *(_BATCHES if batches else ()),
             *(("accumulate_gradients",) if accumulates else ()),
             "stop",
@@ -71,6 +71,11 @@ def describe_model(
         ),
         classes=classes,
     )
+
+
+def observed(spec: WatchedModel) -> WatchedModel:
+    """Return the same model in a loop that nothing may change."""
+    return replace(spec, offers=())
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -158,6 +163,7 @@ class WatchedState:
         self._set_batch_size = set_batch_size
         self.processes = processes or Processes()  # which train it together
         self._start = {} if model is None else _copy(model)
+        self.rate_overridden: str | None = None  # why decisions about the rate have no effect
 
     @property
     def spec(self) -> Spec:
@@ -177,6 +183,8 @@ class WatchedState:
             raise RemedyRefused(
                 "the weights are not finite, and only the starting weights bring them back"
             )
+        if self.rate_overridden is not None and decision.direction in RATE_DIRECTIONS:
+            raise RemedyRefused(self.rate_overridden)
         outcome = derive_outcome(
             decision,
             settings=self.settings,

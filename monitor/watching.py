@@ -10,7 +10,7 @@ Not covered: activations of compiled models; optimizers whose step takes a closu
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import Any
 
@@ -19,16 +19,22 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
+from monitor.advice import Adviser
 from monitor.answering import Policy, answer_rules
 from monitor.diagnostics import EpochWatch
 from monitor.errors import WatchError
 from monitor.schedule import learning_rate
 from monitor.session import Session
+from monitor.step_rates import StepRates
 from monitor.watched_model import WatchedState, check_trainable, optimized_by, shapes_of
 
 _ALIKE = 1e-3  # relative difference of gradient norms that processes with one model may have
 _RATIOS = 8  # update ratios of an epoch, or more: each look copies all weights
 _UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
+
+
+def keep_quiet(_line: str) -> None:
+    """Say nothing."""
 
 
 class WatchedRun:
@@ -43,15 +49,17 @@ class WatchedRun:
         self,
         session: Session,
         state: WatchedState,
-        policy: Policy,
+        decider: Policy | Adviser,
         *,
         model: nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
         compiled: bool = False,
+        say: Callable[[str], object] = keep_quiet,
     ) -> None:
         self._session = session
         self._state = state
-        self._policy = policy
+        self._decider = decider
+        self._say = say
         self._model = model
         self._optimizer = optimizer
         self._compiled = compiled
@@ -60,7 +68,7 @@ class WatchedRun:
         self._batches = 0  # of the epoch, counted behind their backward pass
         self._steps = 0  # of the epoch
         self._looked = False  # whether before_update() waits for the optimizer's step
-        self._own_rates: list[Any] = []  # the loop's learning rates, during the optimizer's step
+        self._step_rates = StepRates()
         self._last_steps: int | None = None  # of the epoch before
         self._losses: list[Tensor] = []  # of the epoch, where no model is watched
         self._began = 0.0
@@ -161,6 +169,7 @@ class WatchedRun:
                 activations=not self._compiled,
             )
         self._open, self._batches, self._steps, self._losses = True, 0, 0, []
+        self._step_rates.begin_epoch()
         self._began = time.monotonic()
 
     def step(
@@ -248,15 +257,11 @@ class WatchedRun:
             raise WatchError(
                 "run.step(loss) takes the optimizer's step; remove optimizer.step() from the loop"
             )
-        factor = self._factor()
-        self._own_rates = [group["lr"] for group in optimizer.param_groups]
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * factor
+        self._step_rates.put(optimizer, self._factor())
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Look at the update that the optimizer has made."""
-        for group, rate in zip(optimizer.param_groups, self._own_rates, strict=True):
-            group["lr"] = rate  # the loop's own schedule goes on as if nothing had been changed
+        self._step_rates.take_back(optimizer)  # the loop's own schedule goes on undisturbed
         if self._looked and self._watch is not None:
             self._watch.updated()
             self._steps += 1
@@ -298,7 +303,8 @@ class WatchedRun:
         loss, accuracy: of the validation set, as the loop computes them; accuracy from 0 to 1.
         metrics: other numbers that are worth recording; no rule reads them.
 
-        Returns what was decided, one line each.
+        Returns what was decided and done, or advised and not done, one line each; it has been said
+        already.
         """
         if not self._open:
             raise WatchError("validate() ends an epoch; loop over run.epochs()")
@@ -318,19 +324,33 @@ class WatchedRun:
             "train": {"loss": losses},
             "validation": processes.mean(validation),
             "metrics": processes.mean(told),
-            "lr": [] if self._optimizer is None else self._rates(),
+            "lr": self._step_rates.last,
             "seconds": time.monotonic() - self._began,
         }
         measured, reported = processes.of_first([measured, reported])
         self._open, self._watch, self._last_steps = False, None, self._steps or None
-        run = self._session.run
-        before = len(run.decisions)
         self._session.record_epoch(measured, reported)
-        answer_rules(self._session, self._state, self._policy)
+        lines = self._answers()
+        for line in lines:
+            self._say(line)
+        return lines
+
+    def _answers(self) -> list[str]:
+        """Return what is advised, or what was decided and done, one line each."""
+        run = self._session.run
+        if isinstance(self._decider, Adviser):
+            return self._decider.advise(run, self._state)
+        before = len(run.decisions)
+        overridden = self._step_rates.told(epoch=run.epoch, steps=self._steps)
+        self._state.rate_overridden = overridden
+        answer_rules(self._session, self._state, self._decider)
         return [
-            f"{past.decision.direction} for {', '.join(past.decision.cites)}: "
-            f"{past.outcome or 'deferred'}"
-            for past in run.decisions[before:]
+            *([] if overridden is None else [overridden]),
+            *(
+                f"{past.decision.direction} for {', '.join(past.decision.cites)}: "
+                + self._session.outcomes.get(past.number, past.decision.justification)
+                for past in run.decisions[before:]
+            ),
         ]
 
     def close(self, error: BaseException | None = None) -> None:
@@ -355,11 +375,6 @@ class WatchedRun:
         fraction = min(1.0, (self._steps + 1) / steps)
         epoch = self._session.run.epoch + 1
         return learning_rate(settings, epoch=epoch, fraction=fraction) / config.lr
-
-    def _rates(self) -> list[float]:
-        assert self._optimizer is not None
-        factor = self._factor()
-        return [float(group["lr"]) * factor for group in self._optimizer.param_groups]
 
     def _measured(self) -> tuple[dict[str, Any], float]:
         """Return the measured part of the epoch, and the mean of the losses that the loop gave."""
@@ -393,6 +408,8 @@ class WatchedRun:
             self._check_gradients(found["gradients"]["total_norm_mean"])
             loss = float(found["train"]["loss"])
             found["train"] = {**lacks, "steps": self._steps, "skipped": self._watch.skips}
+        if (rates := self._step_rates.measured()) is not None:
+            found["rates"] = rates
         return {**found, "validation": lacks, "settings": settings}, loss
 
 

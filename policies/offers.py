@@ -32,7 +32,9 @@ def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str 
     match direction:
         case "decrease_lr" if rule == "R7":
             also = "clip_norm 1.0 is usual" + (
-                "; the weights are lost: reinitialise true" if side == "not_finite" else ""
+                "; the weights are lost: reinitialise true"
+                if side == "not_finite" and seen.may_reset
+                else ""
             )
             return f"lr exactly {lr / 10!r}; {also}" if lr / 10 >= MIN_LR else None
         case "decrease_lr" | "warm_up_lr":

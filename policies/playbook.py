@@ -74,6 +74,13 @@ class PlaybookPolicy:
             if past.outcome == "applied"
             for cited in past.decision.cites
         }
+        if (
+            rule == "R7"
+            and observation.evaluations[rule].side == "not_finite"
+            and not observation.may_reset
+        ):
+            reason = "a loss is not finite, but every gradient and weight that was measured is"
+            return _Wait(reason, lets_others_act=True)
         since_r1 = observation.epoch - acted["R1"] if "R1" in acted else None
         if rule == "R2" and since_r1 is not None and since_r1 <= 1:
             reason = (
@@ -132,10 +139,10 @@ def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation)
     if evaluation.side == "not_finite":
         # Parameters that met a gradient that is not finite are lost.
         return _Remedy("decrease_lr", fresh, "the loss or a gradient is not finite")
-    if _ruined(seen):
+    if seen.may_reset and _ruined(seen):
         why = "the largest layer gradient norm is above its limit and the model far below guessing"
         return _Remedy("decrease_lr", fresh, why)
-    if seen.epoch == 0 and _normalised(seen):
+    if seen.may_reset and seen.epoch == 0 and _normalised(seen):
         # Fresh weights cost one epoch. Without normalisation they would explode again.
         why = "the largest layer gradient norm is far above its limit in the first epoch"
         return _Remedy("decrease_lr", fresh, why)
@@ -232,7 +239,7 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
         )
     if lr / FACTORS["R1"][0] < MIN_LR:
         return None
-    if found.side == "high" and _overwritten(seen, found):
+    if found.side == "high" and seen.may_reset and _overwritten(seen, found):
         # The weights were too small; a lower learning rate alone would not make up for that.
         return _Remedy(
             "decrease_lr",

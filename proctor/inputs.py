@@ -25,7 +25,9 @@ def read_text(path: Path, *, most: int = _MAX_TEXT) -> str:
     try:
         text = read_octets(path, most=most).decode()
     except UnicodeDecodeError as error:
-        raise ProctorError(f"{path} cannot be read: {error}") from error
+        raise ProctorError(
+            f"{path} is not text in UTF-8; check that it is the file that you mean"
+        ) from error
     if not text.strip():
         raise ProctorError(f"{path} is empty")
     return text

@@ -967,7 +967,12 @@ firings AS (
 ),
 
 answers AS (
-    SELECT run_id, COUNT(*) AS decisions, COUNT(*) FILTER (outcome = 'applied') AS applied
+    SELECT
+        run_id,
+        COUNT(*) AS decisions,
+        COUNT(*) FILTER (outcome = 'applied') AS applied,
+        COUNT(*) FILTER (outcome = 'refused') AS refused,
+        COUNT(*) FILTER (source = 'driver') AS unusable
     FROM decision_outcomes
     WHERE run_id IN (SELECT run_id FROM comparison_results)
     GROUP BY run_id
@@ -989,7 +994,9 @@ SELECT
     a.audit_id,
     a.test_accuracy,
     a.process_score,
-    a.process_axis_exercised AS exercised
+    a.process_axis_exercised AS exercised,
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.refused, 0) END AS refused,
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.unusable, 0) END AS unusable
 FROM comparison_results AS c
 LEFT JOIN runs AS r ON r.run_id = c.run_id
 LEFT JOIN measured AS m ON m.run_id = c.run_id
@@ -1012,6 +1019,8 @@ COMMENT ON COLUMN comparison_cells.audit_id IS 'The audit that counts';
 COMMENT ON COLUMN comparison_cells.test_accuracy IS 'On the split that only the judge reads';
 COMMENT ON COLUMN comparison_cells.process_score IS 'From 0 to 1';
 COMMENT ON COLUMN comparison_cells.exercised IS 'Whether enough rules fired and were answered';
+COMMENT ON COLUMN comparison_cells.refused IS 'Answers that could not be carried out';
+COMMENT ON COLUMN comparison_cells.unusable IS 'Firings without a usable answer, which the driver deferred';
 
 -- What a credit says of its forks, against the forks themselves.
 CREATE VIEW credit_evidence AS

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
+from aggregates.spec import WatchedModel
 from judge.auditing import own_model
 from judge.auditing.asked_again import AskedAgain, Named, ask_again
 from judge.auditing.coverage import Violation
@@ -363,6 +364,9 @@ class _Hearing:
     def _why_unexercised(self) -> str | None:
         """Return why the process score says little about the policy, None if it was exercised."""
         coverage, config = self.gates.coverage, self.config
+        spec = self.gates.replay.spec
+        if isinstance(spec, WatchedModel) and not spec.offers:
+            return "the loop was only observed, and no policy decided"
         if not coverage.firings:
             return "no rule fired that wanted an answer"
         if not coverage.tested:

@@ -141,6 +141,8 @@ WHERE r.outcome = 'applied'
 --   R1 while R7 fires;
 --   R4 while R1's update ratio is outside of its band, or soon after a remedy of R1;
 --   a plateau soon after the model changed or got fresh weights;
+--   R7 for a loss that is not finite, of a model that is not ours, while all that was measured of
+--   gradients and weights is;
 --   R7 on its high side soon after its remedy, while the bound on the gradient is in effect;
 --   a rule whose remedies are at their limit, or all applied already (R6).
 CREATE OR REPLACE TEMP TABLE coverage_excused AS
@@ -213,6 +215,8 @@ OR (s.rule = 'R4' AND EXISTS (
 OR (s.side = 'plateau' AND coalesce(
     c.epoch >= s.epoch - CASE s.rule WHEN 'R1' THEN l.r1_patience ELSE l.r3_patience END, false
 ))
+OR (s.rule = 'R7' AND s.side = 'not_finite' AND s.model.watched AND e.gradients_finite
+    AND NOT isnan(coalesce(e.epoch_update_ratio, 0)))
 OR (s.rule = 'R7' AND s.side = 'high' AND e.clip_norm < e.max_layer_grad_norm AND EXISTS (
     FROM coverage_echoes o
     WHERE o.run_id = s.run_id AND o.rule = 'R7' AND o.epoch = s.epoch

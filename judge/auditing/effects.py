@@ -66,6 +66,7 @@ class _State:
     spec: Spec
     dead: Mapping[str, int]  # units without a slope, by activation, where a change was decided on
     norm: float = math.inf  # of the epoch's gradient, about
+    overridden: int = 0  # steps in which a watched loop had another learning rate
 
 
 def last_side(run: Run, past: PastDecision, rule: str) -> str | None:
@@ -129,9 +130,9 @@ class _Course:
         self.limit = run.rules.deferral_limit
         self._train = int(replay.started.data["sizes"]["train"])
         self._states = [
-            _State(settings, spec, replay.dead.get(epoch, {}), norm)
-            for epoch, ((settings, spec), norm) in enumerate(
-                zip(replay.in_force, replay.lengths, strict=True)
+            _State(settings, spec, replay.dead.get(epoch, {}), norm, overridden)
+            for epoch, ((settings, spec), norm, overridden) in enumerate(
+                zip(replay.in_force, replay.lengths, replay.overridden, strict=True)
             )
         ]
         self._states.append(_State(replay.settings, run.restart_spec or replay.spec, {}))
@@ -224,6 +225,8 @@ def _why_same_rate(course: _Course, epoch: int, rule: str, *, up: bool) -> str |
     if not up:  # a warm-up or a cycle would have raised it: that is what the remedy prevented
         before = max(before, course.mean_rate(epoch + 1, epoch + course.limit, settings))
     for since in _epochs_after(course, epoch, _rate_settings):
+        if steps := course.at(since).overridden:
+            return f"the loop put another rate in its place in {steps} steps of epoch {since}"
         until = course.until(since - 1, _rate_settings)
         after = course.mean_rate(since, until, course.at(since).settings)
         factor = after / before if up else before / after

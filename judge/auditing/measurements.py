@@ -101,7 +101,20 @@ def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, 
         raise StepError("layers are recorded, but no model was watched")
     if level != REPORTED and not measured["layers"]:
         raise StepError("no layers are recorded, but a model was watched")
+    if not 0 <= overridden_steps(measured) <= measured["train"]["steps"]:
+        raise StepError("measured rates.overridden must be from 0 to the number of steps")
     _check_seen(measured, probed=False)
+
+
+def overridden_steps(measured: Mapping[str, Any]) -> int:
+    """Return in how many steps the loop had another learning rate than decisions asked for.
+
+    Measurements of earlier versions, and of trainings that are not watched, do not say.
+    """
+    count = measured["rates"]["overridden"] if "rates" in measured else 0
+    if type(count) is not int:
+        raise StepError(f"measured rates.overridden is {count!r}, it must be a whole number")
+    return count
 
 
 def verify_task_measured(

@@ -14,9 +14,10 @@ from typing import Any
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
-from aggregates.playbook import ARCHITECTURE_DIRECTIONS
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS, RATE_DIRECTIONS
 from aggregates.run import Run
 from aggregates.spec import Spec, apply_edit, spec_of
+from judge.auditing.measurements import overridden_steps
 from judge.auditing.replayed import Replay, SavedWeights
 from judge.compare import differences
 from judge.errors import StepError
@@ -36,6 +37,7 @@ def follow(replay: Replay, event: Any) -> None:
                 intern(each["name"]): each["dead_units"] for each in event.measured["activations"]
             }
             replay.lengths.append(_length(event.measured))
+            replay.overridden.append(overridden_steps(event.measured))
             latest = replay.in_force[-1] if replay.in_force else (None, None)
             if latest[0] is not replay.settings or latest[1] is not replay.spec:
                 latest = (replay.settings, replay.spec)
@@ -133,6 +135,10 @@ def _check_refused(replay: Replay, event: Any) -> None:
     """
     decision = replay.run.decisions[event.decision - 1].decision
     if replay.run.falsely_cited(decision):  # which step 8 finds
+        return
+    if replay.run.resets_unproven(decision):
+        return
+    if replay.overridden[-1] and decision.direction in RATE_DIRECTIONS:
         return
     try:
         _derive(replay, decision, event.epoch)

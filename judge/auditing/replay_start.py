@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aggregates.decisions import Settings
+from aggregates.playbook import RATE_DIRECTIONS
 from aggregates.rules import RulesConfig, version_of
 from aggregates.run import REPEATABLE, REPORTED
 from aggregates.spec import ModelSpec, Spec, WatchedModel, spec_of
@@ -54,7 +55,7 @@ def _check_level(started: Any, level: str, spec: Spec) -> None:
         raise StepError(f"a run of the level {level} must start from a watched model")
     if started.parent_run is not None or started.campaign is not None:
         raise StepError(f"a run of the level {level} belongs to no campaign and restarts no run")
-    rates = {"decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr"} & {*spec.offers}
+    rates = {*RATE_DIRECTIONS} & {*spec.offers}
     if level == REPORTED and (spec.parameters or spec.activations or rates):
         raise StepError("run.started describes a model, but none was watched")
     if level != REPORTED and not spec.parameters:

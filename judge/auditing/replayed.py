@@ -55,6 +55,9 @@ class Replay:
     # Likewise, of each epoch in which a change of the architecture was decided on.
     dead: dict[int, Mapping[str, int]] = field(default_factory=dict)
     lengths: "array[float]" = field(default_factory=lambda: array("d"))  # of the gradient, by epoch
+    overridden: "array[int]" = field(  # steps with another learning rate than decided, by epoch
+        default_factory=lambda: array("q")
+    )
     without_probes: int | None = None  # the first epoch that has no noise probes
     in_force: list[tuple[Settings, Spec]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision

@@ -32,7 +32,10 @@ RUN = "run"  # in the column run_id: short texts are compared fast, and take no 
 _KEPT = {
     "run_starts": "run_id config rules spec data",
     "run_ends": "run_id reason",
-    "epochs": "run_id epoch lr batch_size accumulation clip_norm max_layer_grad_norm",
+    "epochs": (
+        "run_id epoch lr batch_size accumulation clip_norm max_layer_grad_norm gradients_finite "
+        "epoch_update_ratio"
+    ),
     "rule_evaluations": "run_id epoch rule fired side precedence",
     "decisions": "run_id number epoch source event_type direction params",
     "citations": "run_id number rule",

@@ -274,6 +274,7 @@ def _watched_model(spec: WatchedModel) -> str:
         "loop",
         f"only these remedies can be carried out: {', '.join(spec.offers)}; "
         f"swap_activation takes {', '.join(SWAPPED_IN)}",
+        "reinitialise only after a gradient or a weight was measured as not finite",
     ]
     lines += [
         f"block {number}: activation {each.kind} at {each.name}"

@@ -69,7 +69,8 @@ def _params(
             if direction == "warm_up_lr":
                 params["epochs"] = draws.randint(*_EPOCHS)
             if rule == "R7":
-                params["reinitialise"] = side == "not_finite" and draws.random() < 0.5
+                drawn = side == "not_finite" and draws.random() < 0.5
+                params["reinitialise"] = drawn and seen.may_reset
             return params if MIN_LR <= moved <= MAX_LR else None
         case "cycle_lr":
             ends = (lr, lr * factor) if side == "low" else (lr / factor, lr)

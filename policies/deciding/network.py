@@ -235,7 +235,7 @@ def _params(
         case "increase_lr":
             return {"lr": up} if up <= MAX_LR else None
         case "decrease_lr":
-            anew = {"reinitialise": True} if fresh else {}
+            anew = {"reinitialise": True} if fresh and seen.may_reset else {}
             clipped = {"clip_norm": _CLIP_NORM} if rule == "R7" else {}
             return {"lr": down, **clipped, **anew} if down >= MIN_LR else None
         case "warm_up_lr":

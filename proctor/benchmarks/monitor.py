@@ -28,6 +28,7 @@ from monitor.diagnostics import EpochWatch
 from monitor.loop import _probe_losses, epoch_order, prepare
 from monitor.schedule import learning_rate
 from monitor.state import LiveState
+from monitor.watching import keep_quiet
 from proctor.benchmarks.timing import timed
 from proctor.errors import ProctorError
 from proctor.runs.watching import WatchedRun, watch
@@ -165,9 +166,7 @@ def _measure_watched(
             run = None
             if watched:
                 run = stack.enter_context(
-                    watch(
-                        model, optimizer, name=name, batch_size=_BATCH, policy="nothing", home=home
-                    )
+                    watch(model, optimizer, name=name, batch_size=_BATCH, home=home, say=keep_quiet)
                 )
             models.append(model)
             arms.append(partial(train_own, model, optimizer, batches, run=run))

@@ -124,6 +124,24 @@ def _tell(found: dict[str, Any], table: Sequence[Standing], rows: Sequence[Any])
         if len(found["conditions"]) > 1:
             console.print(f"\n[bold]{words(name)}[/]")
             _print([Standing(**one) for one in each])
+    for each in table:
+        _tell_unusable(each, rows)
+
+
+def _tell_unusable(standing: Standing, rows: Sequence[Any]) -> None:
+    """Say of a policy that its answers came to nothing, and where the reasons are."""
+    lost = standing.refused + standing.unusable
+    if not lost:
+        return
+    run = next(
+        row["run_id"]
+        for row in rows
+        if row["policy"] == standing.policy and (row["refused"] or row["unusable"])
+    )
+    console.print(
+        f"[yellow]not carried out[/]: {counted(lost, 'answer')} of {words(standing.policy)}, "
+        f"refused or unusable; the reasons in one of the runs: proctor replay {run}"
+    )
 
 
 def _print(table: Sequence[Standing]) -> None:
@@ -132,6 +150,7 @@ def _print(table: Sequence[Standing]) -> None:
             "policy",
             "runs",
             "failed",
+            "applied",
             "test accuracy",
             "difference",
             "wins/ties",
@@ -144,6 +163,7 @@ def _print(table: Sequence[Standing]) -> None:
                 each.policy,
                 each.cells,
                 each.failed,
+                f"{each.applied} of {each.applied + each.refused + each.unusable}",
                 f"{each.accuracy:.3f}",
                 _between(each.gain, each.low, each.high),
                 cell(None) if each.wins is None else f"{each.wins}/{each.ties}",

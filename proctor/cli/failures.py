@@ -7,6 +7,7 @@ I/O: prints to standard error, and with --json to standard output.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,6 +90,7 @@ def report(error: Exception, *, command: str, as_json: bool) -> int:
     """Print what went wrong and return the exit code; raises what nobody has foreseen."""
     if isinstance(error, _UsageError):
         usage: Any = error  # typer does not name the class
+        _explain_setting(usage)
         kind, message, code = "UsageError", usage.format_message(), EXIT_USAGE
         tell = usage.show  # with how the command is used
     else:
@@ -102,6 +104,19 @@ def report(error: Exception, *, command: str, as_json: bool) -> int:
         print_json({"error": kind, "message": message, "exit_code": code})
     tell()
     return code
+
+
+def _explain_setting(error: Any) -> None:
+    """Say of an option that is none how the setting of that name is written."""
+    name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
+    takes = error.ctx.command.params if name and error.ctx is not None else ()
+    if not any(each.name == "settings" for each in takes):
+        return
+    from monitor.config import RunConfig  # noqa: PLC0415 - only this needs it
+
+    if name in {each.name for each in fields(RunConfig)}:
+        error.message = f"{error.option_name} is a setting and no option; write {name}=VALUE"
+        error.possibilities = None
 
 
 def _tell(message: str) -> None:
@@ -143,13 +158,19 @@ def _explained(error: Exception, command: str) -> tuple[Exception, int]:
     raise error
 
 
+def _install(extra: str) -> str:
+    """Return the command that installs an extra: Proctor is installed from its folder."""
+    place = _HOUSE if (_HOUSE / "pyproject.toml").exists() else "/path/to/proctor"
+    return f"pip install '{place}[{extra}]'"
+
+
 def _explained_import(error: ImportError, command: str) -> ProctorError:
     """Name the extra that brings a missing package; raises the error itself if it is a bug."""
     package = (error.name or "").partition(".")[0]
     if package in EXTRAS and isinstance(error, ModuleNotFoundError):
         title, extra = EXTRAS[package]
         called = f"proctor {command}".strip()
-        return MissingPackageError(f"{called} needs {title}: install proctor[{extra}]")
+        return MissingPackageError(f"{called} needs {title}: {_install(extra)}")
     if package in _OURS:
         spec = find_spec(package)
         places = list(spec.submodule_search_locations or ()) if spec else []

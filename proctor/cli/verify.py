@@ -75,6 +75,8 @@ def verify(
     with another history, fails.
     """
     named = None if target is None else place_of(target)
+    if isinstance(named, Path) and not named.exists():
+        raise ProctorError(f"{named} does not exist; name a file or a folder")
     if isinstance(named, Path) and named.name in _STORES:
         named = named.parent  # the folder is what is verified
     place = home if named is None else named

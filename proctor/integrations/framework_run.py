@@ -26,7 +26,7 @@ class WatchOptions(TypedDict, total=False):
     epochs: int
     classes: int
     seed: int
-    policy: str | Policy
+    policy: str | Policy | None
     policy_settings: Sequence[str]
     profile: str
     waived: Sequence[str]
@@ -49,10 +49,14 @@ class FrameworkRun:
     def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer, **found: Any) -> WatchedRun:
         """Start a run; one that is still open is closed as failed."""
         self.end(WatchError("another training began before this one had ended"))
-        options: dict[str, Any] = {"name": type(model).__name__, **found, **self._options}
+        options: dict[str, Any] = {
+            "name": type(model).__name__,
+            "say": lambda line: self._say(f"proctor: {line}"),
+            **found,
+            **self._options,
+        }
         self.run = self._stack.enter_context(watch(model, optimizer, **options))
         atexit.register(self._leave)
-        self._say(f"proctor: run {self.run.id}")
         return self.run
 
     def evaluated(
@@ -75,8 +79,7 @@ class FrameworkRun:
         known = {loss, accuracy, "loss", "accuracy", "self"}
         others = {name: each for name, each in numbers.items() if name not in known}
         right = None if accuracy is None else numbers[accuracy]
-        for line in run.validate(loss=numbers[loss], accuracy=right, **others):
-            self._say(f"proctor: {line}")
+        run.validate(loss=numbers[loss], accuracy=right, **others)
         if run.stopped:
             self.end()
         return run

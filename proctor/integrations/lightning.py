@@ -1,6 +1,6 @@
 """Lightning under watch: `Trainer(callbacks=[ProctorCallback()])`.
 
-    pip install 'proctor[lightning]'
+    pip install '/path/to/proctor[lightning]'
 
 Gradients are read before Lightning clips them, and unscaled. Losses are those that are sent
 backward, not those that are logged.
@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "lightning":
         raise
     raise ModuleNotFoundError(
-        "this callback needs Lightning: install proctor[lightning]", name=error.name
+        "this callback needs Lightning: pip install '/path/to/proctor[lightning]'", name=error.name
     ) from error
 
 from monitor.errors import WatchError

@@ -1,6 +1,6 @@
 """The Hugging Face Trainer under watch: `Trainer(..., callbacks=[ProctorCallback()])`.
 
-    pip install 'proctor[transformers]'
+    pip install '/path/to/proctor[transformers]'
 
 The Trainer calls back when the gradients are clipped already, and logs a NaN loss as another
 number. Gradients are therefore read when the backward pass ends, and losses from the model.
@@ -26,7 +26,8 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"accelerate", "transformers"}:
         raise
     raise ModuleNotFoundError(
-        "this callback needs transformers and accelerate: install proctor[transformers]",
+        "this callback needs transformers and accelerate: "
+        "pip install '/path/to/proctor[transformers]'",
         name=error.name,
     ) from error
 

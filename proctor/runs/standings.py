@@ -33,6 +33,9 @@ class Standing:
     process_high: float | None
     wins: int | None  # cells with a higher test accuracy than the first policy's
     ties: int | None
+    applied: int = 0  # answers that were carried out
+    refused: int = 0  # answers that could not be
+    unusable: int = 0  # firings without a usable answer: each was deferred in its place
 
 
 def standings(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[Standing]:
@@ -84,6 +87,9 @@ def _standing(
         process_high=process_high,
         wins=sum(gain > 0 for gain in gains) if compared else None,
         ties=sum(gain == 0 for gain in gains) if compared else None,
+        applied=sum(row.get("applied") or 0 for row in own.values()),
+        refused=sum(row.get("refused") or 0 for row in own.values()),
+        unusable=sum(row.get("unusable") or 0 for row in own.values()),
     )
 
 

@@ -4,7 +4,8 @@ I/O: appends to the home's ledger.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from torch import nn
 
 from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
+from aggregates.spec import WatchedModel
+from monitor.advice import Adviser
 from monitor.answering import Policy
 from monitor.config import RunConfig, WatchConfig
 from monitor.environment import describe_environment
@@ -29,16 +32,20 @@ from monitor.watched_model import (
     check_trainable,
     describe_model,
     is_compiled,
+    observed,
     unwrapped,
     waived_without,
 )
-from monitor.watching import WatchedRun
+from monitor.watching import WatchedRun, keep_quiet
+from policies.playbook import PlaybookPolicy
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.training import Told
 
 __all__ = ["WatchError", "WatchedRun", "watch"]
+
+OBSERVES = {"name": "none"}  # what a run records that names no policy
 
 
 @contextmanager
@@ -56,13 +63,17 @@ def watch(
     set_batch_size: SetBatchSize | None = None,
     max_batch_size: int | None = None,
     seed: int | None = None,
-    policy: str | Policy = "playbook",
+    policy: str | Policy | None = None,
     policy_settings: Sequence[str] = (),
     profile: str = "calibrated",
     waived: Sequence[str] = (),
     home: str | os.PathLike[str] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> Iterator[WatchedRun]:
     """Watch a training loop of your own, and record it as a run of the home's ledger.
+
+    Without `policy`, it observes and advises: nothing in the training is changed. A policy that is
+    named decides, and its decisions are carried out. The first line that is said tells which.
 
     It is a context manager, whose value is a WatchedRun. Hooks measure the gradients, updates and
     activations of `model` (evidence level `measured`). With `model` and `optimizer` None, the run
@@ -82,10 +93,12 @@ def watch(
     max_batch_size: the most that set_batch_size can be called with; by default batch_size.
     seed: the one that the loop has set, if any; it is recorded and not used.
     policy: a name as for `proctor run --policy`, or an object with `name`, `describe()` and
-    `decide()`.
+    `decide()`. By default nobody decides: the playbook's advice is said and not carried out.
     policy_settings: what `--set` takes, as in `["model=NAME"]`.
     profile, waived: of the rules, as in a configuration.
     home: by default $PROCTOR_HOME, else .proctor in the current folder.
+    say: called with each line about the run: who decides, what was decided and done, or advised. By
+    default the lines go to standard error.
 
     The run ends with the block: as completed, as stopped by a decision, or, with an exception, as
     failed or interrupted. Raises WatchError or ConfigurationError before anything is recorded if
@@ -93,7 +106,9 @@ def watch(
     """
     if (model is None) != (optimizer is None):
         raise WatchError("give both model and optimizer, or None for both to report losses alone")
-    if not isinstance(policy, str) and not all(
+    if policy is None and policy_settings:
+        raise WatchError("policy_settings are a policy's; name one with policy=")
+    if not isinstance(policy, str | None) and not all(
         hasattr(policy, each) for each in ("name", "describe", "decide")
     ):
         raise WatchError("a policy is a name, or an object with name, describe() and decide()")
@@ -102,12 +117,13 @@ def watch(
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
     compiled = model is not None and is_compiled(model)
     model = None if model is None else unwrapped(model)
-    spec = describe_model(
+    able = describe_model(
         model,
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
         compiled=compiled,
     )
+    spec = observed(able) if policy is None else able
     processes = Processes.joined()
     config = WatchConfig(
         level=REPORTED if model is None else MEASURED,
@@ -140,11 +156,14 @@ def watch(
         known = processes.of_first(None if start is None else start.told(config))
         if known["config"] != config.hash:
             raise WatchError("this process calls watch() with other arguments than the first one")
-        deciding: Policy
-        if start is not None and processes.size == 1:
-            deciding = start.policy
+        own = None if start is None else start.policy
+        deciding: Policy | Adviser
+        if policy is None:
+            left = tuple(dict.fromkeys((*waived_without(able), *waived)))
+            deciding = Adviser(PlaybookPolicy(), able, waived=left)
+        elif own is not None and processes.size == 1:
+            deciding = own
         else:
-            own = None if start is None else start.policy
             deciding = SharedPolicy(own, processes, known["policy"])
         run = Run.start(
             config=config.to_dict(),
@@ -163,6 +182,7 @@ def watch(
             checkpoint=None if start is None else start.checkpoint,
             run_id=UUID(known["run_id"]),
         )
+        tell = _tell if say is None else say
         watched = WatchedRun(
             Session(run, log=Nowhere() if start is None else start.log),
             state,
@@ -170,7 +190,10 @@ def watch(
             model=model,
             optimizer=optimizer,
             compiled=compiled,
+            say=tell if processes.first else keep_quiet,
         )
+        if processes.first:
+            tell(_who_decides(run, spec))
         try:
             yield watched
         except BaseException as error:
@@ -185,16 +208,20 @@ class _Start:
 
     log: Any
     run_id: UUID
-    policy: Policy
+    policy: Policy | None  # None: nobody decides
     checkpoint: str | None
 
     def told(self, config: WatchConfig) -> dict[str, Any]:
         """Return what the other processes have to know."""
-        policy = {"name": self.policy.name, **self.policy.describe()}
+        policy = dict(OBSERVES)
+        if self.policy is not None:
+            policy = {"name": self.policy.name, **self.policy.describe()}
         return {"run_id": str(self.run_id), "config": config.hash, "policy": policy}
 
 
-def _open(stack: ExitStack, place: Home, policy: str | Policy, settings: Sequence[str]) -> _Start:
+def _open(
+    stack: ExitStack, place: Home, policy: str | Policy | None, settings: Sequence[str]
+) -> _Start:
     """Open the ledger and the run's lock for as long as the stack is open, and make the policy."""
     choice = PolicyChoice.read(policy, settings) if isinstance(policy, str) else None
     run_id = uuid4()
@@ -209,6 +236,23 @@ def _open(stack: ExitStack, place: Home, policy: str | Policy, settings: Sequenc
     if prepared.transcript is not None:
         prepared.transcript.open({"name": deciding.name, **deciding.describe()})
     return _Start(log, run_id, deciding, find_label(log).checkpoint)
+
+
+def _who_decides(run: Run, spec: WatchedModel) -> str:
+    name = run.policy["name"]
+    if not spec.offers:
+        return (
+            f"run {run.id} observes and advises; it names no policy, so nothing in your training "
+            "is changed"
+        )
+    return (
+        f"run {run.id}: the policy {name} decides, and its decisions change your training: "
+        f"{', '.join(spec.offers)}"
+    )
+
+
+def _tell(line: str) -> None:
+    print(f"proctor: {line}", file=sys.stderr, flush=True)
 
 
 def _initial_lr(optimizer: torch.optim.Optimizer) -> float:

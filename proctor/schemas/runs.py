@@ -378,6 +378,9 @@ class Standing(TypedDict):
     process_high: Number | None
     wins: int | None
     ties: int | None
+    applied: int
+    refused: int
+    unusable: int
 
 
 class Comparison(TypedDict):

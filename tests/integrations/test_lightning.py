@@ -130,7 +130,7 @@ def test_watched_training_has_the_weights_of_an_unwatched_one(tmp_path: Path) ->
     plain, watched = Mlp(), Mlp()
     settings = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 3}
     fit(plain, None, tmp_path, **settings)
-    fit(watched, ProctorCallback(policy="nothing", home=tmp_path), tmp_path, **settings)
+    fit(watched, ProctorCallback(home=tmp_path), tmp_path, **settings)  # which names no policy
     for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -143,7 +143,7 @@ def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Pat
             return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     model = Scheduled()
-    trainer = fit(model, ProctorCallback(home=tmp_path), tmp_path)
+    trainer = fit(model, ProctorCallback(policy="playbook", home=tmp_path), tmp_path)
     [run_id] = run_ids(tmp_path)
     epochs = epochs_of(tmp_path, run_id)
     assert epochs[1].measured["settings"]["lr"] < epochs[0].measured["settings"]["lr"] == 0.01
@@ -154,7 +154,8 @@ def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Pat
 
 def test_decision_to_stop_ends_the_training(tmp_path: Path) -> None:
     model = Mlp(lr=1e-9)
-    trainer = fit(model, ProctorCallback(home=tmp_path), tmp_path, max_epochs=60)
+    callback = ProctorCallback(policy="playbook", home=tmp_path)
+    trainer = fit(model, callback, tmp_path, max_epochs=60)
     assert trainer.current_epoch < 60
     [run_id] = run_ids(tmp_path, end_reason="stopped")
     assert len(epochs_of(tmp_path, run_id)) == trainer.current_epoch

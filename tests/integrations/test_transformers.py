@@ -189,7 +189,7 @@ def test_watched_training_has_the_weights_of_an_unwatched_one(tmp_path: Path) ->
         "num_train_epochs": 2,
     }
     train(plain, None, tmp_path, **settings)
-    train(watched, ProctorCallback(policy="nothing", home=tmp_path), tmp_path, **settings)
+    train(watched, ProctorCallback(home=tmp_path), tmp_path, **settings)  # names no policy
     for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -210,7 +210,7 @@ def test_losses_that_are_not_numbers_are_seen_though_the_trainer_logs_others(
 def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Path) -> None:
     trainer = train(
         Mlp(),
-        ProctorCallback(home=tmp_path),
+        ProctorCallback(policy="playbook", home=tmp_path),
         tmp_path,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=4,
@@ -227,7 +227,7 @@ def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Pat
 
 
 def test_decision_to_stop_ends_the_training(tmp_path: Path) -> None:
-    callback = ProctorCallback(home=tmp_path)
+    callback = ProctorCallback(policy="playbook", home=tmp_path)
     trainer = train(Mlp(), callback, tmp_path, learning_rate=1e-9, num_train_epochs=60)
     assert trainer.state.epoch < 60
     [run_id] = run_ids(tmp_path, end_reason="stopped")

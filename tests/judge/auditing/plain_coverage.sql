@@ -81,6 +81,8 @@ WHERE a.took_effect
 --   R1 while R7 fires;
 --   R4 while R1's update ratio is outside of its band, or soon after a remedy of R1;
 --   a plateau soon after the model changed or got fresh weights;
+--   R7 for a loss that is not finite, of a model that is not ours, while all that was measured of
+--   gradients and weights is;
 --   R7 on its high side soon after its remedy, while the bound on the gradient is in effect;
 --   a rule whose remedies are at their limit, or all applied already (R6).
 CREATE OR REPLACE TEMP TABLE coverage_excused AS
@@ -164,6 +166,8 @@ OR (s.side = 'plateau' AND EXISTS (
             )
         END
 ))
+OR (s.rule = 'R7' AND s.side = 'not_finite' AND s.model.watched AND e.gradients_finite
+    AND NOT isnan(coalesce(e.epoch_update_ratio, 0)))
 OR (s.rule = 'R7' AND s.side = 'high' AND e.clip_norm < e.max_layer_grad_norm AND EXISTS (
     FROM coverage_answers o
     WHERE o.run_id = s.run_id AND o.rule = 'R7' AND o.took_effect

@@ -48,7 +48,8 @@ def tell(connection: duckdb.DuckDBPyConnection, run: str, draw: Random) -> None:
     for epoch in range(epochs):
         rates = draw.choice((0.1, 1e-8, 5.0)), draw.choice((8, 7, 64, 512)), draw.choice((1, 2))
         norms = draw.choice((None, 0.5, 2.0)), draw.choice((None, 1.0, float("nan")))
-        settings.append([run, epoch, *rates, *norms])
+        lost = draw.random() < 0.8, draw.choice((None, 0.1, float("nan")))
+        settings.append([run, epoch, *rates, *norms, *lost])
         for place, rule in enumerate(PRECEDENCE, start=1):
             fired = draw.random() < busy[rule]
             side = draw.choice((*DIRECTIONS[rule], "plateau")) if fired else None

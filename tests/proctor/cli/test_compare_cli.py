@@ -6,12 +6,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from forked import COMMAND, start_forked
 from frontdoor import answer, call, call_here
 
+from aggregates.decisions import validate_decision
+from judge.reference.situations import observe
 from ledger.errors import StorageError
 from monitor.errors import MonitorError
 from proctor.runs.executors import is_of_machine
@@ -216,3 +219,56 @@ def test_errors_of_the_machine_are_not_held_against_a_policy() -> None:
     wrapped.__cause__ = full
     assert all(map(is_of_machine, (full, wrapped, StorageError("locked"), MemoryError())))
     assert not any(map(is_of_machine, (MonitorError("no"), ConnectionError("refused"))))
+
+
+HALVES = """
+from aggregates.decisions import Decision
+
+class Halves:
+    name = "halves"
+
+    def describe(self):
+        return {}
+
+    def decide(self, seen):
+        params = {"lr": seen.settings.lr / 2}  # from 3 to 10 times is allowed
+        return [Decision.of((rule,), "decrease_lr", params, "Half.") for rule in seen.due]
+"""
+
+
+def test_answers_of_a_policy_that_come_to_nothing_are_shown_beside_those_that_do_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "halves.py").write_text(HALVES, encoding="utf-8")
+    command = ["compare", "--policy", "halves:Halves", "--policy", "playbook", "--seeds", "1"]
+    command += [*SMALL, "lr=3.0"]
+    home = tmp_path / "home"
+    done = call(command, home=home, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = answer(call([*command, "--json"], home=home, cwd=tmp_path))
+    halves, playbook = found["standings"]
+    assert (halves["failed"], halves["applied"], halves["refused"]) == (0, 0, 0)
+    assert halves["unusable"] > 0
+    assert playbook["applied"] > 0
+    assert (playbook["refused"], playbook["unusable"]) == (0, 0)
+    run = next(each["run_id"] for each in found["cells"] if each["policy"] == "halves:Halves")
+    told = " ".join(done.stdout.split())
+    lost = halves["unusable"]
+    assert f"halves:Halves 1 0 0 of {lost} " in told
+    assert f"playbook 1 0 {playbook['applied']} of {playbook['applied']} " in told
+    assert f"not carried out: {lost} answers of halves:Halves, refused or unusable" in told
+    assert f"proctor replay {run}" in told
+    assert "of playbook, refused" not in told
+
+
+def test_policy_of_the_example_acts() -> None:
+    source = Path(__file__).parents[3] / "docs/examples/compare/lowering.py"
+    space: dict[str, Any] = {}
+    exec(compile(source.read_text(encoding="utf-8"), source, "exec"), space)
+    for rule, side in (("R1", "high"), ("R1", "plateau"), ("R7", "high")):
+        seen = observe(Random(1), {rule: side})
+        (decision,) = space["Lowering"]().decide(seen)
+        assert decision.acts
+        validate_decision(decision, seen)
+    (decision,) = space["Lowering"]().decide(observe(Random(1), {"R1": "low"}))
+    assert not decision.acts

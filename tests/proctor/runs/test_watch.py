@@ -76,10 +76,16 @@ def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> Non
     model = mlp()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     with proctor.watch(
-        model, optimizer, name="my run", batch_size=50, classes=3, home=tmp_path
+        model,
+        optimizer,
+        name="my run",
+        batch_size=50,
+        classes=3,
+        policy="playbook",
+        home=tmp_path,
     ) as run:
         decided = train(model, run, 4)
-    assert decided[0] == ["decrease_lr for R1: applied"]
+    assert decided[0][0].startswith("decrease_lr for R1: applied: learning rate 0.01 -> 0.00")
     for command in ("judge", "show"):
         said = " ".join(call_here([command, run.id], home=tmp_path).stdout.split())
         why = "no remedy for low or high can be carried out in this loop"
@@ -123,11 +129,13 @@ def test_values_are_those_of_a_loop_that_nobody_watches(tmp_path: Path) -> None:
 
 
 def test_losses_alone_are_a_level_of_their_own(tmp_path: Path) -> None:
-    with proctor.watch(None, None, name="told", batch_size=8, home=tmp_path) as run:
+    with proctor.watch(
+        None, None, name="told", batch_size=8, policy="playbook", home=tmp_path
+    ) as run:
         for _ in run.epochs(12):
             run.step(torch.tensor(1.0))
             said = run.validate(loss=1.0)
-    assert said == ["stop for R3: applied"]
+    assert said == ["stop for R3: applied: the training stops"]
     assert run.stopped
     verdict = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
     assert not verdict["hard_fail"]
@@ -213,11 +221,12 @@ def test_playbook_swaps_an_activation_of_the_model_itself(tmp_path: Path) -> Non
     with torch.no_grad():
         model[0].bias.fill_(-100)  # type: ignore[index]  # no unit lives
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with proctor.watch(model, optimizer, name="dead", batch_size=100, home=tmp_path) as run:
+    with proctor.watch(
+        model, optimizer, name="dead", batch_size=100, policy="playbook", home=tmp_path
+    ) as run:
         said = train_few(model, run, 8)
-    assert said[0] == "swap_activation for R6: applied"
+    assert said[0] == "swap_activation for R6: applied: 1.activation relu -> leaky_relu"
     assert type(model[1]) is nn.LeakyReLU  # type: ignore[index]
-    assert "decrease_lr for R6: deferred" not in said
     report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
     assert (report["hard_fail"], report["violations"]) == (False, [])
 
@@ -228,7 +237,9 @@ def test_commands_name_the_level_of_a_watched_run(tmp_path: Path) -> None:
     with torch.no_grad():
         model[0].bias.fill_(-100)  # type: ignore[index]  # no unit lives
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with proctor.watch(model, optimizer, name="dead", batch_size=100, home=tmp_path) as run:
+    with proctor.watch(
+        model, optimizer, name="dead", batch_size=100, policy="playbook", home=tmp_path
+    ) as run:
         train_few(model, run, 4)
     call_here(["judge", run.id], home=tmp_path)
     told = call_here(["replay", run.id], home=tmp_path)
@@ -262,7 +273,11 @@ def test_starting_weights_come_back_with_an_empty_optimizer(tmp_path: Path) -> N
     with proctor.watch(
         model, optimizer, name="afresh", batch_size=100, policy=Says(afresh), home=tmp_path
     ) as run:
-        assert train_few(model, run, 1) == ["decrease_lr for R7: applied"]
+        loss = cross_entropy(model(X[:100]), Y[:100]) * torch.inf
+        run.begin_epoch()
+        loss.backward()  # type: ignore[no-untyped-call]  # has no types
+        run.step(loss)
+        assert run.validate(loss=1.0)[0].startswith("decrease_lr for R7: applied: ")
         assert all(map(torch.equal, start, model.parameters()))
         assert not optimizer.state
         assert (run.lr, run.clip_norm) == (0.3, 0.5)
@@ -285,7 +300,7 @@ def test_refusal_because_of_lost_weights_needs_no_lost_loss(tmp_path: Path) -> N
         with torch.no_grad():
             model[0].weight[0, 0] = torch.inf  # type: ignore[index]
         said = run.validate(loss=1.0)
-    assert said[0].endswith(": refused")
+    assert ": refused: the weights are not finite" in said[0]
     assert not answer(call_here(["judge", run.id, "--json"], home=tmp_path))["hard_fail"]
 
 
@@ -321,7 +336,7 @@ def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:
         home=tmp_path,
     ) as run:
         outcomes = [
-            line.replace(" for R7", "").replace(" for R1", "").split(": ")
+            line.replace(" for R7", "").replace(" for R1", "").split(": ")[:2]
             for line in train_few(model, run, 1)
         ]
     applied = {name for name, outcome in outcomes if outcome == "applied"}

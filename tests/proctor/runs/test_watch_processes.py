@@ -27,7 +27,9 @@ Y = (X @ torch.randn(20, 3, generator=torch.Generator().manual_seed(1))).argmax(
 EPOCHS = 3
 
 
-def train(home: Path, rank: int, size: int, *, crash: bool = False) -> None:
+def train(
+    home: Path, rank: int, size: int, *, crash: bool = False, policy: str | None = "playbook"
+) -> None:
     """Train on every size-th example of each batch, and keep the weights and what was decided."""
     torch.set_num_threads(1)
     torch.manual_seed(rank)  # DistributedDataParallel gives all the weights of the first
@@ -40,7 +42,13 @@ def train(home: Path, rank: int, size: int, *, crash: bool = False) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
     said = []
     with watch(
-        model, optimizer, name="together", batch_size=40 // size, train_examples=400, home=home
+        model,
+        optimizer,
+        name="together",
+        batch_size=40 // size,
+        train_examples=400,
+        policy=policy,
+        home=home,
     ) as run:
         for epoch in run.epochs(EPOCHS):
             for at in range(0, 400, 40):
