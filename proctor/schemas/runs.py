@@ -53,6 +53,14 @@ Cell = Annotated[
     dict[str, Any],
     columns("Cell", "A run, by comparison_cells.", "SELECT * FROM comparison_cells"),
 ]
+Draw = Annotated[
+    dict[str, Any],
+    columns(
+        "Draw",
+        "A run that asks what a cell asks, by comparison_draws.",
+        "SELECT * FROM comparison_draws",
+    ),
+]
 
 
 class Relative(TypedDict):
@@ -323,13 +331,14 @@ class Attempt(TypedDict):
     audit: str | None
     signed: bool | None
     retrained: Number | None
+    why_not: list[str]  # the run is not what the campaign says; empty: it is
     calls: int
     tokens: int
     cost: Number | None
 
 
 class Campaign(TypedDict):
-    """A campaign with its attempts."""
+    """A campaign with its attempts; exit code 1 if an attempt does not fit its run."""
 
     mode: str
     campaign: str
@@ -367,12 +376,13 @@ class Standing(TypedDict):
 
 
 class Comparison(TypedDict):
-    """A comparison of policies."""
+    """A comparison of policies; exit code 1 if a cell does not fit its run."""
 
     comparison: str
     standings: list[Standing]
     conditions: dict[str, list[Standing]]
     cells: list[Cell]
+    draws: list[Draw]  # further runs of the same cells, which no figure contains
 
 
 class CallTotals(TypedDict):

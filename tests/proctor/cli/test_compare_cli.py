@@ -36,6 +36,7 @@ def row(policy: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
         "firings": 2,
         "exercised": True,
         "problem": None,
+        "fits": True,
         **more,
     }
 
