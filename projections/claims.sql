@@ -135,6 +135,12 @@ compared AS (
             PARTITION BY place ORDER BY idx ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS passed_over,
         -- The name of a command is recorded as a shell would quote it, and cut off if it is long.
+        LAST_VALUE(IF(end_reason IN ('completed', 'restart', 'stopped'), run_id, NULL) IGNORE NULLS)
+            OVER before AS run_before,
+        LAST_VALUE(
+            CASE WHEN end_reason IN ('completed', 'restart', 'stopped') THEN end_reason END
+            IGNORE NULLS
+        ) OVER before AS reason_before,
         REGEXP_REPLACE(asked_name, '[\s''"\\]', '', 'g') AS asked_words,
         REGEXP_REPLACE(own_name, '[\s''"\\]', '', 'g') AS own_words,
         LIST_FILTER(
@@ -154,6 +160,9 @@ compared AS (
             END
         ) AS other_config
     FROM known
+    WINDOW before AS (
+        PARTITION BY subject_id ORDER BY idx ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
 )
 
 SELECT
@@ -179,6 +188,9 @@ SELECT
         CASE WHEN own_parent IS DISTINCT FROM parent_run
             OR (parent_run IS NOT NULL AND parent_reason IS DISTINCT FROM 'restart')
             THEN 'the run says that it goes on from ' || COALESCE('run ' || own_parent, 'no run') END,
+        CASE WHEN kind = 'campaign' AND reason_before = 'restart'
+            AND parent_run IS DISTINCT FROM run_before
+            THEN 'the attempt before ended for a restart, which this one is not' END,
         CASE WHEN (
             own_name = asked_name OR (
                 STARTS_WITH(asked_name, 'exec:')

@@ -20,7 +20,7 @@ from proctor.home import Home
 from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.campaign_feedback import read_verdict
-from proctor.runs.campaign_run import CutOff, Harness, Task
+from proctor.runs.campaign_run import CutOff, Harness, Task, read_spent, read_tuning
 from proctor.runs.executors import Kind, open_executor
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
@@ -113,7 +113,7 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> d
         ((each.place, run) for run, each in standings.items() if each.place is not None)
     )
     ranking = [run for _, run in ranked]
-    spent = read_tally(log, (*opened.runs, *opened.abandoned))
+    spent, tuning = read_spent(log, opened), read_tuning(log, opened)
     return {
         "mode": opened.mode,
         "campaign": str(opened.id),
@@ -137,6 +137,7 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> d
         "usable": spent.usable,
         "tokens": spent.tokens,
         "cost": spent.cost,
+        "tuning": {"calls": tuning.calls, "tokens": tuning.tokens, "cost": tuning.cost},
     }
 
 
@@ -207,4 +208,10 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
     print_cut_off(found["abandoned"])
     cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
     spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"
+    tuning = found["tuning"]
+    if tuning["calls"]:
+        spent += (
+            f" (of them {counted(tuning['calls'], 'call')} and "
+            f"{counted(tuning['tokens'], 'token')} to write and test the advice)"
+        )
     console.print(f"{spent}, cost {cost}")

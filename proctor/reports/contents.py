@@ -60,7 +60,8 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "weights": "SELECT epoch FROM weights WHERE run_id = $id AND kind = 'best' "
         "ORDER BY idx DESC LIMIT 1",
         "credits": "SELECT credit_id, decision, epoch, arm, after, pairs, loss_difference, "
-        "loss_low, loss_high, accuracy_difference, accuracy_low, accuracy_high, backed, better "
+        "loss_low, loss_high, accuracy_difference, accuracy_low, accuracy_high, backed, better, "
+        "why_not "
         "FROM decision_credit WHERE run_id = $id ORDER BY decision, arm, credit_id",
         "audits": _AUDITS,
         "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",

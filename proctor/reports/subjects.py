@@ -30,7 +30,7 @@ MOST_ENTRIES = 20_000  # that a report rests on
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
 _EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")
 _LAST = "the last "  # before the name of an event of which the last is wanted
-_ENDING = (*_EDGES, f"{_LAST}run.epoch_measured")
+_ENDING = (*_EDGES, "run.decision_made", f"{_LAST}run.epoch_measured")
 _CURVES = (*_EDGES, "run.epoch_measured", "run.remedy_applied", "run.rules_evaluated")
 _READ = {  # what has to be read of them
     *_BEGINNINGS,

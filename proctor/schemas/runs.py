@@ -243,6 +243,25 @@ class CampaignAgain(TypedDict):
     differences: list[Difference]
 
 
+class ComparisonState(TypedDict):
+    """The state of a comparison after an event."""
+
+    comparison: str
+    events: int
+    runs: dict[str, str]  # by cell
+    done: dict[str, str | None]  # problem, by cell
+    ended: bool
+
+
+class ComparisonAgain(TypedDict):
+    """A comparison that was trained again; exit code 1 unless it is the same."""
+
+    comparison: str
+    same: bool
+    runs: list[RunAgain]
+    differences: list[Difference]
+
+
 class ForkEnding(TypedDict):
     """What a fork came to."""
 
@@ -289,8 +308,11 @@ class CreditRow(TypedDict):
     level: Number
     loss: Interval
     accuracy: Interval
-    better: str | None
+    better: str | None  # by all measurements of the same
     backed: bool
+    why_not: str | None  # why it decides nothing; null: it is the answer
+    measurements: int  # of the same, in the ledger
+    orders: int  # in the largest of them
 
 
 class CreditFork(ForkEnding):
@@ -337,6 +359,14 @@ class Attempt(TypedDict):
     cost: Number | None
 
 
+class Spent(TypedDict):
+    """What calls to models have come to."""
+
+    calls: int
+    tokens: int
+    cost: Number | None
+
+
 class Campaign(TypedDict):
     """A campaign with its attempts; exit code 1 if an attempt does not fit its run."""
 
@@ -353,6 +383,7 @@ class Campaign(TypedDict):
     usable: int
     tokens: int
     cost: Number | None
+    tuning: Spent  # of these calls, those that wrote and tested advice
 
 
 class Standing(TypedDict):
