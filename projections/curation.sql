@@ -685,6 +685,16 @@ arms AS (
     JOIN answers AS a ON a.run_id = c.run_id AND a.epoch = f.epoch
     GROUP BY c.credit_id, c.decision, c.arm, f.parent, f.epoch
     HAVING BOOL_AND(r.usable AND a.usable) AND COUNT(DISTINCT a.does) = 1
+),
+
+-- One question has one answer, and so one pair: of equal measurements, the first.
+settled AS (
+    SELECT credit_id, decision, arm FROM decision_credit
+    JOIN credit_starts USING (credit_id)
+    WHERE why_not IS NULL AND better IS NOT NULL
+    QUALIFY ROW_NUMBER() OVER (
+        PARTITION BY decision_credit.run_id, decision, arm, decision_credit.after ORDER BY idx
+    ) = 1
 )
 
 SELECT
@@ -708,8 +718,8 @@ SELECT
     o.accuracies AS other_accuracies
 FROM credit_results AS m
 JOIN credit_starts AS s USING (credit_id)
-JOIN decision_credit AS b
-    ON b.credit_id = m.credit_id AND b.decision = m.decision AND b.arm = m.arm AND b.backed
+JOIN settled AS b
+    ON b.credit_id = m.credit_id AND b.decision = m.decision AND b.arm = m.arm
 JOIN answers AS a ON a.run_id = s.run_id AND LIST_CONTAINS(a.numbers, m.decision)
 JOIN arms AS w
     ON w.credit_id = m.credit_id AND w.decision = m.decision AND w.arm = 'chosen'

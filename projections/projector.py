@@ -49,7 +49,7 @@ __all__ = [
 BATCH_ROWS = 20_000  # some 30 MB of Python values
 _VIEWS = tuple(
     SCHEMA.with_name(f"{name}.sql")
-    for name in ("verdicts", "views", "hygiene", "curation", "drift", "bisection")
+    for name in ("verdicts", "claims", "views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(
     SCHEMA.with_name(f"{name}.py")

@@ -615,8 +615,10 @@ ranked AS (
         u.violations,
         u.signed,
         u.retrained,
+        q.code,
+        COALESCE(q.why_not, []) AS why_not,
         ROW_NUMBER() OVER (
-            PARTITION BY a.campaign_id, abandoned
+            PARTITION BY a.campaign_id, abandoned, LEN(q.why_not) = 0
             ORDER BY
                 u.audit_id IS NOT NULL DESC,
                 NOT u.hard_fail DESC,
@@ -634,6 +636,7 @@ ranked AS (
         ) AS place
     FROM attempts AS a
     LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+    LEFT JOIN run_claims AS q ON q.idx = a.idx AND q.run_id = a.run_id AND q.kind = 'campaign'
     LEFT JOIN runs AS l ON l.run_id = a.run_id
     LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing
     LEFT JOIN audit_steps AS s ON s.audit_id = u.audit_id AND s.step = 11 AND s.idx < u.scored_idx
@@ -667,11 +670,15 @@ SELECT
     t.cost,
     t.unpriced,
     t.seconds,
-    CASE WHEN e.ranking IS NOT NULL AND NOT r.abandoned THEN r.place END AS place,
+    CASE WHEN e.ranking IS NOT NULL AND NOT r.abandoned AND LEN(r.why_not) = 0 THEN r.place END
+        AS place,
     NULLIF(LIST_POSITION(TRY_CAST(e.ranking AS VARCHAR []), r.run_id), 0) AS recorded_place,
     j.audit_id AS recorded_audit_id,
     r.signed AS audit_signed,
-    r.retrained
+    r.retrained,
+    r.code,
+    r.why_not,
+    LEN(r.why_not) = 0 AS fits
 FROM ranked AS r
 JOIN campaign_starts AS c USING (campaign_id)
 LEFT JOIN campaign_ends AS e USING (campaign_id)
@@ -704,11 +711,14 @@ COMMENT ON COLUMN campaign_progress.completion_tokens IS 'Likewise';
 COMMENT ON COLUMN campaign_progress.cost IS 'US dollars, as far as it is known; NULL: of no call';
 COMMENT ON COLUMN campaign_progress.unpriced IS 'Calls of unknown cost';
 COMMENT ON COLUMN campaign_progress.seconds IS 'With all retries';
-COMMENT ON COLUMN campaign_progress.place IS 'Rank by the audits that count, 1 is the best; NULL: abandoned, or the campaign is running';
+COMMENT ON COLUMN campaign_progress.place IS 'Rank by the audits that count, 1 is the best; NULL: abandoned, not fitting, or the campaign is running';
 COMMENT ON COLUMN campaign_progress.recorded_place IS 'Rank that the campaign recorded at its end; NULL: not ranked';
 COMMENT ON COLUMN campaign_progress.recorded_audit_id IS 'The audit that the campaign names, used for its feedback and ranking; anybody who can append can name any audit';
 COMMENT ON COLUMN campaign_progress.audit_signed IS 'Whether a judge signed the audit that counts';
 COMMENT ON COLUMN campaign_progress.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
+COMMENT ON COLUMN campaign_progress.code IS 'SHA-256 of the program''s code that the run was made with, as it recorded it';
+COMMENT ON COLUMN campaign_progress.why_not IS 'What in the run''s own record contradicts the attempt, as in run_claims; empty: it fits';
+COMMENT ON COLUMN campaign_progress.fits IS 'Whether the run is what the campaign says; an attempt that does not fit has no place';
 
 CREATE VIEW violation_causes AS
 WITH told AS (
@@ -976,6 +986,24 @@ answers AS (
     FROM decision_outcomes
     WHERE run_id IN (SELECT run_id FROM comparison_results)
     GROUP BY run_id
+),
+
+results AS (
+    SELECT
+        *,
+        comparison_id || CHR(10) || policy || CHR(10) || condition || CHR(10) || seed AS cell,
+        ROW_NUMBER() OVER (PARTITION BY cell ORDER BY idx) AS place
+    FROM comparison_results
+),
+
+given AS (
+    SELECT
+        * RENAME (why_not AS of_run),
+        end_reason IN ('completed', 'restart', 'stopped') AS own_end,
+        MAX(idx) OVER (PARTITION BY place) AS newest
+    FROM run_claims
+    WHERE kind = 'comparison'
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY place, run_id ORDER BY idx) = 1
 )
 
 SELECT
@@ -984,8 +1012,8 @@ SELECT
     c.condition,
     c.seed,
     c.run_id,
-    CASE WHEN c.problem IS NULL AND COALESCE(a.hard_fail, TRUE) THEN 'no verdict that holds'
-        ELSE c.problem END AS problem,
+    CASE WHEN NOT a.hard_fail AND (c.problem IS NULL OR q.own_end) THEN NULL
+        ELSE COALESCE(c.problem, 'no verdict that holds') END AS problem,
     CASE WHEN r.run_id IS NOT NULL THEN COALESCE(r.end_reason, 'running') END AS state,
     CASE WHEN r.run_id IS NOT NULL THEN COALESCE(m.epochs, 0) END AS epochs,
     CASE WHEN r.run_id IS NOT NULL THEN COALESCE(f.firings, 0) END AS firings,
@@ -996,8 +1024,24 @@ SELECT
     a.process_score,
     a.process_axis_exercised AS exercised,
     CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.refused, 0) END AS refused,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.unusable, 0) END AS unusable
-FROM comparison_results AS c
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.unusable, 0) END AS unusable,
+    q.code,
+    LIST_CONCAT(
+        COALESCE(q.of_run, ['the comparison had not given the run to this cell']),
+        LIST_FILTER([
+            CASE WHEN q.newest IS DISTINCT FROM q.idx
+                THEN 'entry ' || q.newest || ' gave the cell another run' END,
+            CASE WHEN c.place > 1 THEN 'the cell has an earlier result' END,
+            CASE WHEN c.problem IS NULL AND q.idx IS NOT NULL AND q.own_end IS NOT TRUE
+                THEN 'the run did not end by itself' END,
+            CASE WHEN c.problem IS NULL AND q.end_idx > c.idx
+                THEN 'the run ended after the result' END
+        ], lambda reason: reason IS NOT NULL)
+    ) AS why_not,
+    LEN(why_not) = 0 AS fits
+FROM results AS c
+LEFT JOIN given AS q
+    ON q.place = c.cell AND q.run_id = c.run_id AND q.idx < c.idx
 LEFT JOIN runs AS r ON r.run_id = c.run_id
 LEFT JOIN measured AS m ON m.run_id = c.run_id
 LEFT JOIN firings AS f ON f.run_id = c.run_id
@@ -1021,6 +1065,9 @@ COMMENT ON COLUMN comparison_cells.process_score IS 'From 0 to 1';
 COMMENT ON COLUMN comparison_cells.exercised IS 'Whether enough rules fired and were answered';
 COMMENT ON COLUMN comparison_cells.refused IS 'Answers that could not be carried out';
 COMMENT ON COLUMN comparison_cells.unusable IS 'Firings without a usable answer, which the driver deferred';
+COMMENT ON COLUMN comparison_cells.code IS 'SHA-256 of the program''s code that the run was made with, as it recorded it';
+COMMENT ON COLUMN comparison_cells.why_not IS 'What in the run''s own record contradicts the cell, as in run_claims; empty: it fits';
+COMMENT ON COLUMN comparison_cells.fits IS 'Whether the run is what the cell says; a cell that does not fit is in no figure';
 
 -- What a credit says of its forks, against the forks themselves.
 CREATE VIEW credit_evidence AS
@@ -1051,6 +1098,30 @@ listed AS (
         IF(ISFINITE(c.val_accuracy), c.val_accuracy, NULL) AS told_accuracy,
         COUNT(*) OVER (PARTITION BY c.credit_id, c.run_id) AS uses
     FROM credit_forks AS c
+),
+
+-- What was said in place of each decision: an alternative is what the measurement says, and another
+-- answer than the decision; `nothing` is no action.
+said AS (
+    SELECT s.credit_id, d.number AS decision, 'chosen' AS arm, d.direction, d.params
+    FROM credit_starts AS s
+    JOIN decisions AS d USING (run_id)
+    UNION ALL
+    SELECT
+        r.credit_id,
+        r.decision,
+        r.arm,
+        r.other ->> '$.direction',
+        COALESCE(r.other -> '$.params', '{}')
+    FROM credit_results AS r
+    JOIN credit_starts AS s USING (credit_id)
+    JOIN decisions AS d ON d.run_id = s.run_id AND d.number = r.decision
+    WHERE r.arm <> 'chosen'
+        AND (r.arm = 'nothing') = ((r.other ->> '$.direction') = 'defer')
+        AND (
+            d.direction <> (r.other ->> '$.direction')
+            OR d.params::VARCHAR <> COALESCE(r.other -> '$.params', '{}')::VARCHAR
+        )
 )
 
 SELECT
@@ -1063,6 +1134,10 @@ SELECT
     e.val_accuracy,
     COALESCE(
         c.uses = 1
+        AND k.idx = c.idx
+        AND r.idx > s.idx
+        AND g.direction = w.direction
+        AND g.params::VARCHAR = w.params::VARCHAR
         AND f.parent = s.run_id
         AND f.epoch = d.epoch
         AND (r.policy ->> '$.then.name') = s.after
@@ -1087,7 +1162,12 @@ LEFT JOIN ordered AS a ON a.run_id = f.parent
 LEFT JOIN run_starts AS r ON r.run_id = c.run_id
 LEFT JOIN decisions AS d ON d.run_id = s.run_id AND d.number = c.decision
 LEFT JOIN run_ends AS x ON x.run_id = c.run_id
-LEFT JOIN ends AS e ON e.run_id = c.run_id;
+LEFT JOIN ends AS e ON e.run_id = c.run_id
+LEFT JOIN first_claims AS k ON k.run_id = c.run_id
+LEFT JOIN decisions AS g
+    ON g.run_id = c.run_id AND g.number = c.decision AND g.epoch = d.epoch
+LEFT JOIN said AS w
+    ON w.credit_id = c.credit_id AND w.decision = c.decision AND w.arm = c.arm;
 COMMENT ON VIEW credit_evidence IS 'Each fork that a measurement names, and whether the ledger holds it as told';
 COMMENT ON COLUMN credit_evidence.credit_id IS 'The measurement';
 COMMENT ON COLUMN credit_evidence.decision IS 'Number of the decision in the run that was forked';
@@ -1096,7 +1176,7 @@ COMMENT ON COLUMN credit_evidence.seed IS 'Order of the examples that it is told
 COMMENT ON COLUMN credit_evidence.run_id IS 'The fork';
 COMMENT ON COLUMN credit_evidence.val_loss IS 'Of the fork''s last epoch; NULL: not finite, or no such run';
 COMMENT ON COLUMN credit_evidence.val_accuracy IS 'Likewise, accuracy';
-COMMENT ON COLUMN credit_evidence.backed IS 'Whether the ledger has this fork, once, of that run, epoch, order and policy, with this end';
+COMMENT ON COLUMN credit_evidence.backed IS 'Whether the ledger has this fork, once, of that run, epoch, order and policy, with this answer and this end, begun for this measurement';
 
 CREATE VIEW decision_credit AS
 WITH arms AS (
@@ -1111,8 +1191,67 @@ WITH arms AS (
         AVG(val_accuracy) AS accuracy
     FROM credit_evidence
     GROUP BY credit_id, decision, arm
-)
+),
 
+-- A question is a decision of a run beside one alternative, with the same policy after it. All
+-- measurements of it together give one answer: the one that has every order of the examples gives it.
+asked AS (
+    SELECT
+        credit_id,
+        run_id,
+        after,
+        TRY_CAST(key AS INTEGER) AS decision,
+        UNNEST(TRY_CAST(value AS VARCHAR [])) AS arm,
+        TRY_CAST(seeds AS BIGINT []) AS seeds
+    FROM (
+        SELECT
+            * EXCLUDE (arms),
+            UNNEST(MAP_ENTRIES(TRY_CAST(arms AS MAP(VARCHAR, JSON))), recursive := TRUE)
+        FROM credit_starts
+    )
+),
+
+seen AS (
+    SELECT
+        s.run_id,
+        s.after,
+        e.decision,
+        e.arm,
+        e.seed,
+        MIN(e.val_loss) IS DISTINCT FROM MAX(e.val_loss)
+        OR MIN(e.val_accuracy) IS DISTINCT FROM MAX(e.val_accuracy)
+        OR COUNT(e.val_loss) NOT IN (0, COUNT(*)) AS differs
+    FROM credit_evidence AS e
+    JOIN credit_starts AS s USING (credit_id)
+    WHERE e.backed
+    GROUP BY ALL
+),
+
+questions AS (
+    SELECT
+        a.run_id,
+        a.after,
+        a.decision,
+        a.arm,
+        COUNT(DISTINCT a.credit_id) AS measurements,
+        COUNT(DISTINCT a.credit_id) FILTER (r.credit_id IS NULL) AS unfinished,
+        MAX(LEN(a.seeds)) AS orders
+    FROM asked AS a
+    LEFT JOIN credit_results AS r
+        ON r.credit_id = a.credit_id AND r.decision = a.decision AND r.arm = a.arm
+    GROUP BY a.run_id, a.after, a.decision, a.arm
+),
+
+repeated AS (
+    SELECT q.run_id, q.after, q.decision, q.arm, BOOL_OR(x.differs) AS differs
+    FROM questions AS q
+    JOIN seen AS x
+        ON x.run_id = q.run_id AND x.after = q.after AND x.decision = q.decision
+            AND x.arm IN (q.arm, 'chosen')
+    GROUP BY q.run_id, q.after, q.decision, q.arm
+),
+
+judged AS (
 SELECT
     s.credit_id,
     s.run_id,
@@ -1141,13 +1280,39 @@ SELECT
         AND ABS(r.accuracy_difference - (w.accuracy - o.accuracy)) < 1e-6,
         FALSE
     ) AS backed,
-    IF(backed, r.better, NULL) AS better
+    q.measurements,
+    q.orders,
+    CASE
+        WHEN NOT backed THEN 'the forks in the ledger contradict it'
+        WHEN LIST_SORT(TRY_CAST(s.seeds AS BIGINT [])) IS DISTINCT FROM RANGE(r.pairs::BIGINT)
+            THEN 'its orders are not the first ones: 0, 1 and so on'
+        WHEN q.unfinished > 0 THEN 'a measurement of the same was begun and has not ended'
+        WHEN q.orders > r.pairs THEN q.orders || ' orders were measured, and it has ' || r.pairs
+        WHEN t.differs THEN 'an order that was measured twice came to another end'
+    END AS why_not,
+    IF(why_not IS NULL, r.better, NULL) AS own
 FROM credit_results AS r
 JOIN credit_starts AS s USING (credit_id)
 LEFT JOIN arms AS w
     ON w.credit_id = r.credit_id AND w.decision = r.decision AND w.arm = 'chosen'
 LEFT JOIN arms AS o
-    ON o.credit_id = r.credit_id AND o.decision = r.decision AND o.arm = r.arm;
+    ON o.credit_id = r.credit_id AND o.decision = r.decision AND o.arm = r.arm
+LEFT JOIN questions AS q
+    ON q.run_id = s.run_id AND q.after = s.after AND q.decision = r.decision AND q.arm = r.arm
+LEFT JOIN repeated AS t
+    ON t.run_id = s.run_id AND t.after = s.after AND t.decision = r.decision AND t.arm = r.arm
+)
+
+SELECT
+    * EXCLUDE (why_not, own),
+    COALESCE(
+        why_not,
+        CASE WHEN COUNT(DISTINCT own) OVER (PARTITION BY run_id, decision, arm) > 1
+            THEN 'with another policy after the decision, the opposite was measured' END
+    ) AS why_not,
+    IF(why_not IS NULL AND COUNT(DISTINCT own) OVER (PARTITION BY run_id, decision, arm) = 1,
+        own, NULL) AS better
+FROM judged;
 COMMENT ON VIEW decision_credit IS 'What recorded decisions were worth beside their alternatives, measured with forks';
 COMMENT ON COLUMN decision_credit.credit_id IS 'The measurement';
 COMMENT ON COLUMN decision_credit.run_id IS 'The run';
@@ -1166,4 +1331,7 @@ COMMENT ON COLUMN decision_credit.accuracy_difference IS 'Mean final validation 
 COMMENT ON COLUMN decision_credit.accuracy_low IS 'Lower end of its 95% interval';
 COMMENT ON COLUMN decision_credit.accuracy_high IS 'Upper end of its 95% interval';
 COMMENT ON COLUMN decision_credit.backed IS 'Whether the forks in the ledger have these means; the forks themselves are judged like any run';
-COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided, or not backed';
+COMMENT ON COLUMN decision_credit.measurements IS 'How many measurements of the same the ledger has: this decision and alternative, and the same policy after it';
+COMMENT ON COLUMN decision_credit.orders IS 'Orders of the examples in the largest of them';
+COMMENT ON COLUMN decision_credit.why_not IS 'Why it decides nothing: it is not backed, not whole, not the largest, or contradicted; NULL: it is the answer';
+COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided, or it decides nothing';

@@ -28,6 +28,7 @@ OUTCOMES = (
 )
 ORDERS = ("on", "off", "reset")
 ARMS = ("base", "candidate")
+TRANSCRIPTS = ("writer", "tester")  # whose calls a round has
 MAX_ADVICE = 4_000  # characters
 MAX_TEXT = 2_000  # characters of a reason
 _LINES = UUID("6f0d0c0e-52a5-5b0d-8d7e-6f3a3c6e9c21")  # namespace of the streams' ids
@@ -191,7 +192,7 @@ class Advice(Aggregate):
         return cls._create(event_class=cls.Opened, id=cls.id_of(model), model=model)
 
     def transcript_of(self, number: int, agent: str) -> UUID:
-        """Return whose transcript a round's calls are in; the agent is the writer or the tester."""
+        """Return whose transcript a round's calls are in; the agent is one of TRANSCRIPTS."""
         return uuid5(self.id, f"round {number}, {agent}")
 
     def propose(

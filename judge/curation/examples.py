@@ -10,7 +10,7 @@ I/O: reads blobs.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -48,6 +48,10 @@ SELECT p.* FROM measured_pairs AS p
 JOIN answers AS a ON a.run_id = p.recorded_run AND a.number = p.recorded
 JOIN run_forces AS f ON f.run_id = p.recorded_run
 WHERE TRUE{conditions} ORDER BY p.idx
+"""
+_ARMS = """
+SELECT s.run_id, f.run_id AS fork, f.arm FROM credit_forks AS f
+JOIN credit_starts AS s USING (credit_id)
 """
 _PROPOSALS = """
 SELECT
@@ -124,7 +128,7 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
         rejected = answers.get(row["rejected_run"], row["rejected"])
         asked = chosen if row.get("kept", True) else rejected  # a fork is asked nothing
         if asked.prompt is not None:
-            id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
+            id_ = _pair(row)
             told = {
                 "chosen": [_assistant(chosen.said)],
                 "id": id_,
@@ -141,6 +145,30 @@ def _compared(tables: Tables, query: Query) -> list[dict[str, Any]]:
     worse, more = query.of_rejected().conditions("g", "b")
     sql = _PREFERENCES.format(conditions=better + worse)
     return tables.ask(sql, [query.margin, *values, *more])
+
+
+def is_measured(tables: Tables) -> Callable[[Member], bool]:
+    """Return what tells whether measurements show a pair now, by these forks or by others."""
+    tables.ask(_ANSWERS)
+    query = Query(kind="preferences", measured=True)
+    shown = {
+        (row["recorded_run"], row["recorded"], row["arm"], row["kept"])
+        for row in _measured(tables, query)
+    }
+    arms = {(row["run_id"], row["fork"]): row["arm"] for row in tables.ask(_ARMS)}
+
+    def is_shown(member: Member) -> bool:
+        chosen, rejected = member.decisions[0], member.rejected[0]
+        return any(
+            (*recorded, arms.get((recorded[0], fork[0])), kept) in shown
+            for recorded, fork, kept in ((chosen, rejected, True), (rejected, chosen, False))
+        )
+
+    return is_shown
+
+
+def _pair(row: Mapping[str, Any]) -> str:
+    return f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
 
 
 def _measured(tables: Tables, query: Query) -> Iterator[dict[str, Any]]:

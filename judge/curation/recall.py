@@ -4,12 +4,13 @@ Trust: a list of members is trusted if its hash is the sealed one.
 I/O: reads blobs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import msgspec
 
-from judge.curation.examples import Member
+from judge.curation.examples import Member, is_measured
 from judge.curation.tables import Tables
 from judge.errors import CurationError
 from ledger.blobs import Blobs
@@ -60,6 +61,7 @@ class _Standing:
     runs: Mapping[str, tuple[bool, bool, list[str]]]  # tainted, usable as a failure, why not
     faults: Mapping[tuple[str, int], list[str]]
     proposals: Mapping[str, tuple[bool, bool, list[str]]]
+    measured: Callable[[], Callable[[Member], bool]]  # whether measurements show a pair now
 
     @classmethod
     def of(cls, tables: Tables) -> "_Standing":
@@ -73,6 +75,7 @@ class _Standing:
                 row["proposal_id"]: (row["tainted"], row["let_in"], row["why_not"])
                 for row in tables.ask(_PROPOSALS)
             },
+            cache(lambda: is_measured(tables)),
         )
 
     def against(self, export: str, members: Iterable[Member]) -> Iterator[Recalled]:
@@ -91,6 +94,8 @@ class _Standing:
             for run, number in member.decisions:
                 faults = self.faults.get((run, number), [])
                 why += [f"decision {number}: {fault}" for fault in faults]
+            if member.measured and not why and not self.measured()(member):
+                why = ["what is measured now does not say which answer is better"]
             if why:
                 yield Recalled(export, member.id, tainted=tainted, why=tuple(why))
 

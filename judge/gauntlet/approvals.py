@@ -11,6 +11,7 @@ I/O: none.  Units: seconds since the POSIX epoch.
 
 import json
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Annotated
 
 import msgspec
@@ -20,19 +21,23 @@ from msgspec import Meta
 from judge.declared import read_declared
 from judge.gauntlet.errors import ApprovalError
 from ledger.errors import MalformedError, VerificationError
-from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, seal
+from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, payload_of, seal
 from ledger.strict_json import read_json
 from ledger.verification.verified_notes import ED25519, parse_vkey
 
 __all__ = [
     "BATCH",
     "CARRIED",
+    "LEDGER",
     "MOST_DAYS",
     "OF_EACH",
+    "RECORDED",
     "SUBJECTS",
     "Approval",
     "check_approval",
+    "ledger_digest",
     "make_approval",
+    "names_of",
     "of_proposal",
     "sign",
 ]
@@ -44,22 +49,32 @@ _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://proctor.local/approval/v1"  # a name, not a place
 _DAY = 86_400  # s
 TEXT_SHOWN = "text_shown"  # digest of what an operator was shown; earlier approvals have none
+LEDGER = "ledger"  # digest of the first key of the ledger that it is for; earlier ones have none
 BATCH = "batch"  # approves several proposals of tier 1, all on one base
 CARRIED = "carried"  # kind of evidence: the proposal that a batch names for this one
 OF_EACH = ("diff", TEXT_SHOWN)  # of a batch's proposal; the subject is named WHAT:ID
-_CHANGE = ("base", "base_tree", "diff", TEXT_SHOWN, "manifest", "reference_set")
+_LINE = ("base", "base_tree", LEDGER, "manifest", "reference_set")
+_CHANGE = ("base", "base_tree", "diff", LEDGER, TEXT_SHOWN, "manifest", "reference_set")
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "approve": _CHANGE,
     "reject": _CHANGE,
     "revise": _CHANGE,
     "resume": _CHANGE,
-    "valley": ("base", "base_tree", "manifest", "reference_set"),  # and its steps' diffs
-    BATCH: ("base", "base_tree", "manifest", "reference_set"),  # and two of each proposal
-    "adopt": ("base", "base_tree", "commit", "manifest", "reference_set", "tree"),
-    "admit": ("task",),
-    "carry": ("set",),
+    "valley": _LINE,  # and its steps' diffs
+    BATCH: _LINE,  # and two of each proposal
+    "adopt": (*_LINE, "commit", "tree"),
+    "admit": (LEDGER, "task"),
+    "carry": (LEDGER, "set"),
 }
 """Each word with the names of what it is about."""
+RECORDED = (
+    "checkpoint.adopted",
+    "line.resumed",
+    "proposal.reviewed",
+    "task.admitted",
+    "valley.opened",
+)
+"""Events that hold an approval."""
 _ALGORITHMS = {
     "base": "gitCommit",
     "commit": "gitCommit",
@@ -123,6 +138,11 @@ def make_approval(
     return payload
 
 
+def ledger_digest(vkey: str) -> str:
+    """Return the digest that names a ledger in an approval, of the ledger's first vkey."""
+    return sha256(vkey.strip().encode()).hexdigest()
+
+
 def of_proposal(what: str, proposal: str) -> str:
     """Return the name of a batch's subject."""
     return f"{what}:{proposal}"
@@ -131,6 +151,14 @@ def of_proposal(what: str, proposal: str) -> str:
 def sign(payload: bytes, key: Ed25519PrivateKey) -> str:
     """Return the envelope: this key's holder says that."""
     return seal(payload, payload_type=IN_TOTO, key=key)
+
+
+def names_of(envelope: str) -> list[str]:
+    """Return what an envelope that nobody has verified is about; [] if it is none."""
+    try:
+        return [str(each["name"]) for each in read_json(payload_of(envelope))["subject"]]
+    except (MalformedError, ValueError, KeyError, TypeError):
+        return []
 
 
 def read_approval(envelope: str, *, operators: Iterable[str]) -> Approval:
@@ -218,7 +246,7 @@ def _parse(payload: bytes, *, key: str) -> Approval:
     if kind == BATCH:
         named = {name.partition(":")[2] for name in subjects if ":" in name}
         lacking ^= {of_proposal(what, each) for each in named or {""} for what in OF_EACH}
-    complete = lacking <= {TEXT_SHOWN} and bool(steps) == (kind == "valley")
+    complete = lacking <= {TEXT_SHOWN, LEDGER} and bool(steps) == (kind == "valley")
     if not (complete and in_order and hashed):
         raise ApprovalError(
             f"an approval of kind {kind!r} must name {', '.join(SUBJECTS[kind])}, not these digests"

@@ -22,9 +22,13 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.approvals import (
     BATCH,
     CARRIED,
+    LEDGER,
     OF_EACH,
+    RECORDED,
+    SUBJECTS,
     Approval,
     check_approval,
+    names_of,
     of_proposal,
     read_approval,
 )
@@ -39,6 +43,7 @@ def line_subjects(place: Workplace) -> dict[str, str]:
     return {
         "base": head.commit,
         "base_tree": head.tree,
+        LEDGER: place.ledger,
         "manifest": place.manifest(head.commit).sha256,
         "reference_set": place.reference_set(head.commit).sha256,
     }
@@ -106,15 +111,8 @@ def verify_named(place: Workplace, proposal: Proposal, *, base: str) -> Approval
         raise ApprovalError("an operator must approve it")
     origin = place.proposal(origin_of(proposal))
     subjects = place.subjects(origin)
-    approval = checked(
-        place,
-        proposal.envelope,
-        BATCH,
-        {
-            **{name: subjects[name] for name in ("base", "base_tree", "manifest", "reference_set")},
-            **named_in_batch(origin, subjects),
-        },
-    )
+    named = {name: subjects[name] for name in SUBJECTS[BATCH]} | named_in_batch(origin, subjects)
+    approval = checked(place, proposal.envelope, BATCH, on_record(place, proposal.envelope, named))
     if (proposal.diff, proposal.targets) != (origin.diff, origin.targets):
         raise ApprovalError("it is not the change that was approved")
     _verify_between(place, origin, proposal.envelope, base=base)
@@ -220,6 +218,22 @@ def checked(
         proposal=proposal,
         subjects=subjects,
     )
+
+
+def on_record(place: Workplace, envelope: str, subjects: Mapping[str, str]) -> dict[str, str]:
+    """Return what a recorded approval has to name: no ledger, if it is from before they did.
+
+    It is from before if it was on record here before any approval that names a ledger.
+    """
+    start = 1
+    while found := place.log.recorder.select_notifications(start, 1_000, topics=RECORDED):
+        for each in found:
+            told = getattr(place.log.mapper.to_domain_event(each), "envelope", "")
+            named = LEDGER in names_of(told)
+            if named or told == envelope:
+                return {k: v for k, v in subjects.items() if named or k != LEDGER}
+        start = found[-1].id + 1
+    return dict(subjects)
 
 
 def signed(envelope: str) -> str:

@@ -13,8 +13,8 @@ from uuid import UUID
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import REVIEWS, Proposal
 from judge.gauntlet import batches
-from judge.gauntlet.approvals import BATCH, TEXT_SHOWN, Approval, read_approval
-from judge.gauntlet.batches import checked, line_subjects, signed
+from judge.gauntlet.approvals import BATCH, LEDGER, TEXT_SHOWN, Approval, read_approval
+from judge.gauntlet.batches import checked, line_subjects, on_record, signed
 from judge.gauntlet.errors import ApprovalError
 from judge.gauntlet.workplace import Workplace
 
@@ -60,6 +60,7 @@ def check_recorded(place: Workplace, proposal: Proposal) -> None:
     subjects = place.subjects(proposal)
     if TEXT_SHOWN not in said.subjects:
         del subjects[TEXT_SHOWN]  # it was recorded by a version that did not name it
+    subjects = on_record(place, proposal.envelope, subjects)
     checked(place, proposal.envelope, "approve", subjects, proposal=str(proposal.id))
 
 
@@ -114,13 +115,13 @@ def adopt(place: Workplace, envelope: str) -> Line:
 
 def admit(place: Workplace, envelope: str, *, task: str, sha256: str) -> Line:
     """Record that an operator lets a task into the reference set."""
-    checked(place, envelope, "admit", {"task": sha256})
+    checked(place, envelope, "admit", {LEDGER: place.ledger, "task": sha256})
     return place.change_line(lambda line: line.admit_task(task, sha256=sha256, envelope=envelope))
 
 
 def verify_carried(place: Workplace, envelope: str, *, sha256: str) -> None:
     """Raise ApprovalError unless an operator has signed exactly these drafts for this line."""
-    checked(place, envelope, "carry", {"set": sha256})
+    checked(place, envelope, "carry", {LEDGER: place.ledger, "set": sha256})
 
 
 def adoption_subjects(place: Workplace) -> dict[str, str]:
@@ -133,6 +134,7 @@ def adoption_subjects(place: Workplace) -> dict[str, str]:
         "base": active.commit,
         "base_tree": active.tree,
         "commit": commit,
+        LEDGER: place.ledger,
         "tree": place.repository.tree_of(commit),
         "manifest": place.manifest(commit).sha256,
         "reference_set": place.reference_set(commit).sha256,

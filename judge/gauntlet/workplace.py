@@ -18,7 +18,7 @@ from eventsourcing.domain import Aggregate
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from aggregates.reading import readable_aggregate
-from judge.gauntlet.approvals import TEXT_SHOWN
+from judge.gauntlet.approvals import LEDGER, TEXT_SHOWN, ledger_digest
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.errors import GauntletError, ManifestError, RepositoryError
 from judge.gauntlet.repository.git import Repository
@@ -59,6 +59,11 @@ class Workplace:
     def line_id(self) -> UUID:
         """The line's stream: of the branch as it was when this was first asked for."""
         return Line.id_of(self.repository.root(self.branch), self.branch)
+
+    @cached_property
+    def ledger(self) -> str:
+        """The digest that names this ledger in an approval; a rotation does not change it."""
+        return ledger_digest(self.authority().ledger_vkey_at(0))
 
     def line(self) -> Line:
         """Return the line as it is recorded; put on record now, where it is, if it is not."""
@@ -166,6 +171,7 @@ class Workplace:
             "base": proposal.base,
             "base_tree": proposal.base_tree,
             "diff": proposal.diff,
+            LEDGER: self.ledger,
             TEXT_SHOWN: digest_of_shown(
                 facts(proposal), changes=applied(self.repository, self.blobs, proposal)
             ),

@@ -8,11 +8,19 @@ I/O: none.
 Not covered: entries' own authors, which open_selection() and the reader of a ledger verify.
 """
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 from judge.errors import LineageError
-from judge.gauntlet.approvals import Approval, read_approval
+from judge.gauntlet.approvals import (
+    LEDGER,
+    RECORDED,
+    Approval,
+    ledger_digest,
+    names_of,
+    read_approval,
+)
 from judge.gauntlet.errors import ApprovalError
 from judge.lineage.chain import Body, Chain
 from ledger.errors import MalformedError
@@ -72,9 +80,23 @@ class Keys:
         found = {"kind": said.kind, "line": said.line, "proposal": said.proposal, **said.subjects}
         if any(found.get(key) != value for key, value in wanted.items()):
             raise LineageError(f"entry {entry.index}: the approval is for something else")
+        ledger = said.subjects.get(LEDGER)
+        if ledger is None and any(map(self._names_ledger, self._recorded(entry))):
+            raise LineageError(f"entry {entry.index}: the approval names no ledger")
+        if ledger not in (None, ledger_digest(self._authority.keys[0].vkey)):
+            raise LineageError(f"entry {entry.index}: the approval is for another ledger")
         if entry.time_ns >= said.expires * 10**9:
             raise LineageError(f"entry {entry.index}: the approval had expired", index=entry.index)
         return said
+
+    def _recorded(self, before: VerifiedEntry) -> Iterator[Body]:
+        """Yield what earlier entries have recorded of approvals."""
+        for name in RECORDED:
+            for _, body in self._chain.all(name, before=before.index):
+                yield body
+
+    def _names_ledger(self, body: Body) -> bool:
+        return LEDGER in names_of(str(body.get("envelope")))
 
     def said(self, body: Body) -> str | None:
         """Return what kind of approval an envelope says that it is; approval() verifies it."""

@@ -20,7 +20,7 @@ from proctor.home import Home
 from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.campaign_feedback import read_verdict
-from proctor.runs.campaign_run import CutOff, Harness, Task
+from proctor.runs.campaign_run import CutOff, Harness, Task, read_spent, read_tuning
 from proctor.runs.executors import Kind, open_executor
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
@@ -82,7 +82,14 @@ def campaign(
                 harness.end("completed")
                 opened = harness.campaign
         found = describe_campaign(home, log, opened)
-    return Output(found, lambda: _print_campaign(found))
+    unfit = sum(bool(attempt["why_not"]) for attempt in found["attempts"])
+    note = (
+        f"{counted(unfit, 'attempt')} {'does' if unfit == 1 else 'do'} not fit what the run itself "
+        "recorded; somebody with the ledger's key has put other runs there"
+    )
+    return Output(
+        found, lambda: _print_campaign(found), found=bool(unfit), note=note if unfit else ""
+    )
 
 
 def _verify_ranking(examples: int, judge: JudgeConfig) -> None:
@@ -101,12 +108,12 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> d
 
     Verdicts and ranks come from the audits that count, whichever the campaign names.
     """
-    standings = read_standings(home, opened.id, opened.runs)
+    standings = read_standings(home, opened.id)
     ranked = sorted(
         ((each.place, run) for run, each in standings.items() if each.place is not None)
     )
     ranking = [run for _, run in ranked]
-    spent = read_tally(log, (*opened.runs, *opened.abandoned))
+    spent, tuning = read_spent(log, opened), read_tuning(log, opened)
     return {
         "mode": opened.mode,
         "campaign": str(opened.id),
@@ -130,6 +137,7 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> d
         "usable": spent.usable,
         "tokens": spent.tokens,
         "cost": spent.cost,
+        "tuning": {"calls": tuning.calls, "tokens": tuning.tokens, "cost": tuning.cost},
     }
 
 
@@ -151,6 +159,7 @@ def _attempt(log: LedgerApplication, run_id: str, standing: Standing) -> dict[st
         "audit": standing.audit,
         "signed": standing.signed,
         "retrained": standing.retrained,
+        "why_not": standing.why_not,
         "calls": spent.calls,
         "tokens": spent.tokens,
         "cost": spent.cost,
@@ -179,7 +188,9 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
         "tokens",
         "cost",
     )
-    ranked = sorted(found["attempts"], key=lambda attempt: attempt["rank"])
+    ranked = sorted(
+        found["attempts"], key=lambda attempt: (attempt["rank"] is None, attempt["rank"] or 0)
+    )
     print_table(columns, [[attempt[column] for column in columns] for attempt in ranked])
     known = {attempt["validation_examples"] for attempt in ranked}
     print_ranked_by(known.pop() if len(known) == 1 else None)
@@ -188,7 +199,19 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
             "[yellow]the campaign recorded another ranking[/]: later audits checked more, or the "
             "audits that it names do not count"
         )
+    if unfit := [attempt for attempt in found["attempts"] if attempt["why_not"]]:
+        print_table(
+            ("attempt", "run", "why it does not fit"),
+            [[each["number"], each["run"], "; ".join(each["why_not"])] for each in unfit],
+            title="attempts that have no place",
+        )
     print_cut_off(found["abandoned"])
     cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
     spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"
+    tuning = found["tuning"]
+    if tuning["calls"]:
+        spent += (
+            f" (of them {counted(tuning['calls'], 'call')} and "
+            f"{counted(tuning['tokens'], 'token')} to write and test the advice)"
+        )
     console.print(f"{spent}, cost {cost}")

@@ -13,7 +13,7 @@ from ledger.progress import advanced
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.command_group import Output
-from proctor.cli.jobs import judge_here, verify_ready
+from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import cell, console, error_console, print_table, words
@@ -24,13 +24,14 @@ from proctor.runs.comparison import (
     own_folder,
     read_cells,
     read_conditions,
+    read_draws,
 )
 from proctor.runs.comparison import compare as carry_out
 from proctor.runs.executors import Kind, Outcome, failed, open_executor
 from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.standings import Standing, standings
+from proctor.runs.standings import Standing, fitting, standings, told_code, told_draws
 from proctor.runs.tasks import read_task_file
 
 
@@ -64,6 +65,7 @@ def compare(
     with home.alone("comparing", str(plan.id), say=lambda text: error_console.print(words(text))):
         comparison = _carry_out(home, plan, executor, workers)
         rows = read_cells(home, str(comparison.id))
+        draws = read_draws(home, str(comparison.id))
     table = standings(rows, [choice.name for choice in choices])
     found = {
         "comparison": str(comparison.id),
@@ -79,8 +81,15 @@ def compare(
             for each in plan.conditions
         },
         "cells": rows,
+        "draws": draws,
     }
-    return Output(found, lambda: _tell(found, table, rows))
+    unfit = len(rows) - len(fitting(rows))
+    note = (
+        f"{counted(unfit, 'cell')} of {len(rows)} {'does' if unfit == 1 else 'do'} not fit what "
+        "the run itself recorded, and no figure contains them; somebody with the ledger's key has "
+        "put other runs there"
+    )
+    return Output(found, lambda: _tell(found, table), found=bool(unfit), note=note if unfit else "")
 
 
 def _carry_out(home: Home, plan: Plan, kind: Kind, workers: int | None) -> Comparison:
@@ -113,10 +122,11 @@ def train_and_judge(job: Job) -> Outcome:
     return Outcome(report.audit_id, None if broken is None else f"hard fail: {broken.summary}")
 
 
-def _tell(found: dict[str, Any], table: Sequence[Standing], rows: Sequence[Any]) -> None:
-    first, runs = table[0].policy, len(rows)
+def _tell(found: dict[str, Any], table: Sequence[Standing]) -> None:
+    rows, draws = found["cells"], found["draws"]
+    first = table[0].policy if table else "none"
     console.print(
-        f"comparison {found['comparison']}: {counted(runs, 'run')}; differences from "
+        f"comparison {found['comparison']}: {counted(len(rows), 'run')}; differences from "
         f"{words(first)} on the same condition and seed, 95% intervals for all policies together"
     )
     _print(table)
@@ -126,6 +136,27 @@ def _tell(found: dict[str, Any], table: Sequence[Standing], rows: Sequence[Any])
             _print([Standing(**one) for one in each])
     for each in table:
         _tell_unusable(each, rows)
+    if unfit := [row for row in rows if not row["fits"]]:
+        print_table(
+            ("policy", "condition", "seed", "run", "why it does not fit"),
+            [
+                [row[name] for name in ("policy", "condition", "seed", "run_id")]
+                + ["; ".join(row["why_not"])]
+                for row in unfit
+            ],
+            title="cells that no figure contains",
+        )
+    console.print(words(told_draws(draws, found["comparison"])))
+    if several := told_code(rows):
+        console.print(words(several))
+    print_cut_off(
+        [
+            {**row, "run": row["run_id"], "state": row["end_reason"]}
+            | {"best_validation_accuracy": row["best_val_accuracy"]}
+            for row in draws
+            if row["made_by"] == found["comparison"]
+        ]
+    )
 
 
 def _tell_unusable(standing: Standing, rows: Sequence[Any]) -> None:

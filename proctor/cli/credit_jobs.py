@@ -1,6 +1,6 @@
 """`proctor credit`, which trains: forks of a run, in pairs, and what they differ in."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -25,14 +25,17 @@ from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, error_console, print_table, words
+from proctor.output.terminal import as_records, console, error_console, print_table, words
 from proctor.remembering import open_remembered, open_session
 from proctor.runs.executors import Executor, Kind, open_executor, trained
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
 
-_BACKED = "SELECT decision, arm FROM decision_credit WHERE credit_id = ? AND backed"
+_STANDING = (
+    "SELECT decision, arm, backed, better, why_not, measurements, orders FROM decision_credit "
+    "WHERE credit_id = ?"
+)
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,11 @@ def credit(
                     from_start=from_start,
                 )
         results = [e for e in log.events.get(measured.id) if type(e) is Credit.Measured]
-    backed = open_session(home).query(_BACKED, [str(measured.id)]).rows
-    return _output(parent, measured, results, {(number, arm) for number, arm in backed})
+    found = open_session(home).query(_STANDING, [str(measured.id)])
+    standing = {
+        (row.pop("decision"), row.pop("arm")): row for row in as_records(found.columns, found.rows)
+    }
+    return _output(parent, measured, results, standing)
 
 
 def find_questions(
@@ -256,7 +262,10 @@ def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision)
 
 
 def _output(
-    parent: Parent, measured: Credit, results: Sequence[Any], backed: Collection[tuple[int, str]]
+    parent: Parent,
+    measured: Credit,
+    results: Sequence[Any],
+    standing: Mapping[tuple[int, str], Mapping[str, Any]],
 ) -> Output:
     forks = [{**place._asdict(), **asdict(found)} for place, found in measured.forks.items()]
     rows = [
@@ -264,10 +273,10 @@ def _output(
             key: getattr(each, key)
             for key in (
                 *("decision", "epoch", "rules", "arm", "chosen", "other", "pairs", "level"),
-                *("loss", "accuracy", "better"),
+                *("loss", "accuracy"),
             )
         }
-        | {"backed": (each.decision, each.arm) in backed}
+        | standing[each.decision, each.arm]
         for each in results
     ]
     found = {
@@ -296,6 +305,14 @@ def _output(
             ],
             title=f"credit of run {parent.run.id}",
         )
+        for row in rows:
+            if row["backed"] and row["why_not"] is not None:
+                console.print(
+                    words(
+                        f"decision {row['decision']} beside {row['arm']} decides nothing here: "
+                        f"{row['why_not']}"
+                    )
+                )
         violations = {
             arm: sum(each["violations"] for each in forks if each["arm"] == arm)
             for arm in dict.fromkeys(each["arm"] for each in forks)

@@ -163,6 +163,7 @@ def export(
             verify_target(file, home=home, others=(other,))
     with _opened(home, as_of) as tables:
         drawn = draw(tables, query, blobs=home.blobs)
+        unsettled = _unsettled(tables) if measured else []
         standing = _standing(tables, kind)
         sealed, since = _since(home, tables, drawn) if as_of is None else (None, 0)
     if as_of is not None:
@@ -186,6 +187,9 @@ def export(
         "to_be_called_back": since,
         **standing,
     }
+    for why, number in unsettled:
+        measures = f"{counted(number, 'measurement')} of credit"
+        error_console.print(words(f"{measures} decided nothing and made no pair: {why}"))
     if sealed is None and not empty:
         home.blobs.put(drawn.members)
         with home.open_log() as log:
@@ -198,6 +202,15 @@ def export(
             "run out with `proctor curate why RUN`"
         )
     return Output(told, lambda: _tell_export(told), found=empty)
+
+
+def _unsettled(tables: Tables) -> list[tuple[str, int]]:
+    """Return why measurements of credit are no answer, and how many for each reason."""
+    rows = tables.ask(
+        "SELECT COALESCE(why_not, 'undecided by all orders that were measured') AS why, "
+        "COUNT(*) AS number FROM decision_credit WHERE better IS NULL GROUP BY ALL ORDER BY ALL"
+    )
+    return [(row["why"], row["number"]) for row in rows]
 
 
 @app.command("list", long=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from judge.gauntlet import anchors, reviews
+from judge.gauntlet.approvals import LEDGER
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.tasks.reference_set import MANIFEST, Task, write_tasks
 from ledger.wording import counted
@@ -209,7 +210,8 @@ def admit(
         else:
             found, because = _anchor(controller, where, task)
             written = anchors.as_anchor(found, because=because)
-        said = signing.envelope("admit", line=line.id, subjects={"task": found.sha256})
+        ledger = {LEDGER: controller.place.ledger}
+        said = signing.envelope("admit", line=line.id, subjects={**ledger, "task": found.sha256})
         reviews.admit(controller.place, said, task=task, sha256=found.sha256)
         write_tasks(into, [written], add=(into / MANIFEST).exists())
     return Output(
@@ -237,7 +239,12 @@ def carry(
         tasks = (*whole.tasks, *whole.unasked)
         write_tasks(folder, tasks)
         sha256 = controller.place.set_in(folder).sha256
-        said = signing.envelope("carry", line=line.id, subjects={"set": sha256}, days=days)
+        said = signing.envelope(
+            "carry",
+            line=line.id,
+            subjects={LEDGER: controller.place.ledger, "set": sha256},
+            days=days,
+        )
         (folder / _SIGNED).write_text(said, encoding="utf-8")
     return Output(
         {"folder": folder, "tasks": [each.task_id for each in tasks], "sha256": sha256},

@@ -51,9 +51,11 @@ from proctor.output.terminal import (
 from proctor.remembering import TrainedStates, open_remembered
 from proctor.runs.campaign_replay import (
     CampaignAgain,
+    ComparisonAgain,
     RunAgain,
     read_records,
     redo_campaign,
+    redo_comparison,
     redo_run,
 )
 from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
@@ -207,7 +209,7 @@ def _told(
 
 
 def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:
-    """Do a run, or a campaign, again from its events alone and compare everything."""
+    """Do a run, campaign or comparison again from its events alone and compare everything."""
     try:
         again = _again(home, name, config)
     except _ODD as error:
@@ -248,11 +250,15 @@ def _is_snapshot(event: object) -> bool:
     return type(event) is Run.SnapshotSaved
 
 
-def _again(home: Home, name: str, config: JudgeConfig) -> RunAgain | CampaignAgain:
+def _again(
+    home: Home, name: str, config: JudgeConfig
+) -> RunAgain | CampaignAgain | ComparisonAgain:
     records = read_records(home, name)
     on_epoch = watching().on_epoch
     if records.whole_campaign:
         return redo_campaign(home, records, config=config, on_epoch=on_epoch, say=say)
+    if records.comparison is not None:
+        return redo_comparison(home, records, config=config, on_epoch=on_epoch, say=say)
     run_id = str(records.chosen)
     say(f"run {run_id} again")
     return redo_run(home, records, run_id, config=config, on_epoch=on_epoch)
@@ -448,15 +454,24 @@ def _print_scores(report: AuditReport) -> None:
     )
 
 
-def _print_again(again: RunAgain | CampaignAgain) -> None:
+def _print_again(again: RunAgain | CampaignAgain | ComparisonAgain) -> None:
     if isinstance(again, RunAgain):
         _print_run(again)
+        return
+    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
+    if isinstance(again, ComparisonAgain):
+        for run in again.runs:
+            _print_run(run)
+        _print_differences("differences of the comparison", again.differences)
+        console.print(
+            f"comparison {again.comparison}: {counted(len(again.runs), 'run')} trained and judged "
+            f"again: {verdict}"
+        )
         return
     for attempt in again.attempts:
         _print_run(attempt)
     print_cut_off([asdict(each) for each in again.abandoned])
     _print_differences("differences of the campaign", again.differences)
-    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
     console.print(
         f"campaign {again.campaign}: {counted(len(again.attempts), 'attempt')} trained and "
         f"judged again, feedback and ranking derived again: {verdict}"

@@ -50,7 +50,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "replay": (
         "proctor.cli.reading",
-        "Print the events of a run or a campaign, or execute it again from its events.",
+        "Print the events of a run, campaign or comparison, or execute it again from its events.",
     ),
     "log": (
         "proctor.cli.reading",

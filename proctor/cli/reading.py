@@ -44,8 +44,8 @@ def replay(
         str,
         typer.Argument(
             metavar="RUN",
-            help="Id of a run or campaign, the start of an id, or `latest`: the newest run "
-            "that is no fork, or the newest campaign if there is no run.",
+            help="Id of a run, campaign or comparison, its start, or `latest`: the newest run "
+            "that is no fork, or the newest of the others if there is no run.",
         ),
     ] = "latest",
     at: Annotated[
@@ -70,7 +70,7 @@ def replay(
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Output:
-    """Print the events of a run or a campaign, or execute it again from its events."""
+    """Print the events of a run, campaign or comparison, or execute it again from its events."""
     if sum((execute, at is not None, event is not None)) > 1:
         raise ProctorError("--at, --event and --execute exclude each other: give one of them")
     if at is None and (from_start or to is not None):

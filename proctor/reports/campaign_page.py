@@ -11,34 +11,53 @@ from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.reports.section_parts import (
     Data,
+    Row,
     chart_part,
     cost_section,
+    note_part,
     run_name,
     table_part,
     violations_section,
 )
 from proctor.reports.values import indented, object_of, share, short, tile
+from proctor.runs.standings import told_code
 
 __all__ = ["campaign_charts", "campaign_values"]
 
 
+def _unfit(number: int) -> Any:
+    return note_part(
+        f"{counted(number, 'attempt')} {'does' if number == 1 else 'do'} not fit: what the run "
+        "itself recorded contradicts its place here. It has no place in the ranking.",
+        "bad",
+    )
+
+
 def campaign_charts(data: Data) -> list[Chart]:
     """Return the charts of a campaign."""
-    counting = [row for row in data["attempts"] if not row["abandoned"]]
+    counting = _counting(data)
     found = []
     if any(row["process_score"] is not None for row in counting):
         rows = [{**row, "attempt": row["number"]} for row in counting]
         series = {"accuracy_score": "accuracy score", "process_score": "process score"}
         found.append(curves_of("scores", "Scores", rows, series, over="attempt", share=True))
-    if any(row["val_accuracy"] is not None for row in data["epochs"]):
-        found.append(attempt_curves(data["epochs"]))
+    runs = {row["run_id"] for row in counting}
+    epochs = [row for row in data["epochs"] if row["run_id"] in runs]
+    if any(row["val_accuracy"] is not None for row in epochs):
+        found.append(attempt_curves(epochs))
     return found
+
+
+def _counting(data: Data) -> list[Row]:
+    """Return the attempts that figures are made of: made to their end, by runs that fit."""
+    return [row for row in data["attempts"] if row["fits"] and not row["abandoned"]]
 
 
 def campaign_values(data: Data) -> dict[str, Any]:
     """Return what the template `sections.html` shows of a campaign."""
     (campaign,) = data["campaign"]
-    counting = [row for row in data["attempts"] if not row["abandoned"]]
+    counting = _counting(data)
+    unfit = sum(not row["fits"] for row in data["attempts"])
     best = min(
         (row for row in counting if row["place"]), key=lambda row: row["place"], default=None
     )
@@ -47,6 +66,10 @@ def campaign_values(data: Data) -> dict[str, Any]:
     learned = "each after the first was told what the judge had found before"
     if not data["feedback"]:
         learned = "none was told anything of another one"
+    audited = sum(row["audit_id"] is not None for row in counting)
+    judged = "The judge audited each attempt, and its verdicts rank them."
+    if audited < len(counting):
+        judged = f"An audit that counts is there for {audited} of them; the verdicts rank them."
     state = "The campaign has not ended."
     if campaign["end_reason"]:
         early = campaign["end_reason"] != "completed"
@@ -54,11 +77,12 @@ def campaign_values(data: Data) -> dict[str, Any]:
     columns = [("attempt", True), ("run", False), ("ended", False), ("place", True)]
     columns += [("verdict", False), ("accuracy score", True), ("process score", True)]
     columns += [("validation accuracy", True), ("violations", True), ("decisions", True)]
+    columns += [("does not fit", False)]
     rows = [
         [row["number"], run_name(row), row["state"]]
         + [row["place"], "abandoned" if row["abandoned"] else row["verdict"]]
         + [row[each] for each in ("accuracy_score", "process_score", "validation_accuracy")]
-        + [row["violations"], row["decisions"]]
+        + [row["violations"], row["decisions"], "; ".join(row["why_not"]) or None]
         for row in data["attempts"]
     ]
     told: list[Any] = [
@@ -80,8 +104,7 @@ def campaign_values(data: Data) -> dict[str, Any]:
     return {
         "heading": f"Campaign {campaign['campaign_id'][:8]}",
         "sentence": f"The policy “{name}” attempted one training task "
-        f"{counted(len(counting), 'time')}; {learned}. The judge audited each attempt, and its "
-        f"verdicts rank them. {state}",
+        f"{counted(len(counting), 'time')}; {learned}. {judged} {state}",
         "tiles": [
             tile("Attempts", str(len(counting)), "", f"at most {campaign['max_attempts']}"),
             tile(
@@ -110,7 +133,12 @@ def campaign_values(data: Data) -> dict[str, Any]:
                 "The best attempt has place 1: attempts that passed their audit come first, then "
                 "the process score decides, then the validation accuracy. An abandoned attempt was "
                 "cut off and made again.",
-                [*map(chart_part, campaign_charts(data)), table_part("Attempts", columns, rows)],
+                [
+                    *([_unfit(unfit)] if unfit else []),
+                    *map(note_part, filter(None, [told_code(counting)])),
+                    *map(chart_part, campaign_charts(data)),
+                    table_part("Attempts", columns, rows),
+                ],
             ),
             (
                 "What attempts were told",

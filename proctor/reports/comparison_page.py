@@ -14,12 +14,13 @@ from proctor.reports.section_parts import (
     Data,
     Row,
     cost_section,
+    note_part,
     run_name,
     table_part,
     violations_section,
 )
 from proctor.reports.values import indented, object_of, tile
-from proctor.runs.standings import standings
+from proctor.runs.standings import fitting, standings, told_code, told_draws
 
 __all__ = ["comparison_charts", "comparison_values"]
 
@@ -34,7 +35,8 @@ def _policies(data: Data) -> list[str]:
 def comparison_charts(data: Data) -> list[Chart]:
     """Return the charts: differences from the first policy, then each condition's runs."""
     policies = _policies(data)
-    table = standings(data["cells"], policies) if data["cells"] else []
+    cells = fitting(data["cells"])
+    table = standings(cells, policies) if cells else []
     found = [
         intervals(
             f"{name.replace('_', '-')}-differences",
@@ -63,7 +65,7 @@ def comparison_charts(data: Data) -> list[Chart]:
         if rows
     ]
     for place, condition in enumerate(_conditions(data)):
-        rows = [row for row in data["cells"] if str(row["condition"]) == condition]
+        rows = [row for row in cells if str(row["condition"]) == condition]
         for value, title in (
             ("test_accuracy", "Test accuracy"),
             ("process_score", "Process score"),
@@ -84,8 +86,8 @@ def comparison_charts(data: Data) -> list[Chart]:
 
 
 def _conditions(data: Data) -> list[str]:
-    """Return the conditions with finished runs."""
-    return list(dict.fromkeys(str(row["condition"]) for row in data["cells"]))
+    """Return the conditions with finished runs that fit."""
+    return list(dict.fromkeys(str(row["condition"]) for row in fitting(data["cells"])))
 
 
 def _standings(caption: str, rows: Sequence[Row], policies: Sequence[str]) -> Any:
@@ -109,6 +111,27 @@ def _standings(caption: str, rows: Sequence[Row], policies: Sequence[str]) -> An
                 f"{each.exercised} of {each.cells}",
             ]
             for each in standings(rows, policies)
+        ],
+    )
+
+
+def _draws(data: Data) -> Any:
+    """Return the table of further runs that asked the same."""
+    columns = [("condition", False), ("policy", False), ("seed", True), ("run", False)]
+    columns += [("comparison", False), ("ended", False)]
+    return table_part(
+        "Further runs with the same policy, condition and seed",
+        columns,
+        [
+            [
+                row["condition"],
+                row["policy"],
+                row["seed"],
+                run_name(row),
+                row["made_by"],
+                row["end_reason"],
+            ]
+            for row in data["draws"]
         ],
     )
 
@@ -141,7 +164,7 @@ def comparison_values(data: Data) -> dict[str, Any]:
             results.append(_standings(f"Condition {condition}", rows, names))
     of_cells = [("condition", False), ("policy", False), ("seed", True), ("run", False)]
     of_cells += [("ended", False), ("test accuracy", True), ("process score", True)]
-    of_cells += [("exercised", False), ("problem", False)]
+    of_cells += [("exercised", False), ("problem", False), ("does not fit", False)]
     cells = [
         [
             row["condition"],
@@ -153,9 +176,26 @@ def comparison_values(data: Data) -> dict[str, Any]:
             row["process_score"],
             row["exercised"],
             row["problem"],
+            "; ".join(row["why_not"]) or None,
         ]
         for row in data["cells"]
     ]
+    fit = fitting(data["cells"])
+    unfit = len(cells) - len(fit)
+    parts: list[Any] = [table_part("A run for each policy, condition and seed", of_cells, cells)]
+    if unfit:
+        parts.insert(
+            0,
+            note_part(
+                f"{counted(unfit, 'run')} {'does' if unfit == 1 else 'do'} not fit: what the run "
+                "itself recorded contradicts its place here. No figure or chart contains it.",
+                "bad",
+            ),
+        )
+    parts += map(note_part, filter(None, [told_code(fit)]))
+    parts.append(note_part(told_draws(data["draws"], comparison["comparison_id"])))
+    if data["draws"]:
+        parts.append(_draws(data))
     ended = comparison["ended_idx"] is not None
     return {
         "heading": f"Comparison {comparison['comparison_id'][:8]}",
@@ -178,11 +218,12 @@ def comparison_values(data: Data) -> dict[str, Any]:
                 "Runs finished",
                 f"{len(data['cells'])} of {planned}",
                 "good" if ended else "warn",
-                "the comparison has ended" if ended else "the comparison is still running",
+                ("the comparison has ended" if ended else "the comparison is still running")
+                + (f"; {unfit} not counted: see Runs" if unfit else ""),
             ),
             tile(
                 "Failed",
-                str(sum(row["problem"] is not None for row in data["cells"])),
+                str(sum(row["problem"] is not None for row in fit)),
                 "",
                 "runs without a usable result: both scores count as 0",
             ),
@@ -202,7 +243,7 @@ def comparison_values(data: Data) -> dict[str, Any]:
                 "Runs",
                 "runs",
                 "",
-                [table_part("A run for each policy, condition and seed", of_cells, cells)],
+                parts,
             ),
             violations_section(data),
             cost_section(data),

@@ -61,7 +61,8 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "weights": "SELECT epoch FROM weights WHERE run_id = $id AND kind = 'best' "
         "ORDER BY idx DESC LIMIT 1",
         "credits": "SELECT credit_id, decision, epoch, arm, after, pairs, loss_difference, "
-        "loss_low, loss_high, accuracy_difference, accuracy_low, accuracy_high, backed, better "
+        "loss_low, loss_high, accuracy_difference, accuracy_low, accuracy_high, backed, better, "
+        "why_not "
         "FROM decision_credit WHERE run_id = $id ORDER BY decision, arm, credit_id",
         "audits": _AUDITS,
         "misplaced": PARTS["misplaced"][1].replace("$1", "$id"),
@@ -94,8 +95,11 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "comparison": "SELECT s.*, e.idx AS ended_idx FROM comparison_starts AS s "
         "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $id",
         "cells": "SELECT policy, condition, seed, run_id, problem, state, audit_id, test_accuracy, "
-        "process_score, exercised, firings FROM comparison_cells WHERE comparison_id = $id "
-        "ORDER BY condition, seed, policy",
+        "process_score, exercised, firings, code, fits, why_not FROM comparison_cells "
+        "WHERE comparison_id = $id ORDER BY condition, seed, policy, run_id",
+        "draws": "SELECT policy, condition, seed, run_id, made_by, counted, end_reason "
+        "FROM comparison_draws WHERE comparison_id = $id AND NOT counted "
+        "ORDER BY condition, seed, policy, run_id",
         "violations": _VIOLATIONS.format(_CELLS),
         "calls": _CALLS.format(_CELLS),
     },

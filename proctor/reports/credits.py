@@ -66,6 +66,16 @@ def credit_sections(rows: Sequence[_Row]) -> list[Any]:
             "rows": table,
         },
     ]
+    parts += [
+        {
+            "kind": "note",
+            "text": f"The measurement of decision {row['decision']} against {spoken(row['arm'])} "
+            f"with {row['pairs']} pairs decides nothing: {row['why_not']}.",
+            "state": "",
+        }
+        for row in rows
+        if row["backed"] and row["why_not"]
+    ]
     for text in _contradicted(rows):
         parts.append({"kind": "note", "text": text, "state": "bad"})
     after = ", ".join(sorted({str(row["after"]) for row in rows}))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from aggregates.canonical import digest
 from aggregates.improvement.evolution import Evolution
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
@@ -26,8 +27,8 @@ __all__ = ["KINDS", "Overview", "Subject"]
 KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `latest` looks for one
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
 _EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")
-_ENDING = (*_EDGES, f"{LAST}run.epoch_measured")
-_CURVES = (*_EDGES, "run.epoch_measured", "run.rules_evaluated")
+_ENDING = (*_EDGES, "run.decision_made", f"{LAST}run.epoch_measured")
+_CURVES = (*_EDGES, "run.epoch_measured", "run.remedy_applied", "run.rules_evaluated")
 _READ = {  # what has to be read of them
     *_BEGINNINGS,
     "audit.started",
@@ -62,6 +63,7 @@ class Overview:
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     credits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     members: dict[str, list[str]] = field(default_factory=dict)  # runs of campaign or comparison
+    trainings: dict[str, set[str]] = field(default_factory=dict)  # digests, by run or comparison
     of_line: dict[str, list[UUID]] = field(default_factory=dict)  # proposals and bisections
     checkpoints: dict[str, set[str]] = field(default_factory=dict)  # by line
 
@@ -81,6 +83,8 @@ class Overview:
         kind = _BEGINNINGS.get(entry.name)
         if kind is not None and entry.stream_version == 1:
             self.subjects[kind].append(stream)
+        if entry.name in ("comparison.started", "run.started"):
+            self.trainings[stream] = _trainings(body)
         if entry.name == "run.started":
             self.parents[stream] = body.get("parent_run")
             self.labels[stream] = body.get("checkpoint")
@@ -171,13 +175,24 @@ class Overview:
 
     def _want_campaign(self, campaign: str, wanted: _Wanted) -> None:
         wanted[UUID(campaign)] = None
+        self._want_claims(campaign, wanted)
         for run in self.members.get(campaign, ()):
             self._want_verdict(run, wanted, _CURVES)
 
     def _want_comparison(self, comparison: str, wanted: _Wanted) -> None:
         wanted[UUID(comparison)] = None
+        self._want_claims(comparison, wanted)
+        asked = self.trainings.get(comparison, set())
+        for stream in (each for each, its in self.trainings.items() if its & asked):
+            is_run = stream in self.parents  # one more draw, perhaps
+            wanted[UUID(stream)] = _EDGES if is_run else None
         for run in self.members.get(comparison, ()):
             self._want_verdict(run, wanted, _EDGES)
+
+    def _want_claims(self, subject: str, wanted: _Wanted) -> None:
+        """Want every campaign or comparison that names a run of this one."""
+        own = set(self.members.get(subject, ()))
+        wanted |= {UUID(each): None for each, runs in self.members.items() if own & set(runs)}
 
     def _want_line(self, line: str, wanted: _Wanted) -> None:
         wanted[UUID(line)] = None
@@ -209,6 +224,16 @@ class Overview:
         wanted[Transcript.id_of(stream)] = None
         for audit in self.audits.get(run, ()):
             wanted[audit] = None
+
+
+def _trainings(body: Mapping[str, Any]) -> set[str]:
+    """Return a digest of each training, without its seed, that a run or a comparison is about."""
+    told = body["conditions"].values() if "conditions" in body else [body["config"]]
+    return {
+        digest({key: value for key, value in config.items() if key != "seed"})
+        for config in told
+        if isinstance(config, dict)
+    }
 
 
 def _uuid(text: str) -> UUID | None:

@@ -1,4 +1,4 @@
-"""A campaign, or one run, done again from its events alone, and compared value by value.
+"""A campaign, a comparison or one run, done again from its events alone, and compared by value.
 
 Each attempt is trained again and judged again; feedback and ranking are derived again from these
 verdicts, and where a model has decided, its decisions from its recorded answers. No server is
@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
+from aggregates.comparison import Comparison
 from aggregates.improvement.advice import Advice
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
@@ -31,25 +32,30 @@ from ledger.application import LedgerApplication
 from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
-from monitor.config import RunConfig, TaskConfig
+from monitor.config import TaskConfig
 from monitor.loop import OnEpoch
 from policies.deciding.named import named_policy
 from proctor.home import Home
-from proctor.remembering import open_remembered
+from proctor.remembering import open_remembered, open_session
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import CutOff, rank_runs
 from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
 from proctor.runs.tasks import own_data
-from proctor.runs.training import Attempt, Told, following_attempt
+from proctor.runs.training import Told
 from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
+
+_UNFIT = (
+    "SELECT run_id, why_not FROM campaign_progress WHERE campaign_id = ? AND NOT abandoned "
+    "UNION ALL SELECT run_id, why_not FROM comparison_cells WHERE comparison_id = ?"
+)
 
 
 @dataclass(frozen=True)
 class Records:
-    """What a verified ledger holds of a campaign or of one run, as events."""
+    """What a verified ledger holds of a campaign, a comparison or one run, as events."""
 
     campaign: Campaign | None
-    chosen: UUID  # the campaign's id or the run's
+    chosen: UUID  # the id of the campaign, the comparison or the run
     told: Mapping[str, Mapping[str, Any]]  # run -> the feedback that it was given
     advised: Mapping[str, str]  # run -> the advice block that it was given
     promoted: frozenset[str]  # advice blocks that the campaign's model has had
@@ -57,6 +63,8 @@ class Records:
     transcripts: Mapping[str, list[Any]]
     verdicts: Mapping[str, AuditReport]
     made_up: Mapping[str, Sequence[Difference]]  # run -> remembered answers that nobody gave
+    unfit: Mapping[str, Sequence[str]]  # run -> why it is not what the campaign or comparison says
+    comparison: Comparison | None = None
 
     @property
     def whole_campaign(self) -> bool:
@@ -113,21 +121,50 @@ class CampaignAgain:
         }
 
 
+@dataclass(frozen=True)
+class ComparisonAgain:
+    """What came of doing a comparison again."""
+
+    comparison: str
+    runs: tuple[RunAgain, ...]  # of its finished cells
+    differences: tuple[Difference, ...]  # of starts and verdicts
+
+    @property
+    def same(self) -> bool:
+        """Whether everything came out as it was recorded."""
+        return not self.differences and all(run.same for run in self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "comparison": self.comparison,
+            "same": self.same,
+            "runs": [run.to_dict() for run in self.runs],
+            "differences": [asdict(difference) for difference in self.differences],
+        }
+
+
 def read_records(home: Home, name: str) -> Records:
-    """Verify the ledger and read a campaign or a run from it, with all that belongs to it."""
+    """Verify the ledger and read a campaign, comparison or run from it, with all that is of it."""
     home.require_ledger()
     with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         events = campaign_events = decode_events(read_streams(ledger, {chosen})[chosen])
+        comparison = folded(events) if type(events[0]) is Comparison.Started else None
         if type(events[0]) is not Campaign.Started:
-            campaign_events = _campaign_of(ledger, events[0].campaign)
+            campaign_events = _campaign_of(ledger, getattr(events[0], "campaign", None))
         campaign = folded(campaign_events)
         runs = [str(chosen)]
-        if campaign is not None and campaign.id == chosen:
+        if comparison is not None:
+            runs = list(dict.fromkeys(comparison.runs.values()))
+        elif campaign is not None and campaign.id == chosen:
             runs = [*campaign.runs, *campaign.abandoned]
         ids = {run: UUID(run) for run in runs}
         transcripts = {run: Transcript.id_of(run_id) for run, run_id in ids.items()}
         named = {} if campaign is None else campaign.audits
+        if comparison is not None:
+            ended = [each for each in events if type(each) is Comparison.RunEnded]
+            named = {each.run: each.audit for each in ended if each.audit is not None}
         audits = {run: UUID(named[run]) for run in runs if run in named}
         model = "" if campaign is None else str(campaign.policy.get("model"))
         advice = Advice.id_of(model)
@@ -160,7 +197,15 @@ def read_records(home: Home, name: str) -> Records:
             for run, transcript in transcripts.items()
             if transcript in found
         },
+        unfit=_read_unfit(home, chosen),
+        comparison=comparison,
     )
+
+
+def _read_unfit(home: Home, chosen: UUID) -> dict[str, list[str]]:
+    """Return what the ledger's tables say against runs of a campaign or comparison."""
+    rows = open_session(home).query(_UNFIT, [str(chosen), str(chosen)]).rows
+    return {str(run): list(why) for run, why in rows if why}
 
 
 def redo_run(
@@ -217,19 +262,13 @@ def redo_campaign(
     again: list[RunAgain] = []
     verdicts: list[AuditReport] = []
     found: list[Difference] = []
-    following: Attempt | None = None
-    data: Any = None  # of the first attempt, and so of all
     for number, run_id in enumerate(campaign.runs, start=1):
         place = f"attempt {number}"
         say(f"{place} of {len(campaign.runs)}: run {run_id}")
         if run_id not in records.runs:
             found.append(Difference(place, run_id, "there is no such run"))
             break
-        run = folded(records.runs[run_id])
-        expected = following or Attempt(RunConfig.from_dict(campaign.config))
-        data = data or run.data
-        found += differences(data, run.data, place=f"{place} data")
-        found += _start_differences(campaign, run, expected, place=place)
+        found += _unfit(records, run_id, place)
         feedback = make_feedback(verdicts) if campaign.feedback and verdicts else None
         found += differences(records.told.get(run_id), feedback, place=f"{place} feedback")
         if records.advised.get(run_id, "") not in records.promoted:
@@ -243,9 +282,7 @@ def redo_campaign(
                 found.append(Difference(f"{place} verdict", audit, missing))
             break
         verdicts.append(_judge_again(home, records.verdicts[run_id], config or JudgeConfig()))
-        old, new = (_verdict(v) for v in (records.verdicts[run_id], verdicts[-1]))
-        found += differences(old, new, place=f"{place} verdict")
-        following = following_attempt(run)
+        found += _verdict_differences(records.verdicts[run_id], verdicts[-1], place)
     ranking = rank_runs(verdicts)
     if campaign.ranking is not None:
         found += differences(campaign.ranking, ranking, place="ranking")
@@ -259,30 +296,52 @@ def redo_campaign(
     )
 
 
-def _start_differences(
-    campaign: Campaign, run: Run, expected: Attempt, *, place: str
+def redo_comparison(
+    home: Home,
+    records: Records,
+    *,
+    config: JudgeConfig | None = None,
+    on_epoch: OnEpoch,
+    say: Callable[[str], None],
+) -> ComparisonAgain:
+    """Train and judge every finished cell again."""
+    comparison = records.comparison
+    assert comparison is not None
+    again: list[RunAgain] = []
+    found: list[Difference] = []
+    for cell in (each for each in comparison.cells if each in comparison.done):
+        run_id, place = comparison.runs[cell], str(cell)
+        say(f"{place}: run {run_id}")
+        found += _unfit(records, run_id, place)
+        problem = comparison.done[cell]
+        if run_id not in records.runs:
+            if problem is None:
+                found.append(Difference(place, run_id, "there is no such run"))
+            continue
+        again.append(redo_run(home, records, run_id, config=config, on_epoch=on_epoch))
+        if run_id in records.verdicts:
+            before = records.verdicts[run_id]
+            judge = config or JudgeConfig()
+            if judge.data_dir is None:
+                folder = records.runs[run_id][0].config.get("params", {}).get("data_dir")
+                judge = replace(judge, data_dir=folder if isinstance(folder, str) else None)
+            found += _verdict_differences(before, _judge_again(home, before, judge), place)
+        elif problem is None:
+            missing = "there is no whole audit of the run after its end"
+            found.append(Difference(f"{place} verdict", None, missing))
+    return ComparisonAgain(str(comparison.id), tuple(again), tuple(found))
+
+
+def _unfit(records: Records, run_id: str, place: str) -> Iterator[Difference]:
+    """Yield why a run is not what its campaign or comparison says."""
+    for reason in records.unfit.get(run_id, ()):
+        yield Difference(f"{place} start", run_id, reason)
+
+
+def _verdict_differences(
+    before: AuditReport, again: AuditReport, place: str
 ) -> Iterator[Difference]:
-    """Yield where a run did not start from what its campaign says."""
-    config, first = expected.config, expected.first_config
-    if first is not None and run.config == first.to_dict():
-        config = first
-    policy = {k: v for k, v in campaign.policy.items() if (k, v) != ("rung", None)}  # it is probed
-    start = {
-        "campaign": str(campaign.id),
-        "parent_run": expected.parent,
-        "config": config.to_dict(),
-        "policy": policy,
-    }
-    recorded: dict[str, Any] = {
-        "campaign": run.campaign,
-        "parent_run": run.parent_run,
-        "config": run.config,
-        "policy": {key: value for key, value in run.policy.items() if key in policy},
-    }
-    if expected.spec is not None:
-        start["spec"] = expected.spec.to_dict()
-        recorded["spec"] = run.initial_spec.to_dict()
-    yield from differences(recorded, start, place=f"{place} start")
+    return differences(_verdict(before), _verdict(again), place=f"{place} verdict")
 
 
 def _judge_again(home: Home, before: AuditReport, config: JudgeConfig) -> AuditReport:

@@ -18,6 +18,7 @@ from eventsourcing.application import AggregateNotFoundError
 
 from aggregates.campaign import Campaign
 from aggregates.canonical import digest
+from aggregates.improvement.advice import TRANSCRIPTS, Advice
 from aggregates.run import OWN_ENDS, Run
 from judge.auditing.report import AuditReport
 from judge.auditing.scores import rank
@@ -30,11 +31,11 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import told_score
 from proctor.runs.campaign_feedback import make_feedback, read_verdict
-from proctor.runs.executors import Executor, trained
+from proctor.runs.executors import Executor, is_done, trained
 from proctor.runs.jobs import Job
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.training import Attempt, Told, Watching, following_attempt
-from proctor.runs.transcript_log import read_tally
+from proctor.runs.transcript_log import Tally, read_tally
 
 MAX_RESTARTS = 8  # runs that may follow one another before an unfinished chain is left as it is
 _CAMPAIGNS = UUID("b7d4b1ae-1c7e-5f0c-9a38-9d7f2ce0c2a4")  # namespace of their ids
@@ -214,7 +215,7 @@ class Harness:
             advice, version = self._tuning.champion()
             campaign.advise(advice, version=version)
             self._log.save(campaign)
-        spent = read_tally(self._log, (*campaign.runs, *campaign.abandoned))
+        spent = read_spent(self._log, campaign)
         so_far = f"; so far {spent}" if spent.calls else ""
         self._watching.say(f"attempt {number} of at most {campaign.attempts}{so_far}")
         job = Job(
@@ -238,6 +239,8 @@ class Harness:
     def _again(self, job: Job) -> Job:
         """Abandon an attempt whose worker was lost, and return the one in its place."""
         self.campaign = self._log.repository.get(self.campaign.id)
+        if is_done(self._log, job.run):  # it was lost behind the end of the run
+            return job
         if job.run in self.campaign.runs:
             self._abandon(job.run, self._load(job.run))
         return replace(job, run=str(uuid4()))
@@ -269,6 +272,28 @@ class Harness:
             f"{counted(len(verdict.violations), 'violation')}" + "".join(failed)
         )
         return following_attempt(run)
+
+
+def read_spent(log: LedgerApplication, campaign: Campaign) -> Tally:
+    """Return what all calls of a campaign have come to: for its runs, and to tune the advice."""
+    runs = (*campaign.runs, *campaign.abandoned)
+    return read_tally(log, runs).added(read_tuning(log, campaign))
+
+
+def read_tuning(log: LedgerApplication, campaign: Campaign) -> Tally:
+    """Return what the calls that wrote and tested advice for a campaign have come to."""
+    stream = Advice.id_of(str(campaign.policy.get("model")))
+    rounds = {
+        event.round
+        for event in log.events.get(stream)
+        if isinstance(event, Advice.Proposed | Advice.RoundEnded)
+        and event.campaign == str(campaign.id)
+    }
+    if not rounds:
+        return Tally()
+    advice: Advice = log.repository.get(stream)
+    asked = [advice.transcript_of(each, who) for each in rounds for who in TRANSCRIPTS]
+    return read_tally(log, map(str, asked))
 
 
 def rank_runs(verdicts: list[AuditReport]) -> list[str]:

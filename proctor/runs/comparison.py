@@ -210,8 +210,18 @@ def _seedless(config: Config) -> dict[str, Any]:
 
 def read_cells(home: Home, comparison: str) -> list[dict[str, Any]]:
     """Return the finished cells of a comparison, from tables of a ledger that holds."""
+    return _read(home, "comparison_cells", comparison)
+
+
+def read_draws(home: Home, comparison: str) -> list[dict[str, Any]]:
+    """Return the runs that ask what a comparison's cells ask and are none of their results."""
+    return [row for row in _read(home, "comparison_draws", comparison) if not row["counted"]]
+
+
+def _read(home: Home, view: str, comparison: str) -> list[dict[str, Any]]:
     found = open_session(home).query(
-        "SELECT * FROM comparison_cells WHERE comparison_id = ? ORDER BY condition, seed, policy",
+        f"SELECT * FROM {view} WHERE comparison_id = ? "  # noqa: S608 - our own names
+        "ORDER BY condition, seed, policy, run_id",
         [comparison],
     )
     return as_records(found.columns, found.rows)

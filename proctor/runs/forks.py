@@ -90,7 +90,7 @@ def read_parent(home: Home, name: str) -> Parent:
     events = decode_events(entries)
     if type(events[0]) is not Run.Started:
         raise ProctorError(
-            f"{chosen} is a campaign; give one of its runs: `proctor log` lists them"
+            f"{chosen} is a campaign or comparison; give one of its runs: `proctor log` lists them"
         )
     return Parent(entries, events, folded(events))
 

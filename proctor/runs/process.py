@@ -96,16 +96,20 @@ def runnable(variables: Mapping[str, str], features: Collection[str]) -> bool:
 
 
 def _recorded_environment(home: Home, name: str) -> tuple[UUID, Mapping[str, Any] | None]:
-    """Return the id of a run or a campaign, and the environment of its first run."""
+    """Return the id of a run, campaign or comparison, and the environment of its first run."""
     with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
+        allotted: set[str] = set()  # runs of the comparison that is chosen
         for entry in ledger.entries():
+            if entry.name == "comparison.run_allotted" and entry.stream_id == chosen:
+                allotted.add(str((readable_body(entry.body) or {}).get("run")))
             if entry.name != "run.started":
                 continue
             body = readable_body(entry.body)
             if body is None:  # the command itself says so
                 continue
-            if entry.stream_id == chosen or body.get("campaign") == str(chosen):
+            named = body.get("campaign") == str(chosen) or str(entry.stream_id) in allotted
+            if entry.stream_id == chosen or named:
                 found = body.get("environment")
                 return chosen, found if isinstance(found, Mapping) else None
     return chosen, None

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
+from aggregates.comparison import Comparison
 from aggregates.improvement.advice import ARMS
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
@@ -92,7 +93,8 @@ def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
 def _ids_by_start(ledger: VerifiedLedger, *names: str) -> list[UUID]:
     """Return the streams whose first entries can be read; the last is what `latest` means.
 
-    Campaigns come first, then forks, which `credit` makes by the dozen, then the other runs.
+    Campaigns and comparisons come first, then forks, which `credit` makes by the dozen, then the
+    other runs.
     """
     starts, forks = [], set()
     for entry in ledger.select(names=[*names, "run.forked"]):
@@ -105,11 +107,12 @@ def _ids_by_start(ledger: VerifiedLedger, *names: str) -> list[UUID]:
 
 
 def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:
-    """Return the run or the campaign of a verified ledger that `name` means; raises ProctorError.
+    """Return the run, campaign or comparison of a ledger that `name` means; raises ProctorError.
 
     The latest is the run that started last and is no fork.
     """
-    return find_run(_ids_by_start(ledger, "campaign.started", "run.started"), name)
+    names = ("campaign.started", "comparison.started", "run.started")
+    return find_run(_ids_by_start(ledger, *names), name)
 
 
 def read_streams(
@@ -131,8 +134,16 @@ def read_recording(home: Home, name: str) -> Recording:
         return Recording(run_id, ledger.size, entries)
 
 
-def describe_state(run: Run | Campaign) -> dict[str, Any]:
-    """Return the state of a run or a campaign in plain values."""
+def describe_state(run: Run | Campaign | Comparison) -> dict[str, Any]:
+    """Return the state of a run, a campaign or a comparison in plain values."""
+    if isinstance(run, Comparison):
+        return {
+            "comparison": str(run.id),
+            "events": run.version,
+            "runs": {str(cell): found for cell, found in run.runs.items()},
+            "done": {str(cell): problem for cell, problem in run.done.items()},
+            "ended": run.ended,
+        }
     if isinstance(run, Campaign):
         return {
             "campaign": str(run.id),

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-__all__ = ["Standing", "paired_interval", "standings"]
+from ledger.wording import counted
+
+__all__ = ["Standing", "fitting", "paired_interval", "standings", "told_code", "told_draws"]
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,51 @@ def standings(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> lis
     """Return a row for each policy, from the view comparison_cells.
 
     Intervals are 95% for all policies together (Bonferroni), over pairs of the same condition and
-    seed. With fewer than two pairs there is none. A policy without cells has no row.
+    seed. With fewer than two pairs there is none. A policy without cells has no row. A cell that
+    does not fit its run is left out.
     """
-    by_cell = {(row["policy"], row["condition"], row["seed"]): row for row in rows}
+    by_cell = {(row["policy"], row["condition"], row["seed"]): row for row in fitting(rows)}
     first = policies[0]
     return [
         _standing(policy, first, by_cell, comparisons=max(1, len(policies) - 1))
         for policy in policies
         if any(key[0] == policy for key in by_cell)
     ]
+
+
+def fitting(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the cells that figures are made of: their runs are what the comparison says."""
+    return [row for row in rows if row["fits"]]
+
+
+def told_draws(draws: Sequence[Mapping[str, Any]], comparison: str) -> str:
+    """Return a sentence on further runs that asked the same as the cells, from comparison_draws."""
+    further = [row for row in draws if not row["counted"]]
+    own = {row["run_id"] for row in further if row["made_by"] == comparison}
+    others = {row["run_id"] for row in further if row["made_by"] not in (comparison, None)}
+    alone = {row["run_id"] for row in further if row["made_by"] is None}
+    told = []
+    if own:
+        told.append(f"{counted(len(own), 'run')} of this comparison, cut off or under way")
+    if others:
+        made = len({row["made_by"] for row in further} - {comparison, None})
+        told.append(f"{counted(len(others), 'run')} of {counted(made, 'other comparison')}")
+    if alone:
+        told.append(f"{counted(len(alone), 'run')} outside comparisons")
+    if not told:
+        return "The ledger has no other run with the same policy, condition and seed."
+    return (
+        "The ledger has further runs with the same policy, condition and seed, which are in no "
+        f"figure here: {'; '.join(told)}."
+    )
+
+
+def told_code(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence if the cells were made by several versions of the program, else ''."""
+    versions = len({row["code"] for row in fitting(rows)} - {None})
+    if versions < 2:
+        return ""
+    return f"The runs were made with {versions} versions of the program; `code` in SQL tells which."
 
 
 def _standing(

@@ -65,6 +65,14 @@ Cell = Annotated[
     dict[str, Any],
     columns("Cell", "A run, by comparison_cells.", "SELECT * FROM comparison_cells"),
 ]
+Draw = Annotated[
+    dict[str, Any],
+    columns(
+        "Draw",
+        "A run that asks what a cell asks, by comparison_draws.",
+        "SELECT * FROM comparison_draws",
+    ),
+]
 
 
 class Relative(TypedDict):
@@ -249,6 +257,25 @@ class CampaignAgain(TypedDict):
     differences: list[Difference]
 
 
+class ComparisonState(TypedDict):
+    """The state of a comparison after an event."""
+
+    comparison: str
+    events: int
+    runs: dict[str, str]  # by cell
+    done: dict[str, str | None]  # problem, by cell
+    ended: bool
+
+
+class ComparisonAgain(TypedDict):
+    """A comparison that was trained again; exit code 1 unless it is the same."""
+
+    comparison: str
+    same: bool
+    runs: list[RunAgain]
+    differences: list[Difference]
+
+
 class ForkEnding(TypedDict):
     """What a fork came to."""
 
@@ -295,8 +322,11 @@ class CreditRow(TypedDict):
     level: Number
     loss: Interval
     accuracy: Interval
-    better: str | None
+    better: str | None  # by all measurements of the same
     backed: bool
+    why_not: str | None  # why it decides nothing; null: it is the answer
+    measurements: int  # of the same, in the ledger
+    orders: int  # in the largest of them
 
 
 class CreditFork(ForkEnding):
@@ -337,13 +367,22 @@ class Attempt(TypedDict):
     audit: str | None
     signed: bool | None
     retrained: Number | None
+    why_not: list[str]  # the run is not what the campaign says; empty: it is
+    calls: int
+    tokens: int
+    cost: Number | None
+
+
+class Spent(TypedDict):
+    """What calls to models have come to."""
+
     calls: int
     tokens: int
     cost: Number | None
 
 
 class Campaign(TypedDict):
-    """A campaign with its attempts."""
+    """A campaign with its attempts; exit code 1 if an attempt does not fit its run."""
 
     mode: str
     campaign: str
@@ -358,6 +397,7 @@ class Campaign(TypedDict):
     usable: int
     tokens: int
     cost: Number | None
+    tuning: Spent  # of these calls, those that wrote and tested advice
 
 
 class Standing(TypedDict):
@@ -384,12 +424,13 @@ class Standing(TypedDict):
 
 
 class Comparison(TypedDict):
-    """A comparison of policies."""
+    """A comparison of policies; exit code 1 if a cell does not fit its run."""
 
     comparison: str
     standings: list[Standing]
     conditions: dict[str, list[Standing]]
     cells: list[Cell]
+    draws: list[Draw]  # further runs of the same cells, which no figure contains
 
 
 class CallTotals(TypedDict):

@@ -201,19 +201,26 @@ class Scene:
         level: float = 0.95,
         named: Sequence[int] | None = None,
         after: str = "nothing",
+        then: str = "nothing",
+        seeds: Sequence[int] | None = None,
+        ends: bool = True,
+        swapped: bool = False,
     ) -> dict[str, list[str]]:
         """Record a credit of the run's answer beside the opposite one; return the forks by arm.
 
         `gains` is what the recorded answer gains in accuracy, for each order of the examples;
         `claimed`, `level`, `named` (the order of the forks that the credit names for each order)
-        and `after` are what the credit's own words make of it.
+        and `after` are what the credit's own words make of it. `then` decides in the forks, which
+        have the orders `seeds`; a credit that does not end has all its forks and no result.
         """
         arm = "nothing" if acts else "decrease_lr"
-        credit = Credit.start(run, after=after, seeds=range(len(gains)), arms={1: [arm]})
+        seeds = range(len(gains)) if seeds is None else seeds
+        credit = Credit.start(run, after=after, seeds=seeds, arms={1: [arm]})
+        self.log.save(credit)
         forks: dict[str, list[str]] = {CHOSEN: [], arm: []}
         endings: dict[str, list[Ending]] = {name: [] for name in forks}
         known = self.runs[run]
-        for seed, gain in enumerate(gains):
+        for seed, gain in zip(seeds, gains, strict=True):
             for name, runs in forks.items():
                 fork = told_run(
                     checkpoint=known.checkpoint,
@@ -222,8 +229,9 @@ class Scene:
                     author="given",
                     parent=None,
                     group=known.group,
-                    acts=acts == (name == CHOSEN),
+                    acts=(acts == (name == CHOSEN)) != swapped,
                     forked=run,
+                    then=then,
                     order=seed,
                     accuracy=0.5 + (gain if name == CHOSEN else 0.0),
                     wording=author if name == CHOSEN else "the alternative",
@@ -236,9 +244,12 @@ class Scene:
                 last = fork.history[-1]
                 came_to = (last.val_loss, 0.5 + (gain if name == CHOSEN else 0.0))
                 endings[name].append(Ending(str(fork.id), 3, "completed", *came_to, 1, 0))
-        for seed, source in enumerate(named or range(len(gains))):
+        for seed, source in zip(seeds, named or range(len(gains)), strict=True):
             for name, found in endings.items():
                 credit.record_fork(Place(1, name, seed), found[source])
+        if not ends:
+            self.log.save(credit)
+            return forks
         said = [answer_of(each, "anybody").to_dict() for each in (acts, not acts)]
         told = Interval(*[fmean(claimed or gains)] * 3)
         credit.measure(
@@ -446,6 +457,7 @@ def told_run(
     effect: bool = True,
     campaign: str | None = None,
     forked: str | None = None,
+    then: str = "nothing",
     order: int = 0,
     accuracy: float | None = None,
     wording: str | None = None,
@@ -459,7 +471,7 @@ def told_run(
         spec=SPEC,
         data={"dataset": "shapes", "fingerprints": {"train": data}, "sizes": {"validation": 2_000}},
         environment={"code_sha256": code},
-        policy={"name": author, **({"then": {"name": "nothing"}} if forked else {})},
+        policy={"name": author, **({"then": {"name": then}} if forked else {})},
         parent_run=parent,
         campaign=campaign,
         checkpoint=checkpoint,

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from aggregates.audit import REVISION, STEPS, Audit
 from aggregates.campaign import Campaign
@@ -101,6 +101,22 @@ def measured(
     }
 
 
+def run_config(
+    *, epochs: int = 5, edits: str = "live", profile: str = CALIBRATED.profile
+) -> dict[str, Any]:
+    """Return the configuration of a synthetic run, without a seed."""
+    return {
+        "dataset": "shapes",
+        "epochs": epochs,
+        "lr": 0.1,
+        "batch_size": 64,
+        "profile": profile,
+        "edits": edits,
+        "waived": [],
+        "target_accuracy": 0.8,
+    }
+
+
 def synthetic_run(
     log: Log,
     *,
@@ -124,17 +140,8 @@ def synthetic_run(
     environment: Mapping[str, Any] | None = None,
 ) -> Run:
     """Save a whole run to `log`; with `end` None it stays open."""
-    config = {
-        "dataset": "shapes",
-        "seed": seed,
-        "epochs": epochs,
-        "lr": 0.1,
-        "batch_size": 64,
-        "profile": rules.profile,
-        "edits": edits,
-        "waived": list(waived),
-        "target_accuracy": 0.8,
-    }
+    config = {**run_config(epochs=epochs, edits=edits, profile=rules.profile), "seed": seed}
+    config["waived"] = list(waived)
     if provoke is not None:
         config = apply_to_config(config, provoke, seed)
     run = Run.start(
@@ -273,26 +280,53 @@ def synthetic_campaign(
     abandoned: Collection[Run] = (),
     audits: Collection[Audit] = (),
     feedback: Mapping[str, Any] | None = None,
+    begun: Campaign | None = None,
 ) -> Campaign:
-    """Save a whole campaign over runs to `log`, ranked in the order given."""
+    """Save a whole campaign over runs to `log`, ranked in the order given.
+
+    It adopts runs that are there already, which fit no campaign, unless begun_campaign() was first.
+    """
+    campaign = begun or _with_attempts(
+        [run.id for run in abandoned], [run.id for run in runs], feedback
+    )
+    for audit in audits:
+        campaign.judge_attempt(audit.run, str(audit.id))
+    campaign.end("completed", ranking=[str(run.id) for run in runs])
+    log.save(campaign)
+    return campaign
+
+
+def begun_campaign(
+    log: Log, runs: int, *, abandoned: int = 0, epochs: int = 5
+) -> tuple[Campaign, list[UUID]]:
+    """Save the beginning of a campaign; its runs are to be made next, with these ids."""
+    ids = [uuid4() for _ in range(abandoned + runs)]
+    campaign = _with_attempts(ids[:abandoned], ids[abandoned:], None, epochs=epochs)
+    log.save(campaign)
+    return campaign, ids
+
+
+def _with_attempts(
+    abandoned: Sequence[UUID],
+    runs: Sequence[UUID],
+    feedback: Mapping[str, Any] | None,
+    *,
+    epochs: int = 5,
+) -> Campaign:
     campaign = Campaign.start(
-        config={"attempts": len(runs)},
+        config={**run_config(epochs=epochs), "seed": 0},
         attempts=len(runs),
         policy={"name": "synthetic"},
         feedback=True,
     )
     for run in abandoned:
-        campaign.start_attempt(str(run.id))
-        campaign.abandon_attempt(str(run.id), "its process died")
+        campaign.start_attempt(str(run))
+        campaign.abandon_attempt(str(run), "its process died")
     for run in runs:
         if campaign.runs:
             campaign.give_feedback(feedback or {"scores": [0.5]})
             campaign.advise("", version=0)
-        campaign.start_attempt(str(run.id))
-    for audit in audits:
-        campaign.judge_attempt(audit.run, str(audit.id))
-    campaign.end("completed", ranking=[str(run.id) for run in runs])
-    log.save(campaign)
+        campaign.start_attempt(str(run))
     return campaign
 
 

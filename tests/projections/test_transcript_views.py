@@ -11,6 +11,7 @@ import duckdb
 import msgspec
 import pytest
 from synthetic import (
+    begun_campaign,
     synthetic_audit,
     synthetic_call,
     synthetic_campaign,
@@ -113,14 +114,18 @@ def test_transcript_of_another_run_is_unreadable(log: LedgerApplication, tmp_pat
 def test_progress_tells_attempts_with_scores_calls_and_place(
     log: LedgerApplication, ask: Ask
 ) -> None:
-    cut_off, first, second = (synthetic_run(log, epochs=1) for _ in range(3))
+    begun, ids = begun_campaign(log, 2, abandoned=1, epochs=1)
+    cut_off, second, first = (
+        synthetic_run(log, epochs=1, run_id=each, campaign=str(begun.id), end=end)
+        for each, end in zip(ids, ("crashed", "completed", "completed"), strict=True)
+    )
     padded = {"kind": "padding", "emitter": "policy"}
     synthetic_transcript(log, second, [synthetic_call(), synthetic_call()])
     audits = [
         synthetic_audit(log, first, violations=[padded], score=0.5),
         synthetic_audit(log, second),
     ]
-    synthetic_campaign(log, [second, first], abandoned=[cut_off], audits=audits)
+    synthetic_campaign(log, [second, first], audits=audits, begun=begun)
     assert ask(
         "SELECT number, run_id, abandoned, violations, validation_accuracy, calls, "
         "prompt_tokens, place FROM campaign_progress ORDER BY abandoned DESC, number"

@@ -9,9 +9,10 @@ from uuid import uuid4
 import duckdb
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from synthetic import synthetic_audit, synthetic_campaign, synthetic_run
+from synthetic import begun_campaign, synthetic_audit, synthetic_campaign, synthetic_run
 
 from aggregates.audit import REVISION, STEPS, Audit
+from aggregates.campaign import Campaign
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
@@ -44,6 +45,12 @@ class Told:
         recorder.grant_key(vkey("operator", public_bytes(operator.key)), role="operator")
         recorder.grant_key(vkey("judge", public_bytes(judge.key)), role="judge", author=operator)
         return judge
+
+
+def of_campaign(log: LedgerApplication, number: int = 3) -> tuple[Campaign, list[Run]]:
+    """Begin a campaign and make its runs."""
+    begun, ids = begun_campaign(log, number, epochs=1)
+    return begun, [synthetic_run(log, epochs=1, run_id=i, campaign=str(begun.id)) for i in ids]
 
 
 @pytest.fixture
@@ -135,13 +142,14 @@ def test_unsigned_audit_is_shown_as_unsigned(told: Told) -> None:
 
 def test_unsigned_audit_decides_nothing_where_a_judge_has_a_key(told: Told) -> None:
     judge = told.grant_judge()
-    cheat, honest, unjudged = (synthetic_run(told.log, epochs=1) for _ in range(3))
+    begun, (unjudged, cheat, honest) = of_campaign(told.log)
     save = partial(told.log.save, author=judge)
     failed = synthetic_audit(told.log, cheat, hard_fail=True, retrains=0.0, save=save)
     passed = synthetic_audit(told.log, honest, retrained=10, score=0.5, save=save)
     newest = {"disabled": [], "revision": REVISION}
     forged, made = (made_up(told.log, run, config=newest, epochs=10) for run in (cheat, unjudged))
-    synthetic_campaign(told.log, [unjudged, cheat, honest], audits=[made, forged, passed])
+    runs = [unjudged, cheat, honest]
+    synthetic_campaign(told.log, runs, audits=[made, forged, passed], begun=begun)
     columns = "run_id, audit_id, recorded_audit_id, verdict, process_score, audit_signed"
     asked = f"SELECT {columns}, place, recorded_place FROM campaign_progress ORDER BY place"
     assert told.ask(asked) == [
@@ -172,7 +180,7 @@ def test_signed_scores_behind_a_start_or_steps_that_nobody_signed_are_rejected(
 
 
 def test_named_audit_that_is_no_audit_of_the_run_gives_no_place(told: Told) -> None:
-    run, other = (synthetic_run(told.log, epochs=1) for _ in range(2))
+    begun, (other, run) = of_campaign(told.log, 2)
     audit = synthetic_audit(told.log, other)
     half = Audit.start(run=str(run.id), tree_head="", config={}, environment={}, audit_id=uuid4())
     half.trigger_event(
@@ -188,7 +196,7 @@ def test_named_audit_that_is_no_audit_of_the_run_gives_no_place(told: Told) -> N
         violations=[],
     )
     told.log.save(half)
-    synthetic_campaign(told.log, [other, run], audits=[audit, half])
+    synthetic_campaign(told.log, [other, run], audits=[audit, half], begun=begun)
     columns = "run_id, verdict, place FROM campaign_progress ORDER BY number"
     assert told.ask(f"SELECT {columns}") == [
         (str(other.id), "held", 1),
@@ -197,13 +205,13 @@ def test_named_audit_that_is_no_audit_of_the_run_gives_no_place(told: Told) -> N
 
 
 def test_attempt_that_was_retrained_is_placed_before_one_that_was_not(told: Told) -> None:
-    trusted, sampled, whole = (synthetic_run(told.log, epochs=1) for _ in range(3))
+    begun, (trusted, sampled, whole) = of_campaign(told.log)
     audits = [
         synthetic_audit(told.log, trusted, score=1.0),
         synthetic_audit(told.log, sampled, score=0.9, retrained=7),
         synthetic_audit(told.log, whole, score=0.8, retrained=10),
     ]
-    synthetic_campaign(told.log, [trusted, sampled, whole], audits=audits)
+    synthetic_campaign(told.log, [trusted, sampled, whole], audits=audits, begun=begun)
     assert told.ask("SELECT place, retrained FROM campaign_progress ORDER BY number") == [
         (3, 0.0),
         (2, 0.7),

@@ -115,6 +115,132 @@ def test_credit_that_its_forks_contradict_is_not_backed_and_makes_no_pair(tmp_pa
     assert len(history.draw(MEASURED).examples) == 1
 
 
+def _judged(history: Scene, run: str, *measured: dict[str, list[str]]) -> None:
+    named = [fork for forks in measured for arm in forks.values() for fork in arm]
+    for each in (run, *named):
+        history.audit(each, exercised=False)
+
+
+def _admitting(path: Path) -> Scene:
+    history = Scene(path)
+    for origin in (("data", DATA[0]), ("model", "playbook"), ("model", "given")):
+        history.admit(*origin)
+    return history
+
+
+def _why(history: Scene) -> list[str | None]:
+    rows = history.tables().ask(
+        "SELECT why_not FROM decision_credit JOIN credit_starts USING (credit_id) ORDER BY idx"
+    )
+    return [row["why_not"] for row in rows]
+
+
+def test_pair_by_fewer_orders_than_were_measured_is_rejected(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    all_orders = history.credit(run, [0.30, 0.32, 0.31, -0.4, -0.5, 0.1])
+    few = history.credit(run, [0.30, 0.32, 0.31])
+    _judged(history, run, all_orders, few)
+    assert history.draw(MEASURED).examples == ()
+    assert _why(history) == [None, "6 orders were measured, and it has 3"]
+
+
+def test_question_that_was_measured_twice_honestly_makes_one_pair(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    few = history.credit(run, CLEAR)
+    more = history.credit(run, [*CLEAR, 0.33])
+    _judged(history, run, few, more)
+    (pair,) = history.draw(MEASURED).examples
+    assert set(pair.member.measured) == {fork for arm in more.values() for fork in arm}
+    tables = history.tables()
+    assert [
+        row["better"] for row in tables.ask("SELECT better FROM decision_credit ORDER BY pairs")
+    ] == [
+        None,
+        "chosen",
+    ]
+
+
+def test_pair_by_chosen_orders_is_rejected(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    _judged(history, run, history.credit(run, CLEAR, seeds=[3, 17, 40]))
+    assert history.draw(MEASURED).examples == ()
+    assert _why(history) == ["its orders are not the first ones: 0, 1 and so on"]
+
+
+def test_pair_is_rejected_while_a_measurement_of_the_same_has_not_ended(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    cut_off = history.credit(run, [*CLEAR, -0.4, -0.5], ends=False)
+    _judged(history, run, cut_off, history.credit(run, CLEAR))
+    assert history.draw(MEASURED).examples == ()
+    assert _why(history) == ["a measurement of the same was begun and has not ended"]
+
+
+def test_pairs_that_contradict_each_other_are_rejected(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    one = history.credit(run, CLEAR)
+    turned = history.credit(run, [-each for each in CLEAR], after="playbook", then="playbook")
+    _judged(history, run, one, turned)
+    assert history.draw(MEASURED).examples == ()
+    opposite = "with another policy after the decision, the opposite was measured"
+    assert _why(history) == [opposite, opposite]
+
+
+def test_orders_that_came_to_other_ends_the_second_time_decide_nothing(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    one = history.credit(run, [0.1, 0.2, 0.3])
+    more = history.credit(run, [*CLEAR, 0.33])
+    _judged(history, run, one, more)
+    assert history.draw(MEASURED).examples == ()
+    assert "an order that was measured twice came to another end" in _why(history)
+
+
+def test_forks_that_another_measurement_has_named_are_rejected(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    first = history.credit(run, CLEAR)
+    again = Credit.start(run, after="nothing", seeds=[0, 1], arms={1: ["nothing"]})
+    for seed in (0, 1):
+        for arm in (CHOSEN, "nothing"):
+            fork = first[arm][seed]
+            again.record_fork(Place(1, arm, seed), Ending(fork, 3, "completed", 1.0, 0.5, 1, 0))
+    history.log.save(again)
+    _judged(history, run, first)
+    rows = history.tables().ask(
+        "SELECT backed FROM credit_evidence WHERE credit_id = ?", [str(again.id)]
+    )
+    assert [row["backed"] for row in rows] == [False] * 4
+
+
+def test_forks_of_swapped_arms_are_rejected(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    forks = history.credit(run, CLEAR, swapped=True)
+    _judged(history, run, forks)
+    rows = history.tables().ask("SELECT backed, better FROM decision_credit")
+    assert rows == [{"backed": False, "better": None}]
+
+
+def test_sealed_pair_falls_when_more_orders_leave_it_undecided(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    _judged(history, run, history.credit(run, CLEAR))
+    history.export(MEASURED)
+    assert not list(recall(history.tables(), blobs=history.blobs))
+    more = history.credit(run, [*CLEAR, 0.33])
+    _judged(history, run, more)
+    assert not list(recall(history.tables(), blobs=history.blobs))  # by other forks, it is so too
+    most = history.credit(run, [*CLEAR, 0.33, -0.4, -0.5])
+    _judged(history, run, most)
+    (fallen,) = recall(history.tables(), blobs=history.blobs)
+    assert fallen.why == ("what is measured now does not say which answer is better",)
+
+
 @pytest.mark.slow
 def test_filters_are_on_the_recorded_answer(scene: tuple[Scene, dict[str, Any]]) -> None:
     history, found = scene

@@ -17,6 +17,7 @@ from gauntlet_lines import (
     UNSORTED,
     WEEK,
     Line,
+    _vkey,
     judged,
     renamed,
     submit,
@@ -28,12 +29,15 @@ from aggregates.registry import REGISTRY
 from judge.gauntlet import anchors, benchmarking
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.controller import digest_of
+from judge.gauntlet.controller import Controller, digest_of
 from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
 from judge.gauntlet.promotion import INTENT
 from judge.gauntlet.records import ProposalIndex
+from judge.gauntlet.reviews import check_recorded
 from ledger.application import LedgerApplication
-from ledger.verification.reader import check_ledger
+from ledger.verification.authority import Authority
+from ledger.verification.reader import check_ledger, open_verified
+from proctor.home import Home
 from proctor.sample.demo import unified
 from proctor.sample.init import git, make_sample
 from proctor.sample.tasks import SHAPES
@@ -299,6 +303,84 @@ def test_approval_that_names_no_text_shown_counts_only_if_it_is_on_record(line: 
         )
         controller.place.log.save(earlier)
         assert controller.carry_on(found.id).outcome == "promoted"
+
+
+def test_word_that_was_signed_for_another_ledger_is_rejected(line: Line, tmp_path: Path) -> None:
+    other = Home(tmp_path / "other")
+    with line.controller() as controller, other.open_log() as log:
+        recorder: Any = log.recorder
+        recorder.grant_key(_vkey(line.operator), role="operator")
+
+        def authority() -> Authority:
+            with open_verified(other.ledger) as ledger:
+                return ledger.authority
+
+        elsewhere = Controller(
+            log,
+            line.repository,
+            blobs=other.blobs,
+            workspace=tmp_path / "work",
+            clock=lambda: line.now,
+            authority=authority,
+            settings=line.settings,
+        )
+        assert elsewhere.line.id == controller.line.id
+        diff = line.diff(COMPONENT, thrifty_component)
+        here, there = (submit(each, diff, {COMPONENT: 1}) for each in (controller, elsewhere))
+        words = line.word(controller, "approve", there, ledger=controller.place.ledger)
+        batch = line.batch(elsewhere, there, ledger=controller.place.ledger)
+        valley = line.valley(controller, "aa" * 32)
+        line.commit(SETTINGS, line.text(SETTINGS) + "\n")
+        adoption = line.adoption(controller)
+        for refused in (
+            lambda: elsewhere.review(words),
+            lambda: elsewhere.approve_batch(batch),
+            lambda: elsewhere.open_valley(valley),
+            lambda: elsewhere.adopt(adoption),
+        ):
+            with pytest.raises(ApprovalError, match="for a different ledger"):
+                refused()
+        assert here.id != there.id
+        assert controller.adopt(adoption).head.commit == line.head()
+        assert elsewhere.adopt(line.adoption(elsewhere)).head.commit == line.head()
+
+
+def test_approval_that_names_no_ledger_counts_only_if_it_was_on_record_before_others(
+    line: Line,
+) -> None:
+    with line.controller() as controller:
+        found = submit(controller, line.diff(COMPONENT, thrifty_component), {COMPONENT: 1})
+        later = submit(controller, line.diff(COMPONENT, lambda text: text + "#\n"), {COMPONENT: 1})
+
+        def of_before(proposal: Proposal) -> str:
+            subjects = controller.place.subjects(proposal)
+            del subjects["ledger"]
+            told = {"line": str(line.id), "proposal": str(proposal.id), "subjects": subjects}
+            payload = make_approval("approve", **told, expires=line.now + 60)
+            return sign(payload, line.operator)
+
+        def record(proposal: Proposal) -> None:
+            fresh = controller.place.proposal(proposal.id)
+            fresh.record_review(
+                "approve",
+                envelope=of_before(proposal),
+                key="K",
+                expires=line.now + 60,
+                note="Good.",
+            )
+            controller.place.log.save(fresh)
+
+        with pytest.raises(ApprovalError, match="for a different ledger: None"):
+            controller.review(of_before(found))
+        record(found)
+        check_recorded(controller.place, controller.place.proposal(found.id))
+        named = submit(controller, line.diff(COMPONENT, lambda text: text + "\n"), {COMPONENT: 1})
+        controller.review(line.word(controller, "approve", named))
+        check_recorded(controller.place, controller.place.proposal(named.id))
+        check_recorded(controller.place, controller.place.proposal(found.id))
+        record(later)
+        with pytest.raises(ApprovalError, match="for a different ledger: None"):
+            check_recorded(controller.place, controller.place.proposal(later.id))
 
 
 def test_valley_lets_through_what_is_worse_when_its_end_is_better(line: Line) -> None:

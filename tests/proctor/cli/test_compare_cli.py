@@ -39,6 +39,7 @@ def row(policy: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
         "firings": 2,
         "exercised": True,
         "problem": None,
+        "fits": True,
         **more,
     }
 

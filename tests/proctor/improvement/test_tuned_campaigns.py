@@ -22,6 +22,7 @@ from monitor.loop import prepare
 from policies.asking.chat import ChatClient
 from policies.asking.settings import ModelSettings
 from policies.proposing.tuner import Pattern
+from proctor.cli.campaign_jobs import describe_campaign
 from proctor.cli.jobs import judge_here
 from proctor.home import Home, notifications
 from proctor.improvement.marks import marks_on
@@ -123,6 +124,19 @@ def test_next_attempt_has_the_promoted_block_and_is_judged_better(done: Done) ->
         ]
     assert [(each.attempt, each.outcome) for each in ended] == [(1, "promoted"), (2, "nothing")]
     assert {each.campaign for each in ended} == {str(done.task.id)}
+
+
+def test_campaign_counts_the_calls_that_wrote_and_tested_its_advice(done: Done) -> None:
+    asked = (
+        "SELECT COUNT(*) AS calls, COUNT(DISTINCT transcript_id) AS asked "
+        "FROM calls WHERE model IS NOT NULL"
+    )
+    (ledger,) = answer(call_here(["sql", asked, "--json"], home=done.home.path))
+    with done.home.open_log() as log:
+        told = describe_campaign(done.home, log, log.repository.get(done.task.id))
+    assert ledger["asked"] == 3  # two attempts, and the tester of the first round
+    assert told["calls"] == ledger["calls"]
+    assert told["tuning"]["calls"] == told["calls"] - sum(a["calls"] for a in told["attempts"]) > 0
 
 
 def test_replay_derives_the_requests_with_their_advice(done: Done) -> None:
