@@ -81,7 +81,7 @@ def test_attack_of_a_task_has_its_test(threat: TaskThreat) -> None:
 def test_attack_by_selection_has_its_test(threat: SelectionThreat) -> None:
     tests = Path(__file__).parents[2]
     source = (tests / "proctor/handover/test_selected_entries.py").read_text("utf-8")
-    tables = dict(zip(("folder", "report"), source.split("REPORTS = {"), strict=True))
+    tables = dict(zip(("folder", "report"), source.split("\nREPORTS: "), strict=True))
     for kind, table in tables.items():
         assert (f"    {threat.test}: " in table) == (kind in threat.kinds), kind
     assert bool(threat.lineage_test) == ("lineage" in threat.kinds)

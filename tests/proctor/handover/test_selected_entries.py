@@ -353,7 +353,7 @@ FOLDERS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
     event_of_a_stream_twice: "repeats an event of its stream",
     entries_of_another_run_added: "2 starts of a run",
 }
-REPORTS = {
+REPORTS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
     hides_the_judged_end: LEFT_OUT,
     own_judge_although_an_operator_exists: "must be signed by operator",
     own_judge_with_the_operator_left_out: LEFT_OUT,
