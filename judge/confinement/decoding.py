@@ -11,7 +11,6 @@ I/O: a temporary folder, one process, its pipes.  Units: seconds, bytes.
 
 import os
 import platform
-import select
 import signal
 import struct
 import subprocess
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import hide_files, readable_places
+from judge.confinement.pipes import ready, send
 from judge.confinement.seccomp import SUBMISSION, filter_system_calls
 from judge.confinement.withdrawal import limit_address_space, withdraw
 from judge.errors import JudgeError
@@ -61,12 +61,14 @@ class _Decoder:
             bufsize=0,
             start_new_session=True,
         )
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
         try:
-            ready = self._read(_ANSWER.size)
+            first = self._read(_ANSWER.size)
         except _EndedError as error:
             self.close()
             raise JudgeError(f"the process that decodes images did not start: {error}") from error
-        if _ANSWER.unpack(ready) != (_READY, 0):
+        if _ANSWER.unpack(first) != (_READY, 0):
             self.close()
             raise JudgeError("the process that decodes images did not start: it printed something")
 
@@ -96,10 +98,9 @@ class _Decoder:
 
     def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None
-        view = memoryview(data)
+        pipe, deadline = self._process.stdin.fileno(), time.monotonic() + _PATIENCE
         try:
-            while view:
-                view = view[self._process.stdin.write(view) :]
+            send(pipe, data, wait=lambda: self._wait(pipe, deadline, writing=True))
         except BrokenPipeError:
             raise _EndedError(self._how()) from None
 
@@ -107,17 +108,23 @@ class _Decoder:
         assert self._process.stdout is not None
         found, deadline = b"", time.monotonic() + _PATIENCE
         while len(found) < length:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                raise _EndedError(f"took longer than {_PATIENCE:g} seconds")
+            self._wait(self._process.stdout.fileno(), deadline)
             chunk = self._process.stdout.read(length - len(found))
             if not chunk:
                 raise _EndedError(self._how())
             found += chunk
         return found
 
+    def _wait(self, pipe: int, deadline: float, *, writing: bool = False) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0 or not ready(pipe, seconds=left, writing=writing):
+            raise _EndedError(f"took longer than {_PATIENCE:g} seconds")
+
     def _how(self) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(timeout=10.0)
+        except subprocess.TimeoutExpired:
+            return "closed its pipes"
         return f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
 

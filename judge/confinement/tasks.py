@@ -13,11 +13,10 @@ I/O: a temporary folder, one process, its pipes.  Units: seconds, bytes.
 
 import json
 import os
-import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from judge.confinement.budget import Budget
+from judge.confinement.pipes import ready, send
 from judge.confinement.sandbox import ISOLATION, Printed, end_group, undumpable
 from judge.confinement.task_child import MESSAGE
 from judge.errors import ConfinementError, JudgeError
@@ -142,7 +142,7 @@ class ConfinedTask:
     def _chunks(self, length: int, request: str) -> Iterator[bytes]:
         out = self._process.stdout.fileno()
         while length:
-            self._wait(request, reading=[out])
+            self._wait(out, request)
             chunk = os.read(out, min(length, _CHUNK))
             if not chunk:
                 raise TaskError(f"{self._name}: {request} failed: {self._how()}")
@@ -150,17 +150,10 @@ class ConfinedTask:
             yield chunk
 
     def _send(self, data: bytes, request: str) -> None:
-        view, pipe = memoryview(data), self._process.stdin.fileno()
-        while view:
-            self._wait(request, writing=[pipe])
-            try:
-                view = view[os.write(pipe, view) :]
-            except BlockingIOError:
-                continue
+        pipe = self._process.stdin.fileno()
+        send(pipe, data, wait=lambda: self._wait(pipe, request, writing=True))
 
-    def _wait(
-        self, request: str, *, reading: Sequence[int] = (), writing: Sequence[int] = ()
-    ) -> None:
+    def _wait(self, pipe: int, request: str, *, writing: bool = False) -> None:
         """Wait until a pipe can be read or written; raises TaskError at the deadline."""
         while True:
             left = min(self._deadline - time.monotonic(), self._budget.seconds_left())
@@ -168,7 +161,7 @@ class ConfinedTask:
                 raise TaskError(
                     f"{self._name}: {request} took more than {self._limits.seconds:g} seconds"
                 )
-            if any(select.select(reading, writing, [], min(left, 3_600.0))):
+            if ready(pipe, seconds=left, writing=writing):
                 return
 
     def _how(self) -> str:

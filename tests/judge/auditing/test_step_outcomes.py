@@ -111,9 +111,9 @@ def test_known_metrics_are_those_of_torch(keep: Callable[[torch.Tensor], Rows]) 
         assert known_metric(name, keep(logits), keep(small)) == pytest.approx(value, rel=1e-12)
     other = torch.randn(700, 3, 5)
     apart = double - other.double()
-    for name, value in (("mse", apart.square().mean()), ("mae", apart.abs().mean())):
+    for name, mean in (("mse", apart.square().mean()), ("mae", apart.abs().mean())):
         found = known_metric(name, keep(logits), keep(other))
-        assert found == pytest.approx(float(value), rel=1e-12)
+        assert found == pytest.approx(float(mean), rel=1e-12)
     assert known_metric("perplexity", keep(logits), keep(labels + 1)) is None
     assert known_metric("accuracy", keep(logits), keep(other)) is None
     assert known_metric("mse", keep(logits), keep(labels)) is None

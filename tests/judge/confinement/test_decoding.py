@@ -92,6 +92,16 @@ def test_process_that_is_killed_ends_in_an_error_and_no_wait() -> None:
             decoder(picture("PNG") * 100, MOST)
 
 
+def test_process_that_does_not_read_ends_in_an_error_and_no_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with confined_decoder(DataLimits()) as decoder:
+        os.killpg(decoder._process.pid, signal.SIGSTOP)
+        monkeypatch.setattr("judge.confinement.decoding._PATIENCE", 1.0)
+        with pytest.raises(DatasetError, match="took longer than 1 seconds"):
+            decoder(bytes(2**21), MOST)  # more than a pipe holds
+
+
 def test_judge_decodes_no_image_in_its_own_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
