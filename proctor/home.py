@@ -242,13 +242,12 @@ class Home:
         return os.path.lexists(lock) and not _is_held(lock)
 
     def _close_crashed(self, log: "LedgerApplication") -> None:
-        from aggregates.reading import readable_aggregate  # noqa: PLC0415 - as in _open_log()
-        from aggregates.run import Run  # noqa: PLC0415 - likewise
+        from aggregates.run import Run  # noqa: PLC0415 - as in _open_log()
 
         for run_id in open_runs(log, noted_runs(self.path)):
             if not self.is_gone(run_id):
                 continue
-            run = readable_aggregate(log, run_id, Run)
+            run = log.readable(run_id, Run)
             if run is None:
                 continue
             if run.end_reason is None:  # it may have ended while we looked

@@ -17,7 +17,6 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
-from aggregates.reading import readable_aggregate
 from judge.gauntlet.approvals import LEDGER, TEXT_SHOWN, ledger_digest
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.errors import GauntletError, ManifestError, RepositoryError
@@ -92,7 +91,7 @@ class Workplace:
         """
         select, page = self.log.recorder.select_notifications, 10_000
         for each in select(1, page, topics=["line.opened"]):
-            other = readable_aggregate(self.log, UUID(str(each.originator_id)), Line)
+            other = self.log.readable(UUID(str(each.originator_id)), Line)
             if other is None:
                 continue
             if other.branch == self.branch and self.repository.holds(other.head.commit):

@@ -44,7 +44,7 @@ def reread(
 
     Raises VerificationError if one is not as it was verified.
     """
-    at, size = 0, 1
+    at, done, size = 0, 0, 1
 
     def take(ledger: VerifiedLedger) -> None:
         nonlocal done, size

@@ -23,7 +23,6 @@ from types import ModuleType
 from uuid import UUID
 
 from aggregates.improvement.line import INSTALLED, Checkpoint, Line
-from aggregates.reading import readable_aggregate
 from judge.gauntlet.hygiene import Rollback
 from judge.gauntlet.repository.manifest import PATH
 from judge.gauntlet.tasks.reference_set import load
@@ -177,7 +176,7 @@ def _none(why: str) -> Label:
 
 def _lines(log: LedgerApplication) -> Iterator[Line]:
     for each in notifications(log, "line.opened"):
-        line = readable_aggregate(log, UUID(str(each.originator_id)), Line)
+        line = log.readable(UUID(str(each.originator_id)), Line)
         if line is not None:
             yield line
 

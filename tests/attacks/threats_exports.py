@@ -338,7 +338,7 @@ def evidence_without_the_rotation(scene: Scene) -> None:
 
 
 def remembered(scene: Scene) -> Path:
-    return Memory(scene.memory).path(scene.vkey.partition("+")[0])
+    return Memory(scene.memory).path(scene.vkey)
 
 
 @threat("memory: a byte changed", target="memory")

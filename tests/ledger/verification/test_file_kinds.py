@@ -136,7 +136,7 @@ def test_copy_without_room_is_rejected(tmp_path: Path) -> None:
     sparse.touch()
     os.truncate(sparse, 2**43)  # 8 TiB, which take nothing of the disk
     with pytest.raises(StorageError, match="set TMPDIR"):
-        snapshots._copy(sparse, folder)
+        snapshots._is_copied(sparse, folder)
     assert list(folder.iterdir()) == []
 
 

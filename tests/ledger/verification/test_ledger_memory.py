@@ -634,6 +634,63 @@ def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
     assert not check_new(ledger, memory=memory, vkey=vkey).ok
 
 
+@both
+def test_another_ledger_in_a_known_place_is_rejected(
+    check: Check, ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    """A place is a folder, by any name of it, and where a server has the ledger, that server."""
+    other, places = tmp_path / "other", [ledger]
+    append(other, count=5)
+    link = tmp_path / "link"
+    link.symlink_to(ledger)
+    assert check(ledger, memory).ok
+    assert check(link, memory).ok
+    paths = LedgerPaths(ledger)
+    if paths.server.exists():
+        from ledger.postgres_store import ServerSettings  # noqa: PLC0415 - psycopg is an extra
+
+        theirs = ServerSettings.of_ledger(LedgerPaths(other).server, given=None).schema
+        with tables_of(ledger) as c:
+            for table in ("meta", "entries", "tree_heads"):
+                c.execute(f"DELETE FROM {table}")
+                c.execute(f'INSERT INTO {table} SELECT * FROM "{theirs}".{table}')
+        joined = tmp_path / "joined"  # another home of the same server
+        joined.mkdir()
+        shutil.copyfile(paths.server, LedgerPaths(joined).server)
+        places.append(joined)
+    else:
+        exchange_tables(other, ledger)
+        places += [link]
+    for place in places:
+        shutil.copyfile(LedgerPaths(other).vkey, LedgerPaths(place).vkey)
+        report = check(place, memory)
+        assert (report.ok, report.error_type) == (False, "ExchangedError"), place
+        assert vkey_of(other) in str(report.error)
+    assert check_ledger(ledger).ok  # it is valid in itself
+    assert check(copied(other, tmp_path / "elsewhere"), memory).ok  # and no place is its own
+
+
+@pytest.mark.parametrize("spoil", ["", "{}", "change the key", "another place"])
+@both
+def test_damaged_memory_of_a_place_is_rejected(
+    check: Check, spoil: str, ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    append(other, count=1)
+    assert check(ledger, memory).ok
+    before = set(memory.folder.glob("*.place"))
+    assert check(other, memory).ok
+    theirs = sorted(set(memory.folder.glob("*.place")) - before)[0]
+    for path in before:
+        text = {
+            "change the key": path.read_text().replace(vkey_of(ledger), vkey_of(other)),
+            "another place": theirs.read_text(),
+        }.get(spoil, spoil)
+        path.write_text(text)
+    with pytest.raises(MemoryFileError, match="the remembered key of a ledger cannot be used"):
+        check(ledger, memory)
+
+
 def test_ledger_behind_or_beside_what_is_remembered_is_not_opened(
     ledger: Path, memory: Memory, tmp_path: Path
 ) -> None:

@@ -71,7 +71,7 @@ def call_of(name: str, command: Any) -> list[str]:
     words = name.split()
     for each in command.params:
         if each.required:
-            value = {"mark": "gold"}.get(each.name, "1")
+            value = {"mark": "gold", "before": ".", "after": "."}.get(each.name, "1")
             words += [each.opts[0], value] if isinstance(each, TyperOption) else [value]
     return words
 
