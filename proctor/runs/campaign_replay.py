@@ -403,6 +403,7 @@ def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry])
     """Return whether it is a whole audit of the run as it is, begun after the run had ended."""
     started = REGISTRY.readable("audit.started", audit[0].body) if audit else None
     judged = (started or {}).get("judged")  # an older audit names no state of the run
+    named = judged.get("entry") if isinstance(judged, dict) else None
     return (
         bool(run)
         and bool(audit)
@@ -410,7 +411,7 @@ def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry])
         and audit[-1].name == "audit.scored"
         and audit[0].index > run[-1].index
         and run[-1].name == "run.ended"
-        and (judged is None or judged.get("entry") == run[-1].entry_hash.hex())
+        and (judged is None or named == run[-1].entry_hash.hex())
     )
 
 

@@ -252,7 +252,7 @@ def synthetic_audit(
         5: {"epochs": 10},
         7: {"executed": {"done": bool(retrained), "epochs": retrained}},
     }
-    told = {"run": str(run.id), "tree_head": "note", "environment": {}}
+    told: dict[str, Any] = {"run": str(run.id), "tree_head": "note", "environment": {}}
     audit = Audit.start(**told, config=config, judged=judged)
     for number, name in enumerate(STEPS, start=1):
         status = "passed" if not hard_fail or number < failing else "not_run"

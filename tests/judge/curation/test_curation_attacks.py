@@ -183,7 +183,12 @@ def borrow_audits(made: Grounds) -> None:
     made.judge(failed, by=None)
     lent = made.judge(made.run("whose audit was borrowed", judged=False))
     borrower = made.run("judged by another's audit", judged=False)
-    told = {"tree_head": "note", "config": {"disabled": []}, "environment": {}, "judged": None}
+    told: dict[str, Any] = {
+        "tree_head": "note",
+        "config": {"disabled": []},
+        "environment": {},
+        "judged": None,
+    }
     append(
         log,
         lent.id,

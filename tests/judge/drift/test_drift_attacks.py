@@ -255,7 +255,12 @@ def test_failed_audit_that_nobody_takes_back_is_rejected(
         synthetic_audit(log, run, hard_fail=True, save=by_judge)
     synthetic_audit(log, failed)
     lent = synthetic_audit(log, honest, save=by_judge)
-    told = {"tree_head": "", "config": {"disabled": []}, "environment": {}, "judged": None}
+    told: dict[str, Any] = {
+        "tree_head": "",
+        "config": {"disabled": []},
+        "environment": {},
+        "judged": None,
+    }
     told["originator_topic"] = "aggregates.audit:Audit"
     append(log, lent.id, Audit.Started, run=str(other.id), **told)
     found = dict(asked(tmp_path, "SELECT run_id, success FROM production_runs"))

@@ -304,7 +304,10 @@ class _Full:
 
 def test_report_is_kept_when_only_the_start_could_be_appended(home: Path) -> None:
     ledger = home / "ledger"
-    told = {"ledger_dir": ledger, "submission_dir": Home(home).submission(run_of(home))}
+    told: dict[str, Any] = {
+        "ledger_dir": ledger,
+        "submission_dir": Home(home).submission(run_of(home)),
+    }
     with LedgerApplication.open(ledger, REGISTRY) as log:
         with pytest.raises(UnrecordedError, match="the disk is full") as caught:
             audit_run(run_of(home), **told, log=_Full(log, 1))
