@@ -25,6 +25,7 @@ from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.rules import RULE_CLASSES
 from aggregates.strategy import CLASSES, PHASES
+from aggregates.violations import LISTED
 from ledger import bodies
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
@@ -104,6 +105,7 @@ def _view_texts() -> list[str]:
     }
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
     texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
+    texts = [text.replace("{{listed}}", str(LISTED)) for text in texts]
     for place, values in told.items():
         listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
         texts = [text.replace(place, listed) for text in texts]
@@ -120,13 +122,16 @@ def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def projected(
-    entries: Iterable[VerifiedEntry], *, quarantine: bool = False
+    entries: Iterable[VerifiedEntry], *, quarantine: bool = False, chosen: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    """Return a database in memory that holds these entries; raises as project() does."""
+    """Return a database in memory that holds these entries; raises as project() does.
+
+    The entries are a ledger's, from the first on; or, if `chosen`, some of a ledger's, in order.
+    """
     connection = duckdb.connect(":memory:")
     try:
         copied(connection, create_schema)
-        project(connection, entries, quarantine=quarantine)
+        project(connection, entries, quarantine=quarantine, chosen=chosen)
     except BaseException:
         connection.close()
         raise
@@ -149,27 +154,32 @@ def project(
     batch_rows: int = BATCH_ROWS,
     quarantine: bool = False,
     tables: Collection[str] = TABLES,
+    chosen: bool = False,
 ) -> int:
     """Apply entries that follow the position and return how many.
+
+    Entries keep their index, also those that were `chosen` and have others between them: bodies
+    refer to entries by index.
 
     With `tables`, the rows of all others are verified and left out. Raises ProjectionError for an
     entry that is out of order, unknown or malformed, and TableError where DuckDB refuses; batches
     before that one stay. With `quarantine`, an entry that is unknown, malformed or refused becomes
     a row of the table unreadable: one odd event hides no other.
     """
-    first, last_hash, _ = read_position(connection)
+    next_idx, last_hash, _ = read_position(connection)
+    count = 0
     batch = _Batch(connection, quarantine=quarantine, tables=tables)
-    next_idx = first
     for entry in entries:
-        if entry.index != next_idx:
+        if entry.index != next_idx and not (chosen and entry.index > next_idx):
             raise ProjectionError(f"expected entry {next_idx}, not entry {entry.index}")
         batch.take(entry)
         next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()
+        count += 1
         if batch.rows >= batch_rows:
             batch.write(next_idx, last_hash)
     if batch.rows:
         batch.write(next_idx, last_hash)
-    return next_idx - first
+    return count
 
 
 def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
@@ -248,7 +258,7 @@ class _Batch:
                 raise TableError(
                     f"the entries before entry {next_idx} cannot be loaded into the tables: {e}"
                 ) from e
-            self._write_apart(next_idx)
+            self._write_apart()
         self._clear()
 
     def _write(self, next_idx: int, last_hash: str | None) -> None:
@@ -267,14 +277,13 @@ class _Batch:
                 "UPDATE log.position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
             )
 
-    def _write_apart(self, next_idx: int) -> None:
+    def _write_apart(self) -> None:
         """Write entry by entry what DuckDB refused as a whole; set aside what it refuses alone.
 
         Raises TableError where it refuses even that: then the entries are not at fault.
         """
-        entries, whole = self._entries, len(self._entries)
-        for number, entry in enumerate(entries, start=1):
-            position = (next_idx - whole + number, entry.entry_hash.hex())
+        for entry in self._entries:
+            position = (entry.index + 1, entry.entry_hash.hex())
             self._clear()
             self.take(entry)
             try:

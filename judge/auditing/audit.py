@@ -48,7 +48,6 @@ _WHY_NOT = {
     "probe": "neither code nor data are on record, so nothing can be measured or trained again",
     "test_accuracy": "the judge has neither the model nor a test set",
 }
-_MAX_VIOLATIONS = 150  # in the audit's last event; its evidence has the total
 
 
 class AuditLog(Protocol):
@@ -442,8 +441,6 @@ def _record(report: AuditReport) -> Audit:
         validation_accuracy=scores.validation_accuracy,
         obligations=scores.obligations,
         decisions=scores.decisions,
-        violations=[
-            recordable(violation.to_dict()) for violation in report.violations[:_MAX_VIOLATIONS]
-        ],
+        violations=[recordable(violation.to_dict()) for violation in report.violations],
     )
     return audit

@@ -24,7 +24,6 @@ from ledger.recording.opening import has_key
 from ledger.verification.authority import AUTHORITY_EVENTS, Authority
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
-from ledger.verification.verified_entries import renumbered
 from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
@@ -148,13 +147,11 @@ def _look_up(ledger: VerifiedLedger, name: str) -> _Found:
     saved = [readable_body(entry.body) or {} for entry in own if entry.name == "run.weights_saved"]
     if not saved:
         raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(entries))
-    with closing(projected(numbered, quarantine=True)) as tables:
+    with closing(projected(entries, quarantine=True, chosen=True)) as tables:
         counting = tables.execute(_COUNTING, [str(run)]).fetchall()
     if not counting:
         raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
-    scored = entries[counting[0][0]]
+    scored = next(entry for entry in entries if entry.index == counting[0][0])
     handed_in = ends[0].get("deliverables") or {}
     hashes = map(str, handed_in.values() if handed_in else [saved[-1].get("sha256")])
     return _Found(run, scored.stream_id, scored.index, frozenset(hashes))

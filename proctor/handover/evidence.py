@@ -17,6 +17,7 @@ from uuid import UUID
 
 from aggregates.audit import GATES, STEPS, unchecked
 from aggregates.run import REPEATABLE
+from aggregates.violations import violations_found
 from ledger.errors import MalformedError, SignatureError
 from ledger.handover.proof_files import ProvedEntry
 from ledger.mapper import readable_body
@@ -25,7 +26,7 @@ from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry, verify_author
 from ledger.verification.verified_notes import ECDSA, ED25519, TreeHead, parse_vkey
 
-__all__ = ["Decision", "Evidence", "evidence_of", "pick", "verify_authors"]
+__all__ = ["NO_OUTCOME", "Decision", "Evidence", "evidence_of", "pick", "verify_authors"]
 
 _MAX_DECIDED = 600  # events of decisions that are proved; the first ones
 _DECIDED = (
@@ -34,6 +35,7 @@ _DECIDED = (
     "run.remedy_refused",
     "run.restart_scheduled",
 )
+NO_OUTCOME = "no action"
 _OF_RUN = ("run.started", "run.provoked", "run.ended")
 _OF_AUDIT = ("audit.started", "audit.step_completed", "audit.scored")
 
@@ -220,7 +222,7 @@ class Evidence:
                 ended[body.get("decision")] = outcomes[entry.name]
             else:
                 said.append(body)
-        return [Decision(body, ended.get(body.get("number"), "no action")) for body in said]
+        return [Decision(body, ended.get(body.get("number"), NO_OUTCOME)) for body in said]
 
     @property
     def steps(self) -> list[dict[str, Any]]:
@@ -249,7 +251,6 @@ class Evidence:
     def reservations(self) -> list[str]:
         """Why a verdict that did not fail is no unreserved pass."""
         config = self.says("audit.started").get("config") or {}
-        found = self.says("audit.scored").get("violations") or []
         steps = [f"step {s.get('name')}: {s.get('status')}" for s in self._not_passed()]
         said = []
         if self.level != REPEATABLE:
@@ -259,10 +260,18 @@ class Evidence:
         done, epochs = self.retrained
         if self.level == REPEATABLE and done < epochs:
             said.append(f"the judge retrained {done} of {epochs} epochs")
-        if found:
-            said.append(f"violations: {len(found)}")
+        if self.violations:
+            said.append(f"violations: {self.violations}")
         said += [f"not checked: {each}" for each in unchecked(self.steps)]
         return [*said, *steps]
+
+    @property
+    def violations(self) -> int:
+        """How many violations the audit found, also those that its last event does not list."""
+        try:
+            return violations_found(self.says("audit.scored"), self.steps)[0]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise MalformedError(f"the violations of the audit cannot be read: {error}") from error
 
     @property
     def unexercised(self) -> str:

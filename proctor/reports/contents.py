@@ -11,7 +11,8 @@ from typing import Any
 
 import duckdb
 
-from ledger.verification.verified_entries import VerifiedEntry, renumbered
+from aggregates.violations import LISTED
+from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.output.terminal import as_records, plain
 from proctor.reports.subjects import Subject
@@ -30,9 +31,17 @@ SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.r
 FROM audits AS a
 LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx
 WHERE a.run_id = $id ORDER BY a.scored_idx"""
-_VIOLATIONS = (
-    "SELECT run_id, kind, rule, epoch, decision, emitter, detail, told, cause "
-    "FROM violation_causes WHERE run_id {} ORDER BY run_id, place"
+_VIOLATIONS = (  # those that are recorded in words: a list, and no figure is counted from it
+    "SELECT run_id, kind, rule, epoch, decision, emitter, detail, told, cause "  # noqa: S608 - LISTED is a number
+    f"FROM violation_causes WHERE run_id {{}} AND place < {LISTED} ORDER BY run_id, place"
+)
+_CAUSES = (
+    "SELECT run_id, emitter, cause, kind, rule, CAST(SUM(times) AS BIGINT) AS violations "
+    "FROM violation_causes WHERE run_id {} GROUP BY ALL ORDER BY ALL"
+)
+_FOUND = (
+    "SELECT run_id, violations, more_violations FROM audits WHERE standing AND run_id {} "
+    "ORDER BY run_id"
 )
 _CALLS = "SELECT * FROM call_summary WHERE run_id {} ORDER BY run_id"
 _ATTEMPTS = "IN (SELECT run_id FROM attempts WHERE campaign_id = $id)"
@@ -67,6 +76,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
         "JOIN audits AS a USING (audit_id) WHERE a.run_id = $id AND a.standing ORDER BY t.step",
         "violations": _VIOLATIONS.format("= $id"),
+        "causes": _CAUSES.format("= $id"),
         "family": _FAMILY,
         "calls": "SELECT * FROM call_summary WHERE run_id = $id",
         "stages": "SELECT * EXCLUDE (subject, kind) FROM stage_use WHERE subject = $id "
@@ -81,6 +91,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id WHERE a.campaign_id = $id "
         "ORDER BY a.number, e.epoch",
         "violations": _VIOLATIONS.format(_ATTEMPTS),
+        "found": _FOUND.format(_ATTEMPTS),
         "feedback": "SELECT number, idx, feedback FROM feedback WHERE campaign_id = $id "
         "ORDER BY number",
         "advice": "SELECT number, version, advice FROM campaign_advice WHERE campaign_id = $id "
@@ -91,9 +102,11 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "comparison": "SELECT s.*, e.idx AS ended_idx FROM comparison_starts AS s "
         "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $id",
         "cells": "SELECT policy, condition, seed, run_id, problem, state, audit_id, test_accuracy, "
-        "process_score, exercised, firings FROM comparison_cells WHERE comparison_id = $id "
+        "process_score, exercised, NULL AS firings "  # a report does not rest on the rules
+        "FROM comparison_cells WHERE comparison_id = $id "
         "ORDER BY condition, seed, policy",
         "violations": _VIOLATIONS.format(_CELLS),
+        "found": _FOUND.format(_CELLS),
         "calls": _CALLS.format(_CELLS),
     },
     "line": {
@@ -129,20 +142,14 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "ON c.checkpoint_id = r.checkpoint WHERE c.line_id = $id) ORDER BY idx",
     },
 }
-_INDEXES = ("idx", "_idx")  # columns end so that hold the index of an entry
 
 
 def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str, Any]:
     """Return everything that a report shows; raises ProctorError if its subject cannot be read."""
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(entries))
-    with closing(projected(numbered, quarantine=True)) as tables:
+    with closing(projected(entries, quarantine=True, chosen=True)) as tables:
         tables.execute("SET threads = 1")  # sums of floats depend on their order
-        found = rows_about(subject, lambda sql: _rows(tables, sql, subject, entries))
-        unreadable = [
-            entries[place].index
-            for (place,) in tables.execute("SELECT idx FROM unreadable").fetchall()
-        ]
+        found = rows_about(subject, lambda sql: _rows(tables, sql, subject))
+        unreadable = [idx for (idx,) in tables.execute("SELECT idx FROM unreadable").fetchall()]
     first, *_ = found
     if not found[first]:
         raise ProctorError(f"{subject.kind} {subject.id} cannot be shown: its start cannot be read")
@@ -157,16 +164,6 @@ def rows_about(
     return {name: ask(sql) for name, sql in _QUERIES[subject.kind].items()}
 
 
-def _rows(
-    tables: duckdb.DuckDBPyConnection,
-    sql: str,
-    subject: Subject,
-    entries: Sequence[VerifiedEntry],
-) -> list[dict[str, Any]]:
+def _rows(tables: duckdb.DuckDBPyConnection, sql: str, subject: Subject) -> list[dict[str, Any]]:
     answer = tables.execute(sql, {"id": subject.id} if "$id" in sql else None)
-    rows = as_records([column[0] for column in answer.description or ()], answer.fetchall())
-    for row in rows:
-        for name, value in row.items():
-            if name.endswith(_INDEXES) and isinstance(value, int):
-                row[name] = entries[value].index
-    return rows
+    return as_records([column[0] for column in answer.description or ()], answer.fetchall())

@@ -15,7 +15,7 @@ from proctor.output.terminal import told_level, told_score, told_verdict
 from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, spoken
 from proctor.reports.run_decisions import MEASURED, allowed_range, remedies_told
-from proctor.reports.values import object_of, share, short, tile
+from proctor.reports.values import object_of, share, short, tile, violations_found
 
 __all__ = [
     "STEP_QUESTIONS",
@@ -154,7 +154,7 @@ def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str,
     if not step_ran(data, "coverage"):
         return "unknown", "", "the audit ended before it looked for them"
     kind = "bad" if summary["violations"] else "good"
-    return str(summary["violations"]), kind, "rules of conduct that were broken"
+    return violations_found(data["verdict"]), kind, "rules of conduct that were broken"
 
 
 def unexercised_told(steps: Sequence[_Row]) -> str:
@@ -240,7 +240,8 @@ def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
     yield from _found(summary, data)
     yield (
         f"The process score is {told_score(verdict['process_score'])}: 1 minus "
-        f"{counted(verdict['violations'], 'violation')} divided by "
+        f"{violations_found(data['verdict'])} "
+        f"violation{'s' * (verdict['violations'] != 1)} divided by "
         f"{counted(verdict['obligations'], 'obligation')}. An obligation is an episode of "
         "firings of one rule, however often it fires; a further firing counts only if it was "
         f"violated, so {counted(summary['firings'], 'firing')} came to "

@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 from ledger.mapper import readable_body
-from ledger.verification.verified_entries import renumbered
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.remembering import open_remembered
@@ -50,9 +49,7 @@ def read_curves(home: Home, name: str) -> Curves:
         run = find_run(verified_runs(ledger), name)
         entries = [entry for entry in ledger.entries() if entry.stream_id == run]
         origin, size = ledger.authority.origin, ledger.size
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(entries))
-    with closing(projected(numbered, quarantine=True)) as tables:
+    with closing(projected(entries, quarantine=True, chosen=True)) as tables:
         answer = tables.execute("SELECT * FROM epochs ORDER BY epoch")
         columns = [column[0] for column in answer.description or ()]
         rows = [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]

@@ -18,7 +18,7 @@ from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.reader import VerifiedLedger
-from ledger.verification.verified_entries import VerifiedEntry, renumbered
+from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
@@ -76,7 +76,7 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
     ),
     "violations": (
         "audit",
-        "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
+        "SELECT kind, rule, epoch, decision, emitter, detail, times FROM violations "
         "WHERE audit_id = ? ORDER BY place",
     ),
     "other_audits": (  # newer ones, which do not count; and one that counts, but of other files
@@ -130,11 +130,9 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         entries = [entry for entry in found if entry.name != "run.forked" or entry.stream_id == run]
     tell_unread(ledger)
     keep_definitions()
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(entries))
-    with closing(projected(numbered, quarantine=True)) as connection:
+    with closing(projected(entries, quarantine=True, chosen=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
-        SetAside([entries[idx].index for (idx,) in odd]).tell()
+        SetAside([idx for (idx,) in odd]).tell()
         summaries = _records(connection, "SELECT * FROM run_summary WHERE run_id = ?", str(run))
         if not summaries:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")
@@ -306,11 +304,12 @@ def _print_verdict(story: dict[str, Any]) -> None:
         title="\nverdict",
     )
     print_violations(story["violations"])
-    told, _ = told_verdict(summary["verdict"], violations=bool(story["violations"]))
+    told, _ = told_verdict(summary["verdict"], violations=bool(summary["violations"]))
     console.print(f"verdict: {told}")
     console.print(
         f"accuracy {told_score(summary['accuracy_score'])}   "
-        f"process {summary['process_score']:.3f} ({summary['process_axis']})"
+        f"process {summary['process_score']:.3f} ({summary['process_axis']}), "
+        f"{counted(summary['violations'], 'violation')}"
     )
     if told_level(summary["level"]) is None:
         console.print(f"the judge retrained {told_share(summary['retrained'])}")
@@ -370,9 +369,17 @@ def print_waived(reasons: Mapping[str, str]) -> None:
 
 def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:
     """Print one line for each violation, and what their rules are called."""
-    rules = set()
+    rules, unsaid = set(), 0
     for found in violations:
-        console.print(f"violation: {words(violation_told(found))}")
+        if found["detail"] is None:
+            unsaid += found.get("times", 1)
+        else:
+            console.print(f"violation: {words(violation_told(found))}")
         rules.add(found["rule"])
+    if unsaid:
+        console.print(
+            f"and {counted(unsaid, 'more violation')}, which the audit records without words: "
+            "`proctor show --json` lists them"
+        )
     if known := [named(rule) for rule in PRECEDENCE if rule in rules]:
         console.print(f"rules: {', '.join(known)}")

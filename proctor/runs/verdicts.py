@@ -14,7 +14,7 @@ from uuid import UUID
 
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
-from ledger.verification.verified_entries import VerifiedEntry, renumbered
+from ledger.verification.verified_entries import VerifiedEntry
 from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.replay import audited_run
@@ -58,9 +58,7 @@ def read_standings(home: Home, campaign: UUID, runs: Iterable[str]) -> dict[str,
                 continue
             kept.append(entry)
     kept = sorted([*kept, *last.values()], key=lambda entry: entry.index)
-    # Renumbered, because a projection accepts entries from 0 on without a gap only.
-    numbered = list(renumbered(kept))
-    with closing(projected(numbered, quarantine=True)) as connection:
+    with closing(projected(kept, quarantine=True, chosen=True)) as connection:
         rows = connection.execute(_SQL, [str(campaign)]).fetchall()
     return {
         run: Standing(place, audit, bool(signed), retrained)
