@@ -258,11 +258,20 @@ class _Hearing:
         coverage = self.gates.coverage
         self.violations += coverage.violations
         count, episodes = len(coverage.firings), coverage.episodes
+        excused, waived = coverage.excused, coverage.waived
+        needed = " that needed an answer" if excused or waived else ""
+        others = (
+            f" ({count + excused + waived} fired: {excused} could be put off for a good reason, "
+            f"{waived} are of waived rules)"
+        )
         return _violations_outcome(
             coverage.violations,
-            f"{coverage.answered} of {count} firings were answered"
-            + (f", in {episodes} episode{'s' * (episodes != 1)}" if count else ""),
+            f"{coverage.answered} of {count} firings{needed} were answered"
+            + (f", in {episodes} episode{'s' * (episodes != 1)}" if count else "")
+            + (others if needed else ""),
             firings=count,
+            excused=excused,
+            waived=waived,
             answered=coverage.answered,
             episodes=episodes,
             rules_answered=list(coverage.rules_answered),

@@ -75,6 +75,9 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",
         "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
         "JOIN audits AS a USING (audit_id) WHERE a.run_id = $id AND a.standing ORDER BY t.step",
+        "coverage": "SELECT TRY_CAST(t.evidence ->> '$.firings' AS BIGINT) AS needed, "
+        "TRY_CAST(t.evidence ->> '$.answered' AS BIGINT) AS answered FROM audit_steps AS t "
+        "JOIN audits AS a USING (audit_id) WHERE a.run_id = $id AND a.standing AND t.step = 8",
         "violations": _VIOLATIONS.format("= $id"),
         "causes": _CAUSES.format("= $id"),
         "family": _FAMILY,
@@ -127,8 +130,10 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "halts": "SELECT * EXCLUDE (line_id, envelope) FROM line_halts WHERE line_id = $id "
         "ORDER BY idx",
         "alarms": "SELECT * EXCLUDE (line_id) FROM alarms WHERE line_id = $id ORDER BY idx",
-        "drift": "SELECT idx, checkpoint_id, task_set, success FROM drift_measurements "
-        "WHERE line_id = $id ORDER BY idx",
+        "drift": "SELECT d.idx, d.checkpoint_id, d.task_set, d.sha256, d.success, "
+        "d.commit = c.commit AS of_checkpoint FROM drift_measurements AS d "
+        "LEFT JOIN checkpoint_starts AS c USING (line_id, checkpoint_id) "
+        "WHERE d.line_id = $id ORDER BY d.idx",
         "production": "SELECT run_id, checkpoint_id, started_idx, deficit FROM production_charts "
         "WHERE line_id = $id ORDER BY started_idx",
         "valleys": "SELECT valley_id, idx, what, steps, reason FROM valleys WHERE line_id = $id "

@@ -71,7 +71,7 @@ def write_figures(directory: Path) -> Figures:
         huge = synthetic_run(log, epochs=3)
         synthetic_audit(log, huge, violations=violations(9_000), obligations=9_000, score=0.0)
         old = synthetic_run(log, epochs=3)
-        _audit_of_an_earlier_version(log, old)
+        audit_of_an_earlier_version(log, old)
         runs = [synthetic_run(log, epochs=6, dead=range(6), seed=seed) for seed in range(3)]
         cut_off = synthetic_run(log, epochs=2, dead=range(2), end="crashed")
         audits = [
@@ -90,7 +90,7 @@ def write_figures(directory: Path) -> Figures:
     )
 
 
-def _audit_of_an_earlier_version(log: LedgerApplication, run: Run) -> None:
+def audit_of_an_earlier_version(log: LedgerApplication, run: Run) -> None:
     """Save an audit as earlier versions did: 150 violations, and no further ones."""
     audit = Audit.start(run=str(run.id), tree_head="note", config={"disabled": []}, environment={})
     found = violations(478)
@@ -144,7 +144,8 @@ def _line(log: LedgerApplication) -> str:
     good = {"a": {"success": True}, "b": {"success": True}}
     for tasks in (good, {**good, "b": {"success": False}}):
         for kind in ("reference", "hidden"):
-            line.measure(commit=line.head.commit, set=kind, sha256="0" * 64, tasks=tasks)
+            for commit in (line.head.commit, "f" * 40):  # the active checkpoint, and the branch
+                line.measure(commit=commit, set=kind, sha256="0" * 64, tasks=tasks)
     line.alarm(commit=line.head.commit, kind="worse", detail="one task less", tasks=["b"])
     line.alarm(commit=line.head.commit, kind="decline", detail="slowly", tasks=["b"])
     line.answer(1, "the task was wrong")
@@ -204,4 +205,12 @@ def of_run(entries: Iterable[Any], run: str) -> dict[str, int]:
     }
 
 
-__all__ = ["Figures", "bodies", "of_run", "told_violations", "violations", "write_figures"]
+__all__ = [
+    "Figures",
+    "audit_of_an_earlier_version",
+    "bodies",
+    "of_run",
+    "told_violations",
+    "violations",
+    "write_figures",
+]

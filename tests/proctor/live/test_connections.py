@@ -191,13 +191,15 @@ def test_owner_is_served_while_others_hold_connections(tmp_path: Path) -> None:
         assert process.stdout is not None
         port = urlsplit(process.stdout.readline()).port
         assert port is not None
-        with ExitStack() as stack:
-            held = [opened(stack, port) for _ in range(140)]
-            for _ in range(3):
-                assert status(port) == 200  # a page without a secret: it asks for the token
-                time.sleep(1)
-            assert closed(held[0])
-            time.sleep(Connection.request_seconds)
-            assert all(map(closed, held))
-        process.send_signal(signal.SIGINT)
+        try:
+            with ExitStack() as stack:
+                held = [opened(stack, port) for _ in range(140)]
+                for _ in range(3):
+                    assert status(port) == 200  # a page without a secret: it asks for the token
+                    time.sleep(1)
+                assert closed(held[0])
+                time.sleep(Connection.request_seconds)
+                assert all(map(closed, held))
+        finally:
+            process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

@@ -19,6 +19,7 @@ from proctor.output.terminal import as_records, plain
 from proctor.remembering import open_remembered
 from proctor.reports.contents import contents_of, rows_about
 from proctor.reports.files import read_source
+from proctor.reports.line_page import line_charts
 from proctor.reports.pages import page_of
 from proctor.reports.subjects import KINDS, Overview, Subject
 from projections.projector import projected
@@ -252,6 +253,20 @@ def test_line_page_counts_proposals_alarms_and_tainted_runs(
     assert f"Promoted {len(promoted)} of {len(submitted)} proposed changes" in text
     assert f"Open alarms {len(alarms) - len(answers)} {len(alarms)} alarms in all" in text
     assert "Tainted runs 1 of 14 under this line" in text
+
+
+def test_drift_of_each_set_and_commit_is_a_curve_of_its_own(
+    made: Figures, home: Home, entries: list[VerifiedEntry]
+) -> None:
+    due: dict[tuple[str, bool], list[float]] = {}
+    heads = {body["commit"] for _, body in bodies(entries, "checkpoint.promoted")}
+    for _, body in bodies([e for e in entries if str(e.stream_id) == made.line], "drift.measured"):
+        due.setdefault((body["set"], body["commit"] in heads), []).append(body["success"])
+    [chart] = [each for each in line_charts(contents(home, made.line)) if each.name == "drift"]
+    for (name, of_checkpoint), values in due.items():
+        what = "active checkpoint" if of_checkpoint else "commit that is no checkpoint"
+        assert f"{name} tasks, {what}: from {values[0]:.4g} to {values[-1]:.4g}" in chart.text
+    assert len(due) == 4
 
 
 # Commands
