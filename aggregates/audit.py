@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
+from aggregates.violations import shared_out
 
 STEPS = (
     "deliverables",
@@ -78,6 +79,7 @@ class Audit(Aggregate):
         obligations: int
         decisions: int
         violations: list[dict[str, Any]]
+        further: list[dict[str, Any]] | None = None  # in groups; None: earlier versions had none
 
         def apply(self, aggregate: "Audit") -> None:
             """Close the audit."""
@@ -160,11 +162,12 @@ class Audit(Aggregate):
         decisions: int,
         violations: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Record the scores; a hard fail leaves nothing of either."""
+        """Record the scores and all violations; a hard fail leaves nothing of either score."""
         if self.scored or len(self.statuses) != len(STEPS):
             raise InvariantError("the scores can be recorded only once, and only after step 11")
         if self.hard_fail and (accuracy_score or process_score):
             raise InvariantError("an audit that ended in a hard fail must record both scores as 0")
+        listed, further = shared_out(violations)
         self.trigger_event(
             self.Scored,
             hard_fail=self.hard_fail,
@@ -175,7 +178,8 @@ class Audit(Aggregate):
             validation_accuracy=validation_accuracy,
             obligations=obligations,
             decisions=decisions,
-            violations=[dict(violation) for violation in violations],
+            violations=listed,
+            further=further,
         )
 
 

@@ -22,6 +22,7 @@ from aggregates.improvement.proposal import (
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
+from aggregates.violations import without_further
 from ledger.mapper import EventRegistry
 
 REGISTRY = EventRegistry()
@@ -54,7 +55,7 @@ REGISTRY.register("credit.measured", Credit.Measured)
 REGISTRY.register("credit.ended", Credit.Ended)
 REGISTRY.register("audit.started", Audit.Started, aggregate=Audit, upcasters=[without_judged])
 REGISTRY.register("audit.step_completed", Audit.StepCompleted)
-REGISTRY.register("audit.scored", Audit.Scored)
+REGISTRY.register("audit.scored", Audit.Scored, upcasters=[without_further])
 REGISTRY.register("decision.reviewed", Review.Reviewed, aggregate=Review)
 REGISTRY.register("transcript.started", Transcript.Started, aggregate=Transcript)
 REGISTRY.register("transcript.call_made", Transcript.CallMade)

@@ -247,7 +247,7 @@ ORDER BY step, audits DESC;
 -- ## What must change so that a violation does not recur?
 -- The prompt, the policy (it was told and did it again, or no model was asked), the harness, or a person.
 -- = cause, kind, rule, times
-SELECT cause, kind, rule, COUNT(*) AS times
+SELECT cause, kind, rule, SUM(times) AS times
 FROM violation_causes
 GROUP BY ALL
 ORDER BY times DESC;

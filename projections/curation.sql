@@ -331,12 +331,14 @@ effects AS (
 ),
 
 faults AS (
-    SELECT k.run_id, v.decision, COUNT(*) AS violations
+    SELECT k.run_id, v.decision, CAST(SUM(v.times) AS BIGINT) AS violations
     FROM audit_violations AS v
     JOIN counting AS k USING (audit_id, idx)
     WHERE v.decision IS NOT NULL
     GROUP BY k.run_id, v.decision
 ),
+
+unlisted AS (SELECT run_id FROM audits WHERE standing AND violations > violations_listed),
 
 marks AS (
     SELECT
@@ -358,11 +360,12 @@ SELECT
     w.author,
     g.advantage,
     e.effect,
-    CASE WHEN j.run_id IS NOT NULL THEN COALESCE(f.violations, 0) END AS violations,
+    CASE WHEN j.run_id IS NOT NULL
+        THEN COALESCE(f.violations, CASE WHEN u.run_id IS NULL THEN 0 END) END AS violations,
     m.mark,
     CASE WHEN j.run_id IS NOT NULL THEN
         COALESCE(g.advantage, 0) + 0.1 * COALESCE(e.effect, 0)
-        - 0.1 * COALESCE(f.violations, 0)
+        - 0.1 * COALESCE(f.violations, CASE WHEN u.run_id IS NULL THEN 0 END)
         + CASE m.mark WHEN 'gold' THEN 0.1 WHEN 'bad' THEN -0.1 ELSE 0 END
     END AS reward
 FROM decision_outcomes AS d
@@ -371,6 +374,7 @@ LEFT JOIN judged AS j USING (run_id)
 LEFT JOIN against AS g USING (run_id)
 LEFT JOIN effects AS e ON e.run_id = d.run_id AND e.decision = d.number
 LEFT JOIN faults AS f ON f.run_id = d.run_id AND f.decision = d.number
+LEFT JOIN unlisted AS u ON u.run_id = d.run_id
 LEFT JOIN marks AS m ON m.run_id = d.run_id AND m.number = d.number;
 COMMENT ON VIEW decision_rewards IS 'The reward of each decision and its parts, for training by reward';
 COMMENT ON COLUMN decision_rewards.run_id IS 'The run';
@@ -382,9 +386,9 @@ COMMENT ON COLUMN decision_rewards.outcome IS 'applied, refused, restart, deferr
 COMMENT ON COLUMN decision_rewards.author IS 'Author of the decision; NULL: no decision';
 COMMENT ON COLUMN decision_rewards.advantage IS 'Validation accuracy of its run, above the mean of judged runs from the same start; NULL: there is no other';
 COMMENT ON COLUMN decision_rewards.effect IS '1: its remedy silenced the cited rules; -1: it did not; NULL: unknown';
-COMMENT ON COLUMN decision_rewards.violations IS 'That the audit that counts found in it; NULL: not audited';
+COMMENT ON COLUMN decision_rewards.violations IS 'That the audit that counts found in it; NULL: not audited, or the audit does not list all that it found';
 COMMENT ON COLUMN decision_rewards.mark IS 'gold or bad, as people said; NULL: unmarked';
-COMMENT ON COLUMN decision_rewards.reward IS 'advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged';
+COMMENT ON COLUMN decision_rewards.reward IS 'advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged, or its violations are not known';
 
 CREATE VIEW rule_credit AS
 WITH sides AS (SELECT run_id, epoch, rule, side FROM rule_evaluations WHERE side IS NOT NULL)
@@ -417,7 +421,7 @@ COMMENT ON COLUMN rule_credit.decisions IS 'How often it was taken';
 COMMENT ON COLUMN rule_credit.applied IS 'How often it was carried out';
 COMMENT ON COLUMN rule_credit.silenced IS 'Of the applied: how many silenced it';
 COMMENT ON COLUMN rule_credit.not_silenced IS 'How many did not; the others are unknown';
-COMMENT ON COLUMN rule_credit.violations IS 'That audits found in these decisions';
+COMMENT ON COLUMN rule_credit.violations IS 'That audits found in these decisions, as far as they list them';
 COMMENT ON COLUMN rule_credit.gold IS 'How often people marked it so';
 COMMENT ON COLUMN rule_credit.bad IS 'Likewise';
 COMMENT ON COLUMN rule_credit.advantage IS 'Mean over these decisions, as reward; see decision_rewards';
@@ -496,6 +500,8 @@ found AS (
     GROUP BY k.run_id, v.decision
 ),
 
+unlisted AS (SELECT run_id FROM audits WHERE standing AND violations > violations_listed),
+
 judged AS (
     SELECT
         d.*,
@@ -505,12 +511,15 @@ judged AS (
             CASE WHEN d.author IS NULL THEN 'nobody decided it' END,
             CASE WHEN m.bad THEN 'it is marked bad' END,
             CASE WHEN v.kinds IS NOT NULL
-                THEN 'the audit found ' || ARRAY_TO_STRING(v.kinds, ', ') END,
+                THEN 'the audit found ' || ARRAY_TO_STRING(v.kinds, ', ')
+                WHEN u.run_id IS NOT NULL
+                    THEN 'the audit does not list all violations that it found' END,
             CASE WHEN r.outcome = 'refused' THEN 'it could not be carried out' END
         ], lambda reason: reason IS NOT NULL) AS faults
     FROM decision_authors AS d
     LEFT JOIN reviewed AS m ON m.run_id = d.run_id AND m.number = d.number
     LEFT JOIN found AS v ON v.run_id = d.run_id AND v.number = d.number
+    LEFT JOIN unlisted AS u ON u.run_id = d.run_id
     LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number
 )
 

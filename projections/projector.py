@@ -25,6 +25,7 @@ from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.rules import RULE_CLASSES
 from aggregates.strategy import CLASSES, PHASES
+from aggregates.violations import LISTED
 from ledger import bodies
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
@@ -113,6 +114,7 @@ def _view_texts() -> list[str]:
     }
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
     texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
+    texts = [text.replace("{{listed}}", str(LISTED)) for text in texts]
     for place, values in told.items():
         listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
         texts = [text.replace(place, listed) for text in texts]
@@ -131,7 +133,10 @@ def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
 def projected(
     entries: Iterable[VerifiedEntry], *, quarantine: bool = False, gaps: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    """Return a database in memory that holds these entries; raises as project() does."""
+    """Return a database in memory that holds these entries; raises as project() does.
+
+    The entries are a ledger's, from the first on; or, with `gaps`, some of a ledger's, in order.
+    """
     connection = duckdb.connect(":memory:")
     try:
         copied(connection, create_schema)
@@ -160,27 +165,30 @@ def project(
     tables: Collection[str] = TABLES,
     gaps: bool = False,
 ) -> int:
-    """Apply entries that follow the position, and return by how many indexes it moved.
+    """Apply entries that follow the position and return how many.
 
-    With `gaps`, entries between them may be missing: the tables hold a selection of a ledger.
+    Entries keep their index, to which bodies refer. With `gaps`, entries between them may be
+    missing: the tables hold a selection of a ledger.
+
     With `tables`, the rows of all others are verified and left out. Raises ProjectionError for an
     entry that is out of order, unknown or malformed, and TableError where DuckDB refuses; batches
     before that one stay. With `quarantine`, an entry that is unknown, malformed or refused becomes
     a row of the table unreadable: one odd event hides no other.
     """
-    first, last_hash, _ = read_position(connection)
+    next_idx, last_hash, _ = read_position(connection)
+    count = 0
     batch = _Batch(connection, quarantine=quarantine, tables=tables)
-    next_idx = first
     for entry in entries:
         if entry.index < next_idx or (entry.index > next_idx and not gaps):
             raise ProjectionError(f"expected entry {next_idx}, not entry {entry.index}")
         batch.take(entry)
         next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()
+        count += 1
         if batch.rows >= batch_rows:
             batch.write(next_idx, last_hash)
     if batch.rows:
         batch.write(next_idx, last_hash)
-    return next_idx - first
+    return count
 
 
 def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
@@ -259,7 +267,7 @@ class _Batch:
                 raise TableError(
                     f"the entries before entry {next_idx} cannot be loaded into the tables: {e}"
                 ) from e
-            self._write_apart(next_idx)
+            self._write_apart()
         self._clear()
 
     def _write(self, next_idx: int, last_hash: str | None) -> None:
@@ -278,14 +286,13 @@ class _Batch:
                 "UPDATE log.position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
             )
 
-    def _write_apart(self, next_idx: int) -> None:
+    def _write_apart(self) -> None:
         """Write entry by entry what DuckDB refused as a whole; set aside what it refuses alone.
 
         Raises TableError where it refuses even that: then the entries are not at fault.
         """
-        entries, whole = self._entries, len(self._entries)
-        for number, entry in enumerate(entries, start=1):
-            position = (next_idx - whole + number, entry.entry_hash.hex())
+        for entry in self._entries:
+            position = (entry.index + 1, entry.entry_hash.hex())
             self._clear()
             self.take(entry)
             try:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import EpochSignals, losses_reported, reported_for_rules, signals_of
+from aggregates.violations import listed_violations
 from ledger.entries import Author
 from projections.mapping import Body, Derived, Row, Rows, rows
 
@@ -21,7 +22,7 @@ __all__ = ["EPOCH_FLOATS", "ROWS", "rows_of"]
 
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
-_VIOLATION = ("rule", "epoch", "decision", "emitter", "detail")
+_VIOLATION = ("rule", "epoch", "decision", "emitter", "detail", "times")
 _COMPARED = ("verdict", "level", "pairs", "pass_rates", "scores", "regressions", "improvements")
 _WEIGHED = ("files", "lines", "functions", "complexity")
 
@@ -111,7 +112,7 @@ def _evaluations(body: Body, run: str) -> list[Body]:  # noqa: ARG001
 def _violations(body: Body, audit: str) -> list[Body]:  # noqa: ARG001
     return [
         {"kind": violation["kind"], **{column: violation.get(column) for column in _VIOLATION}}
-        for violation in body["violations"]
+        for violation in listed_violations(body)
     ]
 
 

@@ -673,7 +673,8 @@ CREATE TABLE audit_violations (
     epoch INTEGER,
     decision INTEGER,
     emitter VARCHAR,
-    detail VARCHAR
+    detail VARCHAR,
+    times INTEGER NOT NULL
 );
 COMMENT ON TABLE audit_violations IS 'What an audit found; the view violations names the run too';
 COMMENT ON COLUMN audit_violations.audit_id IS 'The audit';
@@ -684,7 +685,8 @@ COMMENT ON COLUMN audit_violations.rule IS 'R1 to R7';
 COMMENT ON COLUMN audit_violations.epoch IS 'From 0';
 COMMENT ON COLUMN audit_violations.decision IS 'Number of the decision';
 COMMENT ON COLUMN audit_violations.emitter IS 'driver, harness, human or policy';
-COMMENT ON COLUMN audit_violations.detail IS 'Explanation';
+COMMENT ON COLUMN audit_violations.detail IS 'Explanation; NULL after the first 150, which alone are recorded in words';
+COMMENT ON COLUMN audit_violations.times IS '1; or, in a row without an epoch, how many more of its kind, rule and emitter there are: sum it to count violations';
 
 CREATE TABLE reviews (
     review_id VARCHAR NOT NULL,

@@ -138,6 +138,28 @@ COMMENT ON COLUMN campaigns.attempts IS 'Runs so far, without those that were ab
 COMMENT ON COLUMN campaigns.ranking IS 'Runs, the best first';
 
 CREATE VIEW audits AS
+WITH listed AS (
+    SELECT
+        audit_id,
+        idx,
+        SUM(times) AS violations,
+        COUNT(*) FILTER (place < {{listed}} OR epoch IS NOT NULL) AS listed
+    FROM audit_violations
+    GROUP BY audit_id, idx
+),
+
+-- Earlier versions recorded at most 150 violations; the steps that find them have the totals.
+told AS (
+    SELECT
+        l.audit_id,
+        l.idx,
+        SUM(TRY_CAST(p.evidence ->> '$.violations.total' AS BIGINT)) AS violations
+    FROM listed AS l
+    JOIN audit_steps AS p ON p.audit_id = l.audit_id AND p.idx < l.idx AND p.step IN (8, 9)
+    WHERE l.violations = {{listed}}
+    GROUP BY l.audit_id, l.idx
+)
+
 SELECT
     s.audit_id,
     s.idx AS started_idx,
@@ -162,14 +184,16 @@ SELECT
     g.retrained,
     COALESCE(g.counting, FALSE) AS standing,
     e.idx IS NOT NULL AS ended,
-    (
-        SELECT COUNT(*) FROM audit_violations AS v WHERE v.audit_id = s.audit_id AND v.idx = e.idx
-    ) AS violations
+    TRY_CAST(GREATEST(COALESCE(l.violations, 0), COALESCE(t.violations, 0)) AS BIGINT) AS violations,
+    t.idx IS NOT NULL AND t.violations IS NULL AS more_violations,
+    COALESCE(l.listed, 0) AS violations_listed
 FROM audit_starts AS s
 JOIN events AS started ON started.idx = s.idx
 LEFT JOIN audit_strengths AS g ON g.audit_id = s.audit_id
 LEFT JOIN audit_scores AS e ON e.audit_id = g.audit_id AND e.idx = g.idx
-LEFT JOIN events AS scored ON scored.idx = e.idx;
+LEFT JOIN events AS scored ON scored.idx = e.idx
+LEFT JOIN listed AS l ON l.audit_id = e.audit_id AND l.idx = e.idx
+LEFT JOIN told AS t ON t.audit_id = e.audit_id AND t.idx = e.idx;
 COMMENT ON VIEW audits IS 'Each audit with its scores; one that was begun and not ended has none';
 COMMENT ON COLUMN audits.audit_id IS 'The audit';
 COMMENT ON COLUMN audits.started_idx IS 'Ledger index of its start';
@@ -194,7 +218,9 @@ COMMENT ON COLUMN audits.bound IS 'Whether its start names the state of the run 
 COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1, see audit_strengths';
 COMMENT ON COLUMN audits.standing IS 'Whether it is the audit that counts for its run, see counting_audits';
 COMMENT ON COLUMN audits.ended IS 'FALSE: it was begun and not ended; it still runs, or it was broken off';
-COMMENT ON COLUMN audits.violations IS 'How many were found';
+COMMENT ON COLUMN audits.violations IS 'How many were found, also those that the audit does not list';
+COMMENT ON COLUMN audits.more_violations IS 'Whether there may be more: an earlier version listed 150, and no step has the number';
+COMMENT ON COLUMN audits.violations_listed IS 'How many of them are in audit_violations one by one; of the others only the number is recorded';
 
 CREATE VIEW violations AS
 SELECT
@@ -206,10 +232,10 @@ SELECT
     v.epoch,
     v.decision,
     v.emitter,
-    v.detail
+    v.detail,
+    v.times
 FROM audit_violations AS v
-JOIN audits AS s ON s.audit_id = v.audit_id AND s.scored_idx = v.idx
-WHERE s.standing;
+JOIN counting_audits AS s ON s.audit_id = v.audit_id AND s.idx = v.idx;
 COMMENT ON VIEW violations IS 'What the audit that counts found in each run; those of all audits are in audit_violations';
 COMMENT ON COLUMN violations.audit_id IS 'The audit';
 COMMENT ON COLUMN violations.run_id IS 'The run';
@@ -219,7 +245,8 @@ COMMENT ON COLUMN violations.rule IS 'R1 to R7';
 COMMENT ON COLUMN violations.epoch IS 'From 0';
 COMMENT ON COLUMN violations.decision IS 'Number of the decision';
 COMMENT ON COLUMN violations.emitter IS 'driver, harness, human or policy';
-COMMENT ON COLUMN violations.detail IS 'Explanation';
+COMMENT ON COLUMN violations.detail IS 'Explanation; NULL after the first 150, which alone are recorded in words';
+COMMENT ON COLUMN violations.times IS '1; or, in a row without an epoch, how many more of its kind, rule and emitter there are: sum it to count violations';
 
 CREATE VIEW decision_outcomes AS
 WITH cited AS (
@@ -767,7 +794,8 @@ COMMENT ON COLUMN violation_causes.rule IS 'R1 to R7';
 COMMENT ON COLUMN violation_causes.epoch IS 'From 0';
 COMMENT ON COLUMN violation_causes.decision IS 'Number of the decision';
 COMMENT ON COLUMN violation_causes.emitter IS 'driver, harness, human or policy';
-COMMENT ON COLUMN violation_causes.detail IS 'Explanation';
+COMMENT ON COLUMN violation_causes.detail IS 'Explanation; NULL after the first 150, which alone are recorded in words';
+COMMENT ON COLUMN violation_causes.times IS 'As in violations';
 COMMENT ON COLUMN violation_causes.told IS 'Whether feedback told the attempt about a violation of this kind and rule';
 COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it repeated a violation after feedback, or no model was asked about the rule in that epoch; prompt: a different prompt may help';
 

@@ -59,7 +59,6 @@ _WHY_NOT = {
     "probe": "neither code nor data are on record, so nothing can be measured or trained again",
     "test_accuracy": "the judge has neither the model nor a test set",
 }
-_MAX_VIOLATIONS = 150  # in the audit's last event; its evidence has the total
 
 
 class AuditLog(Protocol):
@@ -302,11 +301,20 @@ class _Hearing:
         coverage = self.gates.coverage
         self.violations += coverage.violations
         count, episodes = len(coverage.firings), coverage.episodes
+        excused, waived = coverage.excused, coverage.waived
+        needed = " that needed an answer" if excused or waived else ""
+        others = (
+            f" ({count + excused + waived} fired: {excused} could be put off for a good reason, "
+            f"{waived} are of waived rules)"
+        )
         return _violations_outcome(
             coverage.violations,
-            f"{coverage.answered} of {count} firings were answered"
-            + (f", in {episodes} episode{'s' * (episodes != 1)}" if count else ""),
+            f"{coverage.answered} of {count} firings{needed} were answered"
+            + (f", in {episodes} episode{'s' * (episodes != 1)}" if count else "")
+            + (others if needed else ""),
             firings=count,
+            excused=excused,
+            waived=waived,
             answered=coverage.answered,
             episodes=episodes,
             rules_answered=list(coverage.rules_answered),
@@ -492,7 +500,5 @@ def _complete(audit: Audit, report: AuditReport) -> None:
         validation_accuracy=scores.validation_accuracy,
         obligations=scores.obligations,
         decisions=scores.decisions,
-        violations=[
-            recordable(violation.to_dict()) for violation in report.violations[:_MAX_VIOLATIONS]
-        ],
+        violations=[recordable(violation.to_dict()) for violation in report.violations],
     )

@@ -67,6 +67,8 @@ class Coverage:
     rules_answered: tuple[str, ...]  # of firings that put the run to the test
     tested: int  # firings with an epoch after them that a policy or a human answered
     remedied: bool  # whether a remedy for a fired rule took effect
+    waived: int = 0  # firings of rules that are waived
+    excused: int = 0  # firings that could be put off for a good reason, and were
 
     @property
     def episodes(self) -> int:
@@ -131,6 +133,11 @@ def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
     [(remedied,)] = connection.execute(
         "SELECT count(*) > 0 FROM coverage_effects WHERE run_id = ?", [run_id]
     ).fetchall()
+    [(fired, counted)] = connection.execute(
+        "SELECT (SELECT count(*) FROM rule_evaluations WHERE fired AND run_id = $1),"
+        " (SELECT count(*) FROM coverage_firings WHERE run_id = $1)",
+        [run_id],
+    ).fetchall()
     tested = [rule for rule, _, answered, tests, _ in firings if answered and tests]
     return Coverage(
         violations=tuple(Violation(*row) for row in rows),
@@ -139,6 +146,8 @@ def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
         rules_answered=tuple(sorted(set(tested))),
         tested=len(tested),
         remedied=remedied,
+        waived=fired - counted,
+        excused=counted - len(firings),
     )
 
 

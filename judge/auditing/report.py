@@ -3,8 +3,9 @@
 I/O: none.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aggregates.audit import GATES, STEPS
@@ -12,6 +13,7 @@ from judge.auditing.coverage import Violation
 from judge.errors import JudgeError
 from ledger.errors import LedgerError
 
+Kind = tuple[str, str | None, str]  # of violations: kind, rule, emitter
 MAX_LISTED = 50  # an entry of the ledger has room for so many items of evidence
 MAX_TEXT = 200  # bytes of one text in it
 MAX_SUMMARY = 500  # bytes
@@ -55,6 +57,18 @@ class AuditReport:
     steps: tuple[StepResult, ...]
     scores: Scores
     violations: tuple[Violation, ...]
+    unlisted: Mapping[Kind, int] = field(default_factory=dict)  # that a record only counts
+    total: int | None = None  # of violations, in a record that neither lists nor counts some
+
+    @property
+    def found(self) -> int:
+        """How many violations were found, also those that a record does not list."""
+        return sum(self.by_kind().values()) if self.total is None else self.total
+
+    def by_kind(self) -> dict[Kind, int]:
+        """Return how many violations of each kind are listed or counted."""
+        told = Counter((each.kind, each.rule, each.emitter) for each in self.violations)
+        return dict(told + Counter(self.unlisted))
 
     @property
     def hard_fail(self) -> bool:
@@ -97,8 +111,10 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
+        told = asdict(self)
+        del told["unlisted"], told["total"]  # a report that was just made lists all
         return {
-            **asdict(self),
+            **told,
             "level": self.level,
             "hard_fail": self.hard_fail,
             "process_axis_exercised": self.process_axis_exercised,

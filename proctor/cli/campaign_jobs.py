@@ -155,7 +155,7 @@ def _attempt(log: LedgerApplication, run_id: str, standing: Standing) -> dict[st
         "accuracy_score": scores and scores.accuracy_score,
         "validation_accuracy": scores and scores.validation_accuracy,
         "validation_examples": verdict and validation_examples(verdict),
-        "violations": verdict and len(verdict.violations),
+        "violations": verdict and verdict.found,
         "audit": standing.audit,
         "signed": standing.signed,
         "retrained": standing.retrained,

@@ -42,6 +42,7 @@ def serve(
     import uvicorn  # noqa: PLC0415 - in an extra
 
     from proctor.live.app import live_view  # noqa: PLC0415 - in an extra
+    from proctor.live.connections import MOST, Connection  # noqa: PLC0415 - likewise
     from proctor.live.guard import Keys  # noqa: PLC0415 - likewise
     from proctor.live.tables import Tables  # noqa: PLC0415 - loads DuckDB
 
@@ -67,7 +68,9 @@ def serve(
             server_header=False,
             timeout_keep_alive=10,
             timeout_graceful_shutdown=2,
-            limit_concurrency=128,
+            http=Connection,
+            ws="none",
+            limit_concurrency=8 * MOST,  # where so many wait for an answer
         )
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_HELD))

@@ -35,7 +35,9 @@ _WRONG = """
         SELECT r.run_id FROM run_starts AS r
         WHERE (r.policy ->> '$.model') = ? ORDER BY r.idx DESC LIMIT 5
     )
-    SELECT v.kind, v.rule, v.emitter, COUNT(*) AS times, LIST(DISTINCT a.run_id ORDER BY a.run_id)
+    SELECT
+        v.kind, v.rule, v.emitter, SUM(v.times) AS times,
+        LIST(DISTINCT a.run_id ORDER BY a.run_id)
     FROM violations AS v
     JOIN audits AS a USING (audit_id)
     JOIN latest AS l ON l.run_id = a.run_id

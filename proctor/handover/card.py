@@ -11,7 +11,7 @@ from typing import Any
 
 from aggregates.run import MEASURED, REPEATABLE, REPORTED
 from ledger.mapper import ns_to_datetime
-from proctor.handover.evidence import Evidence
+from proctor.handover.evidence import NO_OUTCOME, Evidence
 
 __all__ = ["NOT_CLAIMED", "model_card", "readme"]
 
@@ -188,22 +188,26 @@ def _reservations(evidence: Evidence) -> list[str]:
 
 
 def _decisions(evidence: Evidence) -> list[str]:
-    if not evidence.decisions:
+    shown, made = evidence.decisions, evidence.says("audit.scored").get("decisions")
+    if not shown:
         return ["No rule wanted a decision."]
-    return _table(
-        ("epoch", "by", "cites", "decision", "outcome", "reason"),
+    rows = [
         [
-            (
-                one.said.get("epoch"),
-                one.said.get("source"),
-                " ".join(map(str, one.said.get("cites") or ())),
-                one.said.get("direction"),
-                one.outcome,
-                one.said.get("justification"),
-            )
-            for one in evidence.decisions
-        ],
-    )
+            one.said.get("epoch"),
+            one.said.get("source"),
+            " ".join(map(str, one.said.get("cites") or ())),
+            one.said.get("direction"),
+            one.outcome,
+            one.said.get("justification"),
+        ]
+        for one in shown
+    ]
+    more: list[str] = []
+    if isinstance(made, int) and made > len(shown):
+        more = ["", f"These are the first {len(shown)} of {made} decisions; the ledger has all."]
+        if rows[-1][4] == NO_OUTCOME:  # its outcome may be the first event that is left out
+            rows[-1][4] = "in the ledger"
+    return _table(("epoch", "by", "cites", "decision", "outcome", "reason"), rows) + more
 
 
 def _flat(value: object, prefix: str = "") -> list[tuple[object, object]]:

@@ -18,6 +18,7 @@ from uuid import UUID
 from aggregates.audit import GATES, STEPS, unchecked
 from aggregates.run import REPEATABLE
 from aggregates.transcript import Transcript
+from aggregates.violations import violations_found
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import ProvedEntry
 from ledger.handover.selection import Selection, Wanted, open_selection
@@ -26,7 +27,7 @@ from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits
 
-__all__ = ["UNBOUND", "Decision", "Evidence", "evidence_of", "streams_of"]
+__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "evidence_of", "streams_of"]
 
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
@@ -36,6 +37,7 @@ _DECIDED = (
     "run.restart_scheduled",
 )
 _ENDS_OF_TRANSCRIPT = ("transcript.started",)  # and its last event
+NO_OUTCOME = "no action"
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ class Evidence:
                 ended[body.get("decision")] = outcomes[entry.name]
             else:
                 said.append(body)
-        return [Decision(body, ended.get(body.get("number"), "no action")) for body in said]
+        return [Decision(body, ended.get(body.get("number"), NO_OUTCOME)) for body in said]
 
     @property
     def steps(self) -> list[dict[str, Any]]:
@@ -248,7 +250,6 @@ class Evidence:
     def reservations(self) -> list[str]:
         """Why a verdict that did not fail is no unreserved pass."""
         config = self.audit_start.get("config") or {}
-        found = self.scores.get("violations") or []
         steps = [f"step {s.get('name')}: {s.get('status')}" for s in self._not_passed()]
         said = []
         if self.level != REPEATABLE:
@@ -260,10 +261,18 @@ class Evidence:
         done, epochs = self.retrained
         if self.level == REPEATABLE and done < epochs:
             said.append(f"the judge retrained {done} of {epochs} epochs")
-        if found:
-            said.append(f"violations: {len(found)}")
+        if self.violations:
+            said.append(f"violations: {self.violations}")
         said += [f"not checked: {each}" for each in unchecked(self.steps)]
         return [*said, *steps]
+
+    @property
+    def violations(self) -> int:
+        """How many violations the audit found, also those that its last event does not list."""
+        try:
+            return violations_found(self.scores, self.steps)[0]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise MalformedError(f"the violations of the audit cannot be read: {error}") from error
 
     @property
     def unexercised(self) -> str:

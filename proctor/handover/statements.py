@@ -111,6 +111,8 @@ def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
         "reservations": evidence.reservations,
         "ledger": _tree_head(evidence),
     }
+    if evidence.violations != len(scored.get("violations") or ()):
+        annotations["violations_found"] = evidence.violations  # its last event lists the first ones
     configuration = {
         "name": f"entry {last.index}",
         "digest": {"sha256": last.entry_hash.hex()},

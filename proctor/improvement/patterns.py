@@ -27,7 +27,7 @@ _MOST_WORDS = 160  # bytes of others' words in a pattern
 
 _VIOLATIONS = """
 SELECT
-    v.kind, v.rule, v.emitter, COUNT(*) AS times,
+    v.kind, v.rule, v.emitter, SUM(v.times) AS times,
     LIST(DISTINCT a.scored_idx ORDER BY a.scored_idx) AS entries,
     LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
 FROM violations AS v

@@ -8,7 +8,6 @@ The scoreboard of techniques follows from the stream, over all campaigns.
 I/O: appends to the log; asks the model, and the writer where there is one.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -94,11 +93,11 @@ def trials_of(advice: Advice) -> list[Trial]:
 
 def patterns_of(verdict: AuditReport) -> list[Pattern]:
     """Return what an attempt's policy did wrong; what others caused no prompt can mend."""
-    counts = Counter(
-        (found.kind, found.rule or "", found.emitter)
-        for found in verdict.violations
-        if found.emitter in ("policy", "driver")
-    )
+    counts = {
+        (kind, rule or "", emitter): count
+        for (kind, rule, emitter), count in verdict.by_kind().items()
+        if emitter in ("policy", "driver")
+    }
     return [
         Pattern(
             key=f"violation {kind} {rule or '-'} {emitter}",

@@ -31,6 +31,7 @@ from proctor.output.terminal import told_level, visible
 from proctor.pages.charts.curves import CURVES, spark
 from proctor.pages.charts.grids import rule_heatmap
 from proctor.pages.rendering import STYLESHEET, render, spoken
+from proctor.reports.values import listed_of, violations_found
 from projections.errors import BusyError, ProjectionError, QueryError
 
 __all__ = ["live_view"]
@@ -170,6 +171,10 @@ class _Pages:
                 "level_told": told_level(started["level"]),
                 "settings": settings_of(started["config"]),
                 "policy_settings": settings_of(started["policy"]),
+                "violations_found": violations_found(found["found"]),
+                "listed": listed_of(
+                    len(found["violations"]), sum(each["violations"] for each in found["found"])
+                ),
                 "charts": charts_of(found),
                 "rule_chart": rule_heatmap(found["rules"]),
                 "rule_titles": RULE_TITLES,

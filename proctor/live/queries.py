@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aggregates.violations import LISTED
 from proctor.live.tables import Ask
 
 __all__ = [
@@ -33,6 +34,9 @@ __all__ = [
 
 ON_PAGE = 30  # rows
 _MOST_RELATIVES = 50  # runs of each kind that a run's page names
+_MOST_MARKS = 4_000  # firings and carried-out decisions that charts show, the last ones
+_MOST_LAYERS = 200  # of the last epoch
+_MOST_NAMED = 50  # entries that cannot be read
 _MOST_EPOCHS = 2_000  # of one run that are read; of a longer one, evenly chosen ones
 ORDERS = {
     "newest": "r.started_idx DESC",
@@ -174,16 +178,23 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
         "verdict": verdict,
         "epochs": read_epochs(ask, run),
         "rules": ask(
-            "SELECT epoch, rule, fired, side, waived, outcome FROM rule_heatmap "
+            "SELECT * FROM (SELECT epoch, rule, fired, side, waived, outcome FROM rule_heatmap "
             "WHERE run_id = ? AND (fired OR epoch = (SELECT MAX(epoch) FROM epochs "
-            "WHERE run_id = ?)) ORDER BY epoch",
+            f"WHERE run_id = ?)) ORDER BY epoch DESC LIMIT {_MOST_MARKS}) ORDER BY epoch",
             run,
             run,
         ),
+        **ask(
+            "SELECT (SELECT COUNT(*) FROM rule_evaluations WHERE run_id = $1 AND fired) "
+            "AS firing_count, (SELECT COUNT(*) FROM remedies WHERE run_id = $1 "
+            "AND outcome IN ('applied', 'restart')) AS done_count",
+            run,
+        )[0],
         "waived": [row["rule"] for row in ask("SELECT rule FROM run_waived WHERE run_id = ?", run)],
         "done": ask(
-            "SELECT decision AS number, epoch FROM remedies "
-            "WHERE run_id = ? AND outcome IN ('applied', 'restart') ORDER BY decision LIMIT 200",
+            "SELECT * FROM (SELECT decision AS number, epoch FROM remedies "
+            "WHERE run_id = ? AND outcome IN ('applied', 'restart') "
+            f"ORDER BY decision DESC LIMIT {_MOST_MARKS}) ORDER BY number",
             run,
         ),
         "steps": ask(
@@ -194,16 +205,26 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
         ),
         "violations": ask(
             "SELECT kind, rule, epoch, decision, emitter, detail FROM audit_violations "
-            "WHERE audit_id = ? AND idx = ? ORDER BY place LIMIT 200",
+            f"WHERE audit_id = ? AND idx = ? AND place < {LISTED} ORDER BY place",
             audit,
             scored,
         ),
+        "found": ask(
+            "SELECT run_id, violations, more_violations FROM audits WHERE audit_id = ?", audit
+        ),
         "layers": ask(
             "SELECT layer, rank, grad_norm, update_ratio FROM layer_metrics WHERE run_id = ? "
-            "AND epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = ?) ORDER BY place LIMIT 200",
+            "AND epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = ?) ORDER BY place "
+            f"LIMIT {_MOST_LAYERS}",
             run,
             run,
         ),
+        "layer_count": ask(
+            "SELECT COUNT(*) AS layers FROM layer_metrics WHERE run_id = ? "
+            "AND epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = ?)",
+            run,
+            run,
+        )[0]["layers"],
         **_read_relatives(ask, run),
         "provocations": ask(
             "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects FROM provocations "
@@ -227,6 +248,11 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
 def _read_relatives(ask: Ask, run: str) -> dict[str, Any]:
     """Return what a run goes on from, what goes on from it, and what it is a part of."""
     return {
+        "relatives": ask(
+            "SELECT (SELECT COUNT(*) FROM forks WHERE parent = $1) AS forks, "
+            "(SELECT COUNT(*) FROM run_starts WHERE parent_run = $1) AS following",
+            run,
+        )[0],
         "fork": next(iter(ask("SELECT parent, epoch FROM forks WHERE run_id = ?", run)), None),
         "forks": ask(
             "SELECT run_id, epoch FROM forks WHERE parent = ? "
@@ -341,7 +367,8 @@ def describe_ledger(ask: Ask) -> dict[str, Any]:
             "COUNT(DISTINCT stream_id) AS streams, MAX(time) AS newest "
             "FROM events GROUP BY kind ORDER BY events DESC"
         ),
-        "unreadable": ask("SELECT idx, reason FROM unreadable ORDER BY idx LIMIT 50"),
+        "unreadable": ask(f"SELECT idx, reason FROM unreadable ORDER BY idx LIMIT {_MOST_NAMED}"),
+        "unreadable_count": ask("SELECT COUNT(*) AS entries FROM unreadable")[0]["entries"],
         "keys": ask(
             "SELECT idx, name, (body ->> '$.role') AS role, (body ->> '$.vkey') AS vkey "
             "FROM authority_events WHERE name LIKE 'key.%' ORDER BY idx LIMIT 200"

@@ -41,7 +41,7 @@ from projections.projector import read_position
 
 __all__ = ["PAGE", "Ask", "Standing", "Tables"]
 
-PAGE = Bounds(rows=5_000, seconds=10.0, memory=160)
+PAGE = Bounds(rows=5_000, seconds=10.0, memory=256)
 _MANY = 5_000  # entries that a process of its own applies, because the memory stays with it
 _HEADS = 100  # more than come while a query lasts
 _EVERY = 1.0  # between two looks at the ledger
@@ -281,9 +281,13 @@ def _answer(
     cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], bounds: Bounds
 ) -> list[dict[str, Any]]:
     try:
-        columns, rows, _ = bounded_rows(cursor, sql, parameters, bounds)
+        columns, rows, more = bounded_rows(cursor, sql, parameters, bounds)
     except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
         raise QueryError(str(e)) from e
+    if more:  # a figure that is counted from cut rows would be wrong
+        raise QueryError(
+            f"this page would need more than {bounds.rows:,} rows; ask with SQL, or make a report"
+        )
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 

@@ -19,7 +19,14 @@ from proctor.reports.section_parts import (
     table_part,
     violations_section,
 )
-from proctor.reports.values import indented, object_of, share, short, tile
+from proctor.reports.values import (
+    indented,
+    object_of,
+    share,
+    short,
+    tile,
+    violations_found,
+)
 from proctor.runs.standings import told_code
 
 __all__ = ["campaign_charts", "campaign_values"]
@@ -121,8 +128,8 @@ def campaign_values(data: Data) -> dict[str, Any]:
             ),
             tile(
                 "Violations",
-                str(len(data["violations"])),
-                "bad" if data["violations"] else "",
+                violations_found(data["found"]),
+                "bad" if any(row["violations"] for row in data["found"]) else "",
                 "rules of conduct that were broken, in all attempts",
             ),
         ],

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 
+from aggregates.violations import LISTED
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.output.terminal import as_records, plain
@@ -31,9 +32,17 @@ SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.r
 FROM audits AS a
 LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx
 WHERE a.run_id = $id ORDER BY a.scored_idx"""
-_VIOLATIONS = (
-    "SELECT run_id, kind, rule, epoch, decision, emitter, detail, told, cause "
-    "FROM violation_causes WHERE run_id {} ORDER BY run_id, place"
+_VIOLATIONS = (  # those that are recorded in words: a list, and no figure is counted from it
+    "SELECT run_id, kind, rule, epoch, decision, emitter, detail, told, cause "  # noqa: S608 - LISTED is a number
+    f"FROM violation_causes WHERE run_id {{}} AND place < {LISTED} ORDER BY run_id, place"
+)
+_CAUSES = (
+    "SELECT run_id, emitter, cause, kind, rule, CAST(SUM(times) AS BIGINT) AS violations "
+    "FROM violation_causes WHERE run_id {} GROUP BY ALL ORDER BY ALL"
+)
+_FOUND = (
+    "SELECT run_id, violations, more_violations FROM audits WHERE standing AND run_id {} "
+    "ORDER BY run_id"
 )
 _CALLS = "SELECT * FROM call_summary WHERE run_id {} ORDER BY run_id"
 _ATTEMPTS = "IN (SELECT run_id FROM attempts WHERE campaign_id = $id)"
@@ -70,7 +79,12 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
         "JOIN audits AS a ON a.audit_id = t.audit_id AND t.idx < a.scored_idx "
         "WHERE a.run_id = $id AND a.standing ORDER BY t.step",
+        "coverage": "SELECT TRY_CAST(t.evidence ->> '$.firings' AS BIGINT) AS needed, "
+        "TRY_CAST(t.evidence ->> '$.answered' AS BIGINT) AS answered FROM audit_steps AS t "
+        "JOIN audits AS a ON a.audit_id = t.audit_id AND t.idx < a.scored_idx "
+        "WHERE a.run_id = $id AND a.standing AND t.step = 8",
         "violations": _VIOLATIONS.format("= $id"),
+        "causes": _CAUSES.format("= $id"),
         "family": _FAMILY,
         "calls": "SELECT * FROM call_summary WHERE run_id = $id",
         "stages": "SELECT * EXCLUDE (subject, kind) FROM stage_use WHERE subject = $id "
@@ -85,6 +99,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id WHERE a.campaign_id = $id "
         "ORDER BY a.number, e.epoch",
         "violations": _VIOLATIONS.format(_ATTEMPTS),
+        "found": _FOUND.format(_ATTEMPTS),
         "feedback": "SELECT number, idx, feedback FROM feedback WHERE campaign_id = $id "
         "ORDER BY number",
         "advice": "SELECT number, version, advice FROM campaign_advice WHERE campaign_id = $id "
@@ -101,6 +116,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "FROM comparison_draws WHERE comparison_id = $id AND NOT counted "
         "ORDER BY condition, seed, policy, run_id",
         "violations": _VIOLATIONS.format(_CELLS),
+        "found": _FOUND.format(_CELLS),
         "calls": _CALLS.format(_CELLS),
     },
     "line": {
@@ -121,8 +137,10 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "halts": "SELECT * EXCLUDE (line_id, envelope) FROM line_halts WHERE line_id = $id "
         "ORDER BY idx",
         "alarms": "SELECT * EXCLUDE (line_id) FROM alarms WHERE line_id = $id ORDER BY idx",
-        "drift": "SELECT idx, checkpoint_id, task_set, success FROM drift_measurements "
-        "WHERE line_id = $id ORDER BY idx",
+        "drift": "SELECT d.idx, d.checkpoint_id, d.task_set, d.sha256, d.success, "
+        "d.commit = c.commit AS of_checkpoint FROM drift_measurements AS d "
+        "LEFT JOIN checkpoint_starts AS c USING (line_id, checkpoint_id) "
+        "WHERE d.line_id = $id ORDER BY d.idx",
         "production": "SELECT run_id, checkpoint_id, started_idx, deficit FROM production_charts "
         "WHERE line_id = $id ORDER BY started_idx",
         "valleys": "SELECT valley_id, idx, what, steps, reason FROM valleys WHERE line_id = $id "

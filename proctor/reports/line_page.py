@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ledger.wording import counted
-from proctor.pages.charts.curves import curves_of
+from proctor.pages.charts.curves import Curve, curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.lineage import lineage
 from proctor.pages.rendering import number, spoken
@@ -67,19 +67,34 @@ def line_charts(data: Data) -> list[Chart]:
             )
         )
     if data["drift"]:
-        rows = [{**row, "measurement": at} for at, row in enumerate(data["drift"], start=1)]
-        series = {"success": "share"}
         found.append(
-            curves_of(
+            curves(
                 "drift",
                 "Share of tasks answered rightly, measured again from time to time",
-                rows,
-                series,
+                _drift(data["drift"]),
                 over="measurement",
                 share=True,
             )
         )
     return found
+
+
+def _drift(rows: Sequence[Row]) -> list[Curve]:
+    """Return a curve for each set of tasks, of the active checkpoints and of other commits."""
+    sets = list(dict.fromkeys((row["task_set"], row["sha256"]) for row in rows))
+    names = [task_set for task_set, _ in sets]
+    points: dict[tuple[str, str, bool], list[tuple[int, Any]]] = {}
+    for at, row in enumerate(rows, start=1):
+        key = row["task_set"], row["sha256"], bool(row["of_checkpoint"])
+        points.setdefault(key, []).append((at, row["success"]))
+    return [
+        Curve(
+            f"{task_set} tasks{f' ({sha256[:8]})' if names.count(task_set) > 1 else ''}, "
+            + ("active checkpoint" if of_checkpoint else "commit that is no checkpoint"),
+            own,
+        )
+        for (task_set, sha256, of_checkpoint), own in points.items()
+    ]
 
 
 def line_values(data: Data) -> dict[str, Any]:

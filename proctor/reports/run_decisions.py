@@ -12,7 +12,7 @@ from aggregates.rules import RULE_TITLES
 from ledger.wording import counted
 from proctor.output.firings import fired_on, named, remedies
 from proctor.pages.rendering import number, spoken
-from proctor.reports.values import object_of
+from proctor.reports.values import listed_of, object_of, violations_found
 
 __all__ = [
     "MEASURED",
@@ -20,6 +20,7 @@ __all__ = [
     "cause_told",
     "decision_told",
     "remedies_told",
+    "uncounted_told",
     "violations_told",
 ]
 
@@ -139,17 +140,22 @@ def _effects(row: _Row, data: Mapping[str, Any]) -> Iterator[str]:
 
 def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the violations by who caused them and by what would have avoided them."""
-    rows, asked = data["violations"], bool(data["calls"])
+    asked = bool(data["calls"])
     sides = fired_on(data["rules"])
     columns = [("kind", False), ("rule", False), ("epoch", True), ("decision", True)]
     columns.append(("what", False))
     groups: dict[tuple[str, str], list[list[Any]]] = {}
-    for row in rows:
+    for row in data["violations"]:
         groups.setdefault((str(row["emitter"]), str(row["cause"])), []).append(
             [spoken(row["kind"])] + [row[each] for each in ("rule", "epoch", "decision", "detail")]
         )
-    for (emitter, cause), own in sorted(groups.items()):
-        about = {row[1] for row in own}
+    causes: dict[tuple[str, str], list[_Row]] = {}
+    for row in data["causes"]:
+        causes.setdefault((str(row["emitter"]), str(row["cause"])), []).append(row)
+    for (emitter, cause), counts in sorted(causes.items()):
+        own = groups.get((emitter, cause), [])
+        found = sum(row["violations"] for row in counts)
+        about = {row["rule"] for row in counts}
         able = [
             f"The {remedies_told(remedies(*each))} where {named(*each)} fires."
             for each in sides
@@ -157,11 +163,24 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         ]
         author = _AUTHORS.get(emitter, "By an unknown author")
         yield {
-            "title": f"{author}: {counted(len(own), 'violation')}",
+            "title": f"{author}: {counted(found, 'violation')}",
             "text": " ".join([cause_told(cause, asked=asked), *able]),
+            "caption": listed_of(len(own), found),
             "columns": columns,
             "rows": own,
         }
+
+
+def uncounted_told(data: Mapping[str, Any]) -> str:
+    """Return which violations of the audit are in no group, as an earlier version left them out."""
+    known = sum(row["violations"] for row in data["causes"])
+    if all(row["violations"] <= known and not row["more_violations"] for row in data["verdict"]):
+        return ""
+    found = violations_found(data["verdict"])
+    return (
+        f"The audit found {found} violations. It was made by a version that recorded the first "
+        f"{known}; only these are counted below."
+    )
 
 
 def cause_told(cause: str, *, asked: bool) -> str:

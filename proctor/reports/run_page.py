@@ -16,7 +16,7 @@ from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
 from proctor.pages.rendering import number, spoken
 from proctor.reports.credits import credit_charts, credit_sections
-from proctor.reports.run_decisions import decision_told, violations_told
+from proctor.reports.run_decisions import decision_told, uncounted_told, violations_told
 from proctor.reports.run_verdict import (
     STEP_QUESTIONS,
     score_reasons,
@@ -120,6 +120,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         "unbound": UNBOUND if data["verdict"] and not data["verdict"][0]["bound"] else "",
         "looked": step_ran(data, "coverage"),
         "violations": list(violations_told(data)),
+        "uncounted": uncounted_told(data),
         "steps": [{**step, "asks": STEP_QUESTIONS.get(step["name"], "")} for step in data["steps"]],
         "credits": credit_sections(data["credits"]),
         "family_columns": _FAMILY,

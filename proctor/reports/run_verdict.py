@@ -15,7 +15,7 @@ from proctor.output.terminal import told_level, told_score, told_verdict
 from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, spoken
 from proctor.reports.run_decisions import MEASURED, allowed_range, remedies_told
-from proctor.reports.values import object_of, share, short, tile
+from proctor.reports.values import object_of, share, short, tile, violations_found
 
 __all__ = [
     "STEP_QUESTIONS",
@@ -154,7 +154,7 @@ def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str,
     if not step_ran(data, "coverage"):
         return "unknown", "", "the audit ended before it looked for them"
     kind = "bad" if summary["violations"] else "good"
-    return str(summary["violations"]), kind, "rules of conduct that were broken"
+    return violations_found(data["verdict"]), kind, "rules of conduct that were broken"
 
 
 def unexercised_told(steps: Sequence[_Row]) -> str:
@@ -240,11 +240,11 @@ def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
     yield from _found(summary, data)
     yield (
         f"The process score is {told_score(verdict['process_score'])}: 1 minus "
-        f"{counted(verdict['violations'], 'violation')} divided by "
+        f"{violations_found(data['verdict'])} "
+        f"violation{'s' * (verdict['violations'] != 1)} divided by "
         f"{counted(verdict['obligations'], 'obligation')}. An obligation is an episode of "
         "firings of one rule, however often it fires; a further firing counts only if it was "
-        f"violated, so {counted(summary['firings'], 'firing')} came to "
-        f"{counted(verdict['obligations'], 'obligation')}. A violation is a rule of conduct that "
+        f"violated. {_firings(summary, data)}A violation is a rule of conduct that "
         "an answer broke. "
         f"The judge's words: {_said(steps, 'coverage')}; {_said(steps, 'defensibility')}."
     )
@@ -254,6 +254,21 @@ def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
             "policy."
         )
     yield _level(summary)
+
+
+def _firings(summary: _Row, data: Mapping[str, Any]) -> str:
+    """Return how many firings there were, and how many of them needed an answer and got one."""
+    fired = summary["firings"]
+    waived = sum(bool(row["fired"] and row["waived"]) for row in data["rules"])
+    for row in data["coverage"]:
+        needed, answered = row["needed"], row["answered"]
+        if needed is not None and answered is not None and 0 <= needed <= fired - waived:
+            return (
+                f"Rules fired {fired} times: {fired - waived - needed} could be put off for a good "
+                f"reason (such as a remedy that is at its limit), {waived} are of waived rules, "
+                f"and {needed} needed an answer, of which {answered} got one in time. "
+            )
+    return f"Rules fired {fired} times. "
 
 
 def _found(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.rendering import spoken
-from proctor.reports.values import RunName
+from proctor.reports.values import RunName, listed_of, violations_found
 
 __all__ = [
     "Data",
@@ -70,10 +70,15 @@ def violations_section(data: Data) -> tuple[str, str, str, list[Any]]:
     ]
     columns = [("run", False), ("kind", False), ("rule", False), ("epoch", True)]
     columns += [("what", False), ("by", False), ("what would have avoided it", False)]
-    if not rows:
+    if not any(row["violations"] for row in data["found"]):
         return "Violations", "violations", "The audits that count found none.", []
-    text = "Rules of conduct that answers broke, found by the audits that count."
-    return "Violations", "violations", text, [table_part("Violations", columns, rows)]
+    found = sum(row["violations"] for row in data["found"])
+    text = (
+        f"Rules of conduct that answers broke, found by the audits that count: "
+        f"{violations_found(data['found'])}."
+    )
+    caption = listed_of(len(rows), found)
+    return "Violations", "violations", text, [table_part(caption, columns, rows)]
 
 
 def cost_section(data: Data) -> tuple[str, str, str, list[Any]]:

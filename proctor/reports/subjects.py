@@ -8,6 +8,8 @@ I/O: none.
 Not covered: entries that are left out at the end of a stream, such as a later audit.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +30,14 @@ KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `late
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
 _EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")
 _ENDING = (*_EDGES, "run.decision_made", f"{LAST}run.epoch_measured")
-_CURVES = (*_EDGES, "run.epoch_measured", "run.remedy_applied", "run.rules_evaluated")
+_STANDING = ("line.opened", "checkpoint.promoted", "checkpoint.adopted", "checkpoint.rolled_back")
+_CURVES = (
+    *_EDGES,
+    "run.decision_made",
+    "run.epoch_measured",
+    "run.remedy_applied",
+    "run.rules_evaluated",
+)
 _READ = {  # what has to be read of them
     *_BEGINNINGS,
     "audit.started",
@@ -37,6 +46,7 @@ _READ = {  # what has to be read of them
     "checkpoint.adopted",
     "checkpoint.promoted",
     "comparison.run_allotted",
+    "corpus.opened",
     "credit.started",
     "proposal.submitted",
     "run.forked",
@@ -64,8 +74,11 @@ class Overview:
     credits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     members: dict[str, list[str]] = field(default_factory=dict)  # runs of campaign or comparison
     trainings: dict[str, set[str]] = field(default_factory=dict)  # digests, by run or comparison
+    campaigns: dict[str, list[str]] = field(default_factory=dict)  # by run
     of_line: dict[str, list[UUID]] = field(default_factory=dict)  # proposals and bisections
     checkpoints: dict[str, set[str]] = field(default_factory=dict)  # by line
+    corpora: list[UUID] = field(default_factory=list)  # what may be learned from
+    tasks: dict[str, str] = field(default_factory=dict)  # of runs: configuration and data
 
     @classmethod
     def of(cls, entries: Iterable[VerifiedEntry]) -> "Overview":
@@ -88,14 +101,21 @@ class Overview:
         if entry.name == "run.started":
             self.parents[stream] = body.get("parent_run")
             self.labels[stream] = body.get("checkpoint")
+            config = {**body["config"], "seed": None}
+            task = json.dumps([config, body["data"]], sort_keys=True, default=str)
+            self.tasks[stream] = hashlib.sha256(task.encode(errors="replace")).hexdigest()
         elif entry.name == "run.forked":
             self.forks[stream] = str(body.get("parent"))
+        elif entry.name == "corpus.opened":
+            self.corpora.append(entry.stream_id)
         elif entry.name == "audit.started":
             self.audits.setdefault(str(body.get("run")), []).append(entry.stream_id)
         elif entry.name == "credit.started":
             self.credits.setdefault(str(body.get("run")), []).append(entry.stream_id)
         elif entry.name in ("campaign.attempt_started", "comparison.run_allotted"):
             self.members.setdefault(stream, []).append(str(body.get("run")))
+            if entry.name == "campaign.attempt_started":
+                self.campaigns.setdefault(str(body.get("run")), []).append(stream)
         elif entry.name in ("proposal.submitted", "bisection.opened"):
             self.of_line.setdefault(str(body.get("line")), []).append(entry.stream_id)
         elif "checkpoint" in body:
@@ -199,12 +219,30 @@ class Overview:
         wanted[Evolution.id_of(UUID(line))] = None
         for stream in self.of_line.get(line, ()):
             wanted[stream] = None
-        under = self._runs_under(line)
-        for campaign in self.subjects["campaign"]:
-            if set(under).intersection(self.members.get(campaign, ())):
+        under = set(self._runs_under(line))
+        # Whether a run is tainted depends on those that it has something of, on other lines and on
+        # what was withdrawn; and whether it is a success, on the first runs of its task.
+        tasks = {self.tasks[run] for run in under}
+        alike = {run for run, task in self.tasks.items() if task in tasks and self.labels[run]}
+        for run in self._with_sources(under | alike, wanted):
+            self._want_verdict(run, wanted, _ENDING)
+        for other in self.subjects["line"]:
+            wanted.setdefault(UUID(other), _STANDING)
+        wanted |= dict.fromkeys(self.corpora)
+
+    def _with_sources(self, runs: Collection[str], wanted: _Wanted) -> set[str]:
+        """Return runs and those that they have something of, and want the campaigns between."""
+        found, waiting = set[str](), [*runs]
+        while waiting:
+            run = waiting.pop()
+            if run not in self.parents or run in found:
+                continue
+            found.add(run)
+            waiting += [each for each in (self.parents[run], self.forks.get(run)) if each]
+            for campaign in self.campaigns.get(run, ()):
                 wanted[UUID(campaign)] = None
-        for run in under:
-            self._want_verdict(run, wanted, _EDGES)
+                waiting += self.members[campaign]
+        return found
 
     def _runs_under(self, line: str) -> list[str]:
         """Return the runs under a line's checkpoints, and those that go on from them."""

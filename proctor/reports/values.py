@@ -1,11 +1,22 @@
 """Values as pages show them: what is not what it should be is shown as the text that it is."""
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ledger.wording import counted
 
-__all__ = ["RunName", "duration", "indented", "object_of", "share", "short", "tile"]
+__all__ = [
+    "RunName",
+    "duration",
+    "indented",
+    "listed_of",
+    "object_of",
+    "share",
+    "short",
+    "tile",
+    "violations_found",
+]
 
 
 class RunName(str):
@@ -48,6 +59,20 @@ def indented(text: Any) -> str:
 def share(value: Any) -> str:
     """Return a share in percent, or that it was not measured."""
     return f"{value:.1%}" if isinstance(value, int | float) else "none"
+
+
+def violations_found(audits: Iterable[Mapping[str, Any]]) -> str:
+    """Return how many violations audits found, by their rows in the view `audits`."""
+    rows = [*audits]
+    least = "at least " if any(row["more_violations"] for row in rows) else ""
+    return f"{least}{sum(row['violations'] for row in rows)}"
+
+
+def listed_of(listed: int, found: int, what: str = "violations") -> str:
+    """Return the caption of a list that may be cut: the first so many of all."""
+    if listed >= found:
+        return what.capitalize()
+    return f"The first {listed:,} of {found:,} {what}" if listed else "None is recorded in words"
 
 
 def duration(seconds: float) -> str:

@@ -28,7 +28,10 @@ _AUDIT = """
 SELECT
     c.audit_id AS audit, c.idx, c.held, c.signed AS signed_by_judge, c.retrained,
     s.accuracy_score, s.process_score, s.process_axis_exercised, s.test_accuracy,
-    s.validation_accuracy, s.obligations, r.config_hash, r.rules_hash, e.deliverables
+    s.validation_accuracy, s.obligations,
+    (SELECT a.violations FROM audits AS a WHERE a.audit_id = c.audit_id AND a.scored_idx = c.idx)
+        AS violations_found,
+    r.config_hash, r.rules_hash, e.deliverables
 FROM counting_audits AS c
 JOIN audit_scores AS s USING (audit_id, idx)
 JOIN run_starts AS r ON r.run_id = c.run_id
@@ -38,7 +41,10 @@ WHERE c.run_id = ?
 _STEPS = """
 SELECT step, name, status, evidence FROM audit_steps WHERE audit_id = ? AND idx < ? ORDER BY step
 """
-_VIOLATIONS = "SELECT kind, rule, epoch, emitter FROM violations WHERE run_id = ? ORDER BY place"
+_VIOLATIONS = (
+    "SELECT kind, rule, epoch, emitter FROM violations "
+    "WHERE run_id = ? AND (detail IS NOT NULL OR epoch IS NOT NULL) ORDER BY place"
+)
 
 
 def verdict_statement(ledger: VerifiedLedger, name: str) -> tuple[UUID, bytes]:

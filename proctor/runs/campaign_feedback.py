@@ -11,8 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.audit import Audit
+from aggregates.violations import LISTED, listed_violations, violations_found
 from judge.auditing.coverage import Violation
-from judge.auditing.report import AuditReport, Scores, StepResult
+from judge.auditing.report import AuditReport, Kind, Scores, StepResult
 from ledger.application import LedgerApplication
 from proctor.errors import ProctorError
 
@@ -28,10 +29,11 @@ def make_feedback(reports: Sequence[AuditReport]) -> dict[str, Any]:
 
 
 def _attempt(number: int, report: AuditReport) -> dict[str, Any]:
-    grouped: dict[tuple[str, str, str], list[Violation]] = {}
+    scores, kinds = report.scores, report.by_kind()
+    epochs: dict[Kind, set[int]] = {kind: set() for kind in kinds}
     for found in report.violations:
-        grouped.setdefault((found.kind, found.rule or "", found.emitter), []).append(found)
-    scores = report.scores
+        if found.epoch is not None:
+            epochs[found.kind, found.rule, found.emitter].add(found.epoch)
     return {
         "number": number,
         "scores": {
@@ -43,12 +45,12 @@ def _attempt(number: int, report: AuditReport) -> dict[str, Any]:
                 "kind": kind,
                 "rule": rule or None,
                 "emitter": emitter,
-                "count": len(alike),
-                "epochs": sorted({v.epoch for v in alike if v.epoch is not None})[:MOST_EPOCHS],
+                "count": kinds[kind, rule, emitter],
+                "epochs": sorted(epochs[kind, rule, emitter])[:MOST_EPOCHS],
             }
-            for (kind, rule, emitter), alike in sorted(grouped.items())
+            for kind, rule, emitter in sorted(kinds, key=lambda each: [one or "" for one in each])
         ],
-        "deferred_too_long": sorted({r for kind, r, _ in grouped if kind == DEFERRED_TOO_LONG}),
+        "deferred_too_long": sorted({r or "" for kind, r, _ in kinds if kind == DEFERRED_TOO_LONG}),
     }
 
 
@@ -61,9 +63,21 @@ def read_verdict(log: LedgerApplication, audit: str) -> AuditReport:
 
 
 def verdict_of(events: Sequence[Any]) -> AuditReport:
-    """Return an audit's verdict as its events hold it: long lists and texts are cut there."""
+    """Return an audit's verdict as its events hold it: long texts are cut there.
+
+    Of very many violations they only have the number of some, see aggregates/violations.py.
+    """
     started, scored = events[0], events[-1]
     steps = [event for event in events if type(event) is Audit.StepCompleted]
+    listed = listed_violations(vars(scored))
+    total, _ = violations_found(vars(scored), map(vars, steps))
+    violations, unlisted = list[Violation](), dict[Kind, int]()
+    for place, each in enumerate(listed):
+        times, row = each["times"], {key: each[key] for key in each if key != "times"}
+        if place < LISTED or row["epoch"] is not None:
+            violations.append(Violation(**{**row, "detail": row["detail"] or ""}))
+        else:
+            unlisted[row["kind"], row["rule"], row["emitter"]] = times
     target: Mapping[str, Any] = steps[-1].evidence if steps else {}
     names = {field.name for field in fields(Scores)} - {"target_accuracy"}
     return AuditReport(
@@ -77,5 +91,7 @@ def verdict_of(events: Sequence[Any]) -> AuditReport:
             **{name: getattr(scored, name) for name in names},
             target_accuracy=target.get("target_accuracy"),
         ),
-        violations=tuple(Violation(**found) for found in scored.violations),
+        violations=tuple(violations),
+        unlisted=unlisted,
+        total=total if scored.further is None else None,
     )

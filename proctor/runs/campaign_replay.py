@@ -360,7 +360,11 @@ def _judge_again(home: Home, before: AuditReport, config: JudgeConfig) -> AuditR
         named=named_policy,
     )
     assert report.audit_id is not None, "the ledger was verified"
-    return read_verdict(log, report.audit_id)
+    again = read_verdict(log, report.audit_id)
+    if before.found > sum(before.by_kind().values()):  # earlier versions recorded the first only
+        first = again.violations[: len(before.violations)]
+        return replace(again, violations=first, unlisted={}, total=again.found)
+    return again
 
 
 def _verdict(report: AuditReport) -> dict[str, Any]:
@@ -369,6 +373,8 @@ def _verdict(report: AuditReport) -> dict[str, Any]:
         "scores": asdict(report.scores),
         "steps": {step.name: step.status for step in report.steps},
         "violations": [violation.to_dict() for violation in report.violations],
+        "found": report.found,
+        "unlisted": dict(report.unlisted),
     }
 
 

@@ -269,7 +269,7 @@ class Harness:
         self._watching.say(
             f"judged: process {scores.process_score:.3f}, "
             f"accuracy {told_score(scores.accuracy_score)}, "
-            f"{counted(len(verdict.violations), 'violation')}" + "".join(failed)
+            f"{counted(verdict.found, 'violation')}" + "".join(failed)
         )
         return following_attempt(run)
 

@@ -86,7 +86,7 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
     ),
     "violations": (
         "audit",
-        "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
+        "SELECT kind, rule, epoch, decision, emitter, detail, times FROM violations "
         "WHERE audit_id = ? ORDER BY place",
     ),
     "begun_audits": (
@@ -328,11 +328,12 @@ def _print_verdict(story: dict[str, Any]) -> None:
         title="\nverdict",
     )
     print_violations(story["violations"])
-    told, _ = told_verdict(summary["verdict"], violations=bool(story["violations"]))
+    told, _ = told_verdict(summary["verdict"], violations=bool(summary["violations"]))
     console.print(f"verdict: {told}")
     console.print(
         f"accuracy {told_score(summary['accuracy_score'])}   "
-        f"process {summary['process_score']:.3f} ({summary['process_axis']})"
+        f"process {summary['process_score']:.3f} ({summary['process_axis']}), "
+        f"{counted(summary['violations'], 'violation')}"
     )
     if told_level(summary["level"]) is None:
         console.print(f"the judge retrained {told_share(summary['retrained'])}")
@@ -415,9 +416,17 @@ def print_waived(reasons: Mapping[str, str]) -> None:
 
 def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:
     """Print one line for each violation, and what their rules are called."""
-    rules = set()
+    rules, unsaid = set(), 0
     for found in violations:
-        console.print(f"violation: {words(violation_told(found))}")
+        if found["detail"] is None:
+            unsaid += found.get("times", 1)
+        else:
+            console.print(f"violation: {words(violation_told(found))}")
         rules.add(found["rule"])
+    if unsaid:
+        console.print(
+            f"and {counted(unsaid, 'more violation')}, which the audit records without words: "
+            "`proctor show --json` lists them"
+        )
     if known := [named(rule) for rule in PRECEDENCE if rule in rules]:
         console.print(f"rules: {', '.join(known)}")

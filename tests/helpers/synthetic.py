@@ -2,7 +2,8 @@
 
 synthetic_run() goes through the Run aggregate and saves after each step, as the monitor does.
 Epochs named in `exploding`, `dead` or `diverged` misbehave; by default the first rule that fired
-is answered with a remedy of the playbook and all others are deferred to it.
+is answered with a remedy of the playbook and all others are deferred to it; without `decide`, none
+is answered. `layers` are measured besides the three that there always are.
 """
 
 import hashlib
@@ -129,6 +130,8 @@ def synthetic_run(
     end: str | None = "completed",
     edits: str = "live",
     seed: int = 0,
+    layers: int = 0,
+    decide: bool = True,
     rules: RulesConfig = CALIBRATED,
     run_id: UUID | None = None,
     parent_run: str | None = None,
@@ -164,13 +167,16 @@ def synthetic_run(
         run.fork(Fork(str(fork_of.id), 1, "d1" * 32, "5a" * 32, orders).to_dict())
     log.save(run)
     for epoch in range(epochs):
+        seen = measured(
+            epoch, exploding=epoch in exploding, dead=epoch in dead, diverged=epoch in diverged
+        )
+        more = {"rank": 4, "update_ratio": 2e-3, "epoch_update_ratio": 2e-3}
+        seen["layers"] += [
+            {"name": f"more.{place}.weight", "grad_norm": 1.0 + place, **more}
+            for place in range(layers)
+        ]
         run.measure_epoch(
-            measured(
-                epoch,
-                exploding=epoch in exploding,
-                dead=epoch in dead,
-                diverged=epoch in diverged,
-            ),
+            seen,
             {"seconds": 0.5, "note": math.nan if epoch in diverged else None},
         )
         run.evaluate_rules()
@@ -178,7 +184,7 @@ def synthetic_run(
         save_weights(run, "best")
         if fork_of is not None:
             run.save_snapshot("5a" * 32, size=1_000, seconds=0.5)
-        due = [rule for rule in run.fired() if rule not in waived]
+        due = [rule for rule in run.fired() if decide and rule not in waived]
         for rule in due:
             answer(run, rule, defer_to=None if rule == due[0] else due[0], refuse=refuse)
         log.save(run)
@@ -238,6 +244,7 @@ def synthetic_audit(
     score: float = 1.0,
     exercised: bool | None = None,
     judged: Mapping[str, Any] | None = None,
+    obligations: int | None = None,
     save: Callable[..., Any] | None = None,
 ) -> Audit:
     """Save a whole audit of a run to `log`; `retrained` counts epochs of the ten that it read.
@@ -258,6 +265,8 @@ def synthetic_audit(
         status = "passed" if not hard_fail or number < failing else "not_run"
         status = "failed" if hard_fail and number == failing else status
         said = {"value": 1.0, **(evidence.get(number, {}) if status != "not_run" else {})}
+        if number == 8 and violations:
+            status, said = "violations", {"violations": {"total": len(violations)}}
         audit.complete_step(name, status, summary=f"{name}: {status}", evidence=said)
     audit.score(
         accuracy_score=0.0 if hard_fail else 0.9,
@@ -265,7 +274,7 @@ def synthetic_audit(
         process_axis_exercised=bool(run.decisions) if exercised is None else exercised,
         test_accuracy=None if hard_fail else 0.72,
         validation_accuracy=None if hard_fail else 0.75,
-        obligations=len(run.decisions),
+        obligations=len(run.decisions) if obligations is None else obligations,
         decisions=len(run.decisions),
         violations=[dict(violation) for violation in violations],
     )

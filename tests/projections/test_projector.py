@@ -183,7 +183,9 @@ def test_entry_of_a_newer_version_is_rejected(entries: Entries, empty: Empty) ->
         ("run.epoch_measured", {"measured": []}, "has no"),
         ("run.rules_evaluated", {"evaluations": {"R9": {}}}, "has no field 'fired'"),
         ("audit.scored", {"violations": [{"rule": "R1"}]}, "has no field 'kind'"),
-        ("audit.scored", {"violations": ["R1"]}, "indices"),
+        ("audit.scored", {"violations": ["R1"]}, "not a mapping"),
+        ("audit.scored", {"further": 7}, "not iterable"),
+        ("audit.scored", {"further": [{"kind": "x"}]}, "has no field 'rule'"),
     ],
 )
 def test_body_that_does_not_fit_is_rejected(

@@ -5,7 +5,7 @@ Trust: rows are hostile.  I/O: none.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aggregates.rules import PRECEDENCE
@@ -116,13 +116,17 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """Chart the gradient norms of the table layer_metrics, by layer and epoch."""
     last = max((row["epoch"] for row in rows), default=0)
     places = {row["layer"]: row["place"] for row in rows}
-    order = sorted(places, key=lambda layer: (places[layer], layer))[:_LAYERS]
-    norms = {
-        (row["epoch"], row["layer"]): math.log10(row["grad_norm"])
+    layers = sorted(places, key=lambda layer: (places[layer], layer))
+    together = math.ceil(len(layers) / _LAYERS) or 1  # layers in a row
+    order = layers[::together]  # the first of each row
+    rank = {layer: place // together for place, layer in enumerate(layers)}
+    norms = [
+        (row["epoch"], rank[row["layer"]], math.log10(row["grad_norm"]))
         for row in rows
         if known(row["grad_norm"]) and row["grad_norm"] > 0
-    }
-    low, high = min(norms.values(), default=0.0), max(norms.values(), default=0.0)
+    ]
+    values = [value for _, _, value in norms]
+    low, high = min(values, default=0.0), max(values, default=0.0)
 
     def draw(drawing: Drawing) -> None:
         left = 200 if drawing.width > 700 else 110
@@ -131,31 +135,34 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
         _norm_legend(drawing, low, high)
         columns = Columns(0, last, left, drawing.width - RIGHT)
         cells: dict[int, list[str]] = {}
-        rank = {layer: place for place, layer in enumerate(order)}
-        for (number, layer), value in _pooled(norms, step=step).items():
-            if layer in rank:
-                begin = left + number * step * columns.room
-                wide = min(step * columns.room, drawing.width - RIGHT - begin)
-                y = drawing.height + rank[layer] * _LAYER_ROW
-                cells.setdefault(_shade_of(value, low, high), []).append(
-                    f"M{begin:.1f} {y:.0f}h{wide:.1f}v{_LAYER_ROW}h{-wide:.1f}z"
-                )
+        for (number, row), value in _pooled(norms, step=step).items():
+            begin = left + number * step * columns.room
+            wide = min(step * columns.room, drawing.width - RIGHT - begin)
+            y = drawing.height + row * _LAYER_ROW
+            cells.setdefault(_shade_of(value, low, high), []).append(
+                f"M{begin:.1f} {y:.0f}h{wide:.1f}v{_LAYER_ROW}h{-wide:.1f}z"
+            )
         for number in sorted(cells):
             drawing.path("".join(cells[number]), fill=shade(number / (_SHADES - 1)))
-        for layer, place in rank.items():
+        for place, layer in enumerate(order):
             y = drawing.height + place * _LAYER_ROW + 13
             drawing.text(left - 6, y, fitted(layer, left - 8, end=True), anchor="end")
         drawing.height += len(order) * _LAYER_ROW
         drawing.counted(columns, "epoch")
 
-    left_out = f" Of {len(places)} layers, the first {_LAYERS}." if len(places) > _LAYERS else ""
+    pooled = (
+        f" The model has {len(layers)} layers: a row is the mean of {together} that follow each "
+        "other, named after the first."
+        if together > 1
+        else ""
+    )
     spread = f", from {10**low:.3g} to {10**high:.3g}" if norms else ""
     return Chart(
         "gradients",
         "Gradient norm of each layer",
         "How strongly the loss pulls at each layer; the first layer is at the top. Logarithmic "
-        f"colours; an empty cell was zero, not finite or not measured.{left_out}",
-        f"Gradient norms of {len(order)} layers over {last + 1} epochs{spread}.",
+        f"colours; an empty cell was zero, not finite or not measured.{pooled}",
+        f"Gradient norms of {len(layers)} layers over {last + 1} epochs{spread}.",
         draw,
     )
 
@@ -180,9 +187,9 @@ def _norm_legend(drawing: Drawing, low: float, high: float) -> None:
     drawing.height += 40
 
 
-def _pooled(norms: Mapping[tuple[int, str], float], *, step: int) -> dict[tuple[int, str], float]:
-    """Return cells of some epochs each, with the mean of the logarithms in them."""
-    found: dict[tuple[int, str], list[float]] = {}
-    for (epoch, layer), value in norms.items():
-        found.setdefault((epoch // step, layer), []).append(value)
+def _pooled(norms: Iterable[tuple[int, int, float]], *, step: int) -> dict[tuple[int, int], float]:
+    """Return cells of a row and some epochs each, with the mean of the logarithms in them."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for epoch, row, value in norms:
+        found.setdefault((epoch // step, row), []).append(value)
     return {place: sum(values) / len(values) for place, values in found.items()}

@@ -304,7 +304,9 @@ def test_page_says_why_a_score_is_unexercised_and_what_would_have_avoided_violat
     row = {"kind": "unresolved_deferral", "rule": "R5", "epoch": 4, "decision": 3}
     row |= {"emitter": "policy", "cause": "policy", "detail": "R5, deferred in epoch 4"}
     fired = {"rule": "R5", "side": "high", "epoch": 4, "fired": True, "waived": False}
-    (group,) = violations_told({"violations": [row], "calls": [], "rules": [fired]})
+    causes = [{**row, "violations": 1}]
+    told_of = {"violations": [row], "causes": causes, "calls": [], "rules": [fired]}
+    (group,) = violations_told(told_of)
     assert group["title"] == "By the policy: 1 violation"
     assert "remedy is to swap activation where R5 high (activations) fires" in group["text"]
     told = "unresolved_deferral, by the policy: R5, deferred in epoch 4"

@@ -1,0 +1,334 @@
+"""Every figure of every page is the whole ledger's: counted again by other means, and compared."""
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+from uuid import UUID
+
+import pytest
+from figure_homes import Figures, bodies, of_run, told_violations, write_figures
+from frontdoor import answer, call_here
+
+from ledger.verification.verified_entries import VerifiedEntry
+from proctor.cli.campaign_jobs import describe_campaign
+from proctor.home import Home
+from proctor.output.terminal import as_records, plain
+from proctor.remembering import open_remembered
+from proctor.reports.contents import contents_of, rows_about
+from proctor.reports.files import read_source
+from proctor.reports.line_page import line_charts
+from proctor.reports.pages import page_of
+from proctor.reports.subjects import KINDS, Overview, Subject
+from projections.projector import projected
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("figures"))
+
+
+@pytest.fixture(scope="module")
+def made(home: Home) -> Figures:
+    return write_figures(home.ledger)
+
+
+@pytest.fixture(scope="module")
+def entries(home: Home, made: Figures) -> list[VerifiedEntry]:
+    with open_remembered(home.ledger) as ledger:
+        return list(ledger.entries())
+
+
+@pytest.fixture(scope="module")
+def overview(entries: list[VerifiedEntry]) -> Overview:
+    return Overview.of(entries)
+
+
+@pytest.fixture(scope="module")
+def whole(
+    entries: list[VerifiedEntry],
+) -> Iterator[Callable[[Subject], Any]]:
+    """What the queries of a report answer on the tables of the whole ledger."""
+    with closing(projected(entries, quarantine=True)) as tables:
+        tables.execute("SET threads = 1")
+
+        def of(subject: Subject) -> Any:
+            def ask(sql: str) -> list[dict[str, Any]]:
+                found = tables.execute(sql, {"id": subject.id} if "$id" in sql else None)
+                return as_records([column[0] for column in found.description], found.fetchall())
+
+            return plain(rows_about(subject, ask))
+
+        yield of
+
+
+@pytest.fixture(scope="module")
+def page(home: Home, made: Figures) -> Callable[[str], str]:
+    pages: dict[str, str] = {}
+
+    def of(name: str) -> str:
+        if name not in pages:
+            pages[name] = words_of(page_of(read_source(home, name)))
+        return pages[name]
+
+    return of
+
+
+def words_of(page: str) -> str:
+    """Return the text of a page on one line, without charts, styles and data."""
+    shown = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", shown)).split())
+
+
+# Reports rest on chosen entries: each value must be that of all entries
+
+
+def compare(
+    entries: Sequence[VerifiedEntry],
+    overview: Overview,
+    whole: Callable[[Subject], Any],
+    subject: Subject,
+) -> None:
+    with_origin = next(str(e.stream_id) for e in entries)
+    assert with_origin
+    origin = ORIGIN[0]
+    chosen = overview.choose(entries, subject, origin=origin)
+    shown, due = contents_of(chosen, subject), whole(subject)
+    family = {*overview.family(subject.id), subject.id}
+    for part, rows in due.items():
+        wanted = rows
+        if part == "family":  # of all runs in the tables
+            wanted = [row for row in rows if row["run_id"] in family]
+        assert shown[part] == wanted, part
+
+
+ORIGIN: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _origin(home: Home, made: Figures) -> None:
+    with open_remembered(home.ledger) as ledger:
+        ORIGIN[:] = [ledger.authority.origin]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_value_of_a_report_is_the_whole_ledgers(
+    kind: str,
+    made: Figures,
+    entries: list[VerifiedEntry],
+    overview: Overview,
+    whole: Callable[[Subject], Any],
+) -> None:
+    named = {"run": made.large}.get(kind) or getattr(made, kind)
+    compare(entries, overview, whole, Subject(kind, named))
+
+
+@pytest.mark.slow
+def test_every_value_of_every_report_is_the_whole_ledgers(
+    entries: list[VerifiedEntry], overview: Overview, whole: Callable[[Subject], Any]
+) -> None:
+    for kind in KINDS:
+        for each in overview.subjects[kind]:
+            compare(entries, overview, whole, Subject(kind, each))
+
+
+# The page of a run
+
+
+def test_run_page_counts_all_violations(
+    made: Figures, entries: list[VerifiedEntry], page: Callable[[str], str]
+) -> None:
+    told = told_violations(entries, made.large)
+    assert told.total() == 478
+    text = page(made.large)
+    assert "Violations 478 rules of conduct" in text
+    assert "The process score is 0.006: 1 minus 478 violations divided by 481 obligations" in text
+    authors = {"driver": "By the driver", "harness": "By the harness", "policy": "By the policy"}
+    for emitter, author in authors.items():
+        due = sum(count for (_, _, by), count in told.items() if by == emitter)
+        found = re.findall(rf"{author}[^:]*: (\d+) violations? ", text)
+        assert sum(map(int, found)) == due
+    assert "The first 150 of" not in text  # they are three groups
+    listed = [tuple(map(int, each)) for each in re.findall(r"The first (\d+) of (\d+) viol", text)]
+    assert sum(first for first, _ in listed) == 150
+    assert sum(due for _, due in listed) == 478
+
+
+def test_page_says_how_many_violations_there_are_where_an_entry_has_no_room(
+    made: Figures, entries: list[VerifiedEntry], page: Callable[[str], str]
+) -> None:
+    assert told_violations(entries, made.huge).total() == 9_000
+    text = page(made.huge)
+    assert "Violations 9000 rules of conduct" in text
+    assert sum(map(int, re.findall(r"By the [^:]*: (\d+) violations", text))) == 9_000
+
+
+def test_page_of_an_earlier_audit_tells_the_total_of_its_steps(
+    made: Figures, page: Callable[[str], str]
+) -> None:
+    text = page(made.old)
+    assert "1 minus 478 violations divided by 481 obligations" in text
+    assert "Violations 478 rules of conduct" in text
+    assert "recorded the first 150; only these are counted below" in text
+
+
+def test_run_page_counts_its_firings_and_decisions(
+    made: Figures, entries: list[VerifiedEntry], page: Callable[[str], str]
+) -> None:
+    due, text = of_run(entries, made.large), page(made.large)
+    assert due["epochs"] == 200
+    assert due["layers"] == 156
+    assert f"ran for {due['epochs']} of 200 epochs" in text
+    assert f"found {due['firings']} problems" in text
+    assert f"had to answer: {due['decisions']} decisions" in text
+    for name, words in (
+        ("applied", "changed the training"),
+        ("refused", "could not be carried out"),
+        ("deferred", "put the problem off"),
+    ):
+        assert not due[name] or f"{due[name]} {words}" in text
+    assert min(due["applied"], due["deferred"], due["waived"]) > 0
+    assert f"{due['layers']} layers" in text
+    assert "Requests to a language model 38 (small)" in text
+
+
+# Campaigns, comparisons, lines
+
+
+def test_campaign_page_counts_attempts_violations_and_decisions(
+    made: Figures,
+    home: Home,
+    entries: list[VerifiedEntry],
+    page: Callable[[str], str],
+) -> None:
+    rows = [e for e in entries if str(e.stream_id) == made.campaign]
+    runs = [body["run"] for _, body in bodies(rows, "campaign.attempt_started")]
+    left = [body["run"] for _, body in bodies(rows, "campaign.attempt_abandoned")]
+    kept = [run for run in runs if run not in left]
+    due = [told_violations(entries, run).total() for run in kept]
+    assert due == [160, 40, 0]
+    text = page(made.campaign)
+    assert f"Attempts {len(kept)} at most" in text
+    assert f"Violations {sum(due)} rules of conduct" in text
+    assert "The first 190 of 200 violations" in text
+    shown = contents(home, made.campaign)["attempts"]
+    assert sum(row["decisions"] for row in shown) > 5
+    for row in shown:
+        figures = of_run(entries, row["run_id"])
+        assert (row["decisions"], row["epochs"]) == (figures["decisions"], figures["epochs"])
+        if not row["abandoned"]:
+            assert row["violations"] == told_violations(entries, row["run_id"]).total()
+
+
+def contents(home: Home, name: str) -> Any:
+    return read_source(home, name).contents
+
+
+def test_comparison_page_counts_cells_failures_and_violations(
+    made: Figures, home: Home, entries: list[VerifiedEntry], page: Callable[[str], str]
+) -> None:
+    rows = [e for e in entries if str(e.stream_id) == made.comparison]
+    ended = [body for _, body in bodies(rows, "comparison.run_ended")]
+    runs = [body["run"] for body in ended]
+    found = sum(told_violations(entries, run).total() for run in runs)
+    text = page(made.comparison)
+    assert f"Runs finished {len(ended)} of 8" in text
+    assert f"Failed {sum(body['problem'] is not None for body in ended)} runs" in text
+    assert f"found by the audits that count: {found}." in text
+    assert f"The first {found - 20} of {found} violations" in text
+
+
+def test_line_page_counts_proposals_alarms_and_tainted_runs(
+    made: Figures, entries: list[VerifiedEntry], page: Callable[[str], str]
+) -> None:
+    own = [e for e in entries if str(e.stream_id) == made.line]
+    submitted = [s for s, b in bodies(entries, "proposal.submitted") if b["line"] == made.line]
+    promoted = bodies(own, "checkpoint.promoted")
+    alarms = bodies(own, "drift.alarmed")
+    answers = bodies(own, "drift.answered")
+    text = page(made.line)
+    assert f"Checkpoints {1 + len(promoted)} 0 of them rolled back" in text
+    assert f"Promoted {len(promoted)} of {len(submitted)} proposed changes" in text
+    assert f"Open alarms {len(alarms) - len(answers)} {len(alarms)} alarms in all" in text
+    assert "Tainted runs 1 of 14 under this line" in text
+
+
+def test_drift_of_each_set_and_commit_is_a_curve_of_its_own(
+    made: Figures, home: Home, entries: list[VerifiedEntry]
+) -> None:
+    due: dict[tuple[str, bool], list[float]] = {}
+    heads = {body["commit"] for _, body in bodies(entries, "checkpoint.promoted")}
+    for _, body in bodies([e for e in entries if str(e.stream_id) == made.line], "drift.measured"):
+        due.setdefault((body["set"], body["commit"] in heads), []).append(body["success"])
+    [chart] = [each for each in line_charts(contents(home, made.line)) if each.name == "drift"]
+    for (name, of_checkpoint), values in due.items():
+        what = "active checkpoint" if of_checkpoint else "commit that is no checkpoint"
+        assert f"{name} tasks, {what}: from {values[0]:.4g} to {values[-1]:.4g}" in chart.text
+    assert len(due) == 4
+
+
+# Commands
+
+
+def test_show_tells_the_total(made: Figures, home: Home, entries: list[VerifiedEntry]) -> None:
+    told = call_here(["show", made.large], home=home.path)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.count("violation: ") == 150
+    assert "and 328 more violations" in told.stdout
+    assert "478 violations" in told.stdout
+    story = answer(call_here(["show", made.large, "--json"], home=home.path))
+    due = of_run(entries, made.large)
+    assert story["summary"]["violations"] == 478
+    assert sum(row["times"] for row in story["violations"]) == 478
+    assert len(story["epochs"]) == due["epochs"]
+    assert {name: story["summary"][name] for name in ("epochs", "firings", "decisions")} == {
+        name: due[name] for name in ("epochs", "firings", "decisions")
+    }
+    assert len(story["decisions"]) == due["decisions"]
+    assert sum(row["fired"] for row in story["rules"]) == due["firings"]
+
+
+def test_views_count_all_violations(
+    made: Figures, home: Home, entries: list[VerifiedEntry]
+) -> None:
+    def ask(sql: str) -> list[list[Any]]:
+        rows = json.loads(call_here(["sql", sql, "--json"], home=home.path).stdout)
+        return [list(row.values()) for row in rows]
+
+    for run, total in ((made.large, 478), (made.huge, 9_000), (made.old, 478)):
+        assert ask(f"SELECT violations FROM run_summary WHERE run_id = '{run}'") == [[total]]
+        assert ask(f"SELECT violations FROM audits WHERE run_id = '{run}' AND standing") == [
+            [total]
+        ]
+    by_kind = (
+        "SELECT kind, rule, emitter, SUM(times) FROM violations WHERE run_id = '{}' GROUP BY ALL"
+    )
+    for run in (made.large, made.huge):
+        found = {(kind, rule, by): count for kind, rule, by, count in ask(by_kind.format(run))}
+        assert found == dict(told_violations(entries, run))
+    rewards = "SELECT number, violations FROM decision_rewards WHERE run_id = '{}'"
+    due = recorded_by_decision(entries, made.large)
+    assert {n: v for n, v in ask(rewards.format(made.large))} == {  # noqa: C416 - pairs
+        number: due.get(number, 0)
+        for number in range(1, of_run(entries, made.large)["decisions"] + 1)
+    }
+
+
+def recorded_by_decision(entries: list[VerifiedEntry], run: str) -> dict[int, int]:
+    [audit] = [stream for stream, body in bodies(entries, "audit.started") if body["run"] == run]
+    [scored] = [body for stream, body in bodies(entries, "audit.scored") if stream == audit]
+    found: dict[int, int] = {}
+    places = [v["decision"] for v in scored["violations"]]
+    places += [decision for group in scored["further"] for _, decision in group["at"]]
+    for decision in places:
+        if decision is not None:
+            found[decision] = found.get(decision, 0) + 1
+    return found
+
+
+def test_campaign_command_counts_all_violations(made: Figures, home: Home) -> None:
+    with home.open_log() as log:
+        told = describe_campaign(home, log, log.repository.get(UUID(made.campaign)))
+    assert [each["violations"] for each in told["attempts"]] == [160, 40, 0]
