@@ -42,7 +42,7 @@ test-changed: setup
 # about ten minutes, of which SECONDS for the producers that are killed.
 SECONDS ?= 60
 POSTGRES_SUITES := $(addprefix tests/ledger/recording/test_, concurrency.py ledger_clock.py \
-	ledger_recorder.py ledger_rotation.py) $(addprefix tests/ledger/verification/test_, \
+	ledger_recorder.py ledger_rotation.py sure_appends.py) $(addprefix tests/ledger/verification/test_, \
 	exhaustive_mutations.py ledger_attacks.py ledger_authority.py ledger_memory.py \
 	ledger_mutations.py threats.py)
 test-postgres: setup

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ledger.errors import ConflictError, StorageError
 from ledger.files import new_name, publish_exclusively
-from ledger.store import EntryColumns
+from ledger.store import EntryColumns, Stored, check_count
 
 __all__ = [
     "APPLICATION_ID",
@@ -49,6 +49,10 @@ _SCHEMA = (
 )
 
 _INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+_INSERT_HEAD = "INSERT INTO tree_heads VALUES (?, ?, ?)"
+_STORED = """
+    SELECT (SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1), idx, entry
+    FROM entries ORDER BY idx DESC LIMIT 1"""
 _T = TypeVar("_T")
 
 _REMEDIES = {
@@ -144,6 +148,7 @@ class Database(SQLiteFile):
         self._file = _identity(self.path)
         self._others = 0
         check_schema(connection, self.path)  # before what makes SQLite read it whole
+        self._schema = _schema_version(connection)
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
         connection.execute("PRAGMA trusted_schema = OFF")
 
@@ -167,7 +172,21 @@ class Database(SQLiteFile):
 
     def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
         """Insert entries."""
-        rows.executemany(_INSERT_ENTRY, entries)
+        cursor = rows.executemany(_INSERT_ENTRY, entries)
+        check_count(cursor.rowcount, entries, path=self.path)
+
+    def add_head(self, rows: Any, size: int, note: str, edge: bytes) -> Stored | None:
+        """Insert a tree head, and return what is stored then; raise as check_tables()."""
+        rows.execute(_INSERT_HEAD, (size, note, edge))
+        self.check_tables(rows)
+        found = rows.execute(_STORED).fetchone()
+        return Stored(*found) if found else None
+
+    def check_tables(self, rows: Any) -> None:
+        """Raise StorageError if the tables are not as they were made."""
+        if (now := _schema_version(rows)) != self._schema:  # others are kept out until the commit
+            check_schema(rows, self.path)
+            self._schema = now
 
     def meta(self, key: str) -> str:
         """Return a row of the meta table."""
@@ -176,6 +195,12 @@ class Database(SQLiteFile):
         if row is None:
             raise StorageError(f"{self.path}: the {key} is missing; restore the file from a copy")
         return str(row[0])
+
+
+def _schema_version(connection: Any) -> int:
+    """Return what changes with every table, index, view or trigger."""
+    (version,) = connection.execute("PRAGMA schema_version").fetchone()
+    return int(version)
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -274,7 +299,8 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     # A view or trigger could do anything. Types are compared too: a text stored as a BLOB is none.
     if sorted((sql for (sql,) in found), key=repr) != sorted(_SCHEMA, key=repr):
         raise StorageError(
-            f"{path}: the tables are not those of a ledger; restore the file from a copy"
+            f"{path}: the tables are not those of a ledger; nothing was written, restore the file "
+            "from a copy"
         )
 
 

@@ -1,16 +1,15 @@
 """A ledger's tables on a PostgreSQL server: settings, schema, transactions, errors in plain words.
 
-Whoever appends holds an advisory lock from the first statement to the commit and takes the index
-from the newest tree head, so indexes have no gaps and appear in their order: a reader that follows
-them misses none. The keys of the tables refuse what is appended without that lock.
+Whoever appends takes the index from the newest tree head, and the keys of the tables refuse it to
+all but one: indexes have no gaps and appear in their order, so a reader that follows them misses
+none. Writers take turns (postgres_turns.py), since whoever was too late does its work again.
 
-Source: docs/reference/ledger-format.md, "PostgreSQL"; PostgreSQL 15, "Explicit Locking" and "COPY";
-libpq, "Connection Strings". Import it only where a ledger is on a server: it needs psycopg.
+Source: docs/reference/ledger-format.md, "PostgreSQL"; PostgreSQL 15, "COPY"; libpq, "Connection
+Strings" and "PQping". Import it only where a ledger is on a server: it needs psycopg.
 Trust: as of a file, what is read is for a verifier to judge.
 I/O: the server; the file that names it.  Units: seconds.
 """
 
-import hashlib
 import os
 import struct
 import time
@@ -22,13 +21,24 @@ from threading import Lock
 from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg import errors, sql
-from psycopg.pq import TransactionStatus
+from psycopg import conninfo, errors, sql
+from psycopg.pq import PGconn, Ping, TransactionStatus
 
 from ledger.database import explained
 from ledger.errors import ConflictError, EncodingError, StorageError
 from ledger.files import create_exclusively, read_text
-from ledger.store import EntryColumns
+from ledger.postgres_schema import (
+    FOUND,
+    INSERT_HEAD,
+    MADE,
+    ODD,
+    SEARCH_PATH,
+    TABLES,
+    qualified,
+    quoted,
+)
+from ledger.postgres_turns import Turns
+from ledger.store import EntryColumns, Stored, check_count
 
 __all__ = [
     "PostgresStore",
@@ -41,76 +51,33 @@ __all__ = [
 
 _SCHEMA = "ledger"  # unless POSTGRES_SCHEMA names another
 _CONNECT_TIMEOUT = 10
-_LOCK_TIMEOUT = 30
-_STUCK = 10  # a client that is silent in a transaction, holding the lock, is cut off
-_PATIENCE = 30.0  # for a server that was lost to come back
+_LOCK_TIMEOUT = 30  # for a table that somebody changes
+_PATIENCE = 30.0  # for a server that was lost or starts, and for other writers
+_SHORT_PATIENCE = 3.0  # for a server that does not answer at first: it may be restarting
 _PAUSE = 0.2
 _MAX_FILE = 10_000  # bytes of the file that names a server
 _PREFIX = "POSTGRES_"
 _BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_NEWEST = """
+    SELECT size, note, (SELECT idx FROM entries ORDER BY idx DESC LIMIT 1)
+    FROM tree_heads ORDER BY size DESC LIMIT 1"""
 _INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+_COPY_ENTRIES = "COPY entries FROM STDIN (FORMAT BINARY)"
+_TAKEN = ("entries_pkey", "tree_heads_pkey")  # an index or a size that another writer was given
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _T = TypeVar("_T")
 
-_TABLES = (
-    "CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL)",
-    "CREATE TABLE entries (idx bigint PRIMARY KEY, stream_id bytea NOT NULL,"
-    " stream_version bigint NOT NULL, name text NOT NULL, entry bytea NOT NULL,"
-    " UNIQUE (stream_id, stream_version))",
-    "CREATE TABLE tree_heads (size bigint PRIMARY KEY, note text NOT NULL, edge bytea NOT NULL)",
-    "COMMENT ON TABLE meta IS 'a ledger of Proctor, version 1'",
-)
-_MADE = [  # what _FOUND finds where these were made
-    "comment a ledger of Proctor, version 1",
-    "entries PRIMARY KEY (idx)",
-    "entries UNIQUE (stream_id, stream_version)",
-    "entries.entry bytea true",
-    "entries.idx bigint true",
-    "entries.name text true",
-    "entries.stream_id bytea true",
-    "entries.stream_version bigint true",
-    "meta PRIMARY KEY (key)",
-    "meta.key text true",
-    "meta.value text true",
-    "tree_heads PRIMARY KEY (size)",
-    "tree_heads.edge bytea true",
-    "tree_heads.note text true",
-    "tree_heads.size bigint true",
-]
-# Any other relation, column, constraint, trigger or rule of the schema adds a row. So do tables
-# that are not written to the server's log: a crash would empty them.
-_FOUND = """
-    WITH space AS (SELECT to_regnamespace(%s)::oid AS oid),
-    tables AS (SELECT c.* FROM pg_class c JOIN space ON c.relnamespace = space.oid
-               WHERE c.relkind NOT IN ('i', 't'))
-    SELECT t.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
-        || ' ' || a.attnotnull
-        FROM tables t JOIN pg_attribute a ON a.attrelid = t.oid
-        WHERE a.attnum > 0 AND NOT a.attisdropped
-    UNION ALL SELECT t.relname || ' ' || pg_get_constraintdef(k.oid)
-        FROM tables t JOIN pg_constraint k ON k.conrelid = t.oid WHERE k.contype <> 'n'
-    UNION ALL SELECT t.relname || ' is no plain table' FROM tables t
-        WHERE t.relkind <> 'r' OR t.relpersistence <> 'p' OR t.relrowsecurity OR t.relispartition
-    UNION ALL SELECT t.relname || ' trigger ' || g.tgname
-        FROM tables t JOIN pg_trigger g ON g.tgrelid = t.oid WHERE NOT g.tgisinternal
-    UNION ALL SELECT t.relname || ' rule ' || r.rulename
-        FROM tables t JOIN pg_rewrite r ON r.ev_class = t.oid
-    UNION ALL SELECT 'comment ' || coalesce(obj_description(t.oid, 'pg_class'), '')
-        FROM tables t WHERE t.relname = 'meta'"""
-
 _REMEDIES: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DiskFull, "Nothing of this batch was written; free some space on the server's disk"),
-    (
-        errors.LockNotAvailable,
-        f"Another process has held the ledger for {_LOCK_TIMEOUT} s; try again later",
-    ),
     (errors.InsufficientPrivilege, "Let the owner of the database grant it to this user"),
     (errors.ReadOnlySqlTransaction, "This is a standby, or read-only; connect to the primary"),
     (errors.UndefinedTable, "Somebody has removed it; restore the database from a copy"),
     (errors.DataCorrupted, "The database is damaged; restore it from a copy"),
     (errors.IndexCorrupted, "The database is damaged; restore it from a copy"),
 )
+_STARTING = "the database system is "  # starting up, shutting down, not accepting connections
 _CONNECT_REMEDIES = (  # parts of the server's and libpq's messages
+    (_STARTING, "the server is starting or stopping; try again once it runs"),
     ("password", "set POSTGRES_PASSWORD, or put the password into ~/.pgpass"),
     ("authentication failed", "check POSTGRES_USER and the server's pg_hba.conf"),
     ("database", "check POSTGRES_DBNAME, or make the database with createdb"),
@@ -122,8 +89,36 @@ _COPY_END = b"\xff\xff"
 _FIELDS = struct.Struct(">hiqi16siqi")  # five fields; idx, stream_id, stream_version, name's length
 
 
-class _LostError(StorageError):
-    """The connection is gone; what was being done may be done again."""
+class _AgainError(StorageError):
+    """What was being done may be done again: nothing of it was written, or all."""
+
+    patience = _PATIENCE
+    pause = 0.0
+    end = f". This was tried for {_PATIENCE:.0f} s"
+
+
+class _LostError(_AgainError):
+    """The connection is gone."""
+
+    pause = _PAUSE
+    end = (
+        f". The server did not come back within {_PATIENCE:.0f} s. A batch that was being written "
+        "is stored completely or not at all"
+    )
+
+
+class _StartingError(_AgainError):
+    """The server does not take connections yet, or any more."""
+
+    pause = _PAUSE
+
+
+class _SilentError(_AgainError):
+    """No server answers."""
+
+    patience = _SHORT_PATIENCE
+    pause = _PAUSE
+    end = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +211,7 @@ class PostgresStore:
     """One connection to a server, shared by the threads of this process.
 
     A connection that is lost is made anew, and the transaction done again: a server that restarts
-    costs its clients the time that it takes.
+    costs its clients the time that it takes. So is one whose index another writer was given.
     """
 
     def __init__(self, path: Path, settings: ServerSettings) -> None:
@@ -225,8 +220,11 @@ class PostgresStore:
         self.settings = settings
         self._lock = Lock()  # held through a transaction: threads take turns
         self._closed = False
-        self._begin_write = _begin_write(settings.schema)
-        self._connection = connect(path, settings)
+        self._written = tuple(
+            f"{quoted(settings.schema)}.{name}" for name in ("entries", "tree_heads")
+        )
+        self._turns = Turns(path, settings.schema)
+        self._connection = _patiently(lambda: connect(path, settings))
 
     def begun(self) -> bool:
         """Tell whether there is a ledger; raise StorageError if there is something else."""
@@ -239,11 +237,11 @@ class PostgresStore:
             if _is_begun(rows, self.settings):
                 return
             schema = self.settings.schema
-            there = rows.execute("SELECT to_regnamespace(?)", (_quoted(schema),)).fetchone()
+            there = rows.execute("SELECT to_regnamespace(?)", (quoted(schema),)).fetchone()
             if there == (None,):  # else no right to make one is needed
                 name = sql.Identifier(schema)
                 rows.connection.execute(sql.SQL("CREATE SCHEMA {}").format(name))
-            for statement in _TABLES:
+            for statement in TABLES:
                 rows.execute(statement)
             for item in meta.items():
                 rows.execute("INSERT INTO meta VALUES (?, ?)", item)
@@ -272,43 +270,53 @@ class PostgresStore:
                 self._connection = connect(self.path, self.settings, again=True)
             connection = self._connection
             try:
-                connection.execute(self._begin_write if write else _BEGIN_READ)
-                yield _Rows(connection)
+                if write:
+                    self._turns.begin(connection)
+                else:
+                    connection.execute(_BEGIN_READ)
+                yield _Rows(connection, self.settings.schema)
                 connection.execute("COMMIT")
             except BaseException:
                 _roll_back(connection)
                 raise
 
     def run(self, work: Callable[["_Rows"], _T], *, write: bool) -> _T:
-        """Do some work in a transaction; again, on a new connection, whenever one was lost."""
-        until = None
-        while True:
-            try:
-                with self.transaction(write=write) as rows:
-                    return work(rows)
-            except _LostError as e:
-                until = until or time.monotonic() + _PATIENCE
-                if time.monotonic() >= until:
-                    raise StorageError(
-                        f"{e}. The server did not come back within {_PATIENCE:.0f} s. A batch that "
-                        "was being written is stored completely or not at all"
-                    ) from e
-                time.sleep(_PAUSE)
+        """Do some work in a transaction; again, if the connection or the index was lost."""
 
-    def stamp(self, rows: Any, *, written: object = None) -> object:
-        """Return the newest tree head, which is another after each append."""
+        def once() -> _T:
+            with self.transaction(write=write) as rows:
+                return work(rows)
+
+        return _patiently(once)
+
+    def stamp(self, rows: Any, *, written: tuple[int, str] | None = None) -> object:
+        """Return the newest tree head and the greatest index: others after each append."""
         if written is not None:
-            return written
-        found = rows.execute("SELECT size, note FROM tree_heads ORDER BY size DESC LIMIT 1")
-        return found.fetchone() or ()
+            size, note = written
+            return size, note, size - 1
+        return rows.execute(_NEWEST).fetchone() or ()
 
     def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
         """Insert entries; several by COPY, which takes a quarter of the time."""
         if len(entries) == 1:
-            rows.execute(_INSERT_ENTRY, entries[0])
-            return
-        with rows.connection.cursor().copy("COPY entries FROM STDIN (FORMAT BINARY)") as copy:
-            copy.write(_copied(entries))
+            cursor = rows.execute(_INSERT_ENTRY, entries[0])
+        else:
+            cursor = rows.connection.cursor()
+            with cursor.copy(rows.statement(_COPY_ENTRIES), ()) as copy:
+                copy.write(_copied(entries))
+        check_count(cursor.rowcount, entries, path=self.path)
+
+    def add_head(self, rows: Any, size: int, note: str, edge: bytes) -> Stored | None:
+        """Insert a tree head, and return what is stored then; raise as check_tables()."""
+        row = rows.execute(INSERT_HEAD, (size, note, edge, *self._written)).fetchone()
+        if row is None or row[0]:
+            _is_begun(rows, self.settings)
+        return Stored(*row[1:]) if row else None
+
+    def check_tables(self, rows: Any) -> None:
+        """Raise StorageError if the tables that were written to are not as they were made."""
+        if rows.execute(ODD, self._written).fetchone() != (False,):
+            _is_begun(rows, self.settings)
 
     def close(self) -> None:
         """Close the connection; a second time does nothing."""
@@ -318,14 +326,19 @@ class PostgresStore:
 
 
 class _Rows:
-    """A connection in a transaction, for statements with `?` where psycopg wants `%s`."""
+    """A connection in a transaction, for statements as both stores understand them."""
 
-    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+    def __init__(self, connection: "psycopg.Connection[Any]", schema: str) -> None:
         self.connection = connection
+        self._schema = schema
+
+    def statement(self, statement: str) -> bytes:
+        """Return it as psycopg and the server want it."""
+        return qualified(statement, self._schema)
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = (), /) -> "psycopg.Cursor[Any]":
         cursor = self.connection.cursor(binary=True)
-        return cursor.execute(statement.replace("?", "%s").encode(), parameters)
+        return cursor.execute(self.statement(statement), parameters)
 
 
 def on_server(path: Path, *, given: ServerSettings | None) -> PostgresStore:
@@ -362,23 +375,32 @@ def connect(
     except psycopg.Error as e:
         text = _plain(e)
         remedy = next(remedy for part, remedy in _CONNECT_REMEDIES if part in text)
-        lost = _LostError if again else StorageError
+        lost = _LostError if again else _why(said, text)
         raise lost(f"{path}: no connection to {settings}: {text}; {remedy}") from e
     try:
         with explained_server(path, lambda: connection):
-            _prepare(connection, path, settings)
+            _prepare(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: "psycopg.Connection[Any]", path: Path, settings: ServerSettings) -> None:
+def _why(said: Mapping[str, str], text: str) -> type[StorageError]:
+    """Tell whether to connect again is worth while: messages may be in any language."""
+    if _STARTING in text:
+        return _StartingError
+    place = conninfo.make_conninfo(**{**said, "connect_timeout": "2"})
+    ping = PGconn.ping(place.encode())
+    if ping == Ping.NO_RESPONSE:
+        return _SilentError
+    return _StartingError if ping == Ping.REJECT else StorageError
+
+
+def _prepare(connection: "psycopg.Connection[Any]", path: Path) -> None:
     connection.execute(
-        sql.SQL(
-            "SET search_path = {}, pg_temp; SET lock_timeout = {}; "
-            "SET idle_in_transaction_session_timeout = 0"  # a reader may take its time
-        ).format(sql.Identifier(settings.schema), f"{_LOCK_TIMEOUT}s")
+        f"{SEARCH_PATH}; SET lock_timeout = '{_LOCK_TIMEOUT}s'; "
+        "SET idle_in_transaction_session_timeout = 0"  # a reader may take its time
     )
     # An acknowledged batch is on the disk, whatever is the default here.
     connection.execute(
@@ -392,28 +414,33 @@ def _prepare(connection: "psycopg.Connection[Any]", path: Path, settings: Server
 
 
 def _is_begun(rows: _Rows, settings: ServerSettings) -> bool:
-    found = rows.connection.execute(_FOUND, (_quoted(settings.schema),)).fetchall()
+    found = rows.connection.execute(FOUND, (quoted(settings.schema),)).fetchall()
     if not found:
         return False
-    if sorted(text for (text,) in found) != _MADE:
+    texts = sorted(text for (text,) in found)
+    if texts != MADE:
+        added = ", ".join(sorted({*texts} - {*MADE}))[:200]
+        remove = f"have its owner remove what was added ({added}), " if added else ""
         raise StorageError(
             f"{settings} has tables, but not those of a ledger of this version; set "
-            "POSTGRES_SCHEMA to another name, or restore the database from a copy"
+            f"POSTGRES_SCHEMA to another name, {remove}or restore the database from a copy; "
+            "nothing was written"
         )
     return True
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _begin_write(schema: str) -> bytes:
-    """Return what begins a writer: first the lock, since no snapshot may be older than that."""
-    digest = hashlib.sha256(f"ledger/postgres/{schema}".encode()).digest()
-    key = int.from_bytes(digest[:8], "big", signed=True)
-    begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-    stuck = f"SET LOCAL idle_in_transaction_session_timeout = '{_STUCK}s'"
-    return f"{begin}; {stuck}; SELECT pg_advisory_xact_lock({key})".encode()
+def _patiently(work: Callable[[], _T]) -> _T:
+    """Do some work, again for a while if it may be done again."""
+    began, patience = None, 0.0
+    while True:
+        try:
+            return work()
+        except _AgainError as e:
+            began = began or time.monotonic()
+            patience = max(patience, e.patience)
+            if time.monotonic() - began >= patience:
+                raise StorageError(f"{e}{e.end}") from e
+            time.sleep(e.pause)
 
 
 def _copied(entries: Sequence[EntryColumns]) -> bytes:
@@ -451,12 +478,16 @@ def explained_server(
     try:
         yield
     except errors.UniqueViolation as e:
+        if e.diag.constraint_name in _TAKEN:
+            raise _AgainError(f"{path}: another writer was faster: {_plain(e)}; try again") from e
         raise ConflictError(
             f"{path}: another writer has appended to this stream ({_plain(e)}); load it again and "
             "retry"
         ) from e
     except psycopg.DataError as e:
         raise EncodingError(f"PostgreSQL cannot store an event name with a NUL: {_plain(e)}") from e
+    except (errors.LockNotAvailable, errors.SerializationFailure, errors.DeadlockDetected) as e:
+        raise _AgainError(f"{path}: {_plain(e)}: the tables are in use; try again later") from e
     except psycopg.Error as e:
         if connection().closed:
             raise _LostError(

@@ -198,6 +198,8 @@ class SignedRecorder(recorders.EntryRecorder):
                 clocks=self._clocks,
             )
             made.append(_Attempt(batch, work(batch)))
+            if batch.head is None:  # else it was checked
+                self._store.check_tables(c)
             return made[-1], self._store.stamp(c, written=batch.head)
 
         with self._appending:

@@ -8,13 +8,32 @@ I/O: none here.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-__all__ = ["EntryColumns", "Fetched", "Rows", "Store"]
+from ledger.errors import StorageError
+
+__all__ = ["EntryColumns", "Fetched", "Rows", "Store", "Stored", "check_count"]
 
 EntryColumns = tuple[int, bytes, int, str, bytes]
 """idx, stream_id, stream_version, name, entry."""
 _T = TypeVar("_T")
+
+
+class Stored(NamedTuple):
+    """What a database has at the end of a ledger, read back."""
+
+    note: str | None  # of the newest tree head
+    idx: int | None  # of the last entry
+    entry: bytes | None  # that one
+
+
+def check_count(count: int, entries: Sequence[EntryColumns], *, path: Path) -> None:
+    """Raise StorageError unless the database has inserted as many entries as it was given."""
+    if count != len(entries):
+        raise StorageError(
+            f"{path}: the database has inserted {count} of {len(entries)} entries; nothing was "
+            "appended. Look for triggers and rules on its tables, then verify the ledger"
+        )
 
 
 class Fetched(Protocol):
@@ -57,7 +76,19 @@ class Store(Protocol):
         """
 
     def add_entries(self, rows: Rows, entries: Sequence[EntryColumns]) -> None:
-        """Insert entries."""
+        """Insert entries; raise StorageError if the database has inserted fewer."""
+
+    def add_head(self, rows: Rows, size: int, note: str, edge: bytes) -> Stored | None:
+        """Insert a tree head, and return what is stored then, if anything; raise as check_tables().
+
+        The head is the one that was inserted, or the newest.
+        """
+
+    def check_tables(self, rows: Rows) -> None:
+        """Raise StorageError if the tables that were written to are not as they were made.
+
+        Something might then change what is written, before or after the commit.
+        """
 
     def close(self) -> None:
         """Close the connection; a second time does nothing."""

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ledger.bodies import encode_body
 from ledger.entries import AuthorKey, Event, encode_entries
-from ledger.errors import AuthorityError, ConflictError, VerificationError
+from ledger.errors import AuthorityError, ConflictError, StorageError, VerificationError
 from ledger.recording.clocks import Clocks, Reading
 from ledger.recording.newest import Newest
 from ledger.recording.opening import Signer
@@ -22,7 +22,6 @@ from ledger.verification.verified_entries import parse_entry
 
 __all__ = ["Batch"]
 
-_INSERT_HEAD = "INSERT INTO tree_heads VALUES (?, ?, ?)"
 _LAST_VERSION = "SELECT MAX(stream_version) FROM entries WHERE stream_id = ?"
 _NO_EVENTS = -1  # in place of a stream's last version
 
@@ -86,7 +85,12 @@ class Batch:
         tree = before.tree.copy()
         tree.extend(self._hashes)
         note = self.signer.tree_head(size=tree.size, root=tree.root(), vkey=authority.vkey)
-        self.rows.execute(_INSERT_HEAD, (tree.size, note, b"".join(tree.edge)))
+        stored = self.store.add_head(self.rows, tree.size, note, b"".join(tree.edge))
+        if stored != (note, *self._taken[-1][::4]):
+            raise StorageError(
+                f"{self.store.path}: the database does not store what was written to it; nothing "
+                "was appended. Look for triggers and rules on its tables, then verify the ledger"
+            )
         self.versions.update(self._last)
         self.newest = Newest(
             authority=authority,

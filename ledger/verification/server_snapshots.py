@@ -102,7 +102,7 @@ class ServerSnapshot(Snapshot):
         with self.explained():
             cursor = self._rows.connection.cursor(f"rows_{self._cursors}")
             cursor.itersize = _PAGE
-            cursor.execute(statement, parameters, binary=True)
+            cursor.execute(self._rows.statement(statement), parameters, binary=True)
         try:
             while True:
                 with self.explained():  # and not what a caller does with them

@@ -117,6 +117,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.notary",
         "Serve a ledger to other users, who cannot read its key or change its files.",
     ),
+    "ledger": (
+        "proctor.cli.ledger",
+        "Check the rights to a ledger on a PostgreSQL server.",
+    ),
     "keys": (
         "proctor.cli.keys",
         "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.",

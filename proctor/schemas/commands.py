@@ -86,6 +86,7 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {  # command -> one of these is printed
     "keys pem": (ledger.Pem,),
     "keys revoke": (ledger.Revoked,),
     "keys rotate": (ledger.Rotated,),
+    "ledger check-rights": (ledger.Rights,),
     "lineage": (ledger.Lineage,),
     "log": (list[shared.Entry], shared.Entry),
     "notary": (shared.Listening,),

@@ -257,6 +257,14 @@ class Vkey(TypedDict):
     vkey: str
 
 
+class Rights(TypedDict):
+    """What a user of a PostgreSQL server may do to a ledger, beside reading and appending."""
+
+    user: str
+    needless: list[str]
+    missing: list[str]  # of what reading and appending need
+
+
 class Origin(TypedDict):
     """The origin of a ledger that a witness cosigns from now on."""
 

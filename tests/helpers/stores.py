@@ -115,6 +115,7 @@ def tables_of(directory: Path) -> Iterator[Tables]:
 
     settings = ServerSettings.of_ledger(paths.server, given=None)
     with closing(connect(paths.server, settings)) as connection, connection.transaction():
+        connection.execute(f'SET LOCAL search_path = "{settings.schema}"'.encode())
         yield Tables(connection, mark="%s")
 
 

@@ -311,13 +311,65 @@ def test_server_that_comes_back_costs_only_time(tmp_path: Path, how: signal.Sign
 
 @pytest.mark.slow
 def test_server_that_stays_away_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.postgres_store._PATIENCE", 0.5)
+    monkeypatch.setattr("ledger.postgres_store._LostError.patience", 0.5)
     with running_server({"fsync": "off"}) as server, opened(tmp_path, server) as recorder:
         server.stop()
         with pytest.raises(StorageError, match=r"did not come back .* completely or not at all"):
             recorder.insert_events([event()])
         server.start()
         assert recorder.insert_events([event()]) == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", ["the database system is ", "in another language"])
+def test_producer_that_begins_while_the_server_restarts_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: str
+) -> None:
+    """While a session lasts, a server that stops refuses new ones; then nobody answers."""
+    came: list[object] = []
+
+    def begin() -> None:
+        try:
+            with opened(tmp_path) as recorder:
+                came.extend(recorder.insert_events([event()]))
+        except BaseException as e:
+            came.append(e)
+
+    monkeypatch.setattr("ledger.postgres_store._STARTING", known)
+    with running_server({"fsync": "off"}) as server:
+        with opened(tmp_path, server):
+            pass
+        stopping = threading.Thread(target=server.stop, args=[signal.SIGTERM])
+        producer = threading.Thread(target=begin)
+        with tables_of(tmp_path) as c:
+            c.execute("SELECT 1").fetchone()
+            stopping.start()
+            time.sleep(0.5)
+            with monkeypatch.context() as patch:
+                patch.setattr("ledger.postgres_store._StartingError.patience", 0.0)
+                with pytest.raises(StorageError, match="the database system is shutting down"):
+                    opened(tmp_path).__enter__()
+            producer.start()
+            time.sleep(1.0)
+            assert came == []
+        stopping.join()
+        time.sleep(0.5)
+        server.start()
+        producer.join()
+        assert came == [1]
+
+
+@pytest.mark.slow
+def test_producer_that_begins_just_before_the_server_starts_waits_for_it(tmp_path: Path) -> None:
+    with running_server({"fsync": "off"}) as server:
+        with opened(tmp_path, server):
+            pass
+        server.stop()
+        back = threading.Timer(1.0, server.start)
+        back.start()
+        with opened(tmp_path) as recorder:
+            assert recorder.insert_events([event()]) == [1]
+        back.join()
 
 
 class Cutting:
@@ -390,7 +442,7 @@ def test_batch_whose_acknowledgement_was_lost_is_there_once(
 def test_producer_that_is_stuck_with_the_lock_does_not_stop_the_others(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledger.postgres_store._STUCK", 1)
+    monkeypatch.setattr("ledger.postgres_turns._STUCK", 1)
     with opened(tmp_path, server, schema=next(NAMES)) as stuck, opened(tmp_path) as other:
         with (
             pytest.raises(StorageError, match="the connection to the server was lost"),
@@ -447,7 +499,9 @@ def _run_alone(directory: Path, statement: str) -> None:
     from ledger.postgres_store import ServerSettings, connect  # noqa: PLC0415 - psycopg is an extra
 
     path = LedgerPaths(directory).server
-    with closing(connect(path, ServerSettings.of_ledger(path, given=None))) as connection:
+    settings = ServerSettings.of_ledger(path, given=None)
+    with closing(connect(path, settings)) as connection:
+        connection.execute(f'SET search_path = "{settings.schema}"'.encode())
         connection.execute(statement.encode())
 
 
