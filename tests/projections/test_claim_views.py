@@ -175,7 +175,7 @@ def test_run_of_something_else_in_a_cell_is_rejected(
 
 
 def test_other_settings_of_a_model_are_rejected(told: Told) -> None:
-    settings = {"model": "small", "temperature": 0.2, "rung": None}
+    settings: dict[str, Any] = {"model": "small", "temperature": 0.2, "rung": None}
     asked = {"policy": {"name": "a", **settings, "rung": "json"}}
     found = Compared(told, **settings).allot()
     other = {"policy": {"name": "b", **settings, "model": "large", "rung": "json"}}
