@@ -77,7 +77,7 @@ _word(
     lambda line, c, found: line.word(c, "approve", found, key=line.stranger),
     "not signed by an operator whose key is in force",
 )
-for _name in ("diff", "base", "base_tree", "text_shown", "manifest", "reference_set"):
+for _name in ("diff", "base", "base_tree", "ledger", "text_shown", "manifest", "reference_set"):
     _word(
         f"use an approval of another {_name}",
         lambda line, c, found, name=_name: line.word(  # type: ignore[misc]
