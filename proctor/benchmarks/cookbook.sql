@@ -88,7 +88,8 @@ SELECT run_id, first AS idx, JSON_OBJECT('dataset', 'data' || n % 4, 'seed', n, 
 FROM made;
 
 INSERT INTO log.run_ends BY NAME
-SELECT run_id, first + 95 AS idx, 'completed' AS reason, '' AS detail, '{}' AS deliverables
+SELECT run_id, first + 95 AS idx, 'completed' AS reason, '' AS detail, '{}' AS deliverables,
+    SHA256(run_id) AS entry
 FROM made WHERE n % 100 < 99;
 
 INSERT INTO log.provocations BY NAME

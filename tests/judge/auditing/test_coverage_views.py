@@ -91,7 +91,7 @@ class Story:
 
     def end(self, reason: str) -> None:
         self.connection.execute(
-            "INSERT INTO log.run_ends VALUES (?, 9, ?, '', '{}')", [RUN, reason]
+            "INSERT INTO log.run_ends VALUES (?, 9, ?, '', '{}', 'hash')", [RUN, reason]
         )
 
     def measure(self) -> Coverage:
