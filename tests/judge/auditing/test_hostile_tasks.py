@@ -117,7 +117,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
         MODEL.format("return honest").replace(".forward(inputs)", ".forward(inputs[:, :4])")
         + TEST
         + "test_part(torch.rand(80, 1_250_000))",  # 400 MB, and as many of another draw
-        "does not give the data",
+        "does not give the data|seconds",  # or stopped by a limit
     ),
     "large outputs": (
         MODEL.format("return honest.repeat(1, 800_000)"),  # 380 MB
@@ -261,7 +261,6 @@ def test_task_that_attacks_its_judge_is_rejected(name: str, tmp_path: Path) -> N
     hostile, says = ATTACKS[name]
     many = ("rows=9000",) if name == "never reads" else ()
     step, words = judged(tmp_path, hostile, *many)
-    print(name, "|", step, "|", words, "|", (tmp_path / "peak").read_text())
     assert step not in ("", "passed"), words
     assert re.search(says, words), words
 
