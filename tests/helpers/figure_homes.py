@@ -83,10 +83,12 @@ def write_figures(directory: Path) -> Figures:
         line = _line(log)
     write_some_of_everything(directory)  # then a judge has a key, and unsigned audits do not count
     return Figures(
-        *(str(each.id) for each in (large, huge, old)),
-        str(campaign.id),
-        comparison,
-        line,
+        large=str(large.id),
+        huge=str(huge.id),
+        old=str(old.id),
+        campaign=str(campaign.id),
+        comparison=comparison,
+        line=line,
     )
 
 

@@ -130,6 +130,20 @@ def test_coverage_counts_firings_and_answers_when_one_decision_answers_several(
     story.end("stopped")
     coverage = story.measure()
     assert (len(coverage.firings), coverage.answered, coverage.rules_answered) == (4, 3, ("R1",))
+    assert (coverage.waived, coverage.excused) == (1, 0)
+
+
+def test_coverage_tells_firings_that_could_be_put_off_from_those_that_needed_an_answer(
+    story: Story,
+) -> None:
+    story.begin(epochs=9, fired={"R7": {2, 3}, "R1": {2, 3}, "R3": {5}}, waived=("R3",))
+    for epoch in (2, 3):
+        story.act(epoch, "R7")
+        story.decide(epoch, "R1")  # R1 may wait while R7 fires
+    story.end("completed")
+    coverage = story.measure()
+    assert (len(coverage.firings), coverage.excused, coverage.waived) == (2, 2, 1)
+    assert coverage.answered == 2
 
 
 @pytest.mark.parametrize(("epoch", "missing"), [(2, False), (6, False), (1, True), (7, True)])

@@ -21,6 +21,7 @@ from proctor.reports.contents import contents_of, rows_about
 from proctor.reports.files import read_source
 from proctor.reports.line_page import line_charts
 from proctor.reports.pages import page_of
+from proctor.reports.run_verdict import _firings
 from proctor.reports.subjects import KINDS, Overview, Subject
 from projections.projector import projected
 
@@ -192,6 +193,16 @@ def test_run_page_counts_its_firings_and_decisions(
     assert min(due["applied"], due["deferred"], due["waived"]) > 0
     assert f"{due['layers']} layers" in text
     assert "Requests to a language model 38 (small)" in text
+
+
+def test_page_says_what_became_of_all_firings() -> None:
+    rules = [{"fired": True, "waived": waived} for waived in (True, False, False, False)]
+    data = {"rules": [*rules, {"fired": False, "waived": False}]}
+    told = _firings({"firings": 4}, {**data, "coverage": [{"needed": 2, "answered": 1}]})
+    assert "Rules fired 4 times: 1 could be put off" in told
+    assert "1 are of waived rules, and 2 needed an answer, of which 1 got one" in told
+    for row in ({"needed": None, "answered": None}, {"needed": 9, "answered": 1}):
+        assert _firings({"firings": 4}, {**data, "coverage": [row]}) == "Rules fired 4 times. "
 
 
 # Campaigns, comparisons, lines
