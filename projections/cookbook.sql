@@ -11,7 +11,7 @@ ORDER BY started_at DESC
 LIMIT 50;
 
 -- ## Which runs are in progress, and how far are they?
--- A run whose process was killed stays in progress until the next command closes it.
+-- A run whose process was killed stays in progress until the next command that appends closes it.
 -- = run_id, started_at, epochs, epochs_planned, best_val_accuracy
 SELECT run_id, started_at, epochs, epochs_planned, best_val_accuracy
 FROM run_summary

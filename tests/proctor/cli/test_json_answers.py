@@ -61,7 +61,7 @@ def test_schema_of_a_command_is_printed(tmp_path: Path) -> None:
     assert one["$defs"]["Key"]["additionalProperties"] is False
     refused = call_here(["schema", "keys"], home=tmp_path)
     assert refused.returncode == 2
-    assert "choose from keys grant, keys list" in refused.stderr
+    assert "choose from keys accept, keys grant" in refused.stderr
 
 
 @pytest.mark.parametrize(
