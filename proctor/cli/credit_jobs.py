@@ -276,7 +276,7 @@ def _output(
                 *("loss", "accuracy"),
             )
         }
-        | standing[each.decision, each.arm]
+        | dict(standing[each.decision, each.arm])
         for each in results
     ]
     found = {

@@ -355,7 +355,7 @@ def test_approval_that_names_no_ledger_counts_only_if_it_was_on_record_before_ot
         def of_before(proposal: Proposal) -> str:
             subjects = controller.place.subjects(proposal)
             del subjects["ledger"]
-            told = {"line": str(line.id), "proposal": str(proposal.id), "subjects": subjects}
+            told: Any = {"line": str(line.id), "proposal": str(proposal.id), "subjects": subjects}
             payload = make_approval("approve", **told, expires=line.now + 60)
             return sign(payload, line.operator)
 
