@@ -188,7 +188,7 @@ def _reservations(evidence: Evidence) -> list[str]:
 
 
 def _decisions(evidence: Evidence) -> list[str]:
-    shown, made = evidence.decisions, evidence.says("audit.scored").get("decisions")
+    shown, made = evidence.decisions, evidence.scores.get("decisions")
     if not shown:
         return ["No rule wanted a decision."]
     rows = [

@@ -24,7 +24,7 @@ class Shown:
     def __init__(self, path: Path) -> None:
         self.home = Home(path)
         self.made: Figures = write_figures(self.home.ledger)
-        with open_remembered(self.home.ledger) as ledger:
+        with open_remembered(self.home) as ledger:
             self.entries: list[VerifiedEntry] = list(ledger.entries())
         self.tables = Tables(self.home)
         self.tables.open()

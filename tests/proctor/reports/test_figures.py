@@ -38,7 +38,7 @@ def made(home: Home) -> Figures:
 
 @pytest.fixture(scope="module")
 def entries(home: Home, made: Figures) -> list[VerifiedEntry]:
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         return list(ledger.entries())
 
 
@@ -110,7 +110,7 @@ ORIGIN: list[str] = []
 
 @pytest.fixture(scope="module", autouse=True)
 def _origin(home: Home, made: Figures) -> None:
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         ORIGIN[:] = [ledger.authority.origin]
 
 

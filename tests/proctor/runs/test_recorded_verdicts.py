@@ -39,7 +39,7 @@ def made(home: Home) -> Figures:
 
 @pytest.fixture(scope="module")
 def entries(home: Home, made: Figures) -> list[VerifiedEntry]:
-    with open_remembered(home.ledger) as ledger:
+    with open_remembered(home) as ledger:
         return list(ledger.entries())
 
 
@@ -124,7 +124,7 @@ def test_decisions_of_an_audit_that_does_not_list_all_are_no_training_data(
         old, new = (synthetic_run(log, epochs=60, dead=range(60)) for _ in range(2))
         audit_of_an_earlier_version(log, old)
         synthetic_audit(log, new)
-    with open_remembered(tmp_path / "ledger") as ledger:
+    with open_remembered(Home(tmp_path)) as ledger:
         entries = list(ledger.entries())
     with closing(projected(entries)) as tables:
         why = "SELECT number, faults FROM curated_decisions WHERE run_id = ? ORDER BY number"
