@@ -101,9 +101,9 @@ def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, 
         raise StepError("layers are recorded, but no model was watched")
     if level != REPORTED and not measured["layers"]:
         raise StepError("no layers are recorded, but a model was watched")
+    _check_seen(measured, probed=False)
     if not 0 <= overridden_steps(measured) <= measured["train"]["steps"]:
         raise StepError("measured rates.overridden must be from 0 to the number of steps")
-    _check_seen(measured, probed=False)
 
 
 def overridden_steps(measured: Mapping[str, Any]) -> int:

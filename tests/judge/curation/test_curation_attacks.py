@@ -312,7 +312,7 @@ REJECTED = {
     "failed, and vouched for by nobody": "did not hold",
     "judged by another's audit": "not judged",
     "labelled in capitals": "label unknown",
-    "labelled afterwards": "label unknown",
+    "labelled afterwards": "no label",
     "labelled with what is to come": "label unknown",
     "of an unlabelled run": "derived from an unlabelled run",
     "of a run that is not here": "derived from an unlabelled run",

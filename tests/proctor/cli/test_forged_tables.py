@@ -17,7 +17,7 @@ import pytest
 from frontdoor import answer, call
 from synthetic import synthetic_audit, synthetic_run
 
-from ledger.errors import ConsistencyError
+from ledger.errors import ConsistencyError, ExchangedError
 from ledger.verification.reader import open_verified
 from proctor.home import Home
 from proctor.remembering import open_session, tables
@@ -177,6 +177,9 @@ def test_prompt_does_not_answer_from_another_home_in_the_same_place(
     assert len(mine) == 2
     place.path.rename(one)
     other.rename(place.path)
+    with pytest.raises(ExchangedError, match="another ledger is in this place"):
+        open_session(place)
+    monkeypatch.setenv("PROCTOR_STATE", str(tmp_path / "of another user"))
     assert (run,) in open_session(place).query(RUNS).rows
     with pytest.raises(ConsistencyError, match=r"does not (continue|end)"):
         asked.query(RUNS)

@@ -330,7 +330,7 @@ FOLDERS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
     calls_after_its_verdict: COUNTS,
     hides_the_judged_end: LEFT_OUT,
     hands_over_other_weights: "does not have the files that the run handed in",
-    replaces_the_judged_end: "is not the file that the judge judged",
+    replaces_the_judged_end: "no audit of run .* counts",
     judged_other_weights_in_step_3: "is not the file that the judge judged",
     own_judge_although_an_operator_exists: "must be signed by operator",
     own_judge_with_the_operator_left_out: LEFT_OUT,
