@@ -101,9 +101,10 @@ def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, 
         raise StepError("layers are recorded, but no model was watched")
     if level != REPORTED and not measured["layers"]:
         raise StepError("no layers are recorded, but a model was watched")
-    _check_seen(measured, probed=False)
+    _check_steps(measured["train"])
     if not 0 <= overridden_steps(measured) <= measured["train"]["steps"]:
         raise StepError("measured rates.overridden must be from 0 to the number of steps")
+    _check_seen(measured, probed=False)
 
 
 def overridden_steps(measured: Mapping[str, Any]) -> int:
@@ -160,10 +161,7 @@ def _check_seen(measured: Mapping[str, Any], *, probed: bool, pool: Pool = pool_
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None:
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
-    skipped = train.get("skipped", 0)  # only a loss scaler skips steps
-    for name, count in (("steps", train["steps"]), ("skipped", skipped)):
-        if type(count) is not int or count < 0:
-            raise StepError(f"measured train.{name} is {count!r}, it must be a whole number from 0")
+    skipped = _check_steps(train)
     norms = [layer["grad_norm"] for layer in layers if layer["grad_norm"] is not None]
     seen = train["steps"] > 0 or not skipped
     if gradients["finite"] != (seen and all(map(math.isfinite, norms))):
@@ -174,6 +172,15 @@ def _check_seen(measured: Mapping[str, Any], *, probed: bool, pool: Pool = pool_
         dead = layer["dead_units"]
         if type(dead) is not int or not 0 <= dead <= layer["units"]:
             raise StepError(f"{layer['name']} has {dead!r} dead units of {layer['units']}")
+
+
+def _check_steps(train: Mapping[str, Any]) -> int:
+    """Return how many steps were skipped, which only a loss scaler does; check all counts."""
+    skipped = train.get("skipped", 0)
+    for name, count in (("steps", train["steps"]), ("skipped", skipped)):
+        if type(count) is not int or count < 0:
+            raise StepError(f"measured train.{name} is {count!r}, it must be a whole number from 0")
+    return int(skipped)
 
 
 def _check_noise(

@@ -110,7 +110,8 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "comparison": "SELECT s.*, e.idx AS ended_idx FROM comparison_starts AS s "
         "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $id",
         "cells": "SELECT policy, condition, seed, run_id, problem, state, audit_id, test_accuracy, "
-        "process_score, exercised, firings, code, fits, why_not FROM comparison_cells "
+        "process_score, exercised, NULL AS firings, "  # a report does not rest on the rules
+        "code, fits, why_not FROM comparison_cells "
         "WHERE comparison_id = $id ORDER BY condition, seed, policy, run_id",
         "draws": "SELECT policy, condition, seed, run_id, made_by, counted, end_reason "
         "FROM comparison_draws WHERE comparison_id = $id AND NOT counted "

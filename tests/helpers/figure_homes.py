@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from full_ledger import write_some_of_everything
 from synthetic import (
+    begun_campaign,
+    run_config,
     synthetic_audit,
     synthetic_call,
     synthetic_campaign,
@@ -72,13 +75,15 @@ def write_figures(directory: Path) -> Figures:
         synthetic_audit(log, huge, violations=violations(9_000), obligations=9_000, score=0.0)
         old = synthetic_run(log, epochs=3)
         audit_of_an_earlier_version(log, old)
-        runs = [synthetic_run(log, epochs=6, dead=range(6), seed=seed) for seed in range(3)]
-        cut_off = synthetic_run(log, epochs=2, dead=range(2), end="crashed")
+        begun, (first, *ids) = begun_campaign(log, 3, abandoned=1, epochs=6)
+        of_campaign: dict[str, Any] = {"epochs": 6, "campaign": str(begun.id)}
+        synthetic_run(log, run_id=first, dead=range(2), end="crashed", **of_campaign)
+        runs = [synthetic_run(log, run_id=each, dead=range(6), **of_campaign) for each in ids]
         audits = [
             synthetic_audit(log, run, violations=violations(count))
             for run, count in zip(runs, (160, 40, 0), strict=True)
         ]
-        campaign = synthetic_campaign(log, runs, abandoned=[cut_off], audits=audits)
+        campaign = synthetic_campaign(log, runs, audits=audits, begun=begun)
         comparison = _compare(log)
         line = _line(log)
     write_some_of_everything(directory)  # then a judge has a key, and unsigned audits do not count
@@ -119,17 +124,30 @@ def audit_of_an_earlier_version(log: LedgerApplication, run: Run) -> None:
 
 def _compare(log: LedgerApplication) -> str:
     comparison = Comparison.start(
-        policies=[{"name": "playbook"}, {"name": "nothing"}],
-        conditions={"hot": {"lr": 3.0}, "cold": {"lr": 0.001}},
+        policies=[{"name": "synthetic"}, {"name": "nothing"}],
+        conditions={"hot": run_config(epochs=4), "cold": run_config(epochs=3)},
         seeds=[0, 1],
     )
+    log.save(comparison)
+    ids = {cell: uuid4() for cell in comparison.cells}
+    for cell, run_id in ids.items():
+        comparison.allot(cell, str(run_id))
+    log.save(comparison)
     for place, cell in enumerate(comparison.cells[:-1]):
-        run = synthetic_run(log, epochs=4, dead=range(4), seed=cell.seed)
+        problem = "it diverged" if place == 3 else None
+        epochs = {"hot": 4, "cold": 3}[cell.condition]
+        run = synthetic_run(
+            log,
+            end="completed" if problem is None else "crashed",
+            epochs=epochs,
+            dead=range(epochs),
+            seed=cell.seed,
+            run_id=ids[cell],
+            policy=cell.policy,
+        )
         audit = synthetic_audit(
             log, run, violations=violations(170 if place == 1 else place), score=0.5
         )
-        comparison.allot(cell, str(run.id))
-        problem = "it diverged" if place == 3 else None
         comparison.finish(cell, audit=str(audit.id), problem=problem)
     log.save(comparison)
     return str(comparison.id)

@@ -63,7 +63,7 @@ def assert_whole(directory: Path, said: Iterable[str]) -> int:
             if note.count("\n\u2014 ") > 1
         }
         keys = {record.vkey for record in ledger.authority.keys}
-        remembered = Memory(directory / MEMORY).recall(ledger.vkey.partition("+")[0])
+        remembered = Memory(directory / MEMORY).recall(ledger.vkey)
     assert check_ledger(directory, memory=Memory(directory / MEMORY)).ok
     bundle = directory / BUNDLE
     handed_out = check_bundle(bundle) if is_bundle(bundle) else None

@@ -237,7 +237,8 @@ def test_kept_head_of_another_ledger_fails_verification(tmp_path: Path) -> None:
     assert (report.ok, report.error_type) == (False, "SignatureError")
     assert "the kept tree head is not from this ledger" in str(report.error)
     LedgerPaths(tmp_path).vkey.write_text("no key")  # a fault of the ledger, not of the kept head
-    assert check_ledger(tmp_path, kept_head=heads[0][1]).error_type == "MalformedError"
+    report = check_ledger(tmp_path, kept_head=heads[0][1])
+    assert report.error_type == "MalformedError", report.error
 
 
 def test_emptied_ledger_is_rejected_with_a_kept_head_only() -> None:
