@@ -179,7 +179,9 @@ def test_prompt_does_not_answer_from_another_home_in_the_same_place(
     other.rename(place.path)
     with pytest.raises(ExchangedError, match="another ledger is in this place"):
         open_session(place)
-    monkeypatch.setenv("PROCTOR_STATE", str(tmp_path / "of another user"))
+    assert (
+        call(["keys", "accept", "--yes"], home=place.path, state=tmp_path / "state").returncode == 0
+    )
     assert (run,) in open_session(place).query(RUNS).rows
     with pytest.raises(ConsistencyError, match=r"does not (continue|end)"):
         asked.query(RUNS)
