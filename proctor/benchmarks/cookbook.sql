@@ -170,7 +170,8 @@ FROM made;
 
 INSERT INTO log.audit_violations BY NAME
 SELECT audit_id, p AS place, first + 115 AS idx, 'kind' || n % 7 AS kind, 'R' || 1 + n % 7 AS rule,
-    5 * p AS epoch, p AS decision, ['policy', 'harness'][1 + n % 2] AS emitter, '' AS detail
+    5 * p AS epoch, p AS decision, ['policy', 'harness'][1 + n % 2] AS emitter, '' AS detail,
+    1 AS times
 FROM made, RANGE(1, 4) AS t(p) WHERE n % 3 = 0;
 
 INSERT INTO log.campaign_starts BY NAME
