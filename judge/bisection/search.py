@@ -46,7 +46,7 @@ _LEAST = 1e-3  # bits that a probe has to tell, on average
 _MOST = 256  # probes of a search whose verdicts are not sure
 _OTHER = 0.5  # of the most: what another checkpoint has to tell to be asked first
 _LONGER = 1.9  # times the probes after which independent errors would make it sure
-_SHORTER = 1.6  # the same, where the verdicts speak against independent errors
+_SHORTER = 1.5  # the same, where the verdicts speak against independent errors
 _AS_BEFORE = 0.25  # the probability of independent errors before the first verdict
 
 Verdict = Literal["bad", "good", "skip"]
