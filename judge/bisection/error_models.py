@@ -7,9 +7,10 @@ checkpoint depend on each other: a share of the checkpoints are sticky, and a st
 first verdict in a share of its probes. So probes of one checkpoint tell less than as many of
 several.
 
-Rates are averaged over, since the verdicts tell them. Patterns are told by few verdicts, so each
-pattern that the verdicts do not refute has to agree: what is stated is the least of their
-probabilities. docs/explanation/bisection-errors.md gives the error rates.
+By the third rules all models count, equally likely patterns among them, and a probe is worth what it
+tells of culprit and model together: several checkpoints whose verdicts differ refute that errors
+repeat. By the second, rates are averaged over, and the least probability by a pattern that is not
+refuted is stated. docs/explanation/bisection-errors.md gives the error rates.
 
 Source: J. Berger, "An overview of robust Bayesian analysis", Test 3 (1994); on greedy choice by
 information, B. Jedynak, P. Frazier, R. Sznitman, "Twenty questions with noise" (2012).

@@ -86,14 +86,15 @@ class SearchState:
     """What the verdicts come to."""
 
     likely: range  # hypotheses that no probe can tell apart, together the likeliest
-    probability: float  # of these together (rules 2: at least); 0 where sure verdicts contradict each other
+    probability: float  # of these together (rules 2: at least); 0: verdicts contradict
     over: bool  # there is nothing more to ask
 
 
 def posterior(search: Search, probes: Sequence[Probe]) -> list[float]:
     """Return the probability of each of search.hypotheses; all 0 where sure verdicts contradict.
 
-    By rules 2 these are the least probabilities, and sum to less than 1. A hypothesis h says that number i is bad if and only if i >= h.
+    By rules 2 these are the least probabilities, and sum to less than 1. A hypothesis h says that
+    number i is bad if and only if i >= h.
     """
     if search.estimates:
         return [float(each) for each in _weighed(search, probes).least]
@@ -134,7 +135,8 @@ def next_probe(search: Search, probes: Sequence[Probe]) -> int | None:
 
 def standing(search: Search, probes: Sequence[Probe]) -> SearchState:
     """Return what the verdicts say, and whether that is enough."""
-    found, hypotheses, groups = posterior(search, probes), search.hypotheses, _groups(search, probes)
+    found, hypotheses = posterior(search, probes), search.hypotheses
+    groups = _groups(search, probes)
     if search.estimates:
         rows = _weighed(search, probes).probabilities
         masses = [least_of(rows, group) for group in groups]

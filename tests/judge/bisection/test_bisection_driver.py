@@ -10,6 +10,7 @@ from gauntlet_lines import SELECTION
 
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Checkpoint
+from judge.bisection import probes
 from judge.bisection.driver import (
     Question,
     chain,
@@ -18,7 +19,6 @@ from judge.bisection.driver import (
     open_search,
     working,
 )
-from judge.bisection import probes
 from judge.bisection.probes import Command, Tasks, command_oracle, probe, tasks_oracle, with_repeats
 from judge.bisection.reports import summary
 from judge.errors import BisectionError

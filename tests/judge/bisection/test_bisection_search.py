@@ -303,18 +303,19 @@ def plain_search(culprit: int, errors: Errors, rng: random.Random) -> tuple[int,
     def entropy(share: "np.typing.NDArray[np.float64]") -> "np.typing.NDArray[np.float64]":
         return -share * np.log2(share) - (1.0 - share) * np.log2(1.0 - share)
 
-    for count in range(256):
+    count = 0
+    while True:
         weights = np.exp(logs - logs.max())
         weights /= weights.sum()
         beliefs = weights.sum(axis=0)
-        if beliefs.max() >= 0.95:
-            break
+        if beliefs.max() >= 0.95 or count == 256:
+            return count, int(beliefs.argmax()) + 1 == culprit
         mean = np.einsum("ph,phn->hn", weights, said) / beliefs[:, None]
         at = int(np.round(entropy(beliefs @ mean) - beliefs @ entropy(mean), 9).argmax())
         repeats = sticky[at] and rng.random() < errors.repeats
         wrong = first[at] if repeats else rng.random() < errors.of(at >= culprit)
         logs = logs + np.log(said[:, :, at] if (at >= culprit) != wrong else 1.0 - said[:, :, at])
-    return count, int(beliefs.argmax()) + 1 == culprit
+        count += 1
 
 
 @pytest.mark.slow
