@@ -7,7 +7,7 @@ checkpoint depend on each other: a share of the checkpoints are sticky, and a st
 first verdict in a share of its probes. So probes of one checkpoint tell less than as many of
 several.
 
-By the third rules all models count, equally likely patterns among them, and a probe is worth what it
+By the third rules all models count, and patterns are equally likely. A probe is worth what it
 tells of culprit and model together: several checkpoints whose verdicts differ refute that errors
 repeat. By the second, rates are averaged over, and the least probability by a pattern that is not
 refuted is stated. docs/explanation/bisection-errors.md gives the error rates.
