@@ -157,14 +157,14 @@ def weigh(
         flat = by_pattern[kept] / (evidence[kept, None, None] * kept.sum())
         rows = np.repeat(kept, len(models.rates))
         flat, said = flat.reshape(int(rows.sum()), -1), [each[rows] for each in said_bad]
-        information = plain_information = _information(flat, *said, hypotheses, of_models=False)
+        information = plain_information = _information(flat, said, hypotheses, of_models=False)
     else:
         probabilities = joint.sum(axis=0, keepdims=True)
         # Which model is true is worth knowing: it says what verdicts to come will be worth.
-        information = _information(joint, *said_bad, hypotheses)
+        information = _information(joint, said_bad, hypotheses)
         given = by_pattern[0] / np.maximum(by_pattern[0].sum(axis=0), _LEAST)
         said = [given.T @ each[: len(models.rates)] for each in said_bad]
-        plain_information = _information(np.diag(plain), *said, hypotheses)
+        plain_information = _information(np.diag(plain), said, hypotheses)
     rates = by_pattern.sum(axis=(0, 2)) @ models.rates
     found = Weighed(
         probabilities=probabilities,
@@ -192,13 +192,14 @@ def _along(if_good: Array, if_bad: Array, hypotheses: range) -> Array:
 
 
 def _information(
-    flat: Array, if_bad: Array, if_good: Array, hypotheses: range, *, of_models: bool = True
+    flat: Array, said_bad: Sequence[Array], hypotheses: range, *, of_models: bool = True
 ) -> Array:
     """Return what the next verdict on each number tells about whether the number is bad.
 
-    With `of_models` also about which model is true. `flat` is (models, hypotheses); `if_bad` and
-    `if_good` are the probabilities of the verdict "bad" on bad and good ones, (models, numbers).
+    With `of_models` also about which model is true. `flat` is (models, hypotheses); `said_bad` are
+    the probabilities of the verdict "bad" on bad and on good ones, each (models, numbers).
     """
+    if_bad, if_good = said_bad
     sums = np.cumsum(flat, axis=1)
     # Number i is bad if the hypothesis is at most i.
     last = np.clip(np.arange(if_bad.shape[1]) - hypotheses.start, -1, len(hypotheses) - 1)
@@ -209,10 +210,8 @@ def _information(
         unknown = (bad * _entropy(if_bad) + good * _entropy(if_good)).sum(axis=0)
     else:
         shares = bad.sum(axis=0), good.sum(axis=0)
-        unknown = sum(
-            share * _entropy(each / np.maximum(share, _TINY))
-            for share, each in zip(shares, said, strict=True)
-        )
+        unknown = shares[0] * _entropy(said[0] / np.maximum(shares[0], _TINY))
+        unknown = unknown + shares[1] * _entropy(said[1] / np.maximum(shares[1], _TINY))
     found = _entropy(said[0] + said[1]) - unknown
     return np.asarray(np.clip(found, 0.0, None), dtype=np.float64)
 
