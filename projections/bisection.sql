@@ -41,28 +41,52 @@ COMMENT ON VIEW bisection_hypotheses IS 'What each search may find, and how many
 COMMENT ON COLUMN bisection_hypotheses.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_hypotheses.number IS 'In the chain; 0: it is the good one, or lies before it';
 COMMENT ON COLUMN bisection_hypotheses.checkpoint_id IS 'The first bad checkpoint; NULL: none is bad';
-COMMENT ON COLUMN bisection_hypotheses.estimates IS 'The search estimates its error rate (rules 2)';
+COMMENT ON COLUMN bisection_hypotheses.estimates IS 'The search estimates its error rates (rules 2 and 3)';
 COMMENT ON COLUMN bisection_hypotheses.against IS 'Verdicts that contradict it';
 
--- Rules 2: models of how verdicts go wrong, as in judge/bisection/error_models.py. A checkpoint is of
--- one of three kinds, with weights: not sticky, or sticky with a right or a wrong first verdict.
+-- Rules 2 and 3: models of how verdicts go wrong, as in judge/bisection/error_models.py. A checkpoint
+-- is of one of three kinds, with weights: not sticky, or sticky with a right or a wrong first verdict.
 CREATE VIEW bisection_estimates AS
-WITH patterns(pattern, sticky, repeats) AS (
-    VALUES (0, 0.0, 1.0), (1, 0.25, 1.0), (2, 0.5, 1.0), (3, 1.0, 1.0), (4, 0.5, 0.5), (5, 1.0, 0.5)
+WITH patterns(rules, pattern, sticky, repeats) AS (
+    VALUES (2, 0, 0.0, 1.0), (2, 1, 0.25, 1.0), (2, 2, 0.5, 1.0), (2, 3, 1.0, 1.0), (2, 4, 0.5, 0.5),
+    (2, 5, 1.0, 0.5), (3, 0, 0.0, 1.0), (3, 1, 0.5, 1.0), (3, 2, 1.0, 1.0), (3, 3, 1.0, 0.5)
+),
+
+one_rate AS (
+    SELECT UNNEST(CAST([0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45] AS DOUBLE[])) AS rate
+),
+
+false_rates AS (
+    SELECT UNNEST(CAST([0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4] AS DOUBLE[])) AS false_alarms
+),
+
+missed_rates AS (
+    SELECT UNNEST(CAST([0.005, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8] AS DOUBLE[])) AS missed
 ),
 
 rates AS (
-    SELECT CAST(UNNEST([0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45]) AS DOUBLE) AS rate
+    SELECT 2 AS rules, rate AS false_alarms, rate AS missed, 0.0 AS log_prior FROM one_rate
+    UNION ALL
+    SELECT 3, false_alarms, missed, -LN(COUNT(*) OVER (PARTITION BY false_alarms = 0.001))
+    FROM false_rates, missed_rates
+    WHERE false_alarms + missed <= 0.9
+),
+
+each_rate AS (
+    SELECT rules, false_alarms AS rate FROM rates UNION SELECT rules, missed FROM rates
 ),
 
 kinds AS (
-    SELECT pattern, rate, weight, LEAST(GREATEST(wrong, 1e-9), 1 - 1e-9) AS wrong
+    SELECT rules, pattern, rate, weight, LEAST(GREATEST(wrong, 1e-9), 1 - 1e-9) AS wrong
     FROM (
-        SELECT pattern, rate, CAST(1 - sticky AS DOUBLE) AS weight, rate AS wrong FROM patterns, rates
+        SELECT rules, pattern, rate, CAST(1 - sticky AS DOUBLE) AS weight, rate AS wrong
+        FROM patterns JOIN each_rate USING (rules)
         UNION ALL
-        SELECT pattern, rate, sticky * (1 - rate), (1 - repeats) * rate FROM patterns, rates
+        SELECT rules, pattern, rate, sticky * (1 - rate), (1 - repeats) * rate
+        FROM patterns JOIN each_rate USING (rules)
         UNION ALL
-        SELECT pattern, rate, sticky * rate, repeats + (1 - repeats) * rate FROM patterns, rates
+        SELECT rules, pattern, rate, sticky * rate, repeats + (1 - repeats) * rate
+        FROM patterns JOIN each_rate USING (rules)
     )
     WHERE weight > 0
 ),
@@ -78,55 +102,59 @@ counts AS (
     GROUP BY p.bisection_id, s.number
 ),
 
+cases AS (
+    SELECT bisection_id, number, FALSE AS is_bad, bad AS wrong, good AS right_ones FROM counts
+    UNION ALL
+    SELECT bisection_id, number, TRUE, good, bad FROM counts
+),
+
 terms AS (
     SELECT
         c.bisection_id,
         c.number,
+        c.is_bad,
         k.pattern,
         k.rate,
-        LN(k.weight) + c.bad * LN(k.wrong) + c.good * LN(1 - k.wrong) AS if_good,
-        LN(k.weight) + c.good * LN(k.wrong) + c.bad * LN(1 - k.wrong) AS if_bad
-    FROM counts AS c
-    CROSS JOIN kinds AS k
+        LN(k.weight) + c.wrong * LN(k.wrong) + c.right_ones * LN(1 - k.wrong) AS term
+    FROM cases AS c
+    JOIN bisections AS b USING (bisection_id)
+    JOIN kinds AS k USING (rules)
 ),
 
 scaled AS (
-    SELECT
-        *,
-        MAX(if_good) OVER (PARTITION BY bisection_id, number, pattern, rate) AS most_good,
-        MAX(if_bad) OVER (PARTITION BY bisection_id, number, pattern, rate) AS most_bad
-    FROM terms
+    SELECT *, MAX(term) OVER (PARTITION BY bisection_id, number, is_bad, pattern, rate) AS most FROM terms
 ),
 
 likelihoods AS (
-    SELECT
-        bisection_id,
-        number,
-        pattern,
-        rate,
-        most_good + LN(SUM(EXP(if_good - most_good))) AS if_good,
-        most_bad + LN(SUM(EXP(if_bad - most_bad))) AS if_bad
+    SELECT bisection_id, number, is_bad, pattern, rate, most + LN(SUM(EXP(term - most))) AS log_likelihood
     FROM scaled
-    GROUP BY bisection_id, number, pattern, rate, most_good, most_bad
+    GROUP BY bisection_id, number, is_bad, pattern, rate, most
 ),
 
 summed AS (
     SELECT
         h.bisection_id,
         h.number,
+        b.rules,
+        b.confidence,
         m.pattern,
-        m.rate,
-        COALESCE(SUM(CASE WHEN l.number >= h.number THEN l.if_bad ELSE l.if_good END), 0)
-        - POW(
-            LN(m.rate / (1 - m.rate)) - LN(GREATEST(b.error, 0.02) / (1 - GREATEST(b.error, 0.02))), 2
-        ) / 2 AS log_weight
+        COALESCE(SUM(l.log_likelihood), 0) + m.log_prior - CASE
+            WHEN b.rules = 2 THEN POW(
+                LN(m.missed / (1 - m.missed)) - LN(GREATEST(b.error, 0.02) / (1 - GREATEST(b.error, 0.02))), 2
+            ) / 2
+            ELSE 0
+        END AS log_weight
     FROM bisection_hypotheses AS h
     JOIN bisections AS b USING (bisection_id)
-    CROSS JOIN (SELECT pattern, rate FROM patterns, rates) AS m
+    JOIN (SELECT * FROM patterns JOIN rates USING (rules)) AS m USING (rules)
     LEFT JOIN likelihoods AS l
-        ON l.bisection_id = h.bisection_id AND l.pattern = m.pattern AND l.rate = m.rate
+        ON l.bisection_id = h.bisection_id AND l.pattern = m.pattern
+        AND l.is_bad = (l.number >= h.number)
+        AND l.rate = CASE WHEN l.is_bad THEN m.missed ELSE m.false_alarms END
     WHERE h.estimates
-    GROUP BY h.bisection_id, h.number, m.pattern, m.rate, b.error
+    GROUP BY
+        h.bisection_id, h.number, b.rules, b.confidence, b.error, m.pattern, m.false_alarms, m.missed,
+        m.log_prior
 ),
 
 weighed AS (
@@ -134,28 +162,36 @@ weighed AS (
 ),
 
 shares AS (
-    SELECT bisection_id, number, pattern, SUM(weight) AS weight
+    SELECT bisection_id, number, rules, confidence, pattern, SUM(weight) AS weight
     FROM weighed
-    GROUP BY bisection_id, number, pattern
+    GROUP BY bisection_id, number, rules, confidence, pattern
 ),
 
 judged AS (
-    SELECT *, SUM(weight) OVER (PARTITION BY bisection_id, pattern) AS evidence FROM shares
+    SELECT
+        *,
+        SUM(weight) OVER (PARTITION BY bisection_id, pattern) AS evidence,
+        SUM(weight) OVER (PARTITION BY bisection_id) AS total
+    FROM shares
 ),
 
 ranked AS (
     SELECT *, MAX(evidence) OVER (PARTITION BY bisection_id) AS best FROM judged
 )
 
-SELECT r.bisection_id, r.number, MIN(r.weight / r.evidence) AS probability
-FROM ranked AS r
-JOIN bisections AS b USING (bisection_id)
-WHERE r.evidence >= 2 * (1 - b.confidence) * r.best
-GROUP BY r.bisection_id, r.number;
-COMMENT ON VIEW bisection_estimates IS 'The least probabilities of what searches may find that estimate their error rate (rules 2)';
+SELECT
+    bisection_id,
+    number,
+    CASE
+        WHEN rules = 2 THEN MIN(weight / evidence) FILTER (evidence >= 2 * (1 - confidence) * best)
+        ELSE SUM(weight) / total
+    END AS probability
+FROM ranked
+GROUP BY bisection_id, number, rules, total;
+COMMENT ON VIEW bisection_estimates IS 'The probabilities of what searches may find that estimate their error rates (rules 2 and 3)';
 COMMENT ON COLUMN bisection_estimates.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_estimates.number IS 'In the chain; 0: it is the good one, or lies before it';
-COMMENT ON COLUMN bisection_estimates.probability IS 'At least, by every pattern of errors that the verdicts do not refute';
+COMMENT ON COLUMN bisection_estimates.probability IS 'By all models of errors; rules 2: the least by a pattern of errors that is not refuted';
 
 -- Rules 1: each verdict is wrong with the same probability, independently, so the probability of a
 -- hypothesis follows from how many verdicts contradict it. NULL: certain verdicts contradict.
@@ -187,7 +223,7 @@ COMMENT ON COLUMN bisection_posterior.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_posterior.number IS 'In the chain; 0: it is the good one, or lies before it';
 COMMENT ON COLUMN bisection_posterior.checkpoint_id IS 'The checkpoint; NULL: none is bad';
 COMMENT ON COLUMN bisection_posterior.against IS 'Verdicts that speak against it';
-COMMENT ON COLUMN bisection_posterior.probability IS 'By all verdicts, at least (rules 2); NULL: sure verdicts contradict each other';
+COMMENT ON COLUMN bisection_posterior.probability IS 'By all verdicts, rules 2: at least; NULL: sure verdicts contradict each other';
 
 CREATE VIEW bisection_standing AS
 WITH probed AS (
@@ -243,7 +279,7 @@ COMMENT ON COLUMN bisection_standing.probes IS 'Probes so far';
 COMMENT ON COLUMN bisection_standing.known IS 'Of these, known from another search with the same oracle';
 COMMENT ON COLUMN bisection_standing.skipped IS 'Of these, checkpoints that cannot be tested';
 COMMENT ON COLUMN bisection_standing.likeliest IS 'The checkpoint that is most probably the first bad one; NULL: none is bad';
-COMMENT ON COLUMN bisection_standing.probability IS 'With which it is, at least (rules 2)';
+COMMENT ON COLUMN bisection_standing.probability IS 'With which it is; rules 2: at least';
 COMMENT ON COLUMN bisection_standing.ended IS 'There is nothing more to ask';
 COMMENT ON COLUMN bisection_standing.culprit IS 'What was found; NULL: nothing, or not yet';
 COMMENT ON COLUMN bisection_standing.candidates IS 'Checkpoints among which the culprit is, at the end';

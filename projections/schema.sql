@@ -1442,7 +1442,7 @@ COMMENT ON COLUMN bisections.oracle IS 'How a checkpoint is probed';
 COMMENT ON COLUMN bisections.error IS 'Given share of wrong verdicts; 0: verdicts are certain';
 COMMENT ON COLUMN bisections.confidence IS 'At which the search ends';
 COMMENT ON COLUMN bisections.ends_believed IS 'The endpoints were assumed, not tested';
-COMMENT ON COLUMN bisections.rules IS '1: the given share is the true one; 2: it is estimated from the verdicts';
+COMMENT ON COLUMN bisections.rules IS '1: the given share is the true one; 2: it is estimated; 3: two shares, of false alarms and of missed faults, are estimated';
 
 CREATE TABLE bisection_probes (
     bisection_id VARCHAR NOT NULL,

@@ -13,7 +13,7 @@ from eventsourcing.domain import Aggregate
 from aggregates.errors import InvariantError
 
 VERDICTS = ("bad", "good", "skip")
-KNOWN_RULES = (1, 2)  # by which verdicts are weighed
+KNOWN_RULES = (1, 2, 3)  # by which verdicts are weighed
 MAX_TEXT = 4_000  # characters of a reason
 
 

@@ -19,7 +19,7 @@ from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.bisection import driver, reports
-from judge.bisection.probes import Tasks, probe, tasks_oracle
+from judge.bisection.probes import Oracle, Tasks, probe, tasks_oracle, with_repeats
 from judge.errors import BisectionError
 from judge.gauntlet.hygiene import Rollback, roll_back
 from judge.gauntlet.records import ProposalIndex, results_of
@@ -185,7 +185,10 @@ def _answered_by(
     for task in sorted(set(tasks) - asked):
         oracle = _oracle(place, (task,))
         for checkpoint in _further_back(ancestors):
-            tested = probe(place, oracle, line.checkpoints[checkpoint], repeat=0, folder=folder)
+            try:
+                tested = probe(place, oracle, line.checkpoints[checkpoint], repeat=0, folder=folder)
+            except BisectionError:  # its answers differ, so it does not answer the task
+                continue
             if tested.verdict == "good":
                 found[task] = checkpoint
                 break
@@ -204,15 +207,16 @@ def _content(place: Workplace, commit: str, task: str) -> str | None:
     return next((each.sha256 for each in tasks if each.task_id == task), None)
 
 
-def _oracle(place: Workplace, tasks: tuple[str, ...], *, revealed_by: str | None = None) -> Tasks:
+def _oracle(place: Workplace, tasks: tuple[str, ...], *, revealed_by: str | None = None) -> Oracle:
     commit = place.line().head.commit
-    return Tasks(
+    oracle = Tasks(
         tasks=tasks,
         commit=commit,
         reference_set=place.reference_set(commit).sha256,
         measured=False,
         revealed_by=revealed_by,
     )
+    return with_repeats(place, oracle, error=0.0)
 
 
 def _by_alarm(place: Workplace, line: Line, *, folder: Path, known: Known) -> Revealed | None:

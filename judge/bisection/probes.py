@@ -2,7 +2,8 @@
 
 A command reports the result by its exit status, as with `git bisect run`: 0 good, 125 cannot be
 tested, otherwise bad; a command that cannot be started gives no result. Alternatively the
-checkpoint answers tasks of one reference set, and is bad if it fails one.
+checkpoint answers tasks of one reference set, and is bad if it fails one. Where verdicts are sure,
+a deterministic task is asked as often as the gate asks it, and its answers have to be alike.
 
 Source: git-bisect(1), "Bisect run".
 Trust: a checkpoint's code is a candidate's; what it prints is bounded and only kept.
@@ -28,7 +29,8 @@ from judge.confinement.supervised import Ended, ResourceLimits, discard, run
 from judge.errors import BisectionError
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
-from judge.gauntlet.tasks.benchmark import export, run_set, run_task
+from judge.gauntlet.tasks.benchmark import TaskResult, export, run_set
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
 __all__ = [
@@ -40,7 +42,7 @@ __all__ = [
     "probe",
     "tasks_oracle",
     "verify_command",
-    "verify_rate",
+    "with_repeats",
 ]
 
 CANNOT_TEST = 125
@@ -74,6 +76,7 @@ class Tasks(
     reference_set: str  # SHA-256
     measured: bool  # the good commit answers them and the bad one does not, which was seen
     revealed_by: str | None = None  # the proposal or alarm that showed the bad one's failure
+    asked: int = 1  # times in each probe; all answers have to be alike
 
 
 Oracle = Command | Tasks
@@ -150,28 +153,42 @@ def tasks_oracle(
     """Return tasks of the bad commit's reference set as oracle.
 
     Without names they are the deterministic ones that the good commit answers and the bad one does
-    not: a stochastic one may differ by chance.
+    not, each as often as the gate asks: others may differ by chance.
     """
     whole = place.reference_set(bad)
     names = tuple(whole.task(name).task_id for name in tasks)
     measured = not names
     if measured:
         before, after = (_successes(place, commit, bad, folder) for commit in (good, bad))
-        lost = before - after
-        names = tuple(task.task_id for task in whole.tasks if task.task_id in lost)
+        lost = [task for task in whole.tasks if task.task_id in before - after]
+        with (
+            _exported(place, good, bad, folder) as old,
+            _exported(place, bad, bad, folder) as new,
+        ):
+            times = place.settings.confirmed
+            names = tuple(
+                task.task_id
+                for task in lost
+                if all(each.success for each in _answers(place, task, bad, old, times=times))
+                and not any(each.success for each in _answers(place, task, bad, new, times=times))
+            )
     if not names:
         raise BisectionError(
-            f"the reference set has no deterministic task that {good[:12]} answers and {bad[:12]} "
-            "does not; "
-            "name tasks, or a command whose exit status differs"
+            f"the reference set has no deterministic task that {good[:12]} always answers and "
+            f"{bad[:12]} never does; name tasks, or a command whose exit status differs"
         )
     return Tasks(tasks=names, commit=bad, reference_set=whole.sha256, measured=measured)
 
 
-def verify_rate(place: Workplace, oracle: Oracle, *, error: float) -> None:
-    """Raise BisectionError for stochastic tasks whose verdicts are called certain."""
-    if error > 0.0 or not isinstance(oracle, Tasks):
-        return
+def with_repeats(place: Workplace, oracle: Oracle, *, error: float) -> Oracle:
+    """Return an oracle that asks a deterministic task as often as the gate, if verdicts are sure.
+
+    Raises BisectionError for stochastic tasks whose verdicts are called certain.
+    """
+    if not isinstance(oracle, Tasks):
+        return oracle
+    if error > 0.0:
+        return msgspec.structs.replace(oracle, asked=1)
     whole = place.reference_set(oracle.commit)
     drawn = [name for name in oracle.tasks if whole.task(name).stochastic]
     if drawn:
@@ -179,6 +196,7 @@ def verify_rate(place: Workplace, oracle: Oracle, *, error: float) -> None:
             f"task {drawn[0]!r} is stochastic, so some verdicts are wrong: add --error with the "
             "expected share of wrong verdicts"
         )
+    return msgspec.structs.replace(oracle, asked=place.settings.confirmed)
 
 
 def oracle_of(told: Mapping[str, Any]) -> Oracle:
@@ -212,9 +230,9 @@ def probe(
         repository.head(place.branch)  # raises if the repository is what is wrong
         reason = f"commit {checkpoint.commit} is not in the repository"
         return Probed(verdict="skip", evidence={"repeat": repeat, "reason": reason})
+    if isinstance(oracle, Tasks):
+        return _asked(place, oracle, checkpoint.commit, repeat, folder)
     with _folder(folder) as own:
-        if isinstance(oracle, Tasks):
-            return _asked(place, oracle, checkpoint.commit, repeat, own)
         return _run(place, oracle, checkpoint.commit, repeat, own)
 
 
@@ -260,44 +278,65 @@ def _verdict(ended: Ended) -> Verdict:
 
 
 def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Path) -> Probed:
-    manifest, whole = place.manifest(oracle.commit), place.reference_set(oracle.commit)
-    tree = folder / "tree"
-    tree.mkdir()
-    export(place.repository, commit, manifest, tree)
+    whole = place.reference_set(oracle.commit)
     reason = "all tasks are answered"
-    for name in oracle.tasks:
-        result = run_task(
-            whole.task(name),
-            tree,
-            manifest,
-            scorers=place.scorers,
-            arm="candidate",
-            scratch=folder,
-            repeat=repeat,
-        )
-        if not result.success:
-            reason = f"{name}: {result.problem or 'it is not answered'}"
-            break
-    evidence = {"repeat": repeat, "reason": reason, "isolation": list(result.isolation)}
-    return Probed(verdict="good" if result.success else "bad", evidence=evidence)
+    with _exported(place, commit, oracle.commit, folder) as tree:
+        for name in oracle.tasks:
+            task = whole.task(name)
+            results = list(
+                _answers(place, task, oracle.commit, tree, times=oracle.asked, first=repeat)
+            )
+            failed = [each for each in results if not each.success]
+            if failed and len(failed) < len(results):
+                raise BisectionError(
+                    f"task {name!r} is declared deterministic, but at {commit[:12]} "
+                    f"{len(failed)} of {len(results)} answers failed: add --error, with which "
+                    "verdicts may be wrong, or declare the task stochastic"
+                )
+            if failed:
+                reason = f"{name}: {failed[0].problem or 'it is not answered'}"
+                break
+    told = {"repeat": repeat, "reason": reason, "isolation": list(results[0].isolation)}
+    return Probed(verdict="bad" if failed else "good", evidence=told)
+
+
+def _answers(
+    place: Workplace, task: Task, asked_as: str, tree: Path, *, times: int, first: int = 0
+) -> Iterator[TaskResult]:
+    """Return a commit's answers to one task, as the manifest of `asked_as` says."""
+    return run_set(
+        [(task, first * times + number) for number in range(times)],
+        tree,
+        place.manifest(asked_as),
+        scorers=place.scorers,
+        arm="candidate",
+        scratch=tree.parent,
+    )
 
 
 def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> set[str]:
-    """Return the deterministic tasks of the set in `asked_as` that a commit answers."""
-    manifest, whole = place.manifest(asked_as), place.reference_set(asked_as)
-    exact = {task.task_id for task in whole.tasks if not task.stochastic}
+    """Return the deterministic tasks of the set in `asked_as` that a commit answers once."""
+    whole = place.reference_set(asked_as)
+    exact = {task.task_id: task for task in whole.tasks if not task.stochastic}
     results = recorded(place, commit=commit, tasks=whole)
     if results is None:
-        with _folder(folder) as own:
-            tree = own / "tree"
-            tree.mkdir()
-            export(place.repository, commit, manifest, tree)
-            wanted = [(task, 0) for task in whole.tasks if task.task_id in exact]
-            answers = run_set(
-                wanted, tree, manifest, scorers=place.scorers, arm="candidate", scratch=own
-            )
-            results = list(answers)
+        with _exported(place, commit, asked_as, folder) as tree:
+            results = [
+                each
+                for task in exact.values()
+                for each in _answers(place, task, asked_as, tree, times=1)
+            ]
     return {result.task_id for result in results if result.success and result.task_id in exact}
+
+
+@contextmanager
+def _exported(place: Workplace, commit: str, asked_as: str, folder: Path) -> Iterator[Path]:
+    """Give a commit's files, in a folder of their own."""
+    with _folder(folder) as own:
+        tree = own / "tree"
+        tree.mkdir()
+        export(place.repository, commit, place.manifest(asked_as), tree)
+        yield tree
 
 
 def _begins_with_one(text: str, names: Collection[str]) -> bool:

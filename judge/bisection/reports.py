@@ -88,9 +88,13 @@ def reason_of(found: Bisection) -> str:
         if _untested(probes, now.likely):
             told += "the others cannot be tested"
         else:
+            told += f"with probability {_floor(now.probability)}"
             told += (
-                f"with probability {_floor(now.probability)} at least; further probes tell too "
-                f"little to reach {search.confidence:.0%} for one of them"
+                f" at least; further probes tell too little to reach {search.confidence:.0%} for "
+                "one of them"
+                if search.states_least
+                else f"; none of them alone reaches {search.confidence:.0%}, because errors of one "
+                "checkpoint may repeat"
             )
     if search.error > 0.0 and first == last:
         wrong, chance = luck(search, probes, first)
@@ -100,8 +104,14 @@ def reason_of(found: Bisection) -> str:
             told += ", more than the assumed error rate explains: start again with a larger one"
     verdicts = any(verdict != "skip" for _, verdict in probes)
     if verdicts and (rates := estimated(search, probes)) is not None:
-        told += f"; estimated error rate {rates[0]:.2f}, given {search.error:g}"
-        if not rates[1]:
+        false_alarms, missed, independent = rates
+        told += (
+            f"; estimated error rate {missed:.2f}, given {search.error:g}"
+            if search.states_least
+            else f"; estimated: a good checkpoint fails in {false_alarms:.0%} of probes, a bad one "
+            f"in {1.0 - missed:.0%}"
+        )
+        if not independent:
             told += "; verdicts of one checkpoint agree more than independent errors would"
     believed = believed_of(found)
     if "good" in believed:
@@ -156,9 +166,10 @@ def summary(found: Bisection) -> dict[str, Any]:
         ],
         "candidates": [order[number] for number in now.likely],
         "posterior": now.probability,
-        "at_least": search.estimates,
-        "estimated_error": None if (rates := estimated(search, probes)) is None else rates[0],
-        "independent": None if rates is None else rates[1],
+        "at_least": search.states_least,
+        "false_alarms": None if (rates := estimated(search, probes)) is None else rates[0],
+        "missed": None if rates is None else rates[1],
+        "independent": None if rates is None else rates[2],
         "ended": found.ended,
         "culprit": found.culprit,
         "believed": believed_of(found) if found.ended else [],

@@ -10,6 +10,9 @@ Searches are recorded with the number of their rules, and are replayed by the sa
    the number of verdicts against it says.
 2. The given error rate is a guess, and errors of one checkpoint may depend on each other: see
    error_models.py. A search also ends where no verdict tells enough, with a range of suspects.
+3. Two rates that nobody has to guess: of false alarms, and of missed faults. All models count. The
+   search goes as if errors were independent until that would make it sure. Up to 0.9 times as many
+   further probes tell also whether errors are independent, and how frequent they are.
 
 Source: M. Horstein, "Sequential transmission using noiseless feedback", IEEE Trans. Inf. Theory 9
 (1963); M. Burnashev, K. Zigangirov, "An interval estimation problem for controlled observations"
@@ -20,6 +23,7 @@ I/O: none.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Literal
 
@@ -37,10 +41,13 @@ __all__ = [
     "standing",
 ]
 
-RULES = 2  # of new searches
+RULES = 3  # of new searches
 _LEAST = 1e-3  # bits that a probe has to tell, on average
 _MOST = 256  # probes of a search whose verdicts are not sure
 _OTHER = 0.5  # of the most: what another checkpoint has to tell to be asked first
+_LONGER = 1.9  # times the probes after which independent errors would make it sure
+_SHORTER = 1.5  # the same, where the verdicts speak against independent errors
+_AS_BEFORE = 0.25  # the probability of independent errors before the first verdict
 
 Verdict = Literal["bad", "good", "skip"]
 Probe = tuple[int, Verdict]  # a checkpoint's number, and what was said of it
@@ -62,6 +69,11 @@ class Search:
         return self.error > 0.0 and self.rules != 1
 
     @property
+    def states_least(self) -> bool:
+        """Whether probabilities are the least of several, and do not sum to 1."""
+        return self.estimates and self.rules == 2
+
+    @property
     def hypotheses(self) -> range:
         """Numbers of the first bad one; 0: it lies before the chain; one too many: none is bad."""
         if self.ends_believed:
@@ -74,15 +86,15 @@ class SearchState:
     """What the verdicts come to."""
 
     likely: range  # hypotheses that no probe can tell apart, together the likeliest
-    probability: float  # of these together, at least; 0 where sure verdicts contradict each other
+    probability: float  # of these together (rules 2: at least); 0: verdicts contradict
     over: bool  # there is nothing more to ask
 
 
 def posterior(search: Search, probes: Sequence[Probe]) -> list[float]:
     """Return the probability of each of search.hypotheses; all 0 where sure verdicts contradict.
 
-    Where error rates are estimated these are the least probabilities, and sum to less than 1. A
-    hypothesis h says that number i is bad if and only if i >= h.
+    By rules 2 these are the least probabilities, and sum to less than 1. A hypothesis h says that
+    number i is bad if and only if i >= h.
     """
     if search.estimates:
         return [float(each) for each in _weighed(search, probes).least]
@@ -107,6 +119,8 @@ def next_probe(search: Search, probes: Sequence[Probe]) -> int | None:
     told = _told(search, probes)
     if search.estimates and (len(probes) >= _MOST or max(told.values(), default=0.0) < _LEAST):
         return None
+    if _is_exhausted(search, probes):
+        return None
     skipped = _skipped(probes)
     worths = {
         number: bits * (1.0 - 0.5 ** min((abs(number - each) for each in skipped), default=64))
@@ -121,13 +135,8 @@ def next_probe(search: Search, probes: Sequence[Probe]) -> int | None:
 
 def standing(search: Search, probes: Sequence[Probe]) -> SearchState:
     """Return what the verdicts say, and whether that is enough."""
-    found, hypotheses, skipped = posterior(search, probes), search.hypotheses, _skipped(probes)
-    groups: list[list[int]] = []
-    for place, hypothesis in enumerate(hypotheses):
-        # Between h-1 and h only a verdict on number h-1 decides.
-        if not groups or hypothesis - 1 not in skipped:
-            groups.append([])
-        groups[-1].append(place)
+    found, hypotheses = posterior(search, probes), search.hypotheses
+    groups = _groups(search, probes)
     if search.estimates:
         rows = _weighed(search, probes).probabilities
         masses = [least_of(rows, group) for group in groups]
@@ -146,15 +155,15 @@ def standing(search: Search, probes: Sequence[Probe]) -> SearchState:
     )
 
 
-def estimated(search: Search, probes: Sequence[Probe]) -> tuple[float, bool] | None:
-    """Return the estimated share of wrong verdicts, and whether errors may be independent.
+def estimated(search: Search, probes: Sequence[Probe]) -> tuple[float, float, bool] | None:
+    """Return the estimated shares of false alarms and of missed faults.
 
-    None where the given error rate is taken as it is.
+    Then, whether errors may be independent. None where the given error rate is taken as it is.
     """
     if not search.estimates:
         return None
     found = _weighed(search, probes)
-    return found.error, found.independent
+    return found.false_alarms, found.missed, found.independent
 
 
 def luck(search: Search, probes: Sequence[Probe], culprit: int) -> tuple[int, float]:
@@ -186,13 +195,47 @@ def _against(search: Search, probes: Sequence[Probe]) -> list[int]:
     return list(accumulate(steps[:-1]))
 
 
+def _groups(search: Search, probes: Sequence[Probe]) -> list[list[int]]:
+    """Return the places of hypotheses that no probe can tell apart."""
+    groups: list[list[int]] = []
+    skipped = _skipped(probes)
+    for place, hypothesis in enumerate(search.hypotheses):
+        # Between h-1 and h only a verdict on number h-1 decides.
+        if not groups or hypothesis - 1 not in skipped:
+            groups.append([])
+        groups[-1].append(place)
+    return groups
+
+
+@lru_cache(maxsize=1_024)
+def _settled_at(search: Search, probes: tuple[Probe, ...]) -> int | None:
+    """Return after how many probes independent errors would make the search sure, if they do."""
+    if not search.estimates or search.states_least or not probes:
+        return None
+    if (before := _settled_at(search, probes[:-1])) is not None:
+        return before
+    plain = _weighed(search, probes).plain
+    masses = (math.fsum(plain[place] for place in group) for group in _groups(search, probes))
+    return len(probes) if max(masses) >= search.confidence else None
+
+
+def _is_exhausted(search: Search, probes: Sequence[Probe]) -> bool:
+    """Tell whether a search has had its share of probes beyond those of a plain search."""
+    settled = _settled_at(search, tuple(probes))
+    if settled is None:
+        return False
+    independent = _weighed(search, probes).independence >= _AS_BEFORE
+    return len(probes) >= (_LONGER if independent else _SHORTER) * settled
+
+
 def _weighed(search: Search, probes: Sequence[Probe]) -> Weighed:
     bad, good = ([0] * (search.suspects + 1) for _ in range(2))
     for number, verdict in probes:
         if verdict != "skip":
             (bad if verdict == "bad" else good)[number] += 1
     return weigh(
-        error=search.error,
+        rules=search.rules,
+        error=search.error if search.rules == 2 else 0.0,
         confidence=search.confidence,
         hypotheses=search.hypotheses,
         bad=tuple(bad),
@@ -204,9 +247,10 @@ def _told(search: Search, probes: Sequence[Probe]) -> dict[int, float]:
     """Return what the next verdict tells, in bits, of each number that can be tested."""
     skipped = _skipped(probes)
     if search.estimates:
-        found = enumerate(_weighed(search, probes).information)
+        weighed, settled = _weighed(search, probes), _settled_at(search, tuple(probes))
+        bits = weighed.plain_information if settled is None else weighed.information
         # Tie-breaking must not hang on the last bits of a sum.
-        return {number: round(float(bits), 9) for number, bits in found if number not in skipped}
+        return {at: round(float(each), 9) for at, each in enumerate(bits) if at not in skipped}
     shares = _shares(search, probes).items()
     return {
         number: _information(bad, search.error) for number, bad in shares if number not in skipped

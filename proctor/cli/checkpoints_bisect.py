@@ -82,8 +82,8 @@ def bisect(
         float,
         typer.Option(
             "--error",
-            help="Expected share of wrong verdicts, below 0.5; 0: verdicts are certain. The true "
-            "share is estimated.",
+            help="Share of wrong verdicts, below 0.5; 0: verdicts are certain. Any other value "
+            "says that some are wrong; how many is estimated from the verdicts.",
         ),
     ] = 0.0,
     confidence: Annotated[
@@ -132,7 +132,7 @@ def bisect(
                 oracle = probes.command_oracle(
                     place, command, commit=commits[1], files=files or (), seconds=seconds
                 )
-            probes.verify_rate(place, oracle, error=error)
+            oracle = probes.with_repeats(place, oracle, error=error)
             question = driver.Question(
                 good=first,
                 bad=last,
@@ -216,11 +216,11 @@ def simulate_(
         int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
     ] = 0,
     small: Annotated[
-        bool, typer.Option("--small", help="Simulate a fifth, over 32 suspects only.")
+        bool, typer.Option("--small", help="Simulate a sixth, over 20 suspects only.")
     ] = False,
 ) -> Output:
     """Simulate how often bisection is right, and the probability it states."""
-    scale = Scale(seed=seed, trials=40, suspects=(32,)) if small else Scale(seed=seed)
+    scale = Scale(seed=seed, trials=10, suspects=(20,)) if small else Scale(seed=seed)
 
     def tell() -> None:
         for table in tables(scale):

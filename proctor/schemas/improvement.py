@@ -384,7 +384,8 @@ class Search(TypedDict):
     candidates: list[str | None]
     posterior: Number
     at_least: bool
-    estimated_error: Number | None
+    false_alarms: Number | None
+    missed: Number | None
     independent: bool | None
     ended: bool
     culprit: str | None

@@ -47,7 +47,7 @@ def asked(connection: duckdb.DuckDBPyConnection, statement: str) -> list[tuple[A
     return connection.execute(statement).fetchall()
 
 
-@pytest.mark.parametrize(("error", "rules"), [(0.0, RULES), (0.2, RULES), (0.2, 1)])
+@pytest.mark.parametrize(("error", "rules"), [(0.0, RULES), (0.2, RULES), (0.2, 2), (0.2, 1)])
 @pytest.mark.parametrize("ends_believed", [True, False])
 def test_posterior_is_that_of_the_search_as_of_every_probe(
     log: LedgerApplication, tmp_path: Path, error: float, rules: int, ends_believed: bool

@@ -233,7 +233,7 @@ def test_search_of_the_first_rules_ends_as_it_did_and_a_new_one_reuses_its_verdi
     by_counts = 1 / (1 + 2 / 9 + 4 / 81)  # one suspect with no verdict against it, two with one
     assert standing(search_of(old), probes_of(old)).probability == pytest.approx(by_counts)
     new = open_search(place, asked)
-    assert (new.rules, new.id != old.id) == (2, True)
+    assert (new.rules, new.id != old.id) == (RULES, True)
     with working(place) as folder:
         new = go_on(place, new, folder=folder)
     assert {verdict for _, verdict in new.probes} >= {"good", "bad"}

@@ -1,6 +1,6 @@
 """Searches along a chain of real commits, with real processes for the probes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from gauntlet_lines import SELECTION
 
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Checkpoint
+from judge.bisection import probes
 from judge.bisection.driver import (
     Question,
     chain,
@@ -18,9 +19,10 @@ from judge.bisection.driver import (
     open_search,
     working,
 )
-from judge.bisection.probes import Command, command_oracle, probe, tasks_oracle
+from judge.bisection.probes import Command, Tasks, command_oracle, probe, tasks_oracle, with_repeats
 from judge.bisection.reports import summary
 from judge.errors import BisectionError
+from judge.gauntlet.tasks.benchmark import TaskResult
 from judge.gauntlet.workplace import Workplace
 
 CHECKPOINTS, CULPRIT = 9, 6
@@ -126,6 +128,78 @@ def test_named_task_finds_the_culprit(place: Workplace, line: Chain, tmp_path: P
     assert "late-rows: " in str(evidence(place, found)[0]["reason"])
 
 
+@pytest.fixture
+def late_rows(place: Workplace) -> Tasks:
+    commit = place.line().head.commit
+    sha256 = place.reference_set(commit).sha256
+    return Tasks(tasks=("late-rows",), commit=commit, reference_set=sha256, measured=False)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, successes: Sequence[bool]) -> list[int]:
+    """Have tasks answered so, one after the other; return where the repeats are counted."""
+    asked: list[int] = []
+
+    def answers(wanted: Sequence[tuple[object, int]], *_: object, **__: object) -> list[TaskResult]:
+        asked.extend(repeat for _, repeat in wanted)
+        return [
+            TaskResult(
+                task_id="late-rows",
+                arm="candidate",
+                repeat=repeat,
+                seed=0,
+                success=success,
+                validation_failures=0,
+                metrics={},
+                problem=None,
+                isolation=(),
+            )
+            for (_, repeat), success in zip(wanted, successes, strict=False)
+        ]
+
+    monkeypatch.setattr(probes, "run_set", answers)
+    return asked
+
+
+@pytest.mark.parametrize(("success", "verdict"), [(True, "good"), (False, "bad")])
+def test_deterministic_task_is_asked_as_often_as_the_gate_asks_it(
+    place: Workplace,
+    late_rows: Tasks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    success: bool,
+    verdict: str,
+) -> None:
+    times = place.settings.confirmed
+    asked = answering(monkeypatch, [success] * times)
+    oracle = with_repeats(place, late_rows, error=0.0)
+    head = place.line().head
+    assert probe(place, oracle, head, repeat=1, folder=tmp_path).verdict == verdict
+    assert asked == list(range(times, 2 * times))
+    asked.clear()
+    once = with_repeats(place, oracle, error=0.2)  # each answer is a verdict of its own
+    assert probe(place, once, head, repeat=1, folder=tmp_path).verdict == verdict
+    assert asked == [1]
+    assert once == late_rows  # a search that an earlier version recorded
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_task_whose_answers_differ_is_rejected_when_verdicts_are_called_sure(
+    place: Workplace,
+    late_rows: Tasks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: bool,
+) -> None:
+    times = place.settings.confirmed
+    assert times >= 2
+    answering(monkeypatch, [first, *[not first] * (times - 1)])
+    failed = times - 1 if first else 1
+    oracle = with_repeats(place, late_rows, error=0.0)
+    words = f"'late-rows' is declared deterministic, but at .* {failed} of {times} .*: add --error"
+    with pytest.raises(BisectionError, match=words):
+        probe(place, oracle, place.line().head, repeat=0, folder=tmp_path)
+
+
 @pytest.mark.slow
 def test_tasks_that_got_worse_are_the_oracle_when_none_is_named(
     place: Workplace, line: Chain, tmp_path: Path
@@ -138,7 +212,7 @@ def test_tasks_that_got_worse_are_the_oracle_when_none_is_named(
     open_search(place, Question(oracle=oracle, good=first, bad=last))
     assert chosen_before(place, good=first, bad=last) == oracle
     with pytest.raises(
-        BisectionError, match=r"has no deterministic task that .* answers and .* does not"
+        BisectionError, match=r"has no deterministic task that .* always answers and .* never does"
     ):
         tasks_oracle(place, good=good, bad=good, folder=tmp_path)
 

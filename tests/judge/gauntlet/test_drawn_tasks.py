@@ -15,7 +15,7 @@ from gauntlet_lines import SELECTION, SETTINGS, Line
 
 import proctor.sample.tasks
 from aggregates.improvement.proposal import Proposal
-from judge.bisection.probes import tasks_oracle, verify_rate
+from judge.bisection.probes import tasks_oracle, with_repeats
 from judge.errors import BisectionError
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import compare
@@ -200,6 +200,6 @@ def test_bisection_by_a_stochastic_task_needs_an_error_rate(tmp_path: Path) -> N
             for name in ("drawn-rows", "late-rows")
         )
         with pytest.raises(BisectionError, match=r"'drawn-rows' is stochastic.*add --error"):
-            verify_rate(place, oracle, error=0.0)
-        verify_rate(place, oracle, error=0.1)
-        verify_rate(place, sure, error=0.0)  # the honest control
+            with_repeats(place, oracle, error=0.0)
+        with_repeats(place, oracle, error=0.1)
+        with_repeats(place, sure, error=0.0)  # the honest control
