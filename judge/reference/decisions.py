@@ -11,7 +11,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from aggregates.decisions import Observation, PastDecision, Settings
+from aggregates.decisions import Decision, Observation, PastDecision, Settings
 from aggregates.playbook import DIRECTIONS, MAX_LR, MIN_LR
 from aggregates.rules import RULES, RulesConfig
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, ModelSpec
@@ -176,6 +176,16 @@ def make_changed(rng: Random, _: str) -> Made:
         [("R4", last, "applied"), ("R3", last, None)],
     ):
         seen.append(_after_change(rng, {"R3": "plateau"}, calibrated.r3_patience, *waited))
+    for rule, direction, outcome in (
+        ("R6", "swap_activation", "applied"),
+        ("R6", "swap_activation", "refused"),
+        ("R6", "add_norm", "applied"),
+        ("R5", "swap_activation", "applied"),
+    ):
+        params = {"to": "gelu"} if direction == "swap_activation" else {}
+        swap = Decision.of((rule,), direction, params, "so")
+        told = (PastDecision(1, 4, "policy", swap, outcome),)
+        seen.append(observe(rng, {"R6": "low", "R2": "low"}, decisions=told))
     return _decisions(
         seen,
         ("decisions", "false_alarms"),
