@@ -4,15 +4,17 @@ The same random numbers give the same task, byte for byte.
 I/O: none.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
-from aggregates.decisions import Observation, PastDecision, Settings
+from aggregates.decisions import Decision, Observation, PastDecision, Settings
 from aggregates.playbook import DIRECTIONS, MAX_LR, MIN_LR
-from aggregates.rules import RULES
-from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
+from aggregates.rules import RULES, RulesConfig
+from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, ModelSpec
 from judge.reference.observations import to_plain
 from judge.reference.oracle import expected_answers
 from judge.reference.rules import REFERENCE_RULES
@@ -21,6 +23,7 @@ from judge.reference.situations import (
     Made,
     at_limits,
     digits,
+    healthy,
     observe,
     odd_spec,
     past_decision,
@@ -139,6 +142,155 @@ def _lagging(rng: Random) -> list[Observation]:
     found.append(observe(rng, {"R1": "high"}, epoch=20, decisions=fresh))
     found.append(observe(rng, {"R1": "high"}, epoch=20, decisions=(), rules=document))
     return found
+
+
+def make_changed(rng: Random, _: str) -> Made:
+    """A plateau after a change of the model or its weights: it waits, for as long as it may."""
+    calibrated, document = REFERENCE_RULES["calibrated"], REFERENCE_RULES["document"]
+    seen = []
+    for rule, rules in (("R1", calibrated), ("R3", calibrated), ("R3", document)):
+        patience = rules.r1_patience if rule == "R1" else rules.r3_patience
+        for since in (1, rng.randint(2, patience - 1), patience, patience + 1):
+            seen.append(_after_change(rng, {rule: "plateau"}, since, rules=rules))
+        lost = tuple(range(1, patience))
+        seen.append(_after_change(rng, {rule: "plateau"}, patience, rules=rules, lost=lost))
+        lost = (*lost, patience)
+        seen.append(_after_change(rng, {rule: "plateau"}, patience, rules=rules, lost=lost))
+        seen.append(_after_change(rng, {rule: "plateau"}, 2, rules=rules, outcome="refused"))
+        again = (("R4", 2, "applied"), ("R2", 1, "applied"))
+        seen.append(_after_change(rng, {rule: "plateau"}, patience + 2, *again, rules=rules))
+        seen.append(_after_change(rng, {rule: "plateau"}, 3, (rule, 9, None), rules=rules))
+    between = rng.randint(calibrated.r1_patience + 1, calibrated.r3_patience)
+    both = {"R1": "plateau", "R3": "plateau"}
+    seen += [_after_change(rng, both, since) for since in (2, between)]
+    for other, side in (("R2", "low"), ("R5", "high")):
+        seen.append(_after_change(rng, {"R1": "plateau", other: side}, 3))
+    seen += [_after_change(rng, {"R1": side}, 2) for side in ("high", "low")]
+    last = calibrated.deferral_limit - 1
+    for waited in (
+        [("R3", last, None)],
+        [("R3", last - 1, None)],
+        [("R3", last, None), ("R3", 2, None)],
+        [("R1", last, None)],
+        [("R3", last, "refused")],
+        [("R4", last, "applied"), ("R3", last, None)],
+    ):
+        seen.append(_after_change(rng, {"R3": "plateau"}, calibrated.r3_patience, *waited))
+    for rule, direction, outcome in (
+        ("R6", "swap_activation", "applied"),
+        ("R6", "swap_activation", "refused"),
+        ("R6", "add_norm", "applied"),
+        ("R5", "swap_activation", "applied"),
+    ):
+        params = {"to": "gelu"} if direction == "swap_activation" else {}
+        swap = Decision.of((rule,), direction, params, "so")
+        told = (PastDecision(1, 4, "policy", swap, outcome),)
+        seen.append(observe(rng, {"R6": "low", "R2": "low"}, decisions=told))
+    return _decisions(
+        seen,
+        ("decisions", "false_alarms"),
+        "The validation loss stands still after the model was changed or initialised again",
+    )
+
+
+def _after_change(
+    rng: Random,
+    fired: Mapping[str, str],
+    since: int,
+    *later: tuple[str, int, str | None],
+    outcome: str = "applied",
+    lost: Sequence[int] = (),
+    rules: RulesConfig = REFERENCE_RULES["calibrated"],
+) -> Observation:
+    """Return an observation so many epochs after a change; its first epoch was the best since.
+
+    `later` are other decisions, each a rule, epochs ago and its outcome; `lost` are epochs after
+    the change whose validation loss is not finite.
+    """
+    epoch = rng.randint(14, 18)
+    change = past_decision(1, epoch - since, rng.choice(("R4", "R6", "R7")), outcome)
+    if "R7" in change.decision.cites:
+        fresh = {**change.decision.params, "reinitialise": True}
+        change = replace(change, decision=replace(change.decision, params=fresh))
+    told = [past_decision(2, epoch - ago, rule, became) for rule, ago, became in later]
+    decisions = sorted([change, *told], key=lambda past: past.epoch)
+    history = []
+    for number in range(epoch + 1):
+        after = number - (epoch - since)
+        loss = digits(0.4 + 0.01 * number if after < 1 else 0.9 + 0.02 * after)
+        history.append(healthy(rng, number, val_loss=math.nan if after in lost else loss))
+    return observe(
+        rng,
+        fired,
+        epoch=epoch,
+        rules=rules,
+        history=tuple(history),
+        decisions=tuple(
+            replace(past, number=number) for number, past in enumerate(decisions, start=1)
+        ),
+    )
+
+
+def make_fresh(rng: Random, _: str) -> Made:
+    """Weights that are lost, and weights that are not: fresh ones, bounded steps or neither."""
+    seen = []
+    for classes in (10, rng.randint(3, 9), rng.randint(11, 100)):
+        for by in (9.0, 9.9, 10.1, 30.0):
+            seen.append(_exploding(rng, by, classes=classes))
+    bare = uniform_spec(3)
+    bare = replace(bare, blocks=(*bare.blocks[1:], replace(bare.blocks[0], norm="none")))
+    for epoch in (0, 1):
+        for spec in (uniform_spec(2), bare, uniform_spec(2, head="none")):
+            seen.append(_exploding(rng, 0.9, epoch=epoch, spec=spec))
+    for since in (1, 2, 3, 4, 5):
+        seen.append(_exploding(rng, 2.0, since=since))
+    seen.append(_exploding(rng, 11.0, since=2))
+    seen.append(_exploding(rng, 2.0, since=2, clip_norm=None))
+    seen.append(_exploding(rng, 2.0, {"R7": "not_finite"}, since=2))
+    for other, side in (("R1", "high"), ("R1", "plateau"), ("R2", "low"), ("R5", "high")):
+        seen.append(_exploding(rng, 2.0, {"R7": "high", other: side}, since=2))
+    spent = _exploding(rng, 2.0, {"R7": "high", "R1": "high", "R2": "low"})
+    seen.append(replace(spent, settings=Settings(lr=5e-9 * rng.uniform(7, 15), batch_size=32)))
+    for ratio in (0.19, 0.201, digits(rng.uniform(0.3, 2.0)), None):
+        for profile in ("calibrated", "document"):
+            long = observe(rng, {"R1": "high"}, rules=REFERENCE_RULES[profile])
+            found = replace(long.evaluations["R1"], value=ratio)
+            seen.append(replace(long, evaluations={**long.evaluations, "R1": found}))
+    return _decisions(
+        seen,
+        ("decisions", "remedies", "boundaries"),
+        "Gradients explode, or steps are as long as the weights: fresh weights or smaller steps",
+    )
+
+
+def _exploding(
+    rng: Random,
+    by: float,
+    fired: Mapping[str, str] = MappingProxyType({"R7": "high"}),
+    *,
+    epoch: int | None = None,
+    since: int | None = None,
+    clip_norm: float | None = 1.0,
+    classes: int = 10,
+    spec: ModelSpec | None = None,
+) -> Observation:
+    """Return an observation in which R7 is due and the loss is so many times that of guessing.
+
+    `since` is how many epochs ago R7's remedy was applied.
+    """
+    seen = observe(rng, fired, **({} if epoch is None else {"epoch": epoch}))
+    if since is not None:
+        seen = replace(
+            seen,
+            decisions=(past_decision(1, seen.epoch - since, "R7", "applied"),),
+            settings=replace(seen.settings, clip_norm=clip_norm),
+        )
+    last = replace(seen.history[-1], val_loss=digits(by * math.log(classes)))
+    return replace(
+        seen,
+        spec=replace(seen.spec if spec is None else spec, classes=classes),
+        history=(*seen.history[:-1], last),
+    )
 
 
 def make_silent(rng: Random, _: str) -> Made:

@@ -18,6 +18,7 @@ __all__ = ["acts_for", "expected_answers", "is_right"]
 Acts = list[dict[str, Any]]  # [{direction, params {name: [low, high] or [value, ...]}}]
 _LEAST, _MOST = 3.0, 10.0  # by which a learning rate is moved
 _CLIPPED = 4  # epochs for which bounded steps are trusted
+_LONGER = 0.2  # update ratio of steps that are longer than the weights
 _SLACK = 1.5  # around the factor that the average asks for
 _EXACT = 1e-6  # relative
 
@@ -46,7 +47,8 @@ def acts_for(rule: str, seen: Observation) -> Acts:
     match rule, side:
         case "R7", _:
             params: dict[str, Any] = {"lr": _about(lr / 10), "clip_norm": [0.01, 100.0]}
-            if side == "not_finite" or _ruined(seen):
+            first = seen.epoch == 0 and not _lacks_norm(seen)
+            if side == "not_finite" or _ruined(seen) or first:
                 params["reinitialise"] = [True]
             return [_act("decrease_lr", params)] if lr / 10 >= MIN_LR else []
         case "R1", "low":
@@ -57,6 +59,9 @@ def acts_for(rule: str, seen: Observation) -> Acts:
         case "R1", _:
             if lr / _LEAST < MIN_LR:
                 return []
+            if side == "high" and _overwritten(seen):
+                anew = {"lr": _about(max(lr / _LEAST, MIN_LR)), "reinitialise": [True]}
+                return [_act("decrease_lr", anew)]
             low, high = _LEAST, _MOST
             if side == "high":
                 low, high = _wanted(seen.evaluations[rule].ema, _middle(seen))
@@ -122,7 +127,9 @@ def _must_wait(rule: str, seen: Observation) -> str | None:
     if rule == "R7" and seen.epoch - applied.get("R7", -math.inf) <= _CLIPPED:
         clipped = seen.settings.clip_norm is not None
         if clipped and seen.evaluations[rule].side == "high" and not _ruined(seen):
-            return "others wait, too"
+            return "its steps are bounded"
+    if rule == "R1" and "R7" in seen.due:
+        return "gradients explode"
     if seen.evaluations[rule].side == "plateau" and _gains_since_change(rule, seen):
         return "the changed model still gains"
     found = seen.evaluations[rule]
@@ -142,6 +149,11 @@ def _ruined(seen: Observation) -> bool:
         return False
     guessing = math.log(seen.spec.classes)
     return bool(seen.history) and seen.history[-1].val_loss / guessing > 10
+
+
+def _overwritten(seen: Observation) -> bool:
+    value = seen.evaluations["R1"].value
+    return seen.rules.r1_signal == "update_ratio" and value is not None and value > _LONGER
 
 
 def _swapped(seen: Observation) -> bool:

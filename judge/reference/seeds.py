@@ -33,6 +33,8 @@ from judge.gauntlet.tasks.reference_set import (
 )
 from judge.reference.decisions import (
     make_blocked,
+    make_changed,
+    make_fresh,
     make_offers,
     make_precedence,
     make_remedies,
@@ -59,7 +61,9 @@ __all__ = [
 
 MAKERS: Mapping[str, Maker] = {
     "blocked": make_blocked,
+    "changed": make_changed,
     "evidence": make_evidence,
+    "fresh": make_fresh,
     "hindsight": make_hindsight,
     "ledgers": make_ledgers,
     "offers": make_offers,
@@ -135,7 +139,9 @@ PLAN = tuple(
 # Cheap to make and to score, since a proposal that is promoted answers each at least fifty times.
 _DRAWN: Mapping[str, tuple[Difficulty, ...]] = {
     "blocked": ("hard",),
+    "changed": ("hard",),
     "evidence": ("easy", "medium", "hard"),
+    "fresh": ("hard",),
     "hindsight": ("easy", "medium"),
     "network": ("hard",),
     "offers": ("medium",),

@@ -139,7 +139,10 @@ def test_task_that_is_asked_without_being_drawn_is_rejected() -> None:
         score(STOCHASTIC["drawn-votes-medium"], decided)
 
 
-@pytest.mark.parametrize("name", ["drawn-remedies-easy", "drawn-precedence-hard"])
+@pytest.mark.parametrize(
+    "name",
+    ["drawn-remedies-easy", "drawn-precedence-hard", "drawn-changed-hard", "drawn-fresh-hard"],
+)
 def test_drawn_decisions_by_the_book_succeed_and_waiting_does_not(name: str) -> None:
     def idle(task: Task, _: Mapping[str, Any]) -> Any:
         shown = json.loads(task.files["observations.json"])

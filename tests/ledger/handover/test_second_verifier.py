@@ -756,7 +756,7 @@ def test_both_verifiers_agree_when_a_database_was_tampered_with(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(20))
+@pytest.mark.parametrize("part", range(4))
 def test_both_verifiers_agree_on_many_ledgers(part: int, tmp_path: Path) -> None:
     rng = random.Random(part)
     made = busy_ledger(100 + part, size=rng.randint(1, 700), streams=rng.randint(1, 40))
@@ -798,7 +798,7 @@ def test_no_flipped_bit_of_a_bundle_goes_unseen(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_flipped_bit_of_many_goes_unseen(scene: Path) -> None:
-    check_flipped_bits(scene / "bundle", random.Random("more bits of bundles"), times=5_000)
+    check_flipped_bits(scene / "bundle", random.Random("more bits of bundles"), times=1_000)
 
 
 @pytest.mark.parametrize("change", ["shorter", "longer", "absent", "pipe", "link", "folder"])
@@ -915,7 +915,7 @@ def test_both_verifiers_agree_when_a_bundle_was_tampered_with(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", range(2))
 def test_both_verifiers_agree_on_many_bundles(part: int, tmp_path: Path) -> None:
     rng = random.Random(part)
     bundle = busy_ledger(200 + part, size=rng.randint(1, 700)).write_bundle(tmp_path)

@@ -1,7 +1,7 @@
 """Killed processes, failing system calls, power losses: what was acknowledged is there, and whole.
 
-Fast samples run always; `make test-slow` runs a thousand kills, a fault at every single call,
-and power losses by the hundred.
+Fast samples run always; `make test-slow` runs a thousand kills, and a fault at every fifth call or,
+with EXHAUSTIVE=1, at every single one.
 """
 
 import os
@@ -25,6 +25,7 @@ import pytest
 from crash_session import BUNDLE, MEMORY, last_version
 from disk_model import CHANGING, Call, Disk, recorded, traced
 from eventsourcing.persistence import StoredEvent
+from exhaustive import EXHAUSTIVE
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
@@ -248,11 +249,10 @@ def test_failing_calls_and_kills_at_calls_lose_nothing_acknowledged(tmp_path: Pa
 
 @pytest.mark.slow
 @needs_strace
-@pytest.mark.parametrize("part", range(2))
 def test_no_single_failing_call_or_kill_at_a_call_loses_anything_acknowledged(
-    tmp_path: Path, part: int
+    tmp_path: Path,
 ) -> None:
-    faults = chosen_faults(tmp_path)[part::2]
+    faults = chosen_faults(tmp_path)[:: 1 if EXHAUSTIVE else 5]
     outcomes = [inject(fault, tmp_path) for fault in faults]
     assert len(faults) > 250
     assert not [each.wrong for each in outcomes if each.wrong]
@@ -310,7 +310,7 @@ def test_power_losses_at_every_call_lose_nothing_acknowledged(tmp_path: Path) ->
     )
     calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
     assert done.stdout.count("event") == 4
-    for seed in range(5):
+    for seed in range(5 if EXHAUSTIVE else 1):
         disk, rng = Disk(directory), random.Random(seed)
         assert not power_losses(calls, disk, tmp_path, moments=range(len(calls)), rng=rng)
 
@@ -340,7 +340,7 @@ def test_power_loss_after_a_failed_sync_and_a_kill_loses_nothing_acknowledged(
         shutil.rmtree(directory)
 
 
-@pytest.mark.parametrize("step", [997, pytest.param(37, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [997, pytest.param(193, marks=pytest.mark.slow)])
 def test_write_ahead_log_cut_at_any_byte_is_an_earlier_ledger(tmp_path: Path, step: int) -> None:
     whole = tmp_path / "whole"
     subprocess.run(

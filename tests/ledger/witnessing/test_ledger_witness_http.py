@@ -122,7 +122,7 @@ def test_request_that_is_not_possible_is_rejected(
 
 @pytest.mark.slow
 def test_slow_and_broken_clients_do_not_hold_up_others(folder: Path) -> None:
-    with serving(folder, timeout=4) as url, ExitStack() as stack:
+    with serving(folder, timeout=20) as url, ExitStack() as stack:
         head = b"POST /add-checkpoint HTTP/1.1\r\nHost: w\r\nContent-Length: 1000\r\n\r\nold"
         slow = [
             stack.enter_context(closing(socket.create_connection(address(url)))) for _ in range(60)
@@ -131,9 +131,9 @@ def test_slow_and_broken_clients_do_not_hold_up_others(folder: Path) -> None:
             client.sendall((b"", b"PO", head)[number % 3])
         before = time.monotonic()
         assert send(url, "POST", "/add-checkpoint", HONEST.request(0, 11))[0] == 200
-        assert time.monotonic() - before < 3.5  # seconds
+        assert time.monotonic() - before < 18  # seconds: before the first of them is closed
         # Drop by drop does not keep a connection: each is closed after its time.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while slow and time.monotonic() < deadline:
             time.sleep(0.4)
             for client in list(slow):

@@ -114,14 +114,24 @@ def test_policies_are_compared_on_a_task(tmp_path: Path) -> None:
     assert answer(call(command, home=tmp_path))["cells"] == found["cells"]
 
 
-@pytest.mark.slow  # trains 40 times; `make study-agent` trains 800 times
+@pytest.mark.slow  # trains 8 times; `make study-agent` trains 800 times
 def test_comparison_that_is_killed_twice_ends_in_the_same_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seeds = int(os.environ.get("STUDY_SEEDS", "1"))
-    command = ["compare", "--config", "settings.toml", "--conditions", "held_out.toml"]
-    command += ["--seeds", f"{seeds}"]
-    for policy in ("learned:Learned", "playbook", "random", "nothing"):
+    seeds, conditions = os.environ.get("STUDY_SEEDS"), AGENT / "held_out.toml"
+    policies = ["learned:Learned", "playbook", "random", "nothing"]
+    if seeds is None:
+        conditions, policies = tmp_path / "few.toml", policies[:2]
+        few = "".join(
+            f'[{name}]\nprovoke = "{name}"\n' for name in ("lr_too_high", "infinite_loss")
+        )
+        conditions.write_text(few, encoding="utf-8")
+    runs = (
+        int(seeds or 1) * len(policies) * conditions.read_text(encoding="utf-8").count("provoke =")
+    )
+    command = ["compare", "--config", "settings.toml", "--conditions", str(conditions)]
+    command += ["--seeds", seeds or "1"]
+    for policy in policies:
         command += ["--policy", policy]
     whole = answer(compared([*command, "--json"], home=tmp_path / "whole"))
     for number in range(2):
@@ -133,7 +143,7 @@ def test_comparison_that_is_killed_twice_ends_in_the_same_table(
             cwd=AGENT,
             code=POOLED,
         )
-        wait_for_results(tmp_path / "cut", (4 * number + 3) * seeds)
+        wait_for_results(tmp_path / "cut", runs * (4 * number + 3) // 20 + 1)
         child.kill()
         child.join()
     again = answer(compared([*command, "--json"], home=tmp_path / "cut"))
@@ -141,7 +151,7 @@ def test_comparison_that_is_killed_twice_ends_in_the_same_table(
     assert again["conditions"] == whole["conditions"]
     assert again["comparison"] == whole["comparison"]
     shown = compared(command, home=tmp_path / "cut").stdout
-    assert f"{20 * seeds} runs; differences from learned:Learned" in shown
+    assert f"{runs} runs; differences from learned:Learned" in shown
     assert call(["verify"], home=tmp_path / "cut").returncode == 0
     if "STUDY_SEEDS" in os.environ:
         with capsys.disabled():

@@ -308,8 +308,8 @@ def test_a_kill_after_every_single_entry_loses_nothing(line: Line) -> None:
 
 
 @pytest.mark.slow
-def test_thirty_proposals_go_through_unattended_and_survive_kills(line: Line) -> None:
-    steps = thirty()
+def test_answers_of_every_kind_go_through_unattended_and_survive_kills(line: Line) -> None:
+    steps = every_kind()
     draw = random.Random(7)
     kills = 0
     with ChatServer(plays(steps)) as server:
@@ -328,7 +328,7 @@ def test_thirty_proposals_go_through_unattended_and_survive_kills(line: Line) ->
         checkpoints = controller.line.checkpoints
     print(json.dumps({"kills": kills, "ends": Counter(ends), "proposals": len(proposals)}))
     assert len(ends) == len(steps)
-    assert len(proposals) >= 30
+    assert len(proposals) >= 16
     for number, (step, end) in enumerate(zip(steps, ends, strict=True), start=1):
         expected = ENDS.get(step)
         if expected == "waits":
@@ -343,8 +343,8 @@ def test_thirty_proposals_go_through_unattended_and_survive_kills(line: Line) ->
     assert kills > 3
 
 
-def thirty() -> Sequence[Step]:
-    """Return 38 answers of which 30 and more are proposals."""
+def every_kind() -> Sequence[Step]:
+    """Return 24 answers, of which 16 and more are proposals."""
     harmful = [model.unsorted, model.greedy, model.weaker_tests, model.own_conftest]
     others = [model.idle, model.reads_what_is_expected, model.structure]
     nonsense = [model.no_json, model.odd_keys, model.looks_for_nothing, model.content]
@@ -352,11 +352,9 @@ def thirty() -> Sequence[Step]:
     again = [*others, *harmful]
     return [
         *first,
-        *again,
         model.other_rules,
         *again,
         model.brevity,
-        *again,
         *nonsense,
         model.climbs,
     ]

@@ -325,9 +325,9 @@ def test_deterministic_tasks_that_fail_at_random_promote_nothing_and_hide_little
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DISTURBANCES)
-def test_a_thousand_sequences_err_as_seldom_as_is_claimed(name: str) -> None:
+def test_long_sequences_err_as_seldom_as_is_claimed(name: str) -> None:
     rng = np.random.default_rng(14)
-    null = follow(DISTURBANCES[name], Change(), sequences=1_000, proposals=20, rng=rng)
+    null = follow(DISTURBANCES[name], Change(), sequences=250, proposals=20, rng=rng)
     assert null.promoted.any(axis=-1).mean() <= 0.05
     assert null.worse.mean() <= 0.05
 
@@ -336,5 +336,5 @@ def test_a_thousand_sequences_err_as_seldom_as_is_claimed(name: str) -> None:
 @pytest.mark.parametrize("flake", [0.01, 0.05, 0.10])
 def test_improvement_of_ten_points_is_promoted_in_nine_of_ten(flake: float) -> None:
     rng = np.random.default_rng(15)
-    good = follow(steady(flake), Change(improves=0.10), sequences=1_000, proposals=1, rng=rng)
+    good = follow(steady(flake), Change(improves=0.10), sequences=500, proposals=1, rng=rng)
     assert good.promoted.mean() >= 0.90

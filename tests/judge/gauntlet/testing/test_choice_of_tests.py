@@ -177,4 +177,4 @@ def test_tests_of_each_tier_2_module_are_chosen_here(own: Mapping[str, bytes]) -
         users |= {"tests/proctor/runs/test_ten_seeds.py", "tests/docs/test_snippets.py"}
         assert not users.intersection(found.left_out)
         assert "tests/aggregates/test_rules.py" in found.left_out
-        assert "tests/ledger/test_ledger_keys.py" in found.left_out
+        assert "tests/monitor/test_monitor_weights.py" in found.left_out

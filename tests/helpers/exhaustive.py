@@ -1,0 +1,5 @@
+"""How much a test repeats: EXHAUSTIVE=1 in the environment asks for what the documents count."""
+
+import os
+
+EXHAUSTIVE = bool(os.environ.get("EXHAUSTIVE"))
