@@ -8,6 +8,7 @@ import argparse
 import base64
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -486,6 +487,22 @@ def test_event_left_out_of_what_decides_on_the_audit_is_rejected(
     for index in sorted(beside)[:3]:
         file = forger.file(example, whole | {index}, form=2)
         readers.refused(file, first="nothing here rests on", second="does not belong to this")
+
+
+def test_whole_audit_that_is_left_out_is_said_with_tree_head_and_date(
+    forger: Forger, readers: Readers
+) -> None:
+    name = "judged again, and failed"
+    kept = {e.index for e in forger.entries if e.stream_id == forger.grounds.audits[name]}
+    audits = {e.index for e in forger.entries if e.name.startswith("audit.")}
+    whole = (forger.whole(name) - audits) | kept
+    text = forger.file(forger.grounds.examples[name], whole, form=2)
+    assert readers.held(text)
+    assert re.match(
+        r"As of tree head \d+ \(newest entry shown: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\): other "
+        r"audits and later entries, such as a revoked key, can be left out",
+        open_lineage(text, vkey=readers.vkey).selection.as_of,
+    )
 
 
 def test_key_event_left_out_is_rejected(forger: Forger, readers: Readers) -> None:
