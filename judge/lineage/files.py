@@ -45,7 +45,7 @@ __all__ = [
 TITLE = "proctor/lineage/v2\n"
 TITLES = (TITLE, "proctor/lineage/v1\n")
 _MAX_FILE = 4_000_000  # characters
-_LARGE = 100_000  # bytes that a lineage is meant to have at most
+_LARGE = 200_000  # bytes that a lineage is meant to have at most
 _OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.started"}
 _FORM = re.compile(
     r"proctor/lineage/v(?P<form>[12])\n"

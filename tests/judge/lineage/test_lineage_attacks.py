@@ -214,7 +214,8 @@ def judge_too_little(made: Grounds) -> None:
     made.log.recorder.revoke_key(key, role="judge", since=1, reason="lost", author=by_operator)
     name = "gone on after its audit"
     late = made.run(name)
-    made.append(late.id, Run.Ended, reason="completed", deliverables={"model.py": "22" * 32})
+    again = {"model.py": "22" * 32}
+    made.append(late.id, Run.Ended, reason="completed", detail="", deliverables=again)
     name = "judged again, and failed"
     again = made.run(name)
     held = made.audits[name]
