@@ -354,4 +354,4 @@ def test_lineage_of_an_earlier_version_holds_and_says_what_it_leaves_out() -> No
     assert opened.earlier
     assert [audit.signed for audit in opened.audits] == [True]
     asked = argparse.Namespace(target=str(EARLIER), vkey=EARLIER_VKEY, head=None, witness=[])
-    assert SECOND.check(asked).startswith("held: example ")
+    assert SECOND.check(asked).startswith("example ")
