@@ -214,8 +214,8 @@ def judge_too_little(made: Grounds) -> None:
     made.log.recorder.revoke_key(key, role="judge", since=1, reason="lost", author=by_operator)
     name = "gone on after its audit"
     late = made.run(name)
-    again = {"model.py": "22" * 32}
-    made.append(late.id, Run.Ended, reason="completed", detail="", deliverables=again)
+    other = {"model.py": "22" * 32}
+    made.append(late.id, Run.Ended, reason="completed", detail="", deliverables=other)
     name = "judged again, and failed"
     again = made.run(name)
     held = made.audits[name]
@@ -483,7 +483,7 @@ def test_event_left_out_of_what_decides_on_the_audit_is_rejected(
             assert readers.held(file)
             continue
         why = "the end of the run|an event of an audit is left out|does not belong to this lineage"
-        readers.refused(file, first=f"leaves out|no valid audit of run {run}", second=why)
+        readers.refused(file, first=f"leaves out|audit of run {run}", second=why)
     beside = {e.index for e in forger.entries if str(e.stream_id) == run} - whole
     for index in sorted(beside)[:3]:
         file = forger.file(example, whole | {index}, form=2)
