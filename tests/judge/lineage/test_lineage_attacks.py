@@ -483,7 +483,9 @@ def test_event_left_out_of_what_decides_on_the_audit_is_rejected(
             assert readers.held(file)
             continue
         why = "the end of the run|an event of an audit is left out|does not belong to this lineage"
-        readers.refused(file, first=f"leaves out|audit of run {run}", second=why)
+        readers.refused(
+            file, first=f"leaves out|audit of run {run}|nothing here rests on", second=why
+        )
     beside = {e.index for e in forger.entries if str(e.stream_id) == run} - whole
     for index in sorted(beside)[:3]:
         file = forger.file(example, whole | {index}, form=2)
