@@ -241,9 +241,12 @@ def open_index(home: Home, ledger: VerifiedLedger) -> "Session | None":
 
 
 def tell_unread(ledger: VerifiedLedger | VerificationReport) -> None:
-    """Say on standard error what an answer rests on, if not all was verified now."""
-    if ledger.unread:
-        new = ledger.size - ledger.unread
+    """Say on standard error what an answer rests on, if new entries and no others were verified.
+
+    A ledger without new entries is the one that the user knows from the command before.
+    """
+    new = ledger.size - ledger.unread
+    if ledger.unread and new:
         print(
             f"rests on {ledger.unread:,} entries verified earlier and {new:,} verified now; "
             "`proctor verify` verifies all",

@@ -1,19 +1,27 @@
 """Which audit counts for each run, by the one rule of verdicts.sql, over a selection of entries.
 
+Models handed over and lineages select streams_of() a run.
+
 Trust: the entries are a ledger's, verified or proved; what they say is hostile. The answer is as
 complete as they are.
 I/O: none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from uuid import UUID
 
+from aggregates.transcript import Transcript
+from ledger.handover.selection import Wanted
+from ledger.mapper import readable_body
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import projected
 
-__all__ = ["CountingAudit", "counting_audits"]
+__all__ = ["ENDS", "CountingAudit", "counting_audits", "streams_of"]
+
+ENDS = ("run.started", "run.ended")  # what a verdict needs of a run, beside its last event
+_ENDS_OF_TRANSCRIPT = ("transcript.started",)  # and its last event
 
 _COUNTING = "SELECT run_id, audit_id, idx, held, signed FROM counting_audits ORDER BY idx"
 
@@ -36,4 +44,24 @@ def counting_audits(entries: Iterable[VerifiedEntry]) -> dict[str, CountingAudit
     return {
         run: CountingAudit(run, UUID(audit), idx, bool(held), bool(signed))
         for run, audit, idx, held, signed in rows
+    }
+
+
+def streams_of(
+    entries: Iterable[VerifiedEntry], run: UUID, *, own: Collection[str] | None = None
+) -> Wanted:
+    """Return the streams that a run's verdict follows from, beside the authority stream.
+
+    `own` names the events of the run itself that are wanted; all by default.
+    """
+    audits = [
+        entry.stream_id
+        for entry in entries
+        if entry.name == "audit.started"
+        and (readable_body(entry.body) or {}).get("run") == str(run)
+    ]
+    return {
+        run: own,
+        Transcript.id_of(run): _ENDS_OF_TRANSCRIPT,
+        **dict.fromkeys(audits),
     }

@@ -8,23 +8,33 @@ I/O: none; write_lineage() walks twice over a ledger that was verified.
 import base64
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from uuid import UUID
 
-from aggregates.registry import REGISTRY
+from aggregates.transcript import Transcript
 from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import open_proofs, write_proofs
-from ledger.handover.selection import Selection, open_selection
+from ledger.handover.selection import (
+    MOST_ENTRIES,
+    Selection,
+    Wanted,
+    choose,
+    open_selection,
+)
 from ledger.mapper import readable_body
 from ledger.verification.proofs import MAX_PROOF
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead, decode_base64
-from projections.counting import CountingAudit
+from projections.counting import ENDS, CountingAudit, counting_audits, streams_of
 
 __all__ = [
     "TITLE",
+    "TITLES",
     "OpenedLineage",
     "find_lineage",
     "open_lineage",
@@ -32,12 +42,13 @@ __all__ = [
     "write_lineage",
 ]
 
-TITLE = "proctor/lineage/v1\n"
+TITLE = "proctor/lineage/v2\n"
+TITLES = (TITLE, "proctor/lineage/v1\n")
 _MAX_FILE = 4_000_000  # characters
-_LARGE = 100_000  # bytes that a lineage is meant to have at most
+_LARGE = 200_000  # bytes that a lineage is meant to have at most
 _OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.started"}
 _FORM = re.compile(
-    r"proctor/lineage/v1\n"
+    r"proctor/lineage/v(?P<form>[12])\n"
     r"example (?P<example>[0-9a-f/>-]{1,200})\n"
     r"(?:line (?P<number>0|[1-9][0-9]{0,18}) (?P<line>[A-Za-z0-9+/=]+)\n"
     rf"(?P<path>(?:[A-Za-z0-9+/]{{43}}=\n){{0,{MAX_PROOF}}}))?"
@@ -54,10 +65,21 @@ class OpenedLineage:
     lineage: Lineage
     selection: Selection
     line: ExportLine | None  # of an export
+    counting: tuple[CountingAudit, ...] | None  # for its runs; None: of the first form
+
+    @property
+    def earlier(self) -> bool:
+        """Whether an earlier version made it, which did not say which audit counts."""
+        return self.counting is None
 
     @property
     def audits(self) -> list[CountingAudit]:
         """The audits that it shows; each held."""
+        return list(self.counting or self._shown)
+
+    @property
+    def _shown(self) -> list[CountingAudit]:
+        """The audits of a file of the first form, of which nothing says that they count."""
         entries = [step.entry for step in self.lineage.steps]
         runs = {
             entry.stream_id: str((readable_body(entry.body) or {}).get("run"))
@@ -91,31 +113,59 @@ def find_lineage(
     ledger: VerifiedLedger, example: str, *, line: ExportLine | None = None
 ) -> Lineage:
     """Return what an example came from; raise LineageError where a link is missing."""
-    runs = {run for run, _ in decisions_of(example)}
+    return _find(ledger, example, line)[0]
+
+
+def _find(
+    ledger: VerifiedLedger, example: str, line: ExportLine | None
+) -> tuple[Lineage, list[VerifiedEntry]]:
+    """Return what an example came from, and the entries that the verdicts on its runs rest on."""
+    runs = _runs_of(example)
     names = {str(run) for run in runs}
-    near = set(runs)  # streams
+    near = {*runs, *map(Transcript.id_of, runs)}  # streams
 
     def is_near(entry: VerifiedEntry) -> bool:
         if entry.name == "audit.started":
-            body = REGISTRY.readable(entry.name, entry.body)
-            if body is not None and body["run"] in names:
+            body = readable_body(entry.body) or {}
+            if body.get("run") in names:
                 near.add(entry.stream_id)
-        elsewhere = entry.name not in _OF_RUN or entry.stream_id in near
         own = entry.stream_id == ledger.authority.stream_id
-        return own or (entry.name in NAMES and elsewhere)
+        elsewhere = entry.name in NAMES and entry.name not in _OF_RUN
+        return own or elsewhere or entry.stream_id in near
 
-    entries = filter(is_near, ledger.entries())
-    return trace(entries, example, authority=ledger.authority, line=line)
+    entries = [*filter(is_near, ledger.entries())]
+    chosen = choose(entries, _wanted(entries, runs), origin=ledger.authority.origin)
+    found = trace(
+        entries,
+        example,
+        authority=ledger.authority,
+        line=line,
+        counting=cache(lambda: counting_audits(chosen)),
+    )
+    return found, chosen
+
+
+def _runs_of(example: str) -> list[UUID]:
+    return [*dict.fromkeys(run for run, _ in decisions_of(example))]
+
+
+def _wanted(entries: Sequence[VerifiedEntry], runs: Iterable[UUID]) -> Wanted:
+    """Return the streams that decide which audits of the runs count."""
+    wanted: dict[UUID, Collection[str] | None] = {}
+    for run in runs:
+        wanted |= streams_of(entries, run, own=ENDS)
+    return wanted
 
 
 def write_lineage(ledger: VerifiedLedger, example: str, *, line: ExportLine | None = None) -> str:
     """Return a file that shows where an example comes from, with proofs under one tree head."""
-    found = find_lineage(ledger, example, line=line)
+    found, beside = _find(ledger, example, line)
     text = f"{TITLE}example {example}\n"
     if line is not None:
         text += f"line {line.number} {_base64(line.data)}\n"
         text += "".join(f"{_base64(each)}\n" for each in line.path)
-    text += f"\n{write_proofs(ledger, found.indexes)}"
+    indexes = {*found.indexes, *(entry.index for entry in beside)}
+    text += f"\n{write_proofs(ledger, indexes, most=MOST_ENTRIES)}"
     open_lineage(text, vkey=ledger.vkey)  # what is handed out holds
     return text
 
@@ -129,22 +179,28 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
     match = _FORM.fullmatch(text) if len(text) <= _MAX_FILE else None
     if match is None:
         raise MalformedError("not a lineage file: it must hold an example and tlog-proofs")
-    line = None
+    line, example = None, match["example"]
     if match["line"]:
         path = tuple(decode_base64(each) for each in match["path"].splitlines())
         line = ExportLine(number=int(match["number"]), data=decode_base64(match["line"]), path=path)
     try:
-        selection = open_selection(open_proofs(match["proofs"], vkey=vkey), vkey=vkey)
+        proved = open_proofs(match["proofs"], vkey=vkey, most=MOST_ENTRIES)
+        selection = open_selection(proved, vkey=vkey)
     except InclusionError as e:
         raise type(e)(f"{e}; if an earlier version made it, have it made again") from e
-    lineage = trace(
-        selection.entries,
-        match["example"],
-        authority=selection.authority,
-        line=line,
-        whole=True,
-    )
-    return OpenedLineage(lineage=lineage, selection=selection, line=line)
+    entries, authority = selection.entries, selection.authority
+    if match["form"] == "1":
+        lineage = trace(entries, example, authority=authority, line=line, whole=True)
+        return OpenedLineage(lineage=lineage, selection=selection, line=line, counting=None)
+    counting = cache(lambda: counting_audits(entries))
+    lineage = trace(entries, example, authority=authority, line=line, counting=counting)
+    runs = _runs_of(example)
+    selection.verify_choice(_wanted(entries, runs), beside=lineage.indexes)
+    for run in runs:
+        if not any(e.stream_id == run and e.name == "run.ended" for e in entries):
+            raise InclusionError(f"the file leaves out the end of run {run}")
+    audits = tuple(counting()[str(run)] for run in runs)
+    return OpenedLineage(lineage=lineage, selection=selection, line=line, counting=audits)
 
 
 def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:

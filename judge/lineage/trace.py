@@ -12,7 +12,7 @@ Not covered: what came later (a rollback, a revocation, a withdrawn origin), whi
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -27,6 +27,7 @@ from ledger.errors import VerificationError
 from ledger.verification.authority import Authority
 from ledger.verification.proofs import leaf_hash, verify_inclusion
 from ledger.verification.verified_entries import VerifiedEntry
+from projections.counting import CountingAudit
 
 __all__ = ["NAMES", "Lineage", "trace"]
 
@@ -73,16 +74,18 @@ def trace(
     *,
     authority: Authority,
     line: ExportLine | None = None,
+    counting: Callable[[], Mapping[str, CountingAudit]] | None = None,
     whole: bool = False,
 ) -> Lineage:
     """Follow an example through entries of a ledger, the whole authority stream among them.
 
-    `authority` stands as it does after the last of them.
+    `authority` stands as it does after the last of them. `counting` gives the audits that count, by
+    run; files of the first form do not say.
     With `whole`, entries that do not belong to it are an error too. Raises LineageError.
     """
     chain = Chain(entries)
     keys = Keys(chain, authority)
-    walk = _LineageWalk(chain, keys)
+    walk = _LineageWalk(chain, keys, counting)
     decisions = [walk.decision(run, number) for run, number in decisions_of(example)]
     shown = list(decisions)
     if line is not None:
@@ -100,9 +103,15 @@ def trace(
 class _LineageWalk:
     """Takes entries, each by a link to one that was taken before."""
 
-    def __init__(self, chain: Chain, keys: Keys) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        keys: Keys,
+        counting: Callable[[], Mapping[str, CountingAudit]] | None,
+    ) -> None:
         self._chain = chain
         self._keys = keys
+        self._counting = counting
 
     def decision(self, run: UUID, number: int) -> VerifiedEntry:
         """1. The decision."""
@@ -165,15 +174,23 @@ class _LineageWalk:
     def _audit(
         self, run: UUID, start: VerifiedEntry, *, newest: int
     ) -> tuple[VerifiedEntry, Found]:
-        """Return the last audit of all that was decided, with its score.
+        """Return the audit that counts, which judged all that was decided, with its score.
 
         Where the grant of a judge's key comes before a score, that has to be signed by a judge.
+        Where it is not known which audit counts, it is the last such audit.
         """
-        for audit, told in reversed(self._chain.all("audit.started", run=str(run))):
+        begun = self._chain.all("audit.started", run=str(run))
+        counts = None
+        if self._counting is not None and begun:
+            counts = self._counting().get(str(run))
+            begun = [each for each in begun if counts and each[0].stream_id == counts.audit]
+        for audit, told in reversed(begun):
             if audit.stream_version != 1 or not _is_whole(told) or _seen(told, audit) <= newest:
                 continue
             scores = self._chain.all("audit.scored", stream=audit.stream_id, after=audit.index)
             for scored in reversed(scores):
+                if counts is not None and scored[0].index != counts.scored:
+                    continue
                 if self._keys.accept_score(scored[0], audit=audit):
                     return audit, scored
         raise LineageError(

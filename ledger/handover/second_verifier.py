@@ -935,8 +935,9 @@ def same(found: Any, wanted: Any) -> bool:
 class Story:
     """Follows an example through the proved entries, and notes which it has met."""
 
-    def __init__(self, proofs: list[Proof], first: Key) -> None:
+    def __init__(self, proofs: list[Proof], first: Key, form: str) -> None:
         self.keys, self.entries, self.met = Keys(first), list[Found](), set[int]()
+        self.form = form  # the second has all audits of a run, the first one only
         self.force = dict[int, list[tuple[str, Key]]]()  # authors' keys where an entry is
         due = 1
         for proof in proofs:
@@ -1005,6 +1006,8 @@ class Story:
             told += f"; run {hyphened(run)}"
             told += "" if parent is None else f" (it continues {parent!a}, which is not shown)"
             told += f", {self.audit(run, max(own))}: {self.checkpoint(start)}"
+            if self.form == "2":
+                self.verdict(run)
         return told, max(each.index for each in made)
 
     def answer(self, first: Found, answer: list[Any]) -> list[Found]:
@@ -1048,10 +1051,27 @@ class Story:
                 # A score does not say which run it is of: the start does.
                 same = (audit.entry.author or ("",))[:2] == (scored.entry.author or ("",))[:2]
                 if (named in known and same) or not judges:
+                    if self.form == "2" and scored.body.get("hard_fail") is not False:
+                        continue
                     need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
                     self.met |= {audit.index, scored.index}
                     return f"judged by {role}"
         raise Failed("a link is missing: an audit of the run, after it, complete, by a judge")
+
+    def verdict(self, run: bytes) -> None:
+        """Meet what decides which audit counts. Not covered: which one that is."""
+        audits = {each.entry.stream for each in self.all("audit.started", run=hyphened(run))}
+        own = [each for each in self.entries if each.entry.stream == run]
+        need(self.all("run.ended", stream=run), "the end of the run is left out")
+        ends = [each for each in own if each.entry.name in ("run.started", "run.ended")]
+        self.met |= {each.index for each in [*ends, own[-1]]}
+        talk = uuid.uuid5(uuid.UUID(bytes=run), "transcript").bytes
+        for stream in (*audits, talk):
+            rest = [each for each in self.entries if each.entry.stream == stream]
+            versions = [each.entry.version for each in rest]
+            whole = stream == talk or versions == [n + 1 for n in range(len(rest))]
+            need(whole, "an event of an audit is left out", rest[0].index if rest else None)
+            self.met |= {each.index for each in (rest if stream != talk else rest[:1] + rest[-1:])}
 
     def checkpoint(self, start: Found) -> str:
         """Follow link 4, and what a checkpoint of each kind rests on."""
@@ -1289,9 +1309,10 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
         need(len(text) <= LINEAGE_LIMIT, "a lineage is too long")
         text, _, rest = text.partition("\n\n")
         title, example, *lines = text.split("\n")
-        known = (title, example[:8]) == ("proctor/lineage/v1", "example ")
+        form = title.removeprefix("proctor/lineage/v")
+        known = form in ("1", "2") and form != title and example[:8] == "example "
         need(known and rest.startswith(f"{TITLE}\n"), "this is not a lineage")
-        proofs = read_proofs(rest, keys.ledger, 1_000)
+        proofs = read_proofs(rest, keys.ledger, 20_000)
         head = proofs[0].head
         look_at(head, proofs[0].keys, kept, seen)
         parts = []
@@ -1299,7 +1320,7 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
             run, _, n = part.partition("/")
             parts.append((unhyphened(run), number(n)))
         need(len(parts) <= 2, "an example has one decision or two")
-        story, shown, line = Story(proofs, keys.ledger), list[list[Any]](), None
+        story, shown, line = Story(proofs, keys.ledger, form), list[list[Any]](), None
         if lines:
             word, n, data = (*lines[0].split(" "), "", "")[:3]
             need(word == "line" and lines[0].count(" ") == 2, "this is not a lineage")

@@ -47,10 +47,13 @@ class Selection:
     authority: Authority  # as it stands after the last entry
     entries: tuple[VerifiedEntry, ...]
 
-    def verify_choice(self, wanted: Wanted) -> None:
-        """Raise InclusionError unless the entries are those that choose() chooses, without gaps."""
+    def verify_choice(self, wanted: Wanted, *, beside: Collection[int] = ()) -> None:
+        """Raise InclusionError unless the entries are those that choose() chooses, without gaps.
+
+        Entries with the indexes `beside` may be there as well.
+        """
         chosen = choose(self.entries, wanted, origin=self.head.origin)
-        if tuple(chosen) != self.entries:
+        if {entry.index for entry in chosen} | {*beside} != {e.index for e in self.entries}:
             raise InclusionError("entries are proved that nothing here rests on")
         for stream in (stream for stream, names in wanted.items() if names is None):
             _verify_whole(self.entries, stream)

@@ -137,7 +137,7 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
 
 
 def _chosen(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
-    from proctor.handover.evidence import streams_of  # noqa: PLC0415 - loads DuckDB
+    from projections.counting import streams_of  # noqa: PLC0415 - loads DuckDB
 
     wanted = streams_of(ledger.entries(), run)
     return choose(ledger.entries(), wanted, origin=ledger.authority.origin)

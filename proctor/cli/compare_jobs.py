@@ -64,32 +64,42 @@ def compare(
         verify_ready(home, choice, campaign=False)
     with home.alone("comparing", str(plan.id), say=lambda text: error_console.print(words(text))):
         comparison = _carry_out(home, plan, executor, workers)
-        rows = read_cells(home, str(comparison.id))
-        draws = read_draws(home, str(comparison.id))
-    table = standings(rows, [choice.name for choice in choices])
-    found = {
-        "comparison": str(comparison.id),
-        "standings": [asdict(each) for each in table],
-        "conditions": {
-            each: [
-                asdict(one)
-                for one in standings(
-                    [row for row in rows if row["condition"] == each],
-                    [choice.name for choice in choices],
-                )
-            ]
-            for each in plan.conditions
-        },
-        "cells": rows,
-        "draws": draws,
-    }
+        found = describe_comparison(
+            home,
+            str(comparison.id),
+            policies=[choice.name for choice in choices],
+            conditions=[*plan.conditions],
+        )
+    rows = found["cells"]
     unfit = len(rows) - len(fitting(rows))
     note = (
         f"{counted(unfit, 'cell')} of {len(rows)} {'does' if unfit == 1 else 'do'} not fit what "
         "the run itself recorded, and no figure contains them; somebody with the ledger's key has "
         "put other runs there"
     )
-    return Output(found, lambda: _tell(found, table), found=bool(unfit), note=note if unfit else "")
+    return Output(
+        found, lambda: tell_comparison(found), found=bool(unfit), note=note if unfit else ""
+    )
+
+
+def describe_comparison(
+    home: Home, comparison: str, *, policies: Sequence[str], conditions: Sequence[str]
+) -> dict[str, Any]:
+    """Return the table of a comparison, for all conditions and for each, and what it rests on."""
+    rows = read_cells(home, comparison)
+    return {
+        "comparison": comparison,
+        "standings": [asdict(each) for each in standings(rows, policies)],
+        "conditions": {
+            name: [
+                asdict(one)
+                for one in standings([row for row in rows if row["condition"] == name], policies)
+            ]
+            for name in conditions
+        },
+        "cells": rows,
+        "draws": read_draws(home, comparison),
+    }
 
 
 def _carry_out(home: Home, plan: Plan, kind: Kind, workers: int | None) -> Comparison:
@@ -122,8 +132,10 @@ def train_and_judge(job: Job) -> Outcome:
     return Outcome(report.audit_id, None if broken is None else f"hard fail: {broken.summary}")
 
 
-def _tell(found: dict[str, Any], table: Sequence[Standing]) -> None:
+def tell_comparison(found: dict[str, Any]) -> None:
+    """Print what describe_comparison() found."""
     rows, draws = found["cells"], found["draws"]
+    table = [Standing(**each) for each in found["standings"]]
     first = table[0].policy if table else "none"
     console.print(
         f"comparison {found['comparison']}: {counted(len(rows), 'run')}; differences from "

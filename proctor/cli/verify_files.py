@@ -49,9 +49,10 @@ _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
 _EVIDENCE = "ledger/evidence/v1\n"
 _MOST = 64 << 20  # bytes of a file
-_NOT_OF_A_LINEAGE = (
-    "that the audit shown is the one that counts: it held, and judged the decision",
-    "that the checkpoint was not rolled back, and the origin not withdrawn, later",
+_NOT_OF_A_LINEAGE = "that the checkpoint was not rolled back, and the origin not withdrawn, later"
+_NOT_OF_AN_EARLIER_LINEAGE = (
+    "that the audit shown is the one that counts: an earlier version made this file, which leaves "
+    "out what decides it; ask for a new one"
 )
 _SCORES = ("accuracy_score", "process_score", "test_accuracy")
 LEFT_OUT = (
@@ -92,6 +93,7 @@ def verify_handover(
     except VerificationError as e:
         return _refused(e)
     left_out = [LEFT_OUT] if evidence.earlier else []
+    cut_list = opened.cut_list
     trusted = found[0].trusted and not left_out and vkey is not None
     scores = {name: evidence.scores.get(name) for name in _SCORES}
 
@@ -110,6 +112,11 @@ def verify_handover(
         _tell_vouched(found, trusted=trusted)
         for each in evidence.reservations if evidence.verdict == "WARNED" else ():
             console.print(f"warned: {words(each)}")
+        if cut_list is not None:
+            console.print(
+                f"[yellow]claim counts a cut list[/]: the folder's claim says {cut_list} "
+                f"violations, and the audit found {evidence.violations}"
+            )
         for each in (*left_out, *NOT_CLAIMED):
             console.print(f"not claimed: {words(each)}")
         console.print(words(selection.as_of))
@@ -126,6 +133,9 @@ def verify_handover(
         "trusted": trusted,
         **scores,
         "reservations": evidence.reservations,
+        "violations": evidence.violations,
+        "violations_claimed": evidence.violations if cut_list is None else cut_list,
+        "claim": "exact" if cut_list is None else "cut_list",
         "evidence_level": evidence.level,
         "files": opened.files,
         "size": evidence.head.size,
@@ -151,10 +161,10 @@ def verify_file(
     text = read_text(path, most=_MOST)
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
-    from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
+    from judge.lineage.files import TITLES, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
     from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
-    if not text.startswith((_PROOF, TITLE)):
+    if not text.startswith((_PROOF, *TITLES)):
         raise ProctorError(
             f"{path} is neither a report, a tlog-proof, a lineage nor an evidence file"
         )
@@ -266,7 +276,8 @@ def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: st
     from proctor.cli.lineage import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
     from proctor.handover.vouching import all_trusted  # noqa: PLC0415 - loads DuckDB
 
-    trusted = all_trusted(found)
+    trusted = all_trusted(found) and not opened.earlier
+    not_claimed = [*[_NOT_OF_AN_EARLIER_LINEAGE] * opened.earlier, _NOT_OF_A_LINEAGE]
 
     def tell() -> None:
         console.print(
@@ -276,7 +287,7 @@ def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: st
         )
         tell_lineage(opened.lineage)
         _tell_vouched(found, trusted=trusted)
-        for each in _NOT_OF_A_LINEAGE:
+        for each in not_claimed:
             console.print(f"not claimed: {each}")
         console.print(words(opened.selection.as_of))
 
@@ -286,7 +297,7 @@ def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: st
         **describe_lineage(opened.lineage),
         "trusted": trusted,
         "verdicts": [each.to_dict() for each in found],
-        "not_claimed": [*_NOT_OF_A_LINEAGE],
+        "not_claimed": not_claimed,
         "as_of": opened.selection.as_of,
     }
     return Output(told, tell)

@@ -9,7 +9,7 @@ I/O: none.
 Not covered: what Selection.as_of says.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,17 +17,16 @@ from uuid import UUID
 
 from aggregates.audit import GATES, STEPS, unchecked
 from aggregates.run import REPEATABLE
-from aggregates.transcript import Transcript
 from aggregates.violations import violations_found
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import ProvedEntry
-from ledger.handover.selection import Selection, Wanted, open_selection
+from ledger.handover.selection import Selection, open_selection
 from ledger.mapper import readable_body
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
-from projections.counting import CountingAudit, counting_audits
+from projections.counting import CountingAudit, counting_audits, streams_of
 
-__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "evidence_of", "streams_of"]
+__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "evidence_of"]
 
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
@@ -36,7 +35,6 @@ _DECIDED = (
     "run.remedy_refused",
     "run.restart_scheduled",
 )
-_ENDS_OF_TRANSCRIPT = ("transcript.started",)  # and its last event
 NO_OUTCOME = "no action"
 
 
@@ -46,20 +44,6 @@ class Decision:
 
     said: dict[str, Any]
     outcome: str
-
-
-def streams_of(entries: Iterable[VerifiedEntry], run: UUID) -> Wanted:
-    """Return the streams that a run's verdict follows from, beside the authority stream."""
-    audits = [
-        entry.stream_id
-        for entry in entries
-        if entry.name == "audit.started" and _says(entry).get("run") == str(run)
-    ]
-    return {
-        run: None,
-        Transcript.id_of(run): _ENDS_OF_TRANSCRIPT,
-        **dict.fromkeys(audits),
-    }
 
 
 def evidence_of(proved: Sequence[ProvedEntry], *, vkey: str, earlier: bool = False) -> "Evidence":
@@ -96,6 +80,7 @@ class Evidence:
     run: UUID
     counting: CountingAudit
     earlier: bool  # of a folder of the first form
+    only_listed: bool = False  # count the violations that are listed, as earlier versions did
 
     def verify(self) -> None:
         """Raise VerificationError unless the audit is whole, and judged the files of the run."""
@@ -269,10 +254,17 @@ class Evidence:
     @property
     def violations(self) -> int:
         """How many violations the audit found, also those that its last event does not list."""
+        if self.only_listed:
+            return self.violations_listed
         try:
             return violations_found(self.scores, self.steps)[0]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise MalformedError(f"the violations of the audit cannot be read: {error}") from error
+
+    @property
+    def violations_listed(self) -> int:
+        """How many violations the audit's last event lists, which may be the first ones only."""
+        return len(self.scores.get("violations") or ())
 
     @property
     def unexercised(self) -> str:

@@ -19,7 +19,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class Opened:
     evidence: Evidence
     files: dict[str, str]  # of the signed folder, with their SHA-256
     publisher: bytes  # the public key that signed them
+    cut_list: int | None = None  # how many violations the claim counts, if its list was cut off
 
 
 def write_handover(
@@ -185,19 +186,24 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
     for name in _BESIDE:
         if digests.get(name) != _digest(texts[name]):
             raise MalformedError(f"{name} is not the file that was handed over")
-    # 7. The claims say what the events and the digests say.
+    # 7. The claims say what the events and the digests say. Earlier versions counted the violations
+    #    that the audit lists, which are the first 150: such a claim is false, the evidence is not.
     version = str(trained["predicate"]["runDetails"]["builder"]["version"]["proctor"])
+    claimed = evidence
+    if earlier and judged != json.loads(verdict(evidence, files)):
+        claimed = replace(evidence, only_listed=True)
     wanted = (
         folder_statement(FOLDER, files),
         provenance(evidence, files, beside=digests, version=version),
-        verdict(evidence, files),
+        verdict(claimed, files),
     )
     for number, (claim, made) in enumerate(zip((signed, trained, judged), wanted, strict=True), 1):
         if claim != json.loads(made):
             raise MalformedError(
                 f"{_CLAIMS}: claim {number} does not say what the proved events say"
             )
-    return Opened(evidence=evidence, files=files, publisher=publisher)
+    cut_list = claimed.violations if claimed.only_listed else None
+    return Opened(evidence=evidence, files=files, publisher=publisher, cut_list=cut_list)
 
 
 def _check_name(name: str) -> None:

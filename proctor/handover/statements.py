@@ -111,7 +111,7 @@ def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
         "reservations": evidence.reservations,
         "ledger": _tree_head(evidence),
     }
-    if evidence.violations != len(scored.get("violations") or ()):
+    if evidence.violations != evidence.violations_listed:
         annotations["violations_found"] = evidence.violations  # its last event lists the first ones
     configuration = {
         "name": f"entry {last.index}",

@@ -92,11 +92,16 @@ class Source:
     @property
     def not_claimed(self) -> list[str]:
         """What does not follow from the entries, beside what Selection.as_of says."""
-        wanted = Overview.of(self.entries).wanted(self.subject)
-        parts = sum(names is not None for names in wanted.values())
-        if not parts:
-            return []
-        return [f"that these are all events of {counted(parts, 'other run')}: some are chosen"]
+        overview = Overview.of(self.entries)
+        wanted = overview.wanted(self.subject)
+        said = [
+            f"what run {run} goes on from: run {parent} is left out, or its ledger does not have it"
+            for run, parent in overview.not_here(self.subject).items()
+        ]
+        if parts := sum(names is not None for names in wanted.values()):
+            parts_of = counted(parts, "other run")
+            said.append(f"that these are all events of {parts_of}: some are chosen")
+        return said
 
     @property
     def embedded(self) -> dict[str, Any]:

@@ -153,6 +153,16 @@ class Overview:
                 found.append(each)
         return [each for each in found if each != run]
 
+    def not_here(self, subject: Subject) -> dict[str, str]:
+        """Return the runs that a report should rest on and no entry starts, by what follows them.
+
+        Their ledger does not have them, or who made the report left them out.
+        """
+        rests_on = [UUID(subject.id), *self.wanted(subject)]
+        runs = (str(stream) for stream in rests_on if subject.kind in ("run", "line"))
+        named = {run: self.forks.get(run) or self.parents.get(run) for run in runs}
+        return {run: it for run, it in named.items() if it and it not in self.parents}
+
     def runs_of(self, subject: Subject) -> list[str]:
         """Return the runs whose verdicts a page about a subject shows first."""
         if subject.kind == "run":

@@ -77,6 +77,9 @@ class VerifiedModel(VerifiedVerdicts):
     process_score: float | None
     test_accuracy: float | None
     reservations: list[str]
+    violations: int  # that the audit found
+    violations_claimed: int  # by the folder's claim
+    claim: Literal["exact", "cut_list"]  # cut_list: an earlier version counted the first ones only
     evidence_level: str
     files: dict[str, str]  # name -> SHA-256
     size: int

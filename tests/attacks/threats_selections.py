@@ -40,6 +40,12 @@ SELECTION_THREATS = (
     ),
     SelectionThreat("... calls to a model", "calls_after_its_verdict", (FOLDER,)),
     SelectionThreat("... and the end that was judged is left out", "hides_the_judged_end"),
+    SelectionThreat(
+        "a lineage shows an audit that does not count, of a run that went on or was judged again",
+        "",
+        (LINEAGE,),
+        "test_audit_that_does_not_count_is_rejected",
+    ),
     SelectionThreat("other files than the run handed in", "hands_over_other_weights", (FOLDER,)),
     SelectionThreat(
         "other files than those that the judge names at its start",
@@ -117,13 +123,15 @@ audit that nobody signed, or of a run that went on, as one that does not count.
 """
 _OPEN = """\
 - What the attacker leaves out at the end of a stream, such as a later revocation, and a whole
-  audit, cannot be seen in a file. `proctor verify` says so for each file, with its tree head.
-  Verify the ledger or a bundle.
+  audit, cannot be seen in a file. `proctor verify` says so for each file, with its tree head and
+  the date of its newest entry. Verify the ledger or a bundle.
+- The parent of a fork left out whole of a report: `proctor verify` names it among what is not
+  claimed. A lineage always says that a run continues another.
 - A judge of the attacker's own in a ledger without an operator: the ledger grants its judges
   itself. `proctor verify --judge VKEY` refuses every judge but the one that you name; without it,
   no verdict is shown as trusted.
-- A folder in the form of an earlier version, which leaves events out, still verifies. The output
-  says so.
+- A folder or a lineage in the form of an earlier version, which leaves events out, still verifies.
+  The output says so, and its verdict is not shown as trusted.
 """
 SECTION = "\n".join(
     [

@@ -8,10 +8,12 @@ import argparse
 import base64
 import importlib.util
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4, uuid5
 
@@ -35,7 +37,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.errors import LineageError
 from judge.lineage.example import line_of
-from judge.lineage.files import TITLE, find_lineage, open_lineage, write_lineage
+from judge.lineage.files import TITLES, find_lineage, open_lineage, write_lineage
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.errors import VerificationError
@@ -124,12 +126,14 @@ class Grounds:
         held: bool = True,
         disabled: tuple[str, ...] = (),
         at: str = "note",
+        failing: Mapping[str, Any] = MappingProxyType({}),
     ) -> UUID:
         config = {"disabled": list(disabled)}
         audit = Audit.start(run=str(run.id), tree_head=at, config=config, environment={})
         for number, step in enumerate(STEPS):
             status = "passed" if held else "failed" if number == 0 else "not_run"
-            audit.complete_step(step, status, summary=status, evidence={})
+            evidence = failing if status == "failed" else {}
+            audit.complete_step(step, status, summary=status, evidence=evidence)
         audit.score(**SCORES, accuracy_score=0.5 * held, process_score=1.0 * held)
         self.log.save(audit, author=by)
         self.audits[name] = audit.id
@@ -208,6 +212,20 @@ def judge_too_little(made: Grounds) -> None:
     made.log.recorder.grant_key(key, role="judge", author=by_operator)
     made.judge(name, made.run(name, judged=False), by=AuthorKey("judge", LOST_JUDGE))
     made.log.recorder.revoke_key(key, role="judge", since=1, reason="lost", author=by_operator)
+    name = "gone on after its audit"
+    late = made.run(name)
+    other = {"model.py": "22" * 32}
+    made.append(late.id, Run.Ended, reason="completed", detail="", deliverables=other)
+    name = "judged again, and failed"
+    again = made.run(name)
+    held = made.audits[name]
+    made.judge(name, again, held=False)
+    made.audits[name] = held
+    name = "judged again, with other files"
+    again = made.run(name)
+    held = made.audits[name]
+    made.judge(name, again, held=False, failing={"other_files": True})
+    made.audits[name] = held
     name = "scored again by nobody"
     audit = made.judge(name, made.run(name, judged=False), held=False)
     made.append(audit, Audit.Scored, **SCORES, hard_fail=False, accuracy_score=1, process_score=1)
@@ -277,8 +295,22 @@ class Forger:
     ledger: VerifiedLedger
     entries: list[VerifiedEntry]
 
-    def file(self, example: str, indexes: set[int], line: str = "") -> str:
-        return f"{TITLE}example {example}\n{line}\n{write_proofs(self.ledger, sorted(indexes))}"
+    def file(self, example: str, indexes: set[int], line: str = "", *, form: int = 1) -> str:
+        title = TITLES[form == 1]
+        return f"{title}example {example}\n{line}\n{write_proofs(self.ledger, sorted(indexes))}"
+
+    def whole(self, name: str) -> set[int]:
+        """Return a story, and what decides which audit counts for its run."""
+        run = self.grounds.examples[name].partition("/")[0]
+        audits = {
+            entry.stream_id
+            for entry in self.entries
+            if entry.name == "audit.started" and decode_body(entry.body)["run"] == run
+        }
+        own = [entry for entry in self.entries if str(entry.stream_id) == run]
+        ends = {entry.index for entry in own if entry.name == "run.ended"} | {own[-1].index}
+        judged = {entry.index for entry in self.entries if entry.stream_id in audits}
+        return self.story(name) | ends | judged
 
     def story(self, name: str) -> set[int]:
         """Return where an example's run, its last score, its checkpoint and all keys lie."""
@@ -317,7 +349,7 @@ class Readers:
 
     def held(self, text: str) -> str:
         """Return what the second one says; both take it."""
-        assert open_lineage(text, vkey=self.vkey)
+        assert open_lineage(text, vkey=self.vkey).earlier is text.startswith(TITLES[1])
         return self._second(text)
 
     def refused(self, text: str, *, first: str, second: str) -> None:
@@ -369,6 +401,9 @@ REFUSED = {
 def test_story_that_is_not_so_is_rejected(forger: Forger, readers: Readers, name: str) -> None:
     example = forger.grounds.examples[name]
     readers.refused(forger.file(example, forger.story(name)), **REFUSED[name])
+    first, second = REFUSED[name].values()
+    whole = forger.file(example, forger.whole(name), form=2)
+    readers.refused(whole, first=f"{first}|the audit of run .* failed", second=second)
     with pytest.raises(LineageError):
         find_lineage(forger.ledger, example)
 
@@ -391,14 +426,86 @@ def test_change_that_is_carried_under_an_approval_of_another_is_rejected(
         find_lineage(forger.ledger, forger.grounds.examples[name])
 
 
-@pytest.mark.parametrize("name", ["honest", "judged at a tree head", "adopted"])
+HONEST = ("honest", "judged at a tree head", "adopted")
+
+
+@pytest.mark.parametrize("name", HONEST)
 def test_honest_story_is_taken_where_others_are_not(
     forger: Forger, readers: Readers, name: str
 ) -> None:
     example = forger.grounds.examples[name]
-    by_hand = forger.file(example, forger.story(name))
+    earlier = forger.file(example, forger.story(name))
+    by_hand = forger.file(example, forger.whole(name), form=2)
     assert by_hand == write_lineage(forger.ledger, example)
-    assert "judged by judge: under" in readers.held(by_hand)
+    for text in (earlier, by_hand):
+        assert "judged by judge: under" in readers.held(text)
+
+
+UNCOUNTED = {
+    "gone on after its audit": "no valid audit of run .* found",
+    "judged again, and failed": "the audit of run .* failed",
+}
+
+
+@pytest.mark.parametrize("name", UNCOUNTED)
+def test_audit_that_does_not_count_is_rejected(forger: Forger, name: str) -> None:
+    example = forger.grounds.examples[name]
+    with pytest.raises(LineageError, match=UNCOUNTED[name]):
+        find_lineage(forger.ledger, example)
+    with pytest.raises(VerificationError, match=UNCOUNTED[name]):
+        open_lineage(
+            forger.file(example, forger.whole(name), form=2), vkey=forger.grounds.scene.vkey
+        )
+
+
+def test_audit_that_was_given_other_files_takes_nothing_from_the_one_that_counts(
+    forger: Forger, readers: Readers
+) -> None:
+    name = "judged again, with other files"
+    text = write_lineage(forger.ledger, forger.grounds.examples[name])
+    assert "judged by judge: under" in readers.held(text)
+    [audit] = open_lineage(text, vkey=forger.grounds.scene.vkey).audits
+    assert audit.audit == forger.grounds.audits[name]
+    assert audit.held
+
+
+def test_event_left_out_of_what_decides_on_the_audit_is_rejected(
+    forger: Forger, readers: Readers
+) -> None:
+    name = "judged again, with other files"
+    example, whole = forger.grounds.examples[name], forger.whole(name)
+    assert readers.held(forger.file(example, whole, form=2))  # the honest control
+    run = example.partition("/")[0]
+    for entry in (forger.entries[index] for index in sorted(whole - forger.story(name))):
+        last = entry.name == "audit.scored" and entry.stream_id != forger.grounds.audits[name]
+        file = forger.file(example, whole - {entry.index}, form=2)
+        if last:  # a stream's end: said
+            assert readers.held(file)
+            continue
+        why = "the end of the run|an event of an audit is left out|does not belong to this lineage"
+        readers.refused(
+            file, first=f"leaves out|audit of run {run}|nothing here rests on", second=why
+        )
+    beside = {e.index for e in forger.entries if str(e.stream_id) == run} - whole
+    for index in sorted(beside)[:3]:
+        file = forger.file(example, whole | {index}, form=2)
+        readers.refused(file, first="nothing here rests on", second="does not belong to this")
+
+
+def test_whole_audit_that_is_left_out_is_said_with_tree_head_and_date(
+    forger: Forger, readers: Readers
+) -> None:
+    name = "judged again, and failed"
+    kept = {e.index for e in forger.entries if e.stream_id == forger.grounds.audits[name]}
+    audits = {e.index for e in forger.entries if e.name.startswith("audit.")}
+    whole = (forger.whole(name) - audits) | kept
+    text = forger.file(forger.grounds.examples[name], whole, form=2)
+    assert readers.held(text)
+    assert re.match(
+        r"As of tree head \d+ \(newest entry shown: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\): other "
+        r"audits and later entries, such as a revoked key, can be left out",
+        open_lineage(text, vkey=readers.vkey).selection.as_of,
+    )
 
 
 def test_key_event_left_out_is_rejected(forger: Forger, readers: Readers) -> None:
@@ -454,8 +561,9 @@ def test_export_that_shows_something_else_is_rejected(
     with pytest.raises(LineageError, match="the line of the export"):
         write_lineage(forger.ledger, example, line=line_of(example, [forged]))
     told = f"line 0 {base64.b64encode(forged).decode()}\n"
-    file = forger.file(example, forger.story("honest") | {seal}, told)
-    readers.refused(file, first="the line of the export", second="the line|not JSON")
+    for form, story in ((1, forger.story("honest")), (2, forger.whole("honest"))):
+        file = forger.file(example, story | {seal}, told, form=form)
+        readers.refused(file, first="the line of the export", second="the line|not JSON")
 
 
 @pytest.mark.parametrize(("role", "held"), [("ledger", True), ("judge", False)])
@@ -474,7 +582,7 @@ def test_key_that_a_judge_lets_in_is_rejected(
     wanted = range(len(made.entries))
     proofs = [made.write_proof(n, tmp_path / f"{n}.tlog-proof").read_text() for n in wanted]
     example = forger.grounds.examples["honest"]
-    text = f"{TITLE}example {example}\n\n{''.join(proofs)}"
+    text = f"{TITLES[1]}example {example}\n\n{''.join(proofs)}"
     readers = Readers(made.ledger.vkey, tmp_path)
     if held:
         assert "judged by judge" in readers.held(text)

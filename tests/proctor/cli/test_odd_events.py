@@ -36,6 +36,8 @@ HOSTILE: tuple[Any, ...] = (
     "\x1b[2J\r\n\u202e\x00",
     "{}{0}%s[bold]<script>",
     "x" * 5_000,
+    "\ud800",  # lone surrogates: no text in UTF-8
+    {"\udfff": "a\udc80b"},
     b"\xff",
     [],
     {},
@@ -46,6 +48,31 @@ HOSTILE: tuple[Any, ...] = (
 DEEP: Any = "end"
 for _ in range(20):
     DEEP = [DEEP]
+MALFORMED = (  # no msgpack, or none in the form that bodies have
+    b"",
+    b"\xc1",  # the byte that msgpack never uses
+    b"\xa1\xff",
+    b"\x81\xa1v",  # a map without its value
+    b"\x82\xa1v\x01\xa1v\x01",  # a key twice
+    b"\x81\x01\x01",  # a key that is no text
+    b"\x81\xd9\x01v\xd1\x00\x01",  # not in the shortest form
+    b"\xc7\x01\x05\x00",  # an extension
+    b"\xd6\xff\x00\x00\x00\x00",  # a timestamp
+    b"\xdb\xff\xff\xff\xff",  # text, an array and a map of 4 GiB
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\x91" * 5_000 + b"\xc0",  # nested deeply
+    b"\x81\xa1v" * 5_000 + b"\xc0",
+)
+
+
+def data_of(body: dict[str, Any]) -> Iterator[bytes]:
+    """Yield a body changed in each way, as bytes, and bytes that are no body."""
+    for each in bodies_of(body):
+        yield msgpack.packb(each, unicode_errors="surrogatepass")
+    honest = msgpack.packb(body)
+    yield from (honest[:-1], honest[: len(honest) // 2], honest + b"\x00", honest + honest)
+    yield from MALFORMED
 
 
 def bodies_of(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -107,11 +134,10 @@ def append_odd(scene: Scene, *, every: int, names: frozenset[str] | None = None)
     for name, entry in first.items():
         if name not in {each.name for each in REGISTRY}:
             continue
-        for body in bodies_of(decode_body(entry.body)):
+        for data in data_of(decode_body(entry.body)):
             number += 1
             if number % every:
                 continue
-            data: bytes = msgpack.packb(body)
             begins = entry.stream_version == 1
             odd.append(StoredEvent(uuid4(), 1, name, data))
             if not begins:

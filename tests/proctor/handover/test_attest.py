@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from ledger.blobs import BlobStore
 from ledger.errors import VerificationError
 from ledger.handover.envelope import payload_of
 from ledger.handover.selection import choose
-from ledger.handover.sigstore_bundle import seal_bundle
+from ledger.handover.sigstore_bundle import open_bundle, seal_bundle
 from ledger.keys import load_key
 from ledger.verification.reader import open_verified
-from proctor.handover.evidence import UNBOUND, streams_of
+from proctor.handover.evidence import UNBOUND
 from proctor.handover.folder import check_handover
+from projections.counting import streams_of
 
 FILES = [
     "README.md",
@@ -42,6 +44,13 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "model_1_bundle"
 GOLDEN_VKEY = (
     "proctor.local/509b918b2fa5cecfc8bae66891e72615+ee1a746d+"
     "AXQZmPpkHCPXKqXEJtfWFEd+7Sso2VJfcrm+TmLsPznw"
+)
+
+
+CUT = GOLDEN.with_name("model_2_bundle.tar.gz")
+CUT_VKEY = (
+    "proctor.local/aa58724fa34f65dde6a9303ae8af2387+1633081e+"
+    "AQxEtV9eVdDeeEee6jfXDAfcFpS2AbvHk/85ScALK/zp"
 )
 
 
@@ -340,3 +349,41 @@ def test_folder_and_report_hold_after_all_that_a_ledger_may_see(
         told = json.loads(done.stdout)
         assert (done.returncode, told["ok"], told["trusted"]) == (0, True, True), told
         assert told["verdicts"][0]["granted_as"] == "operator"
+
+
+def test_folder_whose_claim_counts_a_cut_list_holds_and_says_so(tmp_path: Path) -> None:
+    with tarfile.open(CUT) as packed:
+        packed.extractall(tmp_path, filter="data")
+    folder = tmp_path / "model_2_bundle"
+    (key := tmp_path / "owner.vkey").write_text(CUT_VKEY)
+    told = call_here(["verify", folder, "--vkey", key], home=tmp_path)
+    assert told.returncode == 0, told.stdout
+    said = " ".join(told.stdout.split())
+    assert "warned: violations: 207" in said
+    assert (
+        "claim counts a cut list: the folder's claim says 150 violations, and the audit found 207"
+    ) in said
+    found = json.loads(call_here(["verify", folder, "--vkey", key, "--json"], home=tmp_path).stdout)
+    assert (found["ok"], found["claim"], found["trusted"]) == (True, "cut_list", False)
+    assert (found["violations"], found["violations_claimed"]) == (207, 150)
+    assert "violations: 207" in found["reservations"]
+
+
+@pytest.mark.parametrize(("said", "holds"), [(150, True), (149, False), (0, False), (208, False)])
+def test_claim_that_counts_neither_the_list_nor_all_violations_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: int, holds: bool
+) -> None:
+    with tarfile.open(CUT) as packed:
+        packed.extractall(tmp_path, filter="data")
+
+    def signed(line: str, *, public_key: bytes) -> Any:
+        opened = json.dumps(open_bundle(line, public_key=public_key))
+        return json.loads(opened.replace('"violations: 150"', f'"violations: {said}"'))
+
+    monkeypatch.setattr("proctor.handover.folder.open_bundle", signed)
+    if holds:
+        opened = check_handover(tmp_path / "model_2_bundle", vkey=CUT_VKEY)
+        assert (opened.cut_list, opened.evidence.violations) == (150, 207)
+        return
+    with pytest.raises(VerificationError, match="claim 3 does not say what the proved events say"):
+        check_handover(tmp_path / "model_2_bundle", vkey=CUT_VKEY)

@@ -6,6 +6,7 @@ tree he likes, and hands over whichever of its entries he likes.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -455,6 +456,51 @@ def test_what_is_left_out_at_the_end_is_said(
     shown = handed(holder, scene.run, scene.audit)
     folder = holder.folder(tmp_path / "all", shown.proofs, run=cut.run, audit=cut.audit)
     assert verified(scene, folder)[0] == 1  # and whoever sees it refuses
+
+
+def test_whole_audit_that_is_left_out_is_said_with_tree_head_and_date(
+    scene: Scene, holder: KeyHolder, tmp_path: Path
+) -> None:
+    start = holder.find("audit.started", scene.audit)
+    holder.add(uuid4(), "audit.started", decode_body(start.body), by=BY_JUDGE)
+    cut = handed(holder, scene.run, scene.audit)
+    paths = (
+        holder.folder(tmp_path / "out", cut.proofs, run=cut.run, audit=cut.audit),
+        holder.report(tmp_path / "page.html", cut.proofs, run=cut.run),
+    )
+    for path in paths:
+        done = call_here(["verify", path, "--vkey", scene.vkey_file], home=scene.home)
+        assert done.returncode == 0
+        assert AS_OF.search(" ".join(done.stdout.split())), done.stdout
+        assert AS_OF.fullmatch(verified(scene, path)[1]["as_of"])
+
+
+AS_OF = re.compile(
+    r"As of tree head \d+ \(newest entry shown: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\): other audits "
+    r"and later entries, such as a revoked key, can be left out; verify the ledger or a bundle to "
+    r"exclude that\."
+)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_parent_of_a_fork_that_is_left_out_of_a_report_is_said(
+    scene: Scene, holder: KeyHolder, tmp_path: Path, shown: bool
+) -> None:
+    forked = {"v": 1, "parent": str(scene.other), "epoch": 0, "digest": "d1" * 32}
+    forked |= {"state": "5a" * 32, "orders": []}
+    holder.add(scene.run, "run.forked", forked)
+    more = (scene.other, scene.other_audit) if shown else ()
+    made = handed(holder, scene.run, scene.audit, *more, without=of_a_parent(scene))
+    code, told = verified(scene, holder.report(tmp_path / "p.html", made.proofs, run=made.run))
+    assert (code, told["ok"]) == (0, True), told
+    due = f"what run {scene.run} goes on from: run {scene.other} is left out, or its ledger"
+    assert any(each.startswith(due) for each in told["not_claimed"]) is not shown
+
+
+def of_a_parent(scene: Scene) -> Callable[[VerifiedEntry], bool]:
+    """Tell which entries of a parent a report of its fork does not rest on."""
+    edges = ("run.started", "run.ended")
+    return lambda each: each.stream_id == scene.other and each.name not in edges
 
 
 def test_folder_in_the_form_of_an_earlier_version_says_what_it_lacks(

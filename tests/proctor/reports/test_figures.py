@@ -3,8 +3,10 @@
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from statistics import fmean
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +14,15 @@ import pytest
 from figure_homes import Figures, bodies, of_run, told_violations, write_figures
 from frontdoor import answer, call_here
 
+from ledger.handover.proof_files import open_proofs, write_proofs
+from ledger.handover.selection import MOST_ENTRIES, choose
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.cli.campaign_jobs import describe_campaign
+from proctor.cli.compare_jobs import describe_comparison, tell_comparison
+from proctor.handover.card import model_card
+from proctor.handover.evidence import evidence_of
 from proctor.home import Home
-from proctor.output.terminal import as_records, plain
+from proctor.output.terminal import as_records, console, plain
 from proctor.remembering import open_remembered
 from proctor.reports.contents import contents_of, rows_about
 from proctor.reports.files import read_source
@@ -23,6 +30,7 @@ from proctor.reports.line_page import line_charts
 from proctor.reports.pages import page_of
 from proctor.reports.run_verdict import _firings
 from proctor.reports.subjects import KINDS, Overview, Subject
+from projections.counting import streams_of
 from projections.projector import projected
 
 
@@ -343,3 +351,86 @@ def test_campaign_command_counts_all_violations(made: Figures, home: Home) -> No
     with home.open_log() as log:
         told = describe_campaign(home, log, log.repository.get(UUID(made.campaign)))
     assert [each["violations"] for each in told["attempts"]] == [160, 40, 0]
+
+
+@pytest.mark.parametrize("which", [None, "hot", "cold"])
+def test_table_of_a_comparison_counts_the_whole_ledger(
+    which: str | None, made: Figures, home: Home, entries: list[VerifiedEntry]
+) -> None:
+    own = [e for e in entries if str(e.stream_id) == made.comparison]
+    due: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
+    for _, cell in bodies(own, "comparison.run_ended"):
+        if which in (None, cell["condition"]):
+            figures = figures_of_cell(entries, cell)
+            due.setdefault(cell["policy"], {})[cell["condition"], cell["seed"]] = figures
+    told = describe_comparison(home, made.comparison, policies=[*due], conditions=["hot", "cold"])
+    table = told["standings"] if which is None else told["conditions"][which]
+    assert [row["policy"] for row in table] == ["synthetic", "nothing"]
+    for row in table:
+        cells, base = due[row["policy"]], due["synthetic"]
+        assert row["cells"] == len(cells)
+        for name in ("applied", "refused", "unusable", "failed", "exercised", "firings"):
+            total = sum(cell[name] for cell in cells.values())
+            assert row[name] == (total / len(cells) if name == "firings" else total), name
+        for name, gain in (("accuracy", "gain"), ("process", "process_gain")):
+            assert row[name] == pytest.approx(fmean(cell[name] for cell in cells.values()))
+            if row["policy"] != "synthetic":
+                apart = [cells[key][name] - base[key][name] for key in cells if key in base]
+                assert row[gain] == pytest.approx(fmean(apart))
+                if name == "accuracy":
+                    signs = [row["wins"], row["ties"]]
+                    assert signs == [sum(a > 0 for a in apart), sum(a == 0 for a in apart)]
+    if which is None:
+        assert sum(row["failed"] for row in table) == 1
+        assert min(row["applied"] for row in table) > 0
+        with console.capture() as shown:
+            tell_comparison(told)
+        for row in table:
+            answers = row["applied"] + row["refused"] + row["unusable"]
+            line = next(each for each in shown.get().splitlines() if row["policy"] in each[:14])
+            assert f"{row['applied']} of {answers}" in line
+
+
+def figures_of_cell(entries: list[VerifiedEntry], cell: Mapping[str, Any]) -> dict[str, Any]:
+    run, failed = of_run(entries, cell["run"]), cell["problem"] is not None
+    own = [e for e in entries if str(e.stream_id) == cell["run"]]
+    [(_, scored)] = [each for each in bodies(entries, "audit.scored") if each[0] == cell["audit"]]
+    return {
+        **run,
+        "unusable": sum(b["source"] == "driver" for _, b in bodies(own, "run.decision_made")),
+        "failed": failed,
+        "accuracy": 0.0 if failed else scored["test_accuracy"],
+        "process": 0.0 if failed else scored["process_score"],
+        "exercised": scored["process_axis_exercised"],
+    }
+
+
+# What is handed over
+
+
+def test_model_card_counts_the_whole_ledger(
+    made: Figures, home: Home, entries: list[VerifiedEntry]
+) -> None:
+    run = UUID(made.large)
+    with open_remembered(home) as ledger:
+        chosen = choose(entries, streams_of(entries, run), origin=ledger.authority.origin)
+        proofs = write_proofs(ledger, [each.index for each in chosen], most=MOST_ENTRIES)
+        vkey = ledger.vkey
+    card = model_card(evidence_of(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey))
+    due = of_run(entries, made.large)
+    assert told_violations(entries, made.large).total() == 478
+    assert "- violations: 478\n" in card
+    _, told = card.split("## Decisions\n")
+    told, steps = told.split("## Audit\n")
+    rows = told.split("| --- | --- | --- | --- | --- | --- |\n")[1].strip().splitlines()
+    assert len(rows) == due["decisions"]
+    outcomes = Counter(row.split(" | ")[4] for row in rows)
+    assert outcomes["applied"] == due["applied"]
+    assert outcomes["refused"] == due["refused"]
+    assert outcomes["no action"] == due["deferred"]
+    assert "These are the first" not in card
+    assert steps.split("## Configuration")[0].count("\n| ") == 2 + 11
+    [audit] = [s for s, body in bodies(entries, "audit.started") if body["run"] == made.large]
+    done = {b["name"]: b for s, b in bodies(entries, "audit.step_completed") if s == audit}
+    epochs = done["ledger"]["evidence"]["epochs"]
+    assert f"| epochs that the judge trained again | 0 of {epochs} |" in card
