@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from aggregates.judged import is_as_judged
 from aggregates.registry import REGISTRY
 from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
@@ -35,7 +36,7 @@ __all__ = [
 TITLE = "proctor/lineage/v1\n"
 _MAX_FILE = 4_000_000  # characters
 _LARGE = 100_000  # bytes that a lineage is meant to have at most
-_OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.started"}
+_OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.ended", "run.started"}
 _FORM = re.compile(
     r"proctor/lineage/v1\n"
     r"example (?P<example>[0-9a-f/>-]{1,200})\n"
@@ -144,7 +145,11 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
         line=line,
         whole=True,
     )
-    return OpenedLineage(lineage=lineage, selection=selection, line=line)
+    opened = OpenedLineage(lineage=lineage, selection=selection, line=line)
+    for audit in opened.audits:
+        if audit.signed:
+            is_as_judged(selection, audit.audit)
+    return opened
 
 
 def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.audit import GATES, STEPS, unchecked
+from aggregates.judged import is_as_judged
 from aggregates.run import REPEATABLE
 from aggregates.transcript import Transcript
 from aggregates.violations import violations_found
@@ -99,6 +100,8 @@ class Evidence:
 
     def verify(self) -> None:
         """Raise VerificationError unless the audit is whole, and judged the files of the run."""
+        if self.signed_by_judge:
+            is_as_judged(self.selection, self.counting.audit)
         if len(self._of_run("run.ended")) != 1:
             raise MalformedError(f"run {self.run} has {len(self._of_run('run.ended'))} ends")
         if [step.get("name") for step in self.steps] != [*STEPS]:

@@ -21,6 +21,7 @@ from synthetic import synthetic_audit
 
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
+from judge.auditing.record import record_of
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.bodies import decode_body
@@ -28,6 +29,7 @@ from ledger.entries import AuthorKey
 from ledger.keys import create_publisher_key
 from ledger.notes import NoteKey, public_bytes, publisher_vkey, vkey
 from ledger.recorder import SignedRecorder
+from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.handover.evidence import UNBOUND
 
@@ -41,7 +43,8 @@ HASHES = {name: hashlib.sha256(content).hexdigest() for name, content in WORSE.i
 
 @dataclass(frozen=True)
 class Scene:
-    """A ledger: two runs with verdicts, and one whose only judge's key is revoked."""
+    """A ledger: two runs with verdicts, one whose only judge's key is revoked, and one whose audit
+    is of an earlier version, bound to no state of it."""
 
     home: Path
     run: UUID
@@ -50,6 +53,8 @@ class Scene:
     other_audit: UUID
     doubtful: UUID
     doubtful_audit: UUID
+    older: UUID
+    older_audit: UUID
 
     @property
     def vkey_file(self) -> Path:
@@ -76,10 +81,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         recorder.grant_key(vkey("judge", public_bytes(JUDGE)), role="judge", author=BY_OPERATOR)
         lost = vkey("lost", public_bytes(REVOKED))
         recorder.grant_key(lost, role="judge", author=BY_OPERATOR)
-        runs = [started(log) for _ in range(3)]
-        by = [BY_JUDGE, BY_JUDGE, AuthorKey("judge", REVOKED)]
+        runs = [started(log) for _ in range(4)]
+        with open_verified(home / "ledger") as ledger:
+            states = [record_of(ledger, run.id).judged for run in runs[:3]]
+        by = [BY_JUDGE, BY_JUDGE, AuthorKey("judge", REVOKED), BY_JUDGE]
         audits = [
-            synthetic_audit(Signed(log, each), run) for run, each in zip(runs, by, strict=True)
+            synthetic_audit(Signed(log, each), run, judged=state)
+            for run, each, state in zip(runs, by, [*states, None], strict=True)
         ]
         recorder.revoke_key(lost, role="judge", since=1, reason="lost", author=BY_OPERATOR)
         key = create_publisher_key(home / "ledger" / "keys" / "publisher.pem", passphrase=None)
@@ -167,6 +175,13 @@ def replaced_end(holder: KeyHolder, scene: Scene, **start: Any) -> Handed:
     audit = uuid4()
     holder.copy_stream(scene.audit, audit, by=BY_JUDGE, **start)
     return handed(holder, scene.run, audit, without=lambda e: e.stream_id == scene.audit)
+
+
+def edits_the_run_before_its_judged_end(holder: KeyHolder, scene: Scene) -> Handed:
+    """The judge signed the hash of the end, which covers what was before it; links have gaps."""
+    ended, spare = (holder.find("run.ended", each) for each in (scene.other, scene.run))
+    kept = holder.edit_before(ended, spare, "run.started", policy={"name": "another"})
+    return handed(holder, scene.other, scene.other_audit, kept=kept)
 
 
 def judged_other_weights_in_step_3(holder: KeyHolder, scene: Scene) -> Handed:
@@ -331,6 +346,7 @@ FOLDERS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
     hides_the_judged_end: LEFT_OUT,
     hands_over_other_weights: "does not have the files that the run handed in",
     replaces_the_judged_end: "no audit of run .* counts",
+    edits_the_run_before_its_judged_end: "is not as it was judged",
     judged_other_weights_in_step_3: "is not the file that the judge judged",
     own_judge_although_an_operator_exists: "must be signed by operator",
     own_judge_with_the_operator_left_out: LEFT_OUT,
@@ -355,6 +371,7 @@ FOLDERS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
 }
 REPORTS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
     hides_the_judged_end: LEFT_OUT,
+    edits_the_run_before_its_judged_end: "is not as it was judged",
     own_judge_although_an_operator_exists: "must be signed by operator",
     own_judge_with_the_operator_left_out: LEFT_OUT,
     key_of_another_role: "not in force",
@@ -503,6 +520,36 @@ def test_judge_that_the_reader_names_is_pinned(
 def test_verdict_of_an_earlier_version_is_not_bound_to_a_state_of_the_run(
     scene: Scene, holder: KeyHolder, tmp_path: Path
 ) -> None:
-    made = handed(holder, scene.run, scene.audit)
+    made = handed(holder, scene.older, scene.older_audit)
     folder = holder.folder(tmp_path / "out", made.proofs, run=made.run, audit=made.audit)
-    assert UNBOUND in verified(scene, folder)[1]["reservations"]
+    code, told = verified(scene, folder, "--judge", vkey("judge", public_bytes(JUDGE)))
+    assert (code, told["trusted"], told["verdicts"][0]["as_judged"]) == (0, False, False)
+    assert UNBOUND in told["reservations"]
+
+
+def test_run_of_an_earlier_version_is_held_against_the_tree_head_of_its_audit(
+    tmp_path: Path,
+) -> None:
+    """Its judge signed no root of its own; the tree head beside the audit's start is one."""
+    home = tmp_path / "home"
+    with LedgerApplication.open(home / "ledger", REGISTRY) as log:
+        recorder = log.recorder
+        assert isinstance(recorder, SignedRecorder)
+        recorder.grant_key(vkey("judge", public_bytes(JUDGE)), role="judge")
+        spare, run = started(log), started(log)
+        with open_verified(home / "ledger") as ledger:
+            assert ledger.head is not None
+            note = ledger.head.note
+        audit = synthetic_audit(Signed(log, BY_JUDGE), run, tree_head=note)
+    holder = KeyHolder.of(home)
+    scene = Scene(home, *[run.id, audit.id] * 4)
+    honest = handed(holder, run.id, audit.id)
+    page = holder.report(tmp_path / "page.html", honest.proofs, run=run.id)
+    code, told = verified(scene, page, "--judge", vkey("judge", public_bytes(JUDGE)))
+    assert (code, told["trusted"], told["verdicts"][0]["as_judged"]) == (0, True, True)
+    ended, other = (holder.find("run.ended", each.id) for each in (run, spare))
+    kept = holder.edit_before(ended, other, "run.started", policy={"name": "another"})
+    edited = handed(holder, run.id, audit.id, kept=kept)
+    page = holder.report(tmp_path / "page.html", edited.proofs, run=run.id)
+    code, told = verified(scene, page)
+    assert (code, "is not as it was judged" in told["error"]) == (1, True)
