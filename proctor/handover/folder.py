@@ -58,6 +58,7 @@ class Opened:
     evidence: Evidence
     files: dict[str, str]  # of the signed folder, with their SHA-256
     publisher: bytes  # the public key that signed them
+    unchecked: tuple[str, ...]  # pages that this version would write otherwise
 
 
 def write_handover(
@@ -177,7 +178,8 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
         raise MalformedError(f"{_SIGNATURE} is not the first line of {_CLAIMS}")
     # 5. The files are those that were signed, and those that the run handed in.
     files = {str(one["name"]): str(one["digest"]) for one in signed["predicate"]["resources"]}
-    _check_files(folder / FOLDER, files)
+    sizes = {each.get("sha256"): each.get("size") for each in evidence.weights}
+    _check_files(folder / FOLDER, files, sizes=sizes)
     if {name: files[name] for name in files if name != _CARD} != evidence.files:
         raise MalformedError(f"{FOLDER} does not have the files that the run handed in")
     # 6. The other files are those that the provenance names.
@@ -197,7 +199,16 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
             raise MalformedError(
                 f"{_CLAIMS}: claim {number} does not say what the proved events say"
             )
-    return Opened(evidence=evidence, files=files, publisher=publisher)
+    # 8. Its pages are those that follow from the events. Another version words them otherwise.
+    card = read_bounded(folder / FOLDER / _CARD, most=_MOST)
+    if hashlib.sha256(card).hexdigest() != files[_CARD]:
+        raise MalformedError(f"{FOLDER}/{_CARD} was changed meanwhile")
+    pages = {
+        README: (texts[README], readme(evidence, files)),
+        f"{FOLDER}/{_CARD}": (card.decode(errors="replace"), model_card(evidence)),
+    }
+    unchecked = tuple(name for name, (here, due) in pages.items() if here != due)
+    return Opened(evidence, files, publisher, unchecked)
 
 
 def _check_name(name: str) -> None:
@@ -205,8 +216,11 @@ def _check_name(name: str) -> None:
         raise ProctorError(f"the run handed in {name!r}, which is not the name of a file")
 
 
-def _check_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise MalformedError unless a folder has exactly these files."""
+def _check_files(folder: Path, files: Mapping[str, str], *, sizes: Mapping[Any, Any]) -> None:
+    """Raise MalformedError unless a folder has exactly these files.
+
+    `sizes`, by SHA-256, are those that the run recorded: no other size is read, however large.
+    """
     if folder.is_symlink() or not folder.is_dir():
         raise MalformedError(f"{FOLDER} is not a folder")
     here = {path.name for path in folder.iterdir()}
@@ -217,6 +231,9 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
         path = folder / name
         if not stat.S_ISREG(path.lstat().st_mode):
             raise MalformedError(f"{FOLDER}/{name} is not a regular file")
+        size, recorded = path.lstat().st_size, sizes.get(files[name])
+        if size > _MOST if recorded is None else size != recorded:
+            raise InclusionError(f"{FOLDER}/{name} is not the file that was signed")
         digest = hashlib.sha256()
         with open_regular(path) as file:
             while chunk := file.read(_CHUNK):

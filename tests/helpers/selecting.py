@@ -36,6 +36,7 @@ from ledger.verification.proofs import inclusion_proofs, leaf_hash
 from ledger.verification.reader import open_verified
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
+from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence
 from proctor.handover.statements import provenance, verdict
 from proctor.reports.files import Source, made_by
@@ -246,6 +247,7 @@ class KeyHolder:
         audit: UUID,
         content: Mapping[str, bytes] = CONTENT,
         earlier: bool = False,
+        card: bytes = b"",
     ) -> Path:
         """Hand over files as those of a run, under an audit that is said to count."""
         selection = self.unchecked(proofs)
@@ -263,12 +265,12 @@ class KeyHolder:
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         public = publisher.public_key().public_bytes(*form)
         (out / "model").mkdir(parents=True)
-        texts = {**content, "README.md": b"# A model\n"}
+        texts = {**content, "README.md": card or model_card(evidence).encode()}
         for name, data in texts.items():
             (out / "model" / name).write_bytes(data)
         files = {name: hashlib.sha256(data).hexdigest() for name, data in texts.items()}
         beside = {
-            "README.md": b"a model",
+            "README.md": readme(evidence, files).encode(),
             "events.tlog-proof": proofs.encode(),
             "ledger.pem": public_pem(public_bytes(key)).encode(),
             "ledger.vkey": f"{self.vkey}\n".encode(),
