@@ -33,6 +33,7 @@ from ledger.handover.envelope import payload_of, public_pem
 from ledger.handover.proof_files import open_proofs
 from ledger.handover.selection import MOST_ENTRIES
 from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
+from ledger.strict_json import read_json
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence, evidence_of
@@ -169,9 +170,9 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
     publisher = granted[texts[_PUBLISHER]]
     # 4. The claims are signed by them, and nothing is between.
     with _naming(_CLAIMS):
-        lines = texts[_CLAIMS].splitlines(keepends=True)
-        if len(lines) != 3:
-            raise MalformedError(f"there are {len(lines)} claims, not three")
+        *lines, rest = _lines(texts)
+        if len(lines) != 3 or rest:
+            raise MalformedError("there are not three claims, each on a line")
         signed = open_bundle(lines[0], public_key=publisher)
         trained, judged = (open_bundle(line, public_key=evidence.key) for line in lines[1:])
     if texts[_SIGNATURE] != lines[0]:
@@ -258,11 +259,17 @@ def _said_by_claims(texts: Mapping[str, str]) -> tuple[dict[str, str], bool]:
     Nothing is verified yet: this is to blame the right file, and to know which claims are due.
     """
     try:
-        line = json.loads(texts[_CLAIMS].splitlines()[1])
-        trained = json.loads(payload_of(json.dumps(line["dsseEnvelope"])))
+        line = read_json(_lines(texts)[1])
+        trained = read_json(payload_of(json.dumps(line["dsseEnvelope"])))
         return _byproducts(trained), is_earlier(trained)
     except (IndexError, KeyError, TypeError, ValueError, VerificationError):
         return {}, False
+
+
+def _lines(texts: Mapping[str, str]) -> list[str]:
+    """Return the first claims, each with its end of line, and what follows them."""
+    *lines, rest = texts[_CLAIMS].split("\n", 3)
+    return [*(f"{line}\n" for line in lines), rest]
 
 
 def _byproducts(statement: Mapping[str, Any]) -> dict[str, str]:

@@ -6,6 +6,8 @@ tree he likes, and hands over whichever of its entries he likes.
 
 import hashlib
 import json
+import shutil
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -553,3 +555,66 @@ def test_run_of_an_earlier_version_is_held_against_the_tree_head_of_its_audit(
     page = holder.report(tmp_path / "page.html", edited.proofs, run=run.id)
     code, told = verified(scene, page)
     assert (code, "is not as it was judged" in told["error"]) == (1, True)
+
+
+# ------------------------------------------------------------------------------------------------
+# Somebody without any key, who has a genuine folder
+
+
+@pytest.fixture
+def folder(scene: Scene, holder: KeyHolder, tmp_path: Path) -> Path:
+    made = handed(holder, scene.run, scene.audit)
+    return holder.folder(tmp_path / "folder", made.proofs, run=made.run, audit=made.audit)
+
+
+@pytest.mark.parametrize("place", ["ledger", "."])
+def test_other_model_beside_a_genuine_ledger_is_rejected(
+    scene: Scene, folder: Path, place: str
+) -> None:
+    """Else the ledger would be verified, and nobody would look at the model."""
+    (folder / "model" / "weights.safetensors").write_bytes(b"other weights")
+    shutil.copytree(scene.home / "ledger", folder / place, dirs_exist_ok=True)
+    done = call_here(["verify", folder, "--vkey", scene.vkey_file], home=scene.home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "holds a model handed over and a ledger" in " ".join(done.stderr.split())
+
+
+def test_page_that_does_not_follow_from_the_events_is_said(
+    scene: Scene, holder: KeyHolder, tmp_path: Path
+) -> None:
+    """The publisher signed it, and the events say something else."""
+    made = handed(holder, scene.run, scene.audit)
+    card = b"# The best model\n\nTest accuracy: 0.999\n"
+    named = ("--judge", vkey("judge", public_bytes(JUDGE)))
+    for folder, said in (
+        (holder.folder(tmp_path / "a", made.proofs, run=made.run, audit=made.audit), False),
+        (holder.folder(tmp_path / "b", made.proofs, run=made.run, audit=made.audit, card=card), 1),
+    ):
+        code, told = verified(scene, folder, *named)
+        found = any("what model/README.md says" in each for each in told["not_claimed"])
+        assert (code, found, told["trusted"]) == (0, said, not said)
+
+
+def test_weights_of_another_size_are_not_read(scene: Scene, folder: Path) -> None:
+    """A file of a terabyte that takes no room on the disk."""
+    for name in ("weights.safetensors", "model.py"):
+        content = (folder / "model" / name).read_bytes()
+        with (folder / "model" / name).open("r+b") as file:
+            file.truncate(1 << 40)
+        code, told = verified(scene, folder)
+        assert (code, f"{name} is not the file that was signed" in told["error"]) == (1, True)
+        (folder / "model" / name).write_bytes(content)
+    assert verified(scene, folder)[0] == 0
+
+
+@pytest.mark.parametrize("padding", ["\n" * 12_000_000, "{}\n[" + "[]," * 2_000_000 + "[]]\n{}\n"])
+def test_padded_claims_cost_little(scene: Scene, folder: Path, padding: str) -> None:
+    (folder / "claims.jsonl").write_text(padding)
+    tracemalloc.start()
+    try:
+        code, told = verified(scene, folder)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (code, told["error"].startswith("claims.jsonl")) == (1, True)
+    assert peak < 96 * 2**20  # bytes; a file has at most 64 MiB, and its buffer takes that
