@@ -100,6 +100,11 @@ class Evidence:
 
     def verify(self) -> None:
         """Raise VerificationError unless the audit is whole, and judged the files of the run."""
+        if self.earlier and self.audit_start.get("judged") is not None:
+            raise MalformedError(
+                "the folder has the form of an earlier version, whose audits name no state of the "
+                "run; this one does: ask for a folder of this form"
+            )
         if self.signed_by_judge:
             is_as_judged(self.selection, self.counting.audit)
         if len(self._of_run("run.ended")) != 1:

@@ -103,11 +103,19 @@ class Source:
     @property
     def not_claimed(self) -> list[str]:
         """What does not follow from the entries, beside what Selection.as_of says."""
-        wanted = Overview.of(self.entries).wanted(self.subject)
-        parts = sum(names is not None for names in wanted.values())
-        if not parts:
-            return []
-        return [f"that these are all events of {counted(parts, 'other run')}: some are chosen"]
+        overview = Overview.of(self.entries)
+        parts = sum(names is not None for names in overview.wanted(self.subject).values())
+        said = [f"that these are all events of {counted(parts, 'other run')}: some are chosen"]
+        said = said if parts else []
+        runs = overview.runs_of(self.subject)
+        if unjudged := sum(run not in self._counting for run in runs):
+            said.append(
+                f"a verdict on {unjudged} of {counted(len(runs), 'run')}: no audit of it counts here"
+            )
+        parents = {overview.parents.get(run) or overview.forks.get(run) for run in runs}
+        for parent in sorted(filter(None, parents - set(overview.parents))):
+            said.append(f"anything of run {parent:.36}, on which it follows: it is left out")
+        return said
 
     @property
     def embedded(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from frontdoor import call_here
 from lineage_scene import _Signed as Signed
 from selecting import CONTENT, KeyHolder, started
-from synthetic import synthetic_audit
+from synthetic import begun_campaign, synthetic_audit, synthetic_campaign, synthetic_run
 
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
@@ -85,11 +85,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         recorder.grant_key(lost, role="judge", author=BY_OPERATOR)
         runs = [started(log) for _ in range(4)]
         with open_verified(home / "ledger") as ledger:
-            states = [record_of(ledger, run.id).judged for run in runs[:3]]
+            states = [record_of(ledger, run.id).judged for run in runs[:2]]
         by = [BY_JUDGE, BY_JUDGE, AuthorKey("judge", REVOKED), BY_JUDGE]
         audits = [
             synthetic_audit(Signed(log, each), run, judged=state)
-            for run, each, state in zip(runs, by, [*states, None], strict=True)
+            for run, each, state in zip(runs, by, [*states, None, None], strict=True)
         ]
         recorder.revoke_key(lost, role="judge", since=1, reason="lost", author=BY_OPERATOR)
         key = create_publisher_key(home / "ledger" / "keys" / "publisher.pem", passphrase=None)
@@ -487,6 +487,12 @@ def test_folder_in_the_form_of_an_earlier_version_says_what_it_lacks(
     code, told = verified(scene, folder, "--judge", judge)
     assert (code, told["trusted"]) == (0, False)
     assert any("an earlier version made this folder" in each for each in told["not_claimed"])
+    bound = handed(holder, scene.run, scene.audit)
+    folder = holder.folder(
+        tmp_path / "new", bound.proofs, run=scene.run, audit=scene.audit, earlier=True
+    )
+    code, told = verified(scene, folder)
+    assert (code, "the form of an earlier version" in told["error"]) == (1, True)
     unsigned = audit_that_nobody_signed(holder, scene)
     folder = holder.folder(
         tmp_path / "no", unsigned.proofs, run=scene.run, audit=unsigned.audit, earlier=True
@@ -618,3 +624,34 @@ def test_padded_claims_cost_little(scene: Scene, folder: Path, padding: str) -> 
         tracemalloc.stop()
     assert (code, told["error"].startswith("claims.jsonl")) == (1, True)
     assert peak < 96 * 2**20  # bytes; a file has at most 64 MiB, and its buffer takes that
+
+
+def test_report_says_what_is_not_there(tmp_path: Path) -> None:
+    """Attempts that no judge has judged, and the run on which one follows."""
+    home = tmp_path / "home"
+    with LedgerApplication.open(home / "ledger", REGISTRY) as log:
+        recorder = log.recorder
+        assert isinstance(recorder, SignedRecorder)
+        recorder.grant_key(vkey("judge", public_bytes(JUDGE)), role="judge")
+        begun, (first, second) = begun_campaign(log, 2, epochs=1)
+        campaign = str(begun.id)
+        parent = synthetic_run(log, epochs=1, run_id=first, campaign=campaign)
+        run = synthetic_run(
+            log, epochs=1, run_id=second, campaign=campaign, parent_run=str(parent.id)
+        )
+        synthetic_audit(log, parent)
+        audit = synthetic_audit(Signed(log, BY_JUDGE), run)
+        synthetic_campaign(log, [parent, run], begun=begun)
+    holder = KeyHolder.of(home)
+    scene = Scene(home, *[run.id, audit.id] * 4)
+    told = {}
+    for subject in (campaign, str(run.id)):
+        page = tmp_path / f"{subject}.html"
+        assert call_here(["report", subject, "-o", page], home=home).returncode == 0
+        told[subject] = verified(scene, page)[1]["not_claimed"]
+    assert any("a verdict on 1 of 2 runs" in each for each in told[campaign])
+    assert not any("left out" in each for each in told[str(run.id)])  # the control
+    cut = handed(holder, run.id, audit.id)
+    page = holder.report(tmp_path / "cut.html", cut.proofs, run=run.id)
+    code, found = verified(scene, page)
+    assert (code, f"run {parent.id}, on which" in " ".join(found["not_claimed"])) == (0, True)
