@@ -281,7 +281,8 @@ SELECT
     r.note,
     r.idx,
     r.signed_by IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM revoked_keys AS k WHERE k.key_id = r.signed_by AND t.time >= k.since
+        SELECT 1 FROM revoked_keys AS k
+        WHERE k.key_id = r.signed_by AND t.time >= k.since AND r.idx <= k.until_idx
     ) AS vouched
 FROM reviews AS r
 JOIN events AS t ON t.idx = r.idx

@@ -133,7 +133,7 @@ WHERE
     what = 'withdrawn' OR (
         signed_by IS NOT NULL AND NOT EXISTS (
             SELECT 1 FROM revoked_keys AS k JOIN events AS t ON t.idx = o.idx
-            WHERE k.key_id = o.signed_by AND t.time >= k.since
+            WHERE k.key_id = o.signed_by AND t.time >= k.since AND o.idx <= k.until_idx
         )
     )
 GROUP BY kind, name;

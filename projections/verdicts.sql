@@ -8,14 +8,24 @@ SELECT
     TRY(SHA256(ARRAY_SLICE(
         FROM_BASE64(REGEXP_EXTRACT(body ->> '$.vkey', '^[^+]+[+][0-9a-f]{8}[+](.*)$', 1)), 2, 92
     ))) AS key_id,
-    MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
-FROM authority_events
+    MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since,
+    COALESCE(
+        (
+            SELECT MIN(g.idx) FROM authority_events AS g
+            WHERE g.name = 'key.granted' AND g.idx > r.idx
+                AND (g.body ->> '$.role') = (r.body ->> '$.role')
+                AND (g.body ->> '$.vkey') = (r.body ->> '$.vkey')
+        ),
+        9223372036854775807
+    ) AS until_idx
+FROM authority_events AS r
 WHERE name = 'key.revoked';
 COMMENT ON VIEW revoked_keys IS 'Keys that are not trusted from a given time on, which may be before their revocation';
 COMMENT ON COLUMN revoked_keys.idx IS 'Ledger index of the revocation';
 COMMENT ON COLUMN revoked_keys.role IS 'Role of the key';
 COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
 COMMENT ON COLUMN revoked_keys.since IS 'UTC; signatures from this time on do not count';
+COMMENT ON COLUMN revoked_keys.until_idx IS 'Ledger index of the entry that granted the key again, after which signatures count; the largest number if none did';
 
 -- An audit counts if it has all steps and judged the complete run, as it is. Its start names the state
 -- of the run that was judged: the hash of the run's last entry, which covers all entries before it,
@@ -45,7 +55,8 @@ scored AS (
     SELECT
         e.*,
         e.signed_by IS NOT NULL AND COALESCE(b.signed_by = e.signed_by, FALSE) AND NOT EXISTS (
-            SELECT 1 FROM revoked_keys AS k WHERE k.key_id = e.signed_by AND t.time >= k.since
+            SELECT 1 FROM revoked_keys AS k
+            WHERE k.key_id = e.signed_by AND t.time >= k.since AND e.idx <= k.until_idx
         ) AND NOT EXISTS (
             SELECT 1 FROM audit_steps AS p
             WHERE p.audit_id = e.audit_id AND p.idx < e.idx AND p.signed_by IS DISTINCT FROM e.signed_by

@@ -20,6 +20,8 @@ from judge.errors import JudgeError
 from ledger.errors import LedgerError, StorageError
 from ledger.mapper import decode_body
 from ledger.paths import LedgerPaths
+from ledger.tree import Tree
+from ledger.verification.proofs import leaf_hash
 from ledger.verification.reader import VerifiedLedger, open_verified
 from ledger.verification.snapshots import snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
@@ -29,6 +31,7 @@ _FORK = "run.forked"
 _RESTART = "run.restart_scheduled"
 _END = "run.ended"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_LEAVES = 4_096  # that are hashed at a time
 _MOST_FILES, _MOST_NAME = 16, 100  # an entry has room for a few short names
 
 
@@ -41,6 +44,7 @@ class RunRecord:
     tree_head: str | None  # the signed note
     size: int  # entries in the ledger
     entries: Sequence[VerifiedEntry]  # of the run
+    root: bytes | None = None  # of the ledger up to the last of them; None: not verified
     transcript: int = 0  # version of the run's transcript; 0: it has none
     chain: tuple[Sequence[VerifiedEntry], ...] = ()  # of its parent, of that one's parent, ...
     forked: Sequence[VerifiedEntry] = ()  # of the run that this one is a fork of
@@ -61,11 +65,13 @@ class RunRecord:
     def judged(self) -> dict[str, Any]:
         """The state of the run that these entries are, as audit.started names it.
 
-        The last entry's hash covers all entries before it, because each has its predecessor's.
+        The last entry's hash covers all entries before it, because each has its predecessor's. For
+        those who see some of them the root covers them, too.
         """
         last = self.entries[-1]
         return {
             "entry": last.entry_hash.hex(),
+            **({} if self.root is None else {"root": self.root.hex()}),
             "version": last.stream_version,
             "transcript": self.transcript,
             "files": self._files,
@@ -129,7 +135,11 @@ def read_record(
 def record_of(ledger: VerifiedLedger, run: UUID) -> RunRecord:
     """Return what a verified ledger says of a run; raises JudgeError if it does not know it."""
     head = None if ledger.head is None else ledger.head.note
-    return _pick(ledger.select, run, tree_head=head, size=ledger.size)
+    found = _pick(ledger.select, run, tree_head=head, size=ledger.size)
+    tree, entries = Tree(), islice(ledger.raw_entries(), found.entries[-1].index + 1)
+    while leaves := [leaf_hash(raw) for raw in islice(entries, _LEAVES)]:
+        tree.extend(leaves)
+    return replace(found, root=tree.root())
 
 
 def _pick(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from uuid import UUID
 
+from aggregates.judged import is_as_judged
 from aggregates.transcript import Transcript
 from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
@@ -46,7 +47,7 @@ TITLE = "proctor/lineage/v2\n"
 TITLES = (TITLE, "proctor/lineage/v1\n")
 _MAX_FILE = 4_000_000  # characters
 _LARGE = 200_000  # bytes that a lineage is meant to have at most
-_OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.started"}
+_OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.ended", "run.started"}
 _FORM = re.compile(
     r"proctor/lineage/v(?P<form>[12])\n"
     r"example (?P<example>[0-9a-f/>-]{1,200})\n"
@@ -189,18 +190,23 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
     except InclusionError as e:
         raise type(e)(f"{e}; if an earlier version made it, have it made again") from e
     entries, authority = selection.entries, selection.authority
+    audits: tuple[CountingAudit, ...] | None = None
     if match["form"] == "1":
         lineage = trace(entries, example, authority=authority, line=line, whole=True)
-        return OpenedLineage(lineage=lineage, selection=selection, line=line, counting=None)
-    counting = cache(lambda: counting_audits(entries))
-    lineage = trace(entries, example, authority=authority, line=line, counting=counting)
-    runs = _runs_of(example)
-    selection.verify_choice(_wanted(entries, runs), beside=lineage.indexes)
-    for run in runs:
-        if not any(e.stream_id == run and e.name == "run.ended" for e in entries):
-            raise InclusionError(f"the file leaves out the end of run {run}")
-    audits = tuple(counting()[str(run)] for run in runs)
-    return OpenedLineage(lineage=lineage, selection=selection, line=line, counting=audits)
+    else:
+        counting = cache(lambda: counting_audits(entries))
+        lineage = trace(entries, example, authority=authority, line=line, counting=counting)
+        runs = _runs_of(example)
+        selection.verify_choice(_wanted(entries, runs), beside=lineage.indexes)
+        for run in runs:
+            if not any(e.stream_id == run and e.name == "run.ended" for e in entries):
+                raise InclusionError(f"the file leaves out the end of run {run}")
+        audits = tuple(counting()[str(run)] for run in runs)
+    opened = OpenedLineage(lineage=lineage, selection=selection, line=line, counting=audits)
+    for audit in opened.audits:
+        if audit.signed:
+            is_as_judged(selection, audit.audit)
+    return opened
 
 
 def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:

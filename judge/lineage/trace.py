@@ -47,6 +47,7 @@ NAMES = frozenset(
         "proposal.tested",
         "proposal.rest_tested",
         "run.decision_made",
+        "run.ended",
         "run.started",
         "valley.opened",
     }
@@ -187,17 +188,30 @@ class _LineageWalk:
         for audit, told in reversed(begun):
             if audit.stream_version != 1 or not _is_whole(told) or _seen(told, audit) <= newest:
                 continue
+            ended = self._judged_end(run, told)
+            if ended == []:
+                continue
             scores = self._chain.all("audit.scored", stream=audit.stream_id, after=audit.index)
             for scored in reversed(scores):
                 if counts is not None and scored[0].index != counts.scored:
                     continue
                 if self._keys.accept_score(scored[0], audit=audit):
+                    for entry in ended or ():
+                        self._chain.take(entry, "the run's end, up to which it was judged")
                     return audit, scored
         raise LineageError(
-            f"no valid audit of run {run} found: it must follow the decision, have every check in "
-            "force, and be signed by a judge if the ledger has one",
+            f"no valid audit of run {run} found: it must follow the decision, be of the run as it "
+            "ended, have every check in force, and be signed by a judge if the ledger has one",
             index=start.index,
         )
+
+    def _judged_end(self, run: UUID, told: Body) -> list[VerifiedEntry] | None:
+        """Return the run's end that an audit names, [] if it is not here, None if none is named."""
+        judged = told.get("judged")
+        if not isinstance(judged, dict) or "root" not in judged:  # an earlier version's audit
+            return None
+        ends = (entry for entry, _ in self._chain.all("run.ended", stream=run))
+        return [entry for entry in ends if entry.entry_hash.hex() == judged.get("entry")][-1:]
 
     def checkpoint(self, checkpoint: str, *, before: int, code: Any) -> None:
         """4. The checkpoint that the run names, which was there when it began and is what ran."""

@@ -56,6 +56,7 @@ class ProvedEntry:
     entry: VerifiedEntry
     head: TreeHead  # its `note` has all lines, cosignatures too
     rotations: tuple[str, ...]  # notes, oldest first
+    path: tuple[bytes, ...]  # from the entry to the root, from its sibling up
 
 
 def write_proof(ledger: VerifiedLedger, index: int) -> str:
@@ -140,14 +141,9 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
         raise MalformedError("a rotation in the file is not text") from e
     head = open_tree_head(match["note"], vkey=vkeys_along(rotations, vkey=vkey)[-1])
     # 3. Cosignatures are the caller's to ask for. 4. The entry is under the tree head's root.
-    verify_inclusion(
-        entry.entry_hash,
-        index=index,
-        size=head.size,
-        root=head.root,
-        proof=[decode_base64(line) for line in match["proof"].splitlines()],
-    )
-    return ProvedEntry(entry=entry, head=head, rotations=rotations)
+    path = tuple(decode_base64(line) for line in match["proof"].splitlines())
+    verify_inclusion(entry.entry_hash, index=index, size=head.size, root=head.root, proof=path)
+    return ProvedEntry(entry=entry, head=head, rotations=rotations, path=path)
 
 
 def open_proofs(text: str, *, vkey: str, most: int = _MAX_PROOFS) -> tuple[ProvedEntry, ...]:

@@ -269,6 +269,19 @@ class Tree:
         return root
 
 
+def earlier_roots(node: bytes, place: int, size: int, proof: list[bytes]) -> list[bytes]:
+    """Give the roots of the tree before a leaf (of none: empty) and with it: the left siblings'."""
+    last, before, upto = size - 1, b"", node
+    for other in proof:
+        while place == last and not place & 1:
+            place, last = place >> 1, last >> 1
+        if place & 1:
+            before = sha256(b"\x01" + other + before) if before else other
+            upto = sha256(b"\x01" + other + upto)
+        place, last = place >> 1, last >> 1
+    return [before, upto]
+
+
 def root_of_proof(node: bytes, place: int, size: int, proof: list[bytes]) -> bytes:
     """Fold an inclusion proof (section 2.1.1) from the leaf up."""
     last = size - 1  # the last place in the row of the tree in which the node has its place
@@ -815,6 +828,8 @@ class Proof:
     entry: Entry
     head: Head
     keys: Keys  # as the rotations in it leave them
+    leaf: bytes
+    earlier: list[bytes]  # roots of the tree before this entry, and with it
 
 
 TITLE = "c2sp.org/tlog-proof@v1"
@@ -838,7 +853,8 @@ def read_proof(text: str, first: Key) -> Proof:
             keys.rotate(extra.sized(2).decode())
         head.check(keys.ledger)
         check_inclusion(leaf_hash(raw), index, head.size, proof, head.root)
-    return Proof(index, entry, head, keys)
+    earlier = earlier_roots(leaf_hash(raw), index, head.size, proof)
+    return Proof(index, entry, head, keys, leaf_hash(raw), earlier)
 
 
 def check_inclusion(leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes) -> None:
@@ -938,6 +954,8 @@ class Story:
     def __init__(self, proofs: list[Proof], first: Key, form: str) -> None:
         self.keys, self.entries, self.met = Keys(first), list[Found](), set[int]()
         self.form = form  # the second has all audits of a run, the first one only
+        self.origin, self.leaves = first.name, {proof.index: proof.leaf for proof in proofs}
+        self.roots = {p.index + n: root for p in proofs for n, root in enumerate(p.earlier)}
         self.force = dict[int, list[tuple[str, Key]]]()  # authors' keys where an entry is
         due = 1
         for proof in proofs:
@@ -1043,6 +1061,12 @@ class Story:
                 continue
             if audit.entry.version != 1:
                 continue
+            judged, ends = body.get("judged"), list[Found]()
+            if isinstance(judged, dict) and "root" in judged:
+                ends = self.all("run.ended", stream=run)
+                ends = [e for e in ends if self.leaves[e.index].hex() == judged.get("entry")][-1:]
+                if not ends:
+                    continue
             for scored in reversed(self.all("audit.scored", stream=stream, after=audit.index)):
                 role = scored.entry.author[0] if scored.entry.author else "nobody"
                 judges = self.all("key.granted", before=scored.index, role="judge")
@@ -1054,7 +1078,9 @@ class Story:
                     if self.form == "2" and scored.body.get("hard_fail") is not False:
                         continue
                     need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
-                    self.met |= {audit.index, scored.index}
+                    if role == "judge":
+                        self.as_judged(audit, ends)
+                    self.met |= {audit.index, scored.index, *(each.index for each in ends)}
                     return f"judged by {role}"
         raise Failed("a link is missing: an audit of the run, after it, complete, by a judge")
 
@@ -1072,6 +1098,18 @@ class Story:
             whole = stream == talk or versions == [n + 1 for n in range(len(rest))]
             need(whole, "an event of an audit is left out", rest[0].index if rest else None)
             self.met |= {each.index for each in (rest if stream != talk else rest[:1] + rest[-1:])}
+
+    def as_judged(self, audit: Found, ends: list[Found]) -> None:
+        """Check that the ledger, up to the run's end, is the one whose root the judge signed."""
+        size, signed = 0, ""
+        if ends:
+            size, signed = ends[0].index + 1, str(audit.body["judged"]["root"])
+        else:
+            origin, *rest = str(audit.body.get("tree_head")).split("\n")
+            if origin == self.origin and len(rest) > 1 and rest[0].isdecimal():
+                size, signed = int(rest[0]), unbase64(rest[1]).hex()
+        found = self.roots.get(size, b"").hex()
+        need(found in ("", signed), "the judge signed another state of the ledger", audit.index)
 
     def checkpoint(self, start: Found) -> str:
         """Follow link 4, and what a checkpoint of each kind rests on."""

@@ -17,6 +17,7 @@ Not covered: what is left out at the end of a stream, and whole streams (Selecti
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from ledger.errors import ConsistencyError, InclusionError, LinkError, Signature
 from ledger.handover.proof_files import ProvedEntry
 from ledger.mapper import ns_to_datetime
 from ledger.verification.authority import Authority, KeyRecord, authority_stream
+from ledger.verification.proofs import earlier_roots
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
@@ -46,6 +48,39 @@ class Selection:
     vkeys: tuple[str, ...]  # of the ledger itself, oldest first; the last signed the tree head
     authority: Authority  # as it stands after the last entry
     entries: tuple[VerifiedEntry, ...]
+    paths: tuple[tuple[bytes, ...], ...]  # of the entries, to the tree head's root
+
+    @cached_property
+    def _streams(self) -> dict[UUID, list[VerifiedEntry]]:
+        found: dict[UUID, list[VerifiedEntry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.stream_id, []).append(entry)
+        return found
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {entry.index: place for place, entry in enumerate(self.entries)}
+
+    def of_stream(self, stream: UUID) -> Sequence[VerifiedEntry]:
+        """Return the entries of a stream, as far as they are here."""
+        return self._streams.get(stream, ())
+
+    def root_at(self, size: int) -> bytes | None:
+        """Return the root that the ledger had at a size.
+
+        It is known where the last entry of that size is here, or the one that follows it.
+        """
+        for index in (size - 1, size):
+            place = self._places.get(index)
+            if place is not None:
+                before, upto = earlier_roots(
+                    self.entries[place].entry_hash,
+                    index=index,
+                    size=self.head.size,
+                    proof=self.paths[place],
+                )
+                return upto if index < size else before
+        return None
 
     def verify_choice(self, wanted: Wanted, *, beside: Collection[int] = ()) -> None:
         """Raise InclusionError unless the entries are those that choose() chooses, without gaps.
@@ -126,7 +161,8 @@ def open_selection(proved: Sequence[ProvedEntry], *, vkey: str, gaps: bool = Fal
     vkeys = tuple(vkeys_along(rotations, vkey=vkey))
     if not gaps and authority.rotations != rotations:
         raise SignatureError("the file leaves out a rotation of the ledger's key")
-    return Selection(head, rotations, vkeys, authority, entries)
+    paths = tuple(each.path for each in proved)
+    return Selection(head, rotations, vkeys, authority, entries, paths)
 
 
 def _verify_whole(entries: Iterable[VerifiedEntry], stream: UUID) -> None:

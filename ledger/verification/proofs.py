@@ -15,6 +15,7 @@ from ledger.errors import ConsistencyError, InclusionError, VerificationError
 __all__ = [
     "MAX_PROOF",
     "consistency_proof",
+    "earlier_roots",
     "inclusion_proof",
     "inclusion_proofs",
     "leaf_hash",
@@ -90,6 +91,28 @@ def verify_inclusion(
     """Raise InclusionError unless the leaf is at this place in the tree with this root."""
     if root_from_inclusion(leaf, index=index, size=size, proof=proof) != root:
         raise InclusionError(f"the inclusion proof does not lead from entry {index} to the root")
+
+
+def earlier_roots(
+    leaf: bytes, *, index: int, size: int, proof: Sequence[bytes]
+) -> tuple[bytes | None, bytes]:
+    """Return the roots that the tree had before this leaf, None for an empty tree, and with it.
+
+    The siblings on the left of a leaf's path are the perfect subtrees of all leaves before it, in
+    every tree that continues that one. The proof is one that verify_inclusion() has verified.
+    """
+    before, upto = None, leaf
+    place, last = index, size - 1
+    for sibling in proof:
+        while place == last and not place & 1:  # subtrees without a right part have no sibling
+            place >>= 1
+            last >>= 1
+        if place & 1:
+            before = sibling if before is None else _node_hash(sibling, before)
+            upto = _node_hash(sibling, upto)
+        place >>= 1
+        last >>= 1
+    return before, upto
 
 
 def roots_from_consistency(

@@ -65,8 +65,14 @@ def is_handover(place: Path) -> bool:
     """Tell whether a folder is a model handed over."""
     from proctor.handover.folder import is_handover  # noqa: PLC0415 - few need it
 
-    held = is_bundle(place) or any(LedgerPaths(each).exist for each in (place, place / "ledger"))
-    return not held and is_handover(place)
+    if not is_handover(place):
+        return False
+    if is_bundle(place) or any(LedgerPaths(each).exist for each in (place, place / "ledger")):
+        raise ProctorError(
+            f"{place} holds a model handed over and a ledger; move one of them to a folder of its "
+            "own, and verify each"
+        )
+    return True
 
 
 def verify_handover(
@@ -94,6 +100,10 @@ def verify_handover(
         return _refused(e)
     left_out = [LEFT_OUT] if evidence.earlier else []
     cut_list = opened.cut_list
+    left_out += [
+        f"what {name} says: this version does not write it so from the events"
+        for name in opened.unchecked
+    ]
     trusted = found[0].trusted and not left_out and vkey is not None
     scores = {name: evidence.scores.get(name) for name in _SCORES}
 

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.audit import GATES, STEPS, unchecked
+from aggregates.judged import is_as_judged
 from aggregates.run import REPEATABLE
 from aggregates.violations import violations_found
 from ledger.errors import InclusionError, MalformedError
@@ -84,6 +85,13 @@ class Evidence:
 
     def verify(self) -> None:
         """Raise VerificationError unless the audit is whole, and judged the files of the run."""
+        if self.earlier and self.audit_start.get("judged") is not None:
+            raise MalformedError(
+                "the folder has the form of an earlier version, whose audits name no state of the "
+                "run; this one does: ask for a folder of this form"
+            )
+        if self.signed_by_judge:
+            is_as_judged(self.selection, self.counting.audit)
         if len(self._of_run("run.ended")) != 1:
             raise MalformedError(f"run {self.run} has {len(self._of_run('run.ended'))} ends")
         if [step.get("name") for step in self.steps] != [*STEPS]:

@@ -33,6 +33,7 @@ from ledger.handover.envelope import payload_of, public_pem
 from ledger.handover.proof_files import open_proofs
 from ledger.handover.selection import MOST_ENTRIES
 from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
+from ledger.strict_json import read_json
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence, evidence_of
@@ -58,7 +59,8 @@ class Opened:
     evidence: Evidence
     files: dict[str, str]  # of the signed folder, with their SHA-256
     publisher: bytes  # the public key that signed them
-    cut_list: int | None = None  # how many violations the claim counts, if its list was cut off
+    unchecked: tuple[str, ...]  # pages that this version would write otherwise
+    cut_list: int | None  # how many violations the claim counts, if its list was cut off
 
 
 def write_handover(
@@ -169,16 +171,17 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
     publisher = granted[texts[_PUBLISHER]]
     # 4. The claims are signed by them, and nothing is between.
     with _naming(_CLAIMS):
-        lines = texts[_CLAIMS].splitlines(keepends=True)
-        if len(lines) != 3:
-            raise MalformedError(f"there are {len(lines)} claims, not three")
+        *lines, rest = _lines(texts)
+        if len(lines) != 3 or rest:
+            raise MalformedError("there are not three claims, each on a line")
         signed = open_bundle(lines[0], public_key=publisher)
         trained, judged = (open_bundle(line, public_key=evidence.key) for line in lines[1:])
     if texts[_SIGNATURE] != lines[0]:
         raise MalformedError(f"{_SIGNATURE} is not the first line of {_CLAIMS}")
     # 5. The files are those that were signed, and those that the run handed in.
     files = {str(one["name"]): str(one["digest"]) for one in signed["predicate"]["resources"]}
-    _check_files(folder / FOLDER, files)
+    sizes = {each.get("sha256"): each.get("size") for each in evidence.weights}
+    _check_files(folder / FOLDER, files, sizes=sizes)
     if {name: files[name] for name in files if name != _CARD} != evidence.files:
         raise MalformedError(f"{FOLDER} does not have the files that the run handed in")
     # 6. The other files are those that the provenance names.
@@ -202,8 +205,17 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
             raise MalformedError(
                 f"{_CLAIMS}: claim {number} does not say what the proved events say"
             )
+    # 8. Its pages are those that follow from the events. Another version words them otherwise.
+    card = read_bounded(folder / FOLDER / _CARD, most=_MOST)
+    if hashlib.sha256(card).hexdigest() != files[_CARD]:
+        raise MalformedError(f"{FOLDER}/{_CARD} was changed meanwhile")
+    pages = {
+        README: (texts[README], readme(evidence, files)),
+        f"{FOLDER}/{_CARD}": (card.decode(errors="replace"), model_card(evidence)),
+    }
+    unchecked = tuple(name for name, (here, due) in pages.items() if here != due)
     cut_list = claimed.violations if claimed.only_listed else None
-    return Opened(evidence=evidence, files=files, publisher=publisher, cut_list=cut_list)
+    return Opened(evidence, files, publisher, unchecked, cut_list)
 
 
 def _check_name(name: str) -> None:
@@ -211,8 +223,11 @@ def _check_name(name: str) -> None:
         raise ProctorError(f"the run handed in {name!r}, which is not the name of a file")
 
 
-def _check_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Raise MalformedError unless a folder has exactly these files."""
+def _check_files(folder: Path, files: Mapping[str, str], *, sizes: Mapping[Any, Any]) -> None:
+    """Raise MalformedError unless a folder has exactly these files.
+
+    `sizes`, by SHA-256, are those that the run recorded: no other size is read, however large.
+    """
     if folder.is_symlink() or not folder.is_dir():
         raise MalformedError(f"{FOLDER} is not a folder")
     here = {path.name for path in folder.iterdir()}
@@ -223,6 +238,9 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
         path = folder / name
         if not stat.S_ISREG(path.lstat().st_mode):
             raise MalformedError(f"{FOLDER}/{name} is not a regular file")
+        size, recorded = path.lstat().st_size, sizes.get(files[name])
+        if size > _MOST if recorded is None else size != recorded:
+            raise InclusionError(f"{FOLDER}/{name} is not the file that was signed")
         digest = hashlib.sha256()
         with open_regular(path) as file:
             while chunk := file.read(_CHUNK):
@@ -247,11 +265,17 @@ def _said_by_claims(texts: Mapping[str, str]) -> tuple[dict[str, str], bool]:
     Nothing is verified yet: this is to blame the right file, and to know which claims are due.
     """
     try:
-        line = json.loads(texts[_CLAIMS].splitlines()[1])
-        trained = json.loads(payload_of(json.dumps(line["dsseEnvelope"])))
+        line = read_json(_lines(texts)[1])
+        trained = read_json(payload_of(json.dumps(line["dsseEnvelope"])))
         return _byproducts(trained), is_earlier(trained)
     except (IndexError, KeyError, TypeError, ValueError, VerificationError):
         return {}, False
+
+
+def _lines(texts: Mapping[str, str]) -> list[str]:
+    """Return the first claims, each with its end of line, and what follows them."""
+    *lines, rest = texts[_CLAIMS].split("\n", 3)
+    return [*(f"{line}\n" for line in lines), rest]
 
 
 def _byproducts(statement: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from aggregates.judged import is_as_judged
 from ledger.errors import SignatureError
 from ledger.handover.selection import Selection
 from ledger.verification.verified_notes import ED25519, parse_vkey
@@ -30,7 +31,8 @@ class Vouched:
     judge: str | None  # vkey of the key that signed the whole audit; None: no judge signed it
     granted_by: str | None  # vkey of the ledger or of an operator
     granted_as: str | None  # ledger or operator
-    trusted: bool  # the reader has named this judge
+    as_judged: bool  # the run's entries are proved to be those that the judge read
+    trusted: bool  # so they are, and the reader has named this judge
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -42,6 +44,11 @@ class Vouched:
         if self.judge is None:
             return "no judge signed the verdict: it is the word of the ledger's owner"
         said = f"signed by the judge {self.judge}"
+        if not self.as_judged:
+            return (
+                f"{said}, but nothing here proves that the run is as it was judged: its audit is "
+                "of an earlier version; verify the ledger or a bundle"
+            )
         if self.trusted:
             return f"{said}, whom you named"
         whose = (
@@ -62,10 +69,12 @@ def vouched(
     """
     entries = {entry.index: entry for entry in selection.entries}
     named = None if judge is None else parse_vkey(judge, type=ED25519).public_key
-    found = []
+    found, pinned = [], []
     for audit in audits:
         key = selection.author(entries[audit.scored]) if audit.signed else None
         grantor = None if key is None else selection.granted_by(key)
+        as_judged = audit.signed and is_as_judged(selection, audit.audit)
+        pinned.append(key is not None and key.public_key == named)
         found.append(
             Vouched(
                 run=audit.run,
@@ -73,11 +82,12 @@ def vouched(
                 judge=None if key is None else key.vkey,
                 granted_by=None if grantor is None else grantor.vkey,
                 granted_as=None if grantor is None else grantor.role,
-                trusted=key is not None and key.public_key == named,
+                as_judged=as_judged,
+                trusted=pinned[-1] and as_judged,
             )
         )
-    for each in found if judge is not None else ():
-        if not each.trusted:
+    for each, is_named in zip(found, pinned, strict=True) if judge is not None else ():
+        if not is_named:
             raise SignatureError(
                 f"the verdict on run {each.run} is not signed by {judge}: {each.says}"
             )

@@ -25,6 +25,7 @@ from typing import Any
 from uuid import UUID
 
 import projections
+from aggregates.judged import is_as_judged
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import open_proofs, write_proofs
 from ledger.handover.selection import MOST_ENTRIES, Selection, open_selection
@@ -83,9 +84,19 @@ class Source:
         return contents_of(self.entries, self.subject)
 
     @cached_property
+    def _counting(self) -> dict[str, CountingAudit]:
+        return counting_audits(self.entries)
+
+    def verify(self) -> None:
+        """Raise VerificationError where a judge's verdict is shown beside another run."""
+        for audit in self._counting.values():
+            if audit.signed:
+                is_as_judged(self.selection, audit.audit)
+
+    @cached_property
     def verdicts(self) -> list[CountingAudit]:
         """The audits that count for the runs that the report is about."""
-        found = counting_audits(self.entries)
+        found = self._counting
         runs = Overview.of(self.entries).runs_of(self.subject)
         return [found[run] for run in runs if run in found]
 
@@ -98,6 +109,10 @@ class Source:
             f"what run {run} goes on from: run {parent} is left out, or its ledger does not have it"
             for run, parent in overview.not_here(self.subject).items()
         ]
+        runs = overview.runs_of(self.subject)
+        if unjudged := sum(run not in self._counting for run in runs):
+            of = counted(len(runs), "run")
+            said.append(f"a verdict on {unjudged} of {of}: no audit of it counts here")
         if parts := sum(names is not None for names in wanted.values()):
             parts_of = counted(parts, "other run")
             said.append(f"that these are all events of {parts_of}: some are chosen")
@@ -159,7 +174,9 @@ def open_report(text: str, *, vkey: str) -> Source:
     if subject.id not in overview.subjects[subject.kind]:
         raise InclusionError(f"no entry of {subject.kind} {subject.id} is proved")
     selection.verify_choice(overview.wanted(subject))
-    return Source(subject, selection, packed, vkey, _versions(embedded.get("made_by")))
+    source = Source(subject, selection, packed, vkey, _versions(embedded.get("made_by")))
+    source.verify()
+    return source
 
 
 def _found(form: re.Pattern[str], text: str) -> str:

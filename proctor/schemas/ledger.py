@@ -55,6 +55,7 @@ class Vouched(TypedDict):
     judge: str | None  # vkey; null: no judge signed it
     granted_by: str | None  # vkey of the key that granted the judge's
     granted_as: str | None  # ledger or operator
+    as_judged: bool  # the run is proved to be as the judge read it
     trusted: bool  # it is the judge that --judge names
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from msgspec.structs import replace
 from synthetic import SPEC, measured
 
 from aggregates.canonical import digest
@@ -35,6 +36,7 @@ from ledger.verification.proofs import inclusion_proofs, leaf_hash
 from ledger.verification.reader import open_verified
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
+from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence
 from proctor.handover.statements import provenance, verdict
 from proctor.reports.files import Source, made_by
@@ -163,18 +165,44 @@ class KeyHolder:
             more = changed if each.stream_version == 1 else {}
             self.add(into, each.name, {**decode_body(each.body), **more}, by=by)
 
+    def edit_before(
+        self, ended: VerifiedEntry, spare: VerifiedEntry, name: str, **changed: Any
+    ) -> int:
+        """Change an event of a run before its judged end, and return the end's index.
+
+        The end stays, byte by byte, with the hash of the entry that was before it. In that place is
+        `spare` now, of another stream, which nobody is shown.
+        """
+        at = self.entries.index(ended)
+        own = [each for each in self.entries[:at] if each.stream_id == ended.stream_id]
+        edited = [
+            replace(each, body=encode_body({**decode_body(each.body), **changed}))
+            if each.name == name
+            else each
+            for each in own
+        ]
+        rest = [each for each in self.entries[:at] if each not in (*own, spare)]
+        self.entries[:at] = [*rest, *edited, spare]
+        return at
+
     def proofs(
         self,
         *,
         chosen: Callable[[VerifiedEntry], bool],
         key: Ed25519PrivateKey | None = None,
         twice: bool = False,
+        kept: int | None = None,
     ) -> str:
-        """Link, sign and prove the entries; hand over those that are `chosen`."""
+        """Link, sign and prove the entries; hand over those that are `chosen`.
+
+        Those from index `kept` on stay as they are, byte by byte.
+        """
         raws: list[bytes] = []
         previous = NO_PREVIOUS
         for index, each in enumerate(self.entries):
             event = (each.stream_id.bytes, each.stream_version, each.name, each.body, each.author)
+            if index == kept:
+                previous = each.previous
             rows, hashes = encode_entries(
                 [event], index=index, previous=previous, time_ns=each.time_ns
             )
@@ -207,6 +235,7 @@ class KeyHolder:
             vkeys=tuple(vkeys_along(proved[0].rotations, vkey=self.vkey)),
             authority=Authority(self.vkey),
             entries=tuple(each.entry for each in proved),
+            paths=tuple(each.path for each in proved),
         )
 
     def folder(
@@ -218,6 +247,7 @@ class KeyHolder:
         audit: UUID,
         content: Mapping[str, bytes] = CONTENT,
         earlier: bool = False,
+        card: bytes = b"",
     ) -> Path:
         """Hand over files as those of a run, under an audit that is said to count."""
         selection = self.unchecked(proofs)
@@ -235,12 +265,12 @@ class KeyHolder:
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         public = publisher.public_key().public_bytes(*form)
         (out / "model").mkdir(parents=True)
-        texts = {**content, "README.md": b"# A model\n"}
+        texts = {**content, "README.md": card or model_card(evidence).encode()}
         for name, data in texts.items():
             (out / "model" / name).write_bytes(data)
         files = {name: hashlib.sha256(data).hexdigest() for name, data in texts.items()}
         beside = {
-            "README.md": b"a model",
+            "README.md": readme(evidence, files).encode(),
             "events.tlog-proof": proofs.encode(),
             "ledger.pem": public_pem(public_bytes(key)).encode(),
             "ledger.vkey": f"{self.vkey}\n".encode(),

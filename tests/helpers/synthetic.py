@@ -245,6 +245,7 @@ def synthetic_audit(
     score: float = 1.0,
     exercised: bool | None = None,
     judged: Mapping[str, Any] | None = None,
+    tree_head: str = "note",
     obligations: int | None = None,
     save: Callable[..., Any] | None = None,
 ) -> Audit:
@@ -260,7 +261,7 @@ def synthetic_audit(
         5: {"epochs": 10},
         7: {"executed": {"done": bool(retrained), "epochs": retrained}},
     }
-    told: dict[str, Any] = {"run": str(run.id), "tree_head": "note", "environment": {}}
+    told: dict[str, Any] = {"run": str(run.id), "tree_head": tree_head, "environment": {}}
     audit = Audit.start(**told, config=config, judged=judged)
     for number, name in enumerate(STEPS, start=1):
         status = "passed" if not hard_fail or number < failing else "not_run"

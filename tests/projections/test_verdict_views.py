@@ -217,3 +217,22 @@ def test_attempt_that_was_retrained_is_placed_before_one_that_was_not(told: Told
         (2, 0.7),
         (1, 1.0),
     ]
+
+
+def test_judge_whose_key_was_granted_again_is_a_judge_again(told: Told) -> None:
+    """A stolen operator's key revoked it; the ledger's first key gave it back."""
+    recorder: Any = told.log.recorder
+    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
+    judge = AuthorKey("judge", Ed25519PrivateKey.generate())
+    its = vkey("judge", public_bytes(judge.key))
+    recorder.grant_key(vkey("operator", public_bytes(operator.key)), role="operator")
+    recorder.grant_key(its, role="judge", author=operator)
+    first, second = synthetic_run(told.log, epochs=1), synthetic_run(told.log, epochs=1)
+    save = partial(told.log.save, author=judge)
+    synthetic_audit(told.log, first, save=save)
+    recorder.revoke_key(its, role="judge", since=1, reason="by a thief", author=operator)
+    recorder.grant_key(its, role="judge")
+    assert told.ask("SELECT run_id FROM counting_audits") == []  # what was doubted stays so
+    again = synthetic_audit(told.log, second, save=save)
+    counting = told.ask("SELECT audit_id, signed FROM counting_audits")
+    assert counting == [(str(again.id), True)]

@@ -7,6 +7,8 @@ tree he likes, and hands over whichever of its entries he likes.
 import hashlib
 import json
 import re
+import shutil
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +20,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from frontdoor import call_here
 from lineage_scene import _Signed as Signed
 from selecting import CONTENT, KeyHolder, started
-from synthetic import synthetic_audit
+from synthetic import begun_campaign, synthetic_audit, synthetic_campaign, synthetic_run
 
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
+from judge.auditing.record import record_of
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.bodies import decode_body
@@ -29,6 +32,7 @@ from ledger.entries import AuthorKey
 from ledger.keys import create_publisher_key
 from ledger.notes import NoteKey, public_bytes, publisher_vkey, vkey
 from ledger.recorder import SignedRecorder
+from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.handover.evidence import UNBOUND
 
@@ -42,7 +46,8 @@ HASHES = {name: hashlib.sha256(content).hexdigest() for name, content in WORSE.i
 
 @dataclass(frozen=True)
 class Scene:
-    """A ledger: two runs with verdicts, and one whose only judge's key is revoked."""
+    """A ledger: two runs with verdicts, one whose only judge's key is revoked, and one whose audit
+    is of an earlier version, bound to no state of it."""
 
     home: Path
     run: UUID
@@ -51,6 +56,8 @@ class Scene:
     other_audit: UUID
     doubtful: UUID
     doubtful_audit: UUID
+    older: UUID
+    older_audit: UUID
 
     @property
     def vkey_file(self) -> Path:
@@ -77,10 +84,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         recorder.grant_key(vkey("judge", public_bytes(JUDGE)), role="judge", author=BY_OPERATOR)
         lost = vkey("lost", public_bytes(REVOKED))
         recorder.grant_key(lost, role="judge", author=BY_OPERATOR)
-        runs = [started(log) for _ in range(3)]
-        by = [BY_JUDGE, BY_JUDGE, AuthorKey("judge", REVOKED)]
+        runs = [started(log) for _ in range(4)]
+        with open_verified(home / "ledger") as ledger:
+            states = [record_of(ledger, run.id).judged for run in runs[:2]]
+        by = [BY_JUDGE, BY_JUDGE, AuthorKey("judge", REVOKED), BY_JUDGE]
         audits = [
-            synthetic_audit(Signed(log, each), run) for run, each in zip(runs, by, strict=True)
+            synthetic_audit(Signed(log, each), run, judged=state)
+            for run, each, state in zip(runs, by, [*states, None, None], strict=True)
         ]
         recorder.revoke_key(lost, role="judge", since=1, reason="lost", author=BY_OPERATOR)
         key = create_publisher_key(home / "ledger" / "keys" / "publisher.pem", passphrase=None)
@@ -168,6 +178,13 @@ def replaced_end(holder: KeyHolder, scene: Scene, **start: Any) -> Handed:
     audit = uuid4()
     holder.copy_stream(scene.audit, audit, by=BY_JUDGE, **start)
     return handed(holder, scene.run, audit, without=lambda e: e.stream_id == scene.audit)
+
+
+def edits_the_run_before_its_judged_end(holder: KeyHolder, scene: Scene) -> Handed:
+    """The judge signed the hash of the end, which covers what was before it; links have gaps."""
+    ended, spare = (holder.find("run.ended", each) for each in (scene.other, scene.run))
+    kept = holder.edit_before(ended, spare, "run.started", policy={"name": "another"})
+    return handed(holder, scene.other, scene.other_audit, kept=kept)
 
 
 def judged_other_weights_in_step_3(holder: KeyHolder, scene: Scene) -> Handed:
@@ -332,6 +349,7 @@ FOLDERS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
     hides_the_judged_end: LEFT_OUT,
     hands_over_other_weights: "does not have the files that the run handed in",
     replaces_the_judged_end: "no audit of run .* counts",
+    edits_the_run_before_its_judged_end: "is not as it was judged",
     judged_other_weights_in_step_3: "is not the file that the judge judged",
     own_judge_although_an_operator_exists: "must be signed by operator",
     own_judge_with_the_operator_left_out: LEFT_OUT,
@@ -356,6 +374,7 @@ FOLDERS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
 }
 REPORTS: dict[Callable[[KeyHolder, Scene], Handed], str] = {
     hides_the_judged_end: LEFT_OUT,
+    edits_the_run_before_its_judged_end: "is not as it was judged",
     own_judge_although_an_operator_exists: "must be signed by operator",
     own_judge_with_the_operator_left_out: LEFT_OUT,
     key_of_another_role: "not in force",
@@ -514,6 +533,12 @@ def test_folder_in_the_form_of_an_earlier_version_says_what_it_lacks(
     code, told = verified(scene, folder, "--judge", judge)
     assert (code, told["trusted"]) == (0, False)
     assert any("an earlier version made this folder" in each for each in told["not_claimed"])
+    bound = handed(holder, scene.run, scene.audit)
+    folder = holder.folder(
+        tmp_path / "new", bound.proofs, run=scene.run, audit=scene.audit, earlier=True
+    )
+    code, told = verified(scene, folder)
+    assert (code, "the form of an earlier version" in told["error"]) == (1, True)
     unsigned = audit_that_nobody_signed(holder, scene)
     folder = holder.folder(
         tmp_path / "no", unsigned.proofs, run=scene.run, audit=unsigned.audit, earlier=True
@@ -549,6 +574,130 @@ def test_judge_that_the_reader_names_is_pinned(
 def test_verdict_of_an_earlier_version_is_not_bound_to_a_state_of_the_run(
     scene: Scene, holder: KeyHolder, tmp_path: Path
 ) -> None:
-    made = handed(holder, scene.run, scene.audit)
+    made = handed(holder, scene.older, scene.older_audit)
     folder = holder.folder(tmp_path / "out", made.proofs, run=made.run, audit=made.audit)
-    assert UNBOUND in verified(scene, folder)[1]["reservations"]
+    code, told = verified(scene, folder, "--judge", vkey("judge", public_bytes(JUDGE)))
+    assert (code, told["trusted"], told["verdicts"][0]["as_judged"]) == (0, False, False)
+    assert UNBOUND in told["reservations"]
+
+
+def test_run_of_an_earlier_version_is_held_against_the_tree_head_of_its_audit(
+    tmp_path: Path,
+) -> None:
+    """Its judge signed no root of its own; the tree head beside the audit's start is one."""
+    home = tmp_path / "home"
+    with LedgerApplication.open(home / "ledger", REGISTRY) as log:
+        recorder = log.recorder
+        assert isinstance(recorder, SignedRecorder)
+        recorder.grant_key(vkey("judge", public_bytes(JUDGE)), role="judge")
+        spare, run = started(log), started(log)
+        with open_verified(home / "ledger") as ledger:
+            assert ledger.head is not None
+            note = ledger.head.note
+        audit = synthetic_audit(Signed(log, BY_JUDGE), run, tree_head=note)
+    holder = KeyHolder.of(home)
+    scene = Scene(home, *[run.id, audit.id] * 4)
+    honest = handed(holder, run.id, audit.id)
+    page = holder.report(tmp_path / "page.html", honest.proofs, run=run.id)
+    code, told = verified(scene, page, "--judge", vkey("judge", public_bytes(JUDGE)))
+    assert (code, told["trusted"], told["verdicts"][0]["as_judged"]) == (0, True, True)
+    ended, other = (holder.find("run.ended", each.id) for each in (run, spare))
+    kept = holder.edit_before(ended, other, "run.started", policy={"name": "another"})
+    edited = handed(holder, run.id, audit.id, kept=kept)
+    page = holder.report(tmp_path / "page.html", edited.proofs, run=run.id)
+    code, told = verified(scene, page)
+    assert (code, "is not as it was judged" in told["error"]) == (1, True)
+
+
+# ------------------------------------------------------------------------------------------------
+# Somebody without any key, who has a genuine folder
+
+
+@pytest.fixture
+def folder(scene: Scene, holder: KeyHolder, tmp_path: Path) -> Path:
+    made = handed(holder, scene.run, scene.audit)
+    return holder.folder(tmp_path / "folder", made.proofs, run=made.run, audit=made.audit)
+
+
+@pytest.mark.parametrize("place", ["ledger", "."])
+def test_other_model_beside_a_genuine_ledger_is_rejected(
+    scene: Scene, folder: Path, place: str
+) -> None:
+    """Else the ledger would be verified, and nobody would look at the model."""
+    (folder / "model" / "weights.safetensors").write_bytes(b"other weights")
+    shutil.copytree(scene.home / "ledger", folder / place, dirs_exist_ok=True)
+    done = call_here(["verify", folder, "--vkey", scene.vkey_file], home=scene.home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "holds a model handed over and a ledger" in " ".join(done.stderr.split())
+
+
+def test_page_that_does_not_follow_from_the_events_is_said(
+    scene: Scene, holder: KeyHolder, tmp_path: Path
+) -> None:
+    """The publisher signed it, and the events say something else."""
+    made = handed(holder, scene.run, scene.audit)
+    card = b"# The best model\n\nTest accuracy: 0.999\n"
+    named = ("--judge", vkey("judge", public_bytes(JUDGE)))
+    for folder, said in (
+        (holder.folder(tmp_path / "a", made.proofs, run=made.run, audit=made.audit), False),
+        (holder.folder(tmp_path / "b", made.proofs, run=made.run, audit=made.audit, card=card), 1),
+    ):
+        code, told = verified(scene, folder, *named)
+        found = any("what model/README.md says" in each for each in told["not_claimed"])
+        assert (code, found, told["trusted"]) == (0, said, not said)
+
+
+def test_weights_of_another_size_are_not_read(scene: Scene, folder: Path) -> None:
+    """A file of a terabyte that takes no room on the disk."""
+    for name in ("weights.safetensors", "model.py"):
+        content = (folder / "model" / name).read_bytes()
+        with (folder / "model" / name).open("r+b") as file:
+            file.truncate(1 << 40)
+        code, told = verified(scene, folder)
+        assert (code, f"{name} is not the file that was signed" in told["error"]) == (1, True)
+        (folder / "model" / name).write_bytes(content)
+    assert verified(scene, folder)[0] == 0
+
+
+@pytest.mark.parametrize("padding", ["\n" * 12_000_000, "{}\n[" + "[]," * 2_000_000 + "[]]\n{}\n"])
+def test_padded_claims_cost_little(scene: Scene, folder: Path, padding: str) -> None:
+    (folder / "claims.jsonl").write_text(padding)
+    tracemalloc.start()
+    try:
+        code, told = verified(scene, folder)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (code, told["error"].startswith("claims.jsonl")) == (1, True)
+    assert peak < 96 * 2**20  # bytes; a file has at most 64 MiB, and its buffer takes that
+
+
+def test_report_says_what_is_not_there(tmp_path: Path) -> None:
+    """Attempts that no judge has judged, and the run on which one follows."""
+    home = tmp_path / "home"
+    with LedgerApplication.open(home / "ledger", REGISTRY) as log:
+        recorder = log.recorder
+        assert isinstance(recorder, SignedRecorder)
+        recorder.grant_key(vkey("judge", public_bytes(JUDGE)), role="judge")
+        begun, (first, second) = begun_campaign(log, 2, epochs=1)
+        campaign = str(begun.id)
+        parent = synthetic_run(log, epochs=1, run_id=first, campaign=campaign)
+        run = synthetic_run(
+            log, epochs=1, run_id=second, campaign=campaign, parent_run=str(parent.id)
+        )
+        synthetic_audit(log, parent)
+        audit = synthetic_audit(Signed(log, BY_JUDGE), run)
+        synthetic_campaign(log, [parent, run], begun=begun)
+    holder = KeyHolder.of(home)
+    scene = Scene(home, *[run.id, audit.id] * 4)
+    told = {}
+    for subject in (campaign, str(run.id)):
+        page = tmp_path / f"{subject}.html"
+        assert call_here(["report", subject, "-o", page], home=home).returncode == 0
+        told[subject] = verified(scene, page)[1]["not_claimed"]
+    assert any("a verdict on 1 of 2 runs" in each for each in told[campaign])
+    assert not any("left out" in each for each in told[str(run.id)])  # the control
+    cut = handed(holder, run.id, audit.id)
+    page = holder.report(tmp_path / "cut.html", cut.proofs, run=run.id)
+    code, found = verified(scene, page)
+    assert (code, f"run {parent.id}, on which" in " ".join(found["not_claimed"])) == (0, True)
