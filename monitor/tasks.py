@@ -199,7 +199,9 @@ def _decode(source: bytes, name: str) -> str:
         text = source.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = 1 + source.count(b"\n", 0, error.start)
-        raise TaskError(f"{name}, line {line}: this is not UTF-8; save the file as UTF-8") from error
+        raise TaskError(
+            f"{name}, line {line}: this is not UTF-8; save the file as UTF-8"
+        ) from error
     marks = {each for each in set(text) if combining(normalize("NFKD", each)[0])}
     if marks and (found := re.search(f"[{''.join(marks)}]{{{_MAX_MARKS}}}", text)):
         line = 1 + text.count("\n", 0, found.start())

@@ -36,6 +36,7 @@ from judge.auditing.report import (
     UnrecordedError,
     capped,
     recordable,
+    recordable_evidence,
 )
 from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.auditing.task_gates import TaskGates
@@ -201,7 +202,7 @@ def _report(
                 name=name,
                 status=outcome.status,
                 summary=recordable(outcome.summary, limit=MAX_SUMMARY),
-                evidence=recordable(outcome.evidence),
+                evidence=recordable_evidence(outcome.evidence),
             )
             for number, (name, outcome) in enumerate(found, start=1)
         ),

@@ -18,6 +18,7 @@ from monitor.stored import Rows, row_bytes, spans
 __all__ = ["known_metric"]
 
 _AT_ONCE = 2**21  # numbers of 64 bits: 16 MiB
+_MOST_CLASSES = 2**24  # one example of more would take gigabytes here
 _Pairs = Iterator[tuple[Tensor, Tensor]]
 
 
@@ -59,7 +60,8 @@ def _mean(total: float, rows: Rows, order: Tensor | None) -> float:
 
 def _are_classes(outputs: Rows, targets: Rows) -> bool:
     whole = not targets.dtype.is_floating_point
-    return whole and tuple(outputs.shape[:-1]) == tuple(targets.shape)
+    few = outputs.shape[-1] <= _MOST_CLASSES
+    return whole and few and tuple(outputs.shape[:-1]) == tuple(targets.shape)
 
 
 def _are_alike(outputs: Rows, targets: Rows) -> bool:

@@ -360,7 +360,9 @@ class TaskGates(Gates):
         if not all(np.isfinite(each).all() for each in (*values, *mixed)):
             return ["the metric of the test part is not finite: two draws cannot be compared"]
         scale = max(float(np.abs(each).max()) for each in (*values, *mixed)) or 1.0
-        values, mixed = ([each / scale for each in both] for both in (values, mixed))  # sums do not overflow
+        values, mixed = (
+            [each / scale for each in both] for both in (values, mixed)
+        )  # sums do not overflow
         sign = 1.0 if better == "higher" else -1.0
         counts = sorted(len(self.outputs[name]) for name in ("test", "fresh"))
         alike = counts[1] < 1.25 * counts[0]

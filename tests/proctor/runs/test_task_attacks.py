@@ -133,6 +133,31 @@ def test_metrics_that_spoil_the_comparison_of_two_draws_are_rejected(
     assert (name, "the model has seen the test part" in words) == ("probe", True), words
 
 
+def test_labels_of_another_type_leave_no_other_part_unchecked(tmp_path: Path) -> None:
+    """The judge has no accuracy of float labels: it says so, and records none of the task's."""
+    for name in ("honest", "lies"):
+        (tmp_path / name).mkdir()
+    floats = (
+        'return rows(params["rows"]), rows(params["rows"] // 4)',
+        'train, (x, y) = rows(params["rows"]), rows(params["rows"] // 4)\n'
+        "    return train, (x, y.double())",
+    )
+    loss = ("cross_entropy(output, target)", "cross_entropy(output, target.long())")
+    verdict = judged(tmp_path / "honest", floats, loss)
+    assert statuses(verdict) <= {"passed", "violations"}
+    (probe,) = (step for step in verdict["steps"] if step["name"] == "probe")
+    words = "accuracy is the task's own definition, of validation"
+    assert words in probe["evidence"]["unchecked"]
+    assert verdict["scores"]["accuracy_score"] > 0.0
+    assert verdict["scores"]["validation_accuracy"] is None
+    lies = (
+        '{"accuracy": (output.argmax(dim=1) == target).double().mean()}',
+        '{"accuracy": 7e300 if target.is_floating_point() else 1.0}',
+    )
+    name, words = failed_step(judged(tmp_path / "lies", floats, loss, lies))
+    assert (name, "says that the accuracy of the test part is 1" in words) == ("probe", True), words
+
+
 REGRESSION = (EXAMPLES / "regression.py").read_text("utf-8")
 REMEMBERS = """    return LooksUp(params)
 
