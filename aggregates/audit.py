@@ -32,10 +32,14 @@ STATUSES = ("failed", NOT_POSSIBLE, "not_run", "passed", "violations")
 
 
 def unchecked(steps: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what the judge says that it could not check, from the audit's steps."""
+    """Return what the judge says that it could not check, a line each, from the audit's steps.
+
+    A name that a task gives may be in it; in several lines it could look like our own.
+    """
     shown = [step.get("evidence") for step in steps]
     found = [each.get("unchecked") for each in shown if isinstance(each, Mapping)]
-    return [str(each) for part in found if isinstance(part, list | tuple) for each in part]
+    parts = [part for part in found if isinstance(part, list | tuple)]
+    return [" ".join(str(each).split()) for part in parts for each in part]
 
 
 class Audit(Aggregate):

@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unicodedata import combining, normalize
 
 import numpy as np
 import torch
@@ -64,6 +65,7 @@ MAX_SOURCE = 2**20  # bytes
 # What Python's parser needs for a file: 5 s and 300 MB at most, here in the process of the judge.
 _MAX_PIECES = 200_000  # words, signs and line ends
 _MAX_BRACES = 10**10  # braces times bytes: each part of an f-string is looked up from its start
+_MAX_MARKS = 100  # of one letter; scripts need five at most
 _PIECES = re.compile(rb"\w+|[^\w\s]|\n")
 MAX_METRICS = 50
 _METRIC_NAME = re.compile(r"[A-Za-z0-9_.@%/-]{1,100}")
@@ -176,14 +178,37 @@ def _parse(source: bytes, name: str) -> ast.Module:
             f"{name} is too long to be read: it has {count:,} words, signs and lines, the limit "
             f"is {_MAX_PIECES:,}, and less for a file of f-strings; read tables from a data folder"
         )
+    text = _decode(source, name)
     try:
         with warnings.catch_warnings(action="ignore"):  # they quote the file on standard error
-            return ast.parse(source, filename=name)
+            return ast.parse(text, filename=name)
     except (RecursionError, MemoryError) as error:
         raise TaskError(f"{name}: its expressions are nested too deeply to be read") from error
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise TaskError(f"{name}{line}: this is not Python: {error}") from error
+
+
+def _decode(source: bytes, name: str) -> str:
+    """Return a file's text, whatever encoding it declares: a codec can cost any time and size.
+
+    Python brings each name into one form, for which it sorts combining marks in a row: this takes
+    the square of their number.
+    """
+    try:
+        text = source.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + source.count(b"\n", 0, error.start)
+        raise TaskError(
+            f"{name}, line {line}: this is not UTF-8; save the file as UTF-8"
+        ) from error
+    marks = {each for each in set(text) if combining(normalize("NFKD", each)[0])}
+    if marks and (found := re.search(f"[{''.join(marks)}]{{{_MAX_MARKS}}}", text)):
+        line = 1 + text.count("\n", 0, found.start())
+        raise TaskError(
+            f"{name}, line {line}: a letter must have fewer than {_MAX_MARKS} combining marks"
+        )
+    return text
 
 
 def _is_compile(node: ast.AST) -> bool:

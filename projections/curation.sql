@@ -1,5 +1,6 @@
 -- What may become training data, and what is known of it: origins, forces, states, rewards, pairs.
 
+-- Only those of our policies that have others decide name them: a policy of one's own could name any.
 CREATE VIEW decision_authors AS
 WITH asked AS (
     SELECT
@@ -41,10 +42,15 @@ SELECT
         WHEN d.source = 'human' THEN 'human'
         WHEN d.source = 'policy' THEN COALESCE(
             a.model,
-            s.policy ->> '$.proposer.playbook.name',
-            s.policy ->> '$.playbook.name',
-            s.policy ->> '$.proposer.name',
-            s.policy ->> '$.proposer.model',
+            CASE
+                WHEN (s.policy ->> '$.name') = 'mixed' THEN s.policy ->> '$.playbook.name'
+                WHEN (s.policy ->> '$.name') = 'human' THEN COALESCE(
+                    CASE WHEN (s.policy ->> '$.proposer.name') = 'mixed'
+                        THEN s.policy ->> '$.proposer.playbook.name' END,
+                    s.policy ->> '$.proposer.name',
+                    s.policy ->> '$.proposer.model'
+                )
+            END,
             s.policy ->> '$.name'
         )
     END AS author,

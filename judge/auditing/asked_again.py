@@ -40,7 +40,7 @@ class NamedPolicy(Protocol):
 
     @property
     def given(self) -> AbstractSet[int]:
-        """The epochs whose decisions were given to it."""
+        """The epochs whose decisions were given to it: of these, a fork's own epoch counts."""
 
     @property
     def doubts(self) -> Sequence[str]:
@@ -84,7 +84,9 @@ def ask_again(
     recorded = _by_epoch(run.decisions)
     asked, differing, repeated = 0, list[Violation](), list[int]()
     for epoch in range(first, replay.epochs):
-        if epoch in given or epoch not in run.evaluations:
+        if epoch not in run.evaluations:
+            continue
+        if fork is not None and epoch == first and epoch in given:
             continue
         found = recorded.get(epoch, [])
         said = _says(policy, replay, epoch)
@@ -116,7 +118,9 @@ def ask_again(
     elif differing:
         told = f"; the policy {name}, asked again, makes other decisions"
     else:
-        told = f"; the policy {name}, asked again, makes the same" if asked > len(repeated) else ""
+        since = f" from epoch {first} on" if first else ""
+        told = f"; the policy {name}, asked again{since}, makes the same"
+        told = told if asked > len(repeated) else ""
     evidence = {"asked_again": {"policy": name, "epochs": asked, "same": not differing}}
     return AskedAgain(told, differing, {**evidence, **({"unchecked": doubts} if doubts else {})})
 

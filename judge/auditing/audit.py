@@ -36,6 +36,7 @@ from judge.auditing.report import (
     UnrecordedError,
     capped,
     recordable,
+    recordable_evidence,
 )
 from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.auditing.task_gates import TaskGates
@@ -201,7 +202,7 @@ def _report(
                 name=name,
                 status=outcome.status,
                 summary=recordable(outcome.summary, limit=MAX_SUMMARY),
-                evidence=recordable(outcome.evidence),
+                evidence=recordable_evidence(outcome.evidence),
             )
             for number, (name, outcome) in enumerate(found, start=1)
         ),
@@ -428,7 +429,7 @@ class _Hearing:
 
     def _score_task(self, gates: TaskGates) -> StepOutcome:
         """Score a task: its accuracy too, where that is its metric."""
-        accuracy, config = gates.test_accuracy, gates.replay.task_config
+        accuracy, config = gates.accuracy("test"), gates.replay.task_config
         if accuracy is None:
             return self._score_process(f"the metric is {config.metric}")
         target, whose = choose_target(config.target_accuracy, config.classes or 2, self.config)
@@ -439,7 +440,7 @@ class _Hearing:
             self.scores,
             accuracy_score=accuracy_score(accuracy, target),
             test_accuracy=accuracy,
-            validation_accuracy=gates.scored["validation"]["metrics"]["accuracy"],
+            validation_accuracy=gates.accuracy("validation"),
             target_accuracy=target,
         )
         examples = gates.data.sizes["validation"]

@@ -18,11 +18,16 @@ from monitor.stored import Rows, row_bytes, spans
 __all__ = ["known_metric"]
 
 _AT_ONCE = 2**21  # numbers of 64 bits: 16 MiB
+_MOST_CLASSES = 2**24  # one example of more would take gigabytes here
 _Pairs = Iterator[tuple[Tensor, Tensor]]
 
 
-def known_metric(name: str, outputs: Rows, targets: Rows) -> float | None:
+def known_metric(
+    name: str, outputs: Rows, targets: Rows, *, order: Tensor | None = None
+) -> float | None:
     """Return a metric by its usual definition; None for another name, or for other shapes.
+
+    order: the positions (P,) of the examples that it is computed of; None for all.
 
     accuracy and perplexity: logits (N, ..., classes), the classes last, and whole targets (N, ...).
     mse and mae: outputs and targets of one shape, or of one element each.
@@ -30,65 +35,78 @@ def known_metric(name: str, outputs: Rows, targets: Rows) -> float | None:
     if name not in _KNOWN:
         return None
     fits, metric = _KNOWN[name]
-    return metric(outputs, targets) if fits(outputs, targets) else None
+    return metric(outputs, targets, order) if fits(outputs, targets) else None
 
 
-def _pieces(outputs: Rows, targets: Rows, *, classes: int = 1) -> _Pairs:
+def _pieces(outputs: Rows, targets: Rows, order: Tensor | None, *, classes: int = 1) -> _Pairs:
     """Yield outputs (P, classes) of 64 bits, P small, with their targets (P,)."""
     step = max(_AT_ONCE // classes, 1)
-    for start, stop in spans(len(outputs), row_bytes(outputs) + row_bytes(targets)):
-        found = torch.split(outputs[start:stop].reshape(-1, classes), step)
-        wanted = torch.split(targets[start:stop].reshape(-1), step)
+    for start, stop in spans(_count(outputs, order), row_bytes(outputs) + row_bytes(targets)):
+        at = slice(start, stop) if order is None else order[start:stop]
+        found = torch.split(outputs[at].reshape(-1, classes), step)
+        wanted = torch.split(targets[at].reshape(-1), step)
         for here, there in zip(found, wanted, strict=True):
             yield here.double(), there
 
 
+def _count(rows: Rows, order: Tensor | None) -> int:
+    return len(rows) if order is None else len(order)
+
+
+def _mean(total: float, rows: Rows, order: Tensor | None) -> float:
+    """Return the mean over the numbers in rows, whose sum is known."""
+    return total / (_count(rows, order) * math.prod(rows.shape[1:]))
+
+
 def _are_classes(outputs: Rows, targets: Rows) -> bool:
     whole = not targets.dtype.is_floating_point
-    return whole and tuple(outputs.shape[:-1]) == tuple(targets.shape)
+    few = outputs.shape[-1] <= _MOST_CLASSES
+    return whole and few and tuple(outputs.shape[:-1]) == tuple(targets.shape)
 
 
 def _are_alike(outputs: Rows, targets: Rows) -> bool:
     return math.prod(outputs.shape) == math.prod(targets.shape)
 
 
-def _accuracy(outputs: Rows, targets: Rows) -> float:
+def _accuracy(outputs: Rows, targets: Rows, order: Tensor | None) -> float:
     right = sum(
         int((found.argmax(dim=-1) == wanted.long()).sum())
-        for found, wanted in _pieces(outputs, targets, classes=outputs.shape[-1])
+        for found, wanted in _pieces(outputs, targets, order, classes=outputs.shape[-1])
     )
-    return right / math.prod(targets.shape)
+    return _mean(right, targets, order)
 
 
-def _perplexity(outputs: Rows, targets: Rows) -> float | None:
+def _perplexity(outputs: Rows, targets: Rows, order: Tensor | None) -> float | None:
     classes, total = outputs.shape[-1], 0.0
-    for found, wanted in _pieces(outputs, targets, classes=classes):
+    for found, wanted in _pieces(outputs, targets, order, classes=classes):
         labels = wanted.long()
         if int(labels.min()) < 0 or int(labels.max()) >= classes:
             return None
         total += float(functional.cross_entropy(found, labels, reduction="sum"))
-    mean = total / math.prod(targets.shape)
+    mean = _mean(total, targets, order)
     return float(torch.tensor(mean, dtype=torch.float64).exp())  # infinite where it is large
 
 
-def _mse(outputs: Rows, targets: Rows) -> float:
-    return _mean_of(torch.square, outputs, targets)
+def _mse(outputs: Rows, targets: Rows, order: Tensor | None) -> float:
+    return _mean_of(torch.square, outputs, targets, order)
 
 
-def _mae(outputs: Rows, targets: Rows) -> float:
-    return _mean_of(torch.abs, outputs, targets)
+def _mae(outputs: Rows, targets: Rows, order: Tensor | None) -> float:
+    return _mean_of(torch.abs, outputs, targets, order)
 
 
-def _mean_of(of: Callable[[Tensor], Tensor], outputs: Rows, targets: Rows) -> float:
+def _mean_of(
+    of: Callable[[Tensor], Tensor], outputs: Rows, targets: Rows, order: Tensor | None
+) -> float:
     total = sum(
         float(of(found.reshape(-1) - wanted.double()).sum())
-        for found, wanted in _pieces(outputs, targets)
+        for found, wanted in _pieces(outputs, targets, order)
     )
-    return total / math.prod(outputs.shape)
+    return _mean(total, outputs, order)
 
 
 _Fits = Callable[[Rows, Rows], bool]
-_Metric = Callable[[Rows, Rows], float | None]
+_Metric = Callable[[Rows, Rows, Tensor | None], float | None]
 _KNOWN: Mapping[str, tuple[_Fits, _Metric]] = {
     "accuracy": (_are_classes, _accuracy),
     "mae": (_are_alike, _mae),

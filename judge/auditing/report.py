@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from msgspec.msgpack import encode
+
 from aggregates.audit import GATES, STEPS
 from judge.auditing.coverage import Violation
 from judge.errors import JudgeError
@@ -17,6 +19,7 @@ Kind = tuple[str, str | None, str]  # of violations: kind, rule, emitter
 MAX_LISTED = 50  # an entry of the ledger has room for so many items of evidence
 MAX_TEXT = 200  # bytes of one text in it
 MAX_SUMMARY = 500  # bytes
+_MAX_EVIDENCE = 48_000  # bytes of a step's, as it is encoded
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,21 @@ class UnrecordedError(JudgeError):
 def capped(items: Sequence[Any], limit: int = MAX_LISTED) -> dict[str, Any]:
     """Return the first items of a list of evidence, and how many there are."""
     return {"total": len(items), "first": list(items[:limit])}
+
+
+def recordable_evidence(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step's evidence as one entry can hold it: what takes most is left out first.
+
+    An audit whose end did not fit into the ledger would have no verdict.
+    """
+    found = {name: recordable(value) for name, value in evidence.items()}
+    sizes = {name: len(encode(value)) for name, value in found.items()}
+    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        if sum(sizes.values()) <= _MAX_EVIDENCE:
+            break
+        found[name] = {"left_out": f"{sizes[name]:,} bytes"}
+        sizes[name] = len(encode(found[name]))
+    return found
 
 
 def recordable(value: Any, *, limit: int = MAX_TEXT) -> Any:

@@ -61,6 +61,8 @@ class TaskGates(Gates):
     outputs: dict[str, Rows]  # of validation, test and fresh
     scored: Mapping[str, Any]  # loss and metrics, by part
     isolation = "unknown"  # of the latest process
+    _pairs: Mapping[str, tuple[Rows, Rows]]  # outputs and targets, by part
+    _chosen: Mapping[str, tuple[str, Tensor]]  # part and positions of what is scored, by name
     _again: list[dict[str, Any]]  # what the latest retraining measured, by epoch
 
     # Step 1
@@ -270,6 +272,7 @@ class TaskGates(Gates):
         }
         self._pairs = {name: (self.outputs[name], targets[name]) for name in self.outputs}
         chosen = {name: (name, torch.arange(len(rows))) for name, rows in self.outputs.items()}
+        self._chosen = chosen
         for name in ("test", "fresh"):
             count = len(self.outputs.get(name, ()))
             if count >= _LEAST:
@@ -289,15 +292,25 @@ class TaskGates(Gates):
             said, _ = worker.ask("score", {}, blob)
         return {name: _score_of(said, name, config.metric) for name in chosen}
 
+    def _known(self, metric: str, name: str) -> float | None:
+        """Return a metric of what was scored under a name, by its known definition if it has one.
+
+        The process that scores knows how many examples it is given: of a piece it could say
+        anything.
+        """
+        part, order = self._chosen[name]
+        return known_metric(metric, *self._pairs[part], order=order)
+
     def _verify_metrics(self) -> list[str]:
         """Compute the metrics that have a known definition; return what could not be checked."""
         unchecked = []
         for metric in sorted(self.scored["validation"]["metrics"]):
+            unknown = []
             for part in self.outputs:
-                own = known_metric(metric, *self._pairs[part])
+                own = self._known(metric, part)
                 if own is None:
-                    unchecked.append(f"{metric} is the task's own definition")
-                    break
+                    unknown.append(part)
+                    continue
                 said = self.scored[part]["metrics"].get(metric, math.nan)
                 if not _close(said, own, _EXACT):
                     raise StepError(
@@ -307,7 +320,16 @@ class TaskGates(Gates):
                         said=said,
                         found=own,
                     )
+            if unknown:
+                where = "" if len(unknown) == len(self.outputs) else f", of {', '.join(unknown)}"
+                unchecked.append(f"{metric} is the task's own definition{where}")
         return unchecked
+
+    def _metric_of(self, name: str) -> float:
+        """Return the task's metric of what was scored under a name."""
+        metric = self.replay.task_config.metric
+        own = self._known(metric, name)
+        return float(self.scored[name]["metrics"][metric]) if own is None else own
 
     def _verify_unseen(self) -> list[str]:
         """Raise StepError where the model knows the recorded test part, but not another draw."""
@@ -318,7 +340,7 @@ class TaskGates(Gates):
                 "targets was checked by fingerprints alone"
             ]
         if min(len(self.outputs[name]) for name in ("test", "fresh")) < _LEAST:
-            return [f"the test part has fewer than {_LEAST} examples: two draws were not compared"]
+            return [f"one of two draws has fewer than {_LEAST} examples: they were not compared"]
         tested, drawn = (self.scored[part]["metrics"][metric] for part in ("test", "fresh"))
         if math.isfinite(tested) and not math.isfinite(drawn):
             raise StepError(
@@ -330,15 +352,17 @@ class TaskGates(Gates):
             )
         values, mixed = (
             [
-                np.array(
-                    [self.scored[f"{part}{kind}{n}"]["metrics"][metric] for n in range(_CHUNKS)]
-                )
+                np.array([self._metric_of(f"{part}{kind}{n}") for n in range(_CHUNKS)])
                 for part in ("test", "fresh")
             ]
             for kind in ("", _MIXED)
         )
         if not all(np.isfinite(each).all() for each in (*values, *mixed)):
             return ["the metric of the test part is not finite: two draws cannot be compared"]
+        scale = max(float(np.abs(each).max()) for each in (*values, *mixed)) or 1.0
+        values, mixed = (
+            [each / scale for each in both] for both in (values, mixed)
+        )  # sums do not overflow
         sign = 1.0 if better == "higher" else -1.0
         counts = sorted(len(self.outputs[name]) for name in ("test", "fresh"))
         alike = counts[1] < 1.25 * counts[0]
@@ -348,15 +372,18 @@ class TaskGates(Gates):
         # the test part's spread, the model knows some of its examples.
         own = math.sqrt(2.0 * float(values[1].var(ddof=1)) / _CHUNKS)
         gap = sign * float(values[0].mean() - values[1].mean())
-        means = {"test": float(values[0].mean()), "fresh": float(values[1].mean())}
-        if gap > _EXACT * max(map(abs, means.values())) and (
+        means = {
+            part: float(each.mean()) * scale
+            for part, each in zip(("test", "fresh"), values, strict=True)
+        }
+        if gap * scale > _EXACT * max(map(abs, means.values())) and (
             ahead or gap > _SIGMAS_ONE * max(own, mixed_spread)
         ):
             raise StepError(
                 f"the model has seen the test part: its {metric} is {means['test']:.4g} there and "
                 f"{means['fresh']:.4g} on test examples that the judge had drawn afresh",
                 **means,
-                spread=spread,
+                spread=spread * scale,
             )
         if mixed_ahead:
             return [
@@ -435,11 +462,10 @@ class TaskGates(Gates):
             {"metric": config.metric, "value": value, "examples": count},
         )
 
-    @property
-    def test_accuracy(self) -> float | None:
-        """The accuracy on the test part, None where the metric is another one."""
+    def accuracy(self, part: str) -> float | None:
+        """Return the judge's own accuracy on a part, None where the metric is another one."""
         config = self.replay.task_config
-        found = known_metric("accuracy", *self._pairs["test"])
+        found = self._known("accuracy", part)
         return found if config.metric == "accuracy" and config.better == "higher" else None
 
 

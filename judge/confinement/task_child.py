@@ -99,7 +99,15 @@ def describe(error: BaseException, name: str) -> dict[str, Any]:
         if trace.tb_frame.f_code.co_filename == name:
             line = trace.tb_lineno
         trace = trace.tb_next
-    return {"type": type(error).__name__, "line": line, "words": str(error)[:2_000]}
+    return {"type": type(error).__name__, "line": line, "words": _words(error)}
+
+
+def _words(error: BaseException) -> str:
+    """Return what an exception says, which is foreign code, too."""
+    try:
+        return str(error)[:2_000].encode("utf-8", "backslashreplace").decode()
+    except BaseException:
+        return "what it says cannot be read"
 
 
 def _receive(pipe: int, length: int) -> bytes:

@@ -21,6 +21,7 @@ from policies.playbook import PlaybookPolicy
 __all__ = ["NamedPolicy", "named_policy"]
 
 _GIVEN = "given"
+_PARTS = {"human": "proposer", "mixed": "playbook"}  # who decides in their stead, as they describe
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def named_policy(described: Mapping[str, Any]) -> NamedPolicy:
 def _made(described: Mapping[str, Any]) -> tuple[Simple | None, str | None]:
     name = described.get("name")
     if not isinstance(name, str) or name not in POLICIES:
-        return None, None
+        return None, _part(described)
     own = POLICIES[name]()
     if dict(described) == own.describe():
         return own, None
@@ -63,3 +64,15 @@ def _made(described: Mapping[str, Any]) -> tuple[Simple | None, str | None]:
     if not rest or name == "nothing":
         return own, None
     return None, f"the weights of the policy {name} are not this version's: it was not asked again"
+
+
+def _part(described: Mapping[str, Any]) -> str | None:
+    """Return what cannot be checked of a policy that lets a built-in one decide in part."""
+    name = described.get("name")
+    inside: Any = described
+    while isinstance(inside, Mapping) and (part := _PARTS.get(str(inside.get("name")))):
+        inside = inside.get(part)
+    own = str(inside.get("name")) if isinstance(inside, Mapping) else ""
+    if own not in POLICIES:
+        return None
+    return f"what {own} decides as a part of the policy {name}: it was not asked again"

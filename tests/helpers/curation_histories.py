@@ -461,6 +461,7 @@ def told_run(
     order: int = 0,
     accuracy: float | None = None,
     wording: str | None = None,
+    described: dict[str, Any] | None = None,
 ) -> Run:
     """Tell a run; with `forked` it goes on from that one's epoch FIRES, and ends at `accuracy`."""
     config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
@@ -471,7 +472,11 @@ def told_run(
         spec=SPEC,
         data={"dataset": "shapes", "fingerprints": {"train": data}, "sizes": {"validation": 2_000}},
         environment={"code_sha256": code},
-        policy={"name": author, **({"then": {"name": then}} if forked else {})},
+        policy={
+            "name": author,
+            **({"then": {"name": then}} if forked else {}),
+            **(described or {}),
+        },
         parent_run=parent,
         campaign=campaign,
         checkpoint=checkpoint,

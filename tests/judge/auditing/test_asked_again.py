@@ -1,6 +1,7 @@
 """A built-in policy is asked again: who decides in its name says what it says."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -91,8 +92,30 @@ def honest(seen: Observation, said: list[Decision]) -> list[Decision]:
     return said
 
 
+def bit(seen: Observation, said: list[Decision]) -> list[Decision]:
+    return [
+        changed(each, params={"lr": math.nextafter(each.params["lr"], 1.0)})
+        if "lr" in each.params
+        else each
+        for each in said
+    ]
+
+
+def clipped(seen: Observation, said: list[Decision]) -> list[Decision]:
+    """A setting that the playbook never offered with a rate."""
+    return [changed(each, params={"clip_norm": 0.9}) for each in said if "lr" in each.params]
+
+
+def given(described: Mapping[str, Any], epochs: int) -> Mapping[str, Any]:
+    """Describe decisions that were given in each epoch, as those of a fork's own epoch can be."""
+    for epoch in range(epochs):
+        described = {"name": "given", "epoch": epoch, "then": described}
+    return described
+
+
 PLAYBOOK, CHANCE = PlaybookPolicy().describe(), RandomPolicy().describe()
 CHEATS: dict[str, Policy] = {
+    "given in every epoch of what is no fork": Patched(lazy, described=given(PLAYBOOK, 6)),
     "another rate": Patched(faster),
     "deferrals in the playbook's name": Patched(lazy),
     "other words": Patched(worded),
@@ -108,6 +131,16 @@ CHEATS: dict[str, Policy] = {
         lazy, described={**PLAYBOOK, "most_lr_factor": 1e9}
     ),
 }
+MORE_CHEATS: dict[str, Policy] = {  # of kinds that are above
+    "a rate that is one bit higher": Patched(bit),
+    "a setting that was never offered": Patched(clipped),
+    "no decisions": Patched(lambda seen, said: []),
+    "playbook's name with another key": Patched(lazy, described={**PLAYBOOK, "note": "mine"}),
+    "playbook's name with numbers that are none": Patched(
+        lazy, described={**PLAYBOOK, **dict.fromkeys(PLAYBOOK.keys() - {"name"}, math.nan)}
+    ),
+    "random with a seed that is true": Patched(lazy, described={**CHANCE, "seed": True}),
+}
 
 
 def audited(case: Case, **options: Any) -> AuditReport:
@@ -122,11 +155,14 @@ def unchecked(report: AuditReport) -> list[str]:
     return list(report.step("defensibility").evidence.get("unchecked", []))
 
 
-@pytest.mark.parametrize("cheat", CHEATS)
+@pytest.mark.parametrize(
+    "cheat",
+    [*CHEATS, *(pytest.param(each, marks=pytest.mark.slow) for each in MORE_CHEATS)],
+)
 def test_decisions_in_the_name_of_a_built_in_policy_are_rejected(
     tmp_path: Path, cheat: str
 ) -> None:
-    report = audited(train_case(tmp_path, CHEATS[cheat], FAST))
+    report = audited(train_case(tmp_path, {**CHEATS, **MORE_CHEATS}[cheat], FAST))
     assert not report.hard_fail
     assert NOT_THE_POLICY in kinds(report)
     assert report.scores.process_score < 1.0
@@ -167,6 +203,27 @@ def test_policy_of_ones_own_is_not_asked(tmp_path: Path) -> None:
     report = audited(train_case(tmp_path, Patched(lazy, described={"name": "my-agent"}), FAST))
     assert NOT_THE_POLICY not in kinds(report)
     assert unchecked(report) == []
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"name": "mixed", "playbook": PLAYBOOK},
+        {"name": "human", "proposer": PLAYBOOK},
+        {"name": "human", "proposer": {"name": "mixed", "playbook": PLAYBOOK}},
+    ],
+    ids=["mixed", "human", "both"],
+)
+def test_built_in_policy_that_decides_in_part_is_told_as_not_checked(
+    described: Mapping[str, Any],
+) -> None:
+    name = described["name"]
+    assert named_policy(described).policy is None
+    assert named_policy(described).doubts == (
+        f"what playbook decides as a part of the policy {name}: it was not asked again",
+    )
+    for own in ({**described, "name": "mine"}, {"name": "human"}, {"name": "mixed", "playbook": 1}):
+        assert named_policy(own).doubts == ()
 
 
 def test_playbook_with_other_numbers_is_asked_with_them_and_told(tmp_path: Path) -> None:

@@ -47,6 +47,23 @@ STREAM = """class Rows:
 def test(params):
     return Rows()
 """
+EPOCH = """if TRAINS:
+    import monitor.task_worker
+    training = monitor.task_worker._Training
+    honest = training.epoch
+    def epoch(self, number):
+        found = honest(self, number)
+        {}
+        return found
+    training.epoch = epoch
+"""
+HEADER = TEST + "head = b'{}'\n    say({{}}, len(head).to_bytes(8, 'little') + head + bytes(960))"
+PLACE = '"test.{}":{{"dtype":"F32","shape":[60,4],"data_offsets":[0,960]}}'
+SECOND = (
+    TEST + "found = rows(params['test_rows'])\n"
+    "    if torch.initial_seed() == derive_seed(0, 'task', 'test'): return found\n    "
+)
+RAISES = TEST + "raise type('E', (Exception,), {{'__str__': lambda _: {}}})()"
 MALFORMED = "the tensors of the task are malformed"
 
 ATTACKS: dict[str, tuple[str, str]] = {
@@ -210,6 +227,125 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "def test(params):\n    raise type('A\\nB' * 40, (Exception,), {})('\\x1b[31m' * 999)",
         "raised an exception",
     ),
+    "quantized": (
+        TEST + "return torch.quantize_per_tensor(rows(60)[0], .1, 0, torch.qint8), rows(60)[1]",
+        "test raised NotImplementedError",
+    ),
+    "nested": (
+        TEST + "return torch.nested.nested_tensor([torch.zeros(4)] * 60), rows(60)[1]",
+        "cannot be made",
+    ),
+    "outputs of a class of its own": (
+        "class Odd(torch.Tensor):\n"
+        "    @classmethod\n"
+        "    def __torch_function__(cls, *_): raise RuntimeError\n"
+        + MODEL.format("return honest.as_subclass(Odd)"),
+        "outputs raised RuntimeError",
+    ),
+    "nine dimensions": (
+        MODEL.format("return honest.reshape(len(honest), 1, 1, 1, 1, 1, 1, 1, 1, 1, 2)"),
+        MALFORMED,
+    ),
+    "keys that are no texts": (
+        SCORE.format(
+            "return {type('S', (str,), {'__str__': lambda _: 'a' * 10**8})('accuracy'): 0.5}"
+        ),
+        "lack accuracy",
+    ),
+    "metric of 400 digits": (SCORE.format("return {'accuracy': 10**400}"), "raised OverflowError"),
+    "one tensor twice": (
+        HEADER.format("{" + ",".join([PLACE.format("inputs")] * 2) + "}"),
+        "repeated",
+    ),
+    "two tensors in one place": (
+        HEADER.format("{" + ",".join(map(PLACE.format, ("inputs", "targets"))) + "}"),
+        MALFORMED,
+    ),
+    "header of 2^63 bytes": (
+        TEST + "say({}, (2**63).to_bytes(8, 'little') + bytes(64))",
+        MALFORMED,
+    ),
+    "second draw of another shape of targets": (
+        SECOND + "return found[0], found[1][:, None].repeat(1, 2)",
+        "cannot be scored",
+    ),
+    "second draw that exits": (SECOND + "raise SystemExit(0)", "test raised SystemExit"),
+    "half closed pipe": (
+        "if SCORES:\n    os.close(harness().f_locals['requests']); time.sleep(1e6)",
+        f"took more than {SECONDS} seconds",
+    ),
+    "answers before it is asked": (
+        "if INFERS:\n    [say({'spec': None}) for _ in range(4)]; time.sleep(1e6)",
+        "gives another model than the run records",
+    ),
+    "slow in each process": (
+        f"time.sleep({0.7 * SECONDS:g})",
+        f"has used the {AUDIT} seconds of its audit",
+    ),
+    "answers of a thread": (
+        "import threading\n"
+        "def answer(pipe):\n    while True: os.write(pipe, b'x')\n"
+        "if INFERS:\n"
+        "    pipe = harness().f_locals['answers']\n"
+        "    threading.Thread(target=answer, args=(pipe,), daemon=True).start()\n"
+        "    time.sleep(1)",
+        "too large",
+    ),
+    "threads without end": (
+        TEST + "import threading\n"
+        "    sleep = dict(target=time.sleep, args=(1e6,), daemon=True)\n"
+        "    for _ in range(10**5): threading.Thread(**sleep).start()",
+        "test raised RuntimeError",
+    ),
+    "stops its parent": (TEST + "os.kill(os.getppid(), 19)", "raised PermissionError"),
+    "kills all": (TEST + "os.kill(-1, 9)", "raised PermissionError"),
+    "signals by a pipe": (
+        TEST + "import fcntl; fcntl.fcntl(harness().f_locals['answers'], 8, os.getppid())",
+        "raised PermissionError",
+    ),
+    "slows its parent": (TEST + "os.setpriority(0, os.getppid(), 19)", "raised PermissionError"),
+    "sets the clock": (TEST + "time.clock_settime(0, 0)", "raised PermissionError"),
+    "words that raise": (RAISES.format("1 / 0"), "test raised E"),
+    "words of 100 MB": (RAISES.format("'x' * 10**8"), "test raised E"),
+    "words that are half a letter": (RAISES.format("'\\ud800'"), "test raised E"),
+    "specification that is a list": (
+        "if INFERS:\n"
+        "    import monitor.task_worker\n"
+        "    spec = type('S', (), {'to_dict': lambda _: [[1]] * 1000})()\n"
+        "    monitor.task_worker._model = lambda *_: (None, spec)",
+        "gives another model than the run records",
+    ),
+    "epoch with 80 kB of its own": (
+        EPOCH.format("found['measured']['more'] = {9 * str(n): 'x' * 199 for n in range(400)}"),
+        "1 of 223 values differ",
+    ),
+    "epoch with many metrics": (
+        EPOCH.format(
+            "more = dict.fromkeys(map(str, range(99_999)), 0.5)\n"
+            "        found['measured']['validation']['metrics'] |= more"
+        ),
+        "values differ|seconds",
+    ),
+    "epoch that is a list": (EPOCH.format("found = {'measured': []}"), "was measured wrongly"),
+    "epoch with a text": (
+        EPOCH.format("found['measured']['validation']['metrics']['accuracy'] = 'inf'"),
+        "1 of 223 values differ",
+    ),
+    "weights of 255 MB": (
+        "if TRAINS:\n"
+        "    import monitor.task_worker\n"
+        "    monitor.task_worker.dump_weights = lambda _: bytes(255 * 2**20)",
+        "weights cannot be saved|seconds",
+    ),
+    "patched json": (
+        "if SCORES: harness().f_globals['json'].dumps = lambda *_, **__: '{}'",
+        "malformed",
+    ),
+    "validation of another kind": (
+        "if not (TRAINS or INFERS or SCORES):\n"
+        "    def data(params): return rows(40), (rows(20)[0], rows(20)[1].float() + 0.5)",
+        "does not give the data",
+    ),
 }
 QUICK = (
     "float8",
@@ -220,6 +356,8 @@ QUICK = (
     "never reads",
     "second draw of another type",
     "deep JSON",
+    "words that raise",
+    "epoch with 80 kB of its own",
 )
 
 

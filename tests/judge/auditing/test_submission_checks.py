@@ -23,7 +23,7 @@ from judge.auditing.defensibility import find_indefensible, repeated_words
 from judge.auditing.record import read_record
 from judge.auditing.replay import replay_run
 from judge.auditing.replayed import Replay
-from judge.auditing.report import AuditReport, capped, recordable
+from judge.auditing.report import AuditReport, capped, recordable, recordable_evidence
 from judge.auditing.scores import accuracy_score, process_score, rank
 from judge.auditing.submission import (
     Submission,
@@ -435,6 +435,16 @@ def test_recordable_keeps_evidence_within_an_entry_when_everything_is_long() -> 
     long = {"place": "\u00e4" * 9_000, "recorded": "\U0001f600" * 9_000, "found": "x" * 9_000}
     evidence = {"differences": capped([long] * 9_000)}
     assert len(encode_body(recordable(evidence))) < 50_000
+
+
+def test_evidence_that_does_not_fit_into_an_entry_leaves_out_what_takes_most() -> None:
+    large = {str(number): "x" * 199 for number in range(400)}
+    evidence = {"executed": {"first": {"found": large}}, "small": 1, "list": ["x" * 199] * 100}
+    kept = recordable_evidence(evidence)
+    assert len(encode_body(kept)) < 50_000
+    assert kept == {**evidence, "executed": {"left_out": "81,907 bytes"}}
+    fits = {"differences": capped([large["0"]] * 900)}
+    assert recordable_evidence(fits) == fits
 
 
 def test_check_that_does_not_exist_is_rejected() -> None:

@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from curation_histories import DATA, OPERATOR, PREFERENCES, SFT, Scene, request_of
+from curation_histories import (
+    DATA,
+    OPERATOR,
+    PREFERENCES,
+    SFT,
+    Scene,
+    code_of,
+    request_of,
+    told_run,
+)
 
 from aggregates.improvement.proposal import Proposal
 from judge.curation.query import Query
@@ -129,6 +138,41 @@ def test_person_has_to_be_let_in_like_a_model(drawn: tuple[Scene, dict[str, str]
     forces = scene.tables().ask("SELECT * FROM run_forces WHERE run_id = ?", [runs["by a person"]])
     assert forces[0]["decided_by"] == ["human"]
     assert forces[0]["origins"] == [f"data:{DATA[0]}", "model:human", "model:small"]
+
+
+def test_policy_of_ones_own_cannot_name_another_as_the_author(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    inside = {"name": "playbook"}
+    described: dict[str, tuple[str, dict[str, Any]]] = {
+        "playbook in mine": ("mine", {"playbook": inside}),
+        "proposer of mine": ("mine", {"proposer": inside}),
+        "both of mine": ("mine", {"proposer": {"name": "mixed", "playbook": inside}}),
+        "mixed": ("mixed", {"playbook": inside}),
+        "human": ("human", {"proposer": inside}),
+        "human and mixed": ("human", {"proposer": {"name": "mixed", "playbook": inside}}),
+        "human and a model": ("human", {"proposer": {"model": "small"}}),
+    }
+    runs = {}
+    for group, (case, (name, more)) in enumerate(described.items()):
+        run = told_run(
+            checkpoint=None,
+            code=code_of(0),
+            data=DATA[0],
+            author=name,
+            parent=None,
+            group=group,
+            acts=True,
+            described=more,
+        )
+        scene.log.save(run)
+        runs[str(run.id)] = case
+    rows = scene.tables().ask("SELECT run_id, author FROM decision_authors")
+    found = {runs[row["run_id"]]: row["author"] for row in rows}
+    assert found == {
+        **{case: "mine" for case in described if case.endswith("mine")},
+        **dict.fromkeys(("mixed", "human", "human and mixed"), "playbook"),
+        "human and a model": "small",
+    }
 
 
 def test_own_data_and_policy_need_no_admission_until_an_operator_has_a_key(tmp_path: Path) -> None:

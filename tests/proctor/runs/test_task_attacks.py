@@ -102,6 +102,62 @@ def test_model_that_knows_the_first_half_of_the_test_part_is_rejected(tmp_path: 
     assert "the model has seen the test part" in words
 
 
+HIDES = """
+
+def metrics(output, target):
+    found = plain(output, target)
+    return found if len(output) > 20 else {name: 0.5 for name in found}  # of a piece
+"""
+LARGE = """
+
+def metrics(output, target):
+    return {"score": 1.7e308 * plain(output, target)["accuracy"]}  # ten of them are infinite
+"""
+SCORED = ('METRIC = ("accuracy", "higher")', 'METRIC = ("score", "higher")')
+
+
+@pytest.mark.parametrize(
+    ("changes", "metrics"), [((), HIDES), ((SCORED,), LARGE)], ids=["hides", "large"]
+)
+def test_metrics_that_spoil_the_comparison_of_two_draws_are_rejected(
+    tmp_path: Path, changes: tuple[tuple[str, str], ...], metrics: str
+) -> None:
+    for name in ("honest", "knows"):
+        (tmp_path / name).mkdir()
+    plain = ("def metrics(", "def plain(")
+    end = "weight_decay=0.01)\n"
+    honest = (plain, (end, end + metrics), *changes)
+    assert statuses(judged(tmp_path / "honest", *honest)) <= {"passed", "violations"}
+    knows = (SEEN, LOOKS_UP.replace("SEED", str(seed_of_test())))
+    name, words = failed_step(judged(tmp_path / "knows", knows, *honest))
+    assert (name, "the model has seen the test part" in words) == ("probe", True), words
+
+
+def test_labels_of_another_type_leave_no_other_part_unchecked(tmp_path: Path) -> None:
+    """The judge has no accuracy of float labels: it says so, and records none of the task's."""
+    for name in ("honest", "lies"):
+        (tmp_path / name).mkdir()
+    floats = (
+        'return rows(params["rows"]), rows(params["rows"] // 4)',
+        'train, (x, y) = rows(params["rows"]), rows(params["rows"] // 4)\n'
+        "    return train, (x, y.double())",
+    )
+    loss = ("cross_entropy(output, target)", "cross_entropy(output, target.long())")
+    verdict = judged(tmp_path / "honest", floats, loss)
+    assert statuses(verdict) <= {"passed", "violations"}
+    (probe,) = (step for step in verdict["steps"] if step["name"] == "probe")
+    words = "accuracy is the task's own definition, of validation"
+    assert words in probe["evidence"]["unchecked"]
+    assert verdict["scores"]["accuracy_score"] > 0.0
+    assert verdict["scores"]["validation_accuracy"] is None
+    lies = (
+        '{"accuracy": (output.argmax(dim=1) == target).double().mean()}',
+        '{"accuracy": 7e300 if target.is_floating_point() else 1.0}',
+    )
+    name, words = failed_step(judged(tmp_path / "lies", floats, loss, lies))
+    assert (name, "says that the accuracy of the test part is 1" in words) == ("probe", True), words
+
+
 REGRESSION = (EXAMPLES / "regression.py").read_text("utf-8")
 REMEMBERS = """    return LooksUp(params)
 
