@@ -193,8 +193,20 @@ class Overview:
         for each in self.family(run):
             of_credit = measured and self.forks.get(each) == run
             self._want_verdict(each, wanted, _ENDING if of_credit else _EDGES)
+        if measured:  # the same may have been asked of a run that was trained once more
+            for other in self.credits.keys() & self.parents.keys() - {run}:
+                if self.trainings[other] & self.trainings[run]:
+                    self._want_credits(other, wanted)
         self._want_verdict(run, wanted, None)
         wanted |= dict.fromkeys(measured)
+
+    def _want_credits(self, run: str, wanted: _Wanted) -> None:
+        """Want what was measured of the decisions of another run, with its forks."""
+        wanted |= dict.fromkeys(self.credits[run])
+        for fork, parent in self.forks.items():
+            if parent == run:
+                self._want_verdict(fork, wanted, _ENDING)
+        self._want_verdict(run, wanted, _CURVES)
 
     def _want_campaign(self, campaign: str, wanted: _Wanted) -> None:
         wanted |= {UUID(run): _EDGES for run in self.says.get(campaign, ())}

@@ -336,6 +336,7 @@ class CreditRow(TypedDict):
     backed: bool
     why_not: str | None  # why it decides nothing; null: it is the answer
     measurements: int  # of the same, in the ledger
+    looks: int  # of them, with other orders or another policy after the decision
     orders: int  # in the largest of them
 
 
