@@ -12,7 +12,29 @@ from eventsourcing.domain import Aggregate
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
 
+OWN_POLICIES = ("human", "mixed", "network", "nothing", "openai", "playbook", "random")
+NEUTRAL = ("data_dir", "download", "snapshots")  # of a configuration: they change no value of a run
+# What a configuration says of how and where a run is computed, and its seed: another value of these
+# asks the same, once more.
+COMPUTED = (*NEUTRAL, "device", "numerics", "seed", "threads")
+# What settings of a policy say of the requests to a server, and not of what is asked.
+ASKING = ("cache", "key_env", "name", "price_in", "price_out", "retries", "timeout")
 _NAMESPACE = UUID("b2f0a6d4-58f1-4c1e-9a53-0b7b2f0f6c11")
+
+
+def training_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a configuration asks: runs with the same are draws of the same."""
+    return {key: value for key, value in config.items() if key not in COMPUTED}
+
+
+def same_conditions(conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Return the first two conditions whose runs would be the same, None if there are none."""
+    known: dict[str, str] = {}
+    for name, config in conditions.items():
+        told = digest({key: value for key, value in config.items() if key not in NEUTRAL})
+        if known.setdefault(told, name) != name:
+            return known[told], name
+    return None
 
 
 class Cell(NamedTuple):
@@ -111,6 +133,11 @@ class Comparison(Aggregate):
             raise InvariantError("a comparison must have a policy, a condition and a seed")
         if len(set(names)) != len(names) or len(set(seeds)) != len(seeds):
             raise InvariantError("a comparison must name each policy and each seed only once")
+        if alike := same_conditions(conditions):
+            raise InvariantError(
+                f"the conditions {' and '.join(alike)} have the same settings, and each of their "
+                "runs would count twice; leave one out, and add seeds for more runs"
+            )
         return cls._create(
             event_class=cls.Started,
             id=cls.id_of(policies, conditions, seeds, name),

@@ -159,6 +159,20 @@ class Home:
         if known is not None:
             known.places.verify(self.path / "ledger", vkey)
 
+    def _verify_no_key(self) -> None:
+        """Raise if a private key lies where a ledger that this user knew is gone.
+
+        A new ledger would have that key, and whoever put it there could sign for it.
+        """
+        paths, known = LedgerPaths(self.path / "ledger"), memory()
+        for path in (paths.key, paths.next_key):
+            if known is not None and path.exists() and known.places.others(paths.directory, ""):
+                raise ProctorError(
+                    f"{path}: a private key is here, but the ledger that you knew in this place is "
+                    "gone. A new ledger would have this key, and somebody else may have a copy. "
+                    "Restore the ledger; or, to begin a new one, move the key away"
+                )
+
     def settle(self) -> None:
         """Remember a ledger that this user has just begun here; say so if another was here."""
         directory, known = self.path / "ledger", memory()
@@ -180,6 +194,8 @@ class Home:
         begins = self._notary is None and not LedgerPaths(self.ledger).exist
         if begins and self.vkey is not None:
             raise ProctorError(f"there is no ledger in {self.path}; leave out --vkey to begin one")
+        if begins:
+            self._verify_no_key()
         log = self._open_log()
         try:
             if begins:

@@ -705,12 +705,10 @@ arms AS (
 
 -- One question has one answer, and so one pair: of equal measurements, the first.
 settled AS (
-    SELECT credit_id, decision, arm FROM decision_credit
+    SELECT credit_id, decision, arm, question, looks FROM decision_credit
     JOIN credit_starts USING (credit_id)
     WHERE why_not IS NULL AND better IS NOT NULL
-    QUALIFY ROW_NUMBER() OVER (
-        PARTITION BY decision_credit.run_id, decision, arm, decision_credit.after ORDER BY idx
-    ) = 1
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY question ORDER BY idx) = 1
 )
 
 SELECT
@@ -718,6 +716,8 @@ SELECT
     m.idx,
     m.arm,
     m.better,
+    b.question,
+    b.looks,
     a.run_id AS recorded_run,
     a.number AS recorded,
     o.run_id AS other_run,
@@ -752,6 +752,8 @@ COMMENT ON COLUMN measured_pairs.credit_id IS 'The measurement';
 COMMENT ON COLUMN measured_pairs.idx IS 'Ledger index of its result';
 COMMENT ON COLUMN measured_pairs.arm IS 'Name of the alternative';
 COMMENT ON COLUMN measured_pairs.better IS 'chosen or other, as the measurement says';
+COMMENT ON COLUMN measured_pairs.question IS 'As in decision_credit';
+COMMENT ON COLUMN measured_pairs.looks IS 'As in decision_credit';
 COMMENT ON COLUMN measured_pairs.recorded_run IS 'The run whose decision was measured';
 COMMENT ON COLUMN measured_pairs.recorded IS 'Number of the first decision of its answer';
 COMMENT ON COLUMN measured_pairs.other_run IS 'The fork with the alternative, in the run''s own order of the examples';

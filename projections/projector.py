@@ -21,6 +21,7 @@ import duckdb
 
 from aggregates import signals
 from aggregates.audit import REVISION
+from aggregates.comparison import ASKING, COMPUTED, NEUTRAL, OWN_POLICIES
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.rules import RULE_CLASSES
@@ -59,6 +60,7 @@ _CODE = tuple(
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAMES = {"{{asking}}": ASKING, "{{computed}}": COMPUTED, "{{policies}}": OWN_POLICIES}
 # What of a number a column holds.
 _RANGES = {"BIGINT": range(-(2**63), 2**63), "INTEGER": range(-(2**31), 2**31)}
 
@@ -115,6 +117,10 @@ def _view_texts() -> list[str]:
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
     texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
     texts = [text.replace("{{listed}}", str(LISTED)) for text in texts]
+    neutral = json.dumps(dict.fromkeys(NEUTRAL))
+    texts = [text.replace("{{neutral}}", neutral) for text in texts]
+    for place, names in _NAMES.items():
+        texts = [text.replace(place, ", ".join(map(_literal, names))) for text in texts]
     for place, values in told.items():
         listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
         texts = [text.replace(place, listed) for text in texts]

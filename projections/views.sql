@@ -1128,6 +1128,14 @@ listed AS (
     FROM credit_forks AS c
 ),
 
+-- The policy that decides after the decisions, as the first fork recorded it.
+afterwards AS (
+    SELECT c.credit_id, ARG_MIN((r.policy -> '$.then')::VARCHAR, r.idx) AS policy
+    FROM credit_forks AS c
+    JOIN run_starts AS r USING (run_id)
+    GROUP BY c.credit_id
+),
+
 -- What was said in place of each decision: an alternative is what the measurement says, and another
 -- answer than the decision; `nothing` is no action.
 said AS (
@@ -1169,6 +1177,7 @@ SELECT
         AND f.parent = s.run_id
         AND f.epoch = d.epoch
         AND (r.policy ->> '$.then.name') = s.after
+        AND (r.policy -> '$.then')::VARCHAR = y.policy
         AND f.orders = IF(
             c.seed = 0,
             LIST_FILTER(COALESCE(a.orders, []), lambda o: o.after <= f.epoch),
@@ -1192,6 +1201,7 @@ LEFT JOIN decisions AS d ON d.run_id = s.run_id AND d.number = c.decision
 LEFT JOIN run_ends AS x ON x.run_id = c.run_id
 LEFT JOIN ends AS e ON e.run_id = c.run_id
 LEFT JOIN first_claims AS k ON k.run_id = c.run_id
+LEFT JOIN afterwards AS y ON y.credit_id = c.credit_id
 LEFT JOIN decisions AS g
     ON g.run_id = c.run_id AND g.number = c.decision AND g.epoch = d.epoch
 LEFT JOIN said AS w
@@ -1221,8 +1231,6 @@ WITH arms AS (
     GROUP BY credit_id, decision, arm
 ),
 
--- A question is a decision of a run beside one alternative, with the same policy after it. All
--- measurements of it together give one answer: the one that has every order of the examples gives it.
 asked AS (
     SELECT
         credit_id,
@@ -1237,6 +1245,50 @@ asked AS (
             UNNEST(MAP_ENTRIES(TRY_CAST(arms AS MAP(VARCHAR, JSON))), recursive := TRUE)
         FROM credit_starts
     )
+),
+
+-- What had been trained when a decision was made, and the decision. A run that was trained once more
+-- has the same, and so has a fork of it.
+situations AS (
+    SELECT
+        d.run_id,
+        d.number AS decision,
+        MD5(CAST(ROW(
+            ANY_VALUE(JSON_MERGE_PATCH(s.config, '{{neutral}}')::VARCHAR),
+            ANY_VALUE(s.rules_hash),
+            ANY_VALUE(s.spec::VARCHAR),
+            ANY_VALUE(COALESCE(s.data -> '$.fingerprints', s.data)::VARCHAR),
+            LIST(ROW(e.train_loss, e.val_loss, e.val_accuracy) ORDER BY e.epoch),
+            ANY_VALUE(d.direction),
+            ANY_VALUE(d.params::VARCHAR)
+        ) AS VARCHAR)) AS situation
+    FROM decisions AS d
+    SEMI JOIN asked AS a ON a.run_id = d.run_id AND a.decision = d.number
+    JOIN run_starts AS s ON s.run_id = d.run_id
+    JOIN epochs AS e ON e.run_id = d.run_id AND e.epoch <= d.epoch
+    GROUP BY d.run_id, d.number
+),
+
+-- What an alternative is, whatever its name: as the result says, and as its forks decided.
+answers AS (
+    SELECT credit_id, decision, arm,
+        (other ->> '$.direction') || ' ' || COALESCE(other -> '$.params', '{}')::VARCHAR AS said
+    FROM credit_results
+    UNION
+    SELECT c.credit_id, c.decision, c.arm, g.direction || ' ' || g.params::VARCHAR
+    FROM credit_forks AS c
+    JOIN decisions AS g ON g.run_id = c.run_id AND g.number = c.decision
+    WHERE c.arm <> 'chosen'
+),
+
+-- A question is a decision in its situation beside one alternative. All measurements of it together
+-- give one answer: the one that has every order of the examples gives it.
+posed AS (
+    SELECT a.*, s.situation, w.said
+    FROM asked AS a
+    JOIN situations AS s ON s.run_id = a.run_id AND s.decision = a.decision
+    LEFT JOIN answers AS w
+        ON w.credit_id = a.credit_id AND w.decision = a.decision AND w.arm = a.arm
 ),
 
 seen AS (
@@ -1257,22 +1309,32 @@ seen AS (
 
 questions AS (
     SELECT
-        a.run_id,
-        a.after,
-        a.decision,
-        a.arm,
+        r.credit_id,
+        r.decision,
+        r.arm,
+        MD5(ANY_VALUE(o.situation) || ' ' || ANY_VALUE(
+            (r.other ->> '$.direction') || ' ' || COALESCE(r.other -> '$.params', '{}')::VARCHAR
+        )) AS question,
         COUNT(DISTINCT a.credit_id) AS measurements,
-        COUNT(DISTINCT a.credit_id) FILTER (r.credit_id IS NULL) AS unfinished,
+        COUNT(DISTINCT ROW(a.after, a.seeds)) AS looks,
+        COUNT(DISTINCT a.credit_id) FILTER (x.credit_id IS NULL) AS unfinished,
         MAX(LEN(a.seeds)) AS orders
-    FROM asked AS a
-    LEFT JOIN credit_results AS r
-        ON r.credit_id = a.credit_id AND r.decision = a.decision AND r.arm = a.arm
-    GROUP BY a.run_id, a.after, a.decision, a.arm
+    FROM credit_results AS r
+    JOIN credit_starts AS s ON s.credit_id = r.credit_id
+    JOIN situations AS o ON o.run_id = s.run_id AND o.decision = r.decision
+    JOIN posed AS a ON a.situation = o.situation AND COALESCE(
+        a.said = (r.other ->> '$.direction') || ' '
+        || COALESCE(r.other -> '$.params', '{}')::VARCHAR,
+        a.arm = r.arm
+    )
+    LEFT JOIN credit_results AS x
+        ON x.credit_id = a.credit_id AND x.decision = a.decision AND x.arm = a.arm
+    GROUP BY r.credit_id, r.decision, r.arm
 ),
 
 repeated AS (
     SELECT q.run_id, q.after, q.decision, q.arm, BOOL_OR(x.differs) AS differs
-    FROM questions AS q
+    FROM (SELECT DISTINCT run_id, after, decision, arm FROM asked) AS q
     JOIN seen AS x
         ON x.run_id = q.run_id AND x.after = q.after AND x.decision = q.decision
             AND x.arm IN (q.arm, 'chosen')
@@ -1308,7 +1370,9 @@ SELECT
         AND ABS(r.accuracy_difference - (w.accuracy - o.accuracy)) < 1e-6,
         FALSE
     ) AS backed,
+    q.question,
     q.measurements,
+    q.looks,
     q.orders,
     CASE
         WHEN NOT backed THEN 'the forks in the ledger contradict it'
@@ -1326,7 +1390,7 @@ LEFT JOIN arms AS w
 LEFT JOIN arms AS o
     ON o.credit_id = r.credit_id AND o.decision = r.decision AND o.arm = r.arm
 LEFT JOIN questions AS q
-    ON q.run_id = s.run_id AND q.after = s.after AND q.decision = r.decision AND q.arm = r.arm
+    ON q.credit_id = r.credit_id AND q.decision = r.decision AND q.arm = r.arm
 LEFT JOIN repeated AS t
     ON t.run_id = s.run_id AND t.after = s.after AND t.decision = r.decision AND t.arm = r.arm
 )
@@ -1335,10 +1399,10 @@ SELECT
     * EXCLUDE (why_not, own),
     COALESCE(
         why_not,
-        CASE WHEN COUNT(DISTINCT own) OVER (PARTITION BY run_id, decision, arm) > 1
+        CASE WHEN COUNT(DISTINCT own) OVER (PARTITION BY question) > 1
             THEN 'with another policy after the decision, the opposite was measured' END
     ) AS why_not,
-    IF(why_not IS NULL AND COUNT(DISTINCT own) OVER (PARTITION BY run_id, decision, arm) = 1,
+    IF(why_not IS NULL AND COUNT(DISTINCT own) OVER (PARTITION BY question) = 1,
         own, NULL) AS better
 FROM judged;
 COMMENT ON VIEW decision_credit IS 'What recorded decisions were worth beside their alternatives, measured with forks';
@@ -1359,7 +1423,9 @@ COMMENT ON COLUMN decision_credit.accuracy_difference IS 'Mean final validation 
 COMMENT ON COLUMN decision_credit.accuracy_low IS 'Lower end of its 95% interval';
 COMMENT ON COLUMN decision_credit.accuracy_high IS 'Upper end of its 95% interval';
 COMMENT ON COLUMN decision_credit.backed IS 'Whether the forks in the ledger have these means; the forks themselves are judged like any run';
-COMMENT ON COLUMN decision_credit.measurements IS 'How many measurements of the same the ledger has: this decision and alternative, and the same policy after it';
+COMMENT ON COLUMN decision_credit.question IS 'Equal for measurements of the same: this decision in this situation, in whichever run, and this alternative, under whichever name';
+COMMENT ON COLUMN decision_credit.measurements IS 'How many measurements of the same the ledger has, with whichever policy after it';
+COMMENT ON COLUMN decision_credit.looks IS 'How many of them differ in that policy or in the orders; an export corrects its interval for so many';
 COMMENT ON COLUMN decision_credit.orders IS 'Orders of the examples in the largest of them';
 COMMENT ON COLUMN decision_credit.why_not IS 'Why it decides nothing: it is not backed, not whole, not the largest, or contradicted; NULL: it is the answer';
 COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided, or it decides nothing';

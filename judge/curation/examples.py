@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from aggregates.credit import Interval, better_of
-from judge.curation.intervals import interval
+from judge.curation.intervals import interval, level_of
 from judge.curation.query import Query
 from judge.curation.situations import Message, situation
 from judge.curation.tables import Tables
@@ -50,8 +50,9 @@ JOIN run_forces AS f ON f.run_id = p.recorded_run
 WHERE TRUE{conditions} ORDER BY p.idx
 """
 _ARMS = """
-SELECT s.run_id, f.run_id AS fork, f.arm FROM credit_forks AS f
+SELECT s.run_id, f.run_id AS fork, c.question FROM credit_forks AS f
 JOIN credit_starts AS s USING (credit_id)
+JOIN decision_credit AS c USING (credit_id, decision, arm)
 """
 _PROPOSALS = """
 SELECT
@@ -151,16 +152,13 @@ def is_measured(tables: Tables) -> Callable[[Member], bool]:
     """Return what tells whether measurements show a pair now, by these forks or by others."""
     tables.ask(_ANSWERS)
     query = Query(kind="preferences", measured=True)
-    shown = {
-        (row["recorded_run"], row["recorded"], row["arm"], row["kept"])
-        for row in _measured(tables, query)
-    }
-    arms = {(row["run_id"], row["fork"]): row["arm"] for row in tables.ask(_ARMS)}
+    shown = {(row["question"], row["kept"]) for row in _measured(tables, query)}
+    asked = {(row["run_id"], row["fork"]): row["question"] for row in tables.ask(_ARMS)}
 
     def is_shown(member: Member) -> bool:
         chosen, rejected = member.decisions[0], member.rejected[0]
         return any(
-            (*recorded, arms.get((recorded[0], fork[0])), kept) in shown
+            (asked.get((recorded[0], fork[0])), kept) in shown
             for recorded, fork, kept in ((chosen, rejected, True), (rejected, chosen, False))
         )
 
@@ -175,17 +173,28 @@ def _measured(tables: Tables, query: Query) -> Iterator[dict[str, Any]]:
     """Yield the pairs whose forks show, once more, what was measured; filters are on the run's."""
     conditions, values = query.conditions("f", "a")
     for row in tables.ask(_MEASURED.format(conditions=conditions), values):
-        loss, accuracy = (
-            interval([x - y for x, y in zip(more, less, strict=True)])
-            if None not in (*more, *less)
-            else Interval(None, None, None)
-            for more, less in (
-                (row["other_losses"], row["recorded_losses"]),
-                (row["recorded_accuracies"], row["other_accuracies"]),
-            )
-        )
-        if better_of(loss, accuracy) == row["better"]:
+        if _decides(row):
             yield row
+
+
+def outnumbered(tables: Tables) -> int:
+    """Return how many measurements decide by themselves, and not as one of several of the same."""
+    rows = tables.ask("SELECT * FROM measured_pairs WHERE looks > 1")
+    return sum(not _decides(row) and _decides({**row, "looks": 1}) for row in rows)
+
+
+def _decides(row: Mapping[str, Any]) -> bool:
+    """Tell whether the forks of a measured pair show what was recorded of it."""
+    loss, accuracy = (
+        interval([x - y for x, y in zip(more, less, strict=True)], level_of(row["looks"]))
+        if None not in (*more, *less)
+        else Interval(None, None, None)
+        for more, less in (
+            (row["other_losses"], row["recorded_losses"]),
+            (row["recorded_accuracies"], row["other_accuracies"]),
+        )
+    )
+    return better_of(loss, accuracy) == row["better"]
 
 
 def _proposals(tables: Tables, query: Query, blobs: Blobs) -> Iterator[Example]:

@@ -12,6 +12,15 @@ from aggregates.credit import Interval
 LEVEL = 0.95  # of each interval by itself
 
 
+def level_of(looks: int) -> float:
+    """Return the level of an interval that is one of several of the same: Bonferroni's correction.
+
+    Whoever measures with more orders, or with another policy afterwards, until the answer pleases
+    would otherwise find one that is due to chance.
+    """
+    return 1 - (1 - LEVEL) / max(1, looks)
+
+
 def interval(differences: Sequence[float], level: float = LEVEL) -> Interval:
     """Return the mean with Student's interval; without ends where there is no spread to be seen."""
     if not all(map(math.isfinite, differences)):

@@ -95,6 +95,19 @@ class Memory:
             found = self._read(self.path(vkey.partition("+")[0]))
         return found if found is not None and found.vkey == vkey else None
 
+    def forget(self, vkey: str) -> None:
+        """Remember nothing more of this ledger but its place: an older copy is to be verified."""
+        with self._locked():
+            for path in (
+                self._marks_path(vkey),
+                self.path(vkey),
+                self.path(vkey.partition("+")[0]),
+            ):
+                recalled = self._read(path) if path.suffix == ".json" else None
+                if recalled is None or recalled.vkey == vkey:
+                    with explained(path):
+                        path.unlink(missing_ok=True)
+
     def other_vkeys(self, vkey: str) -> list[str]:
         """Return the vkeys of other ledgers that claim the same origin; looks through all files."""
         origin = vkey.partition("+")[0]

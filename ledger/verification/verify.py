@@ -229,9 +229,14 @@ class Verification:
         for kept in self.kept_heads:
             if kept.size > self.size:
                 self._check_kept_signature(kept, same=False)
+                advice = (
+                    ", or an older copy was put back. If you did that, run `proctor keys accept`; "
+                    "if not, restore the newer ledger"
+                )
                 raise ContradictionError(
                     f"the kept tree head covers {kept.size} entries, but the ledger has only "
-                    f"{self.size}: it was truncated",
+                    f"{self.size}: it was truncated"
+                    + (advice if kept.note == self._remembered else ""),
                     index=self.size,
                     kept=kept.note,
                 )

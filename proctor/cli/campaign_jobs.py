@@ -26,8 +26,9 @@ from proctor.runs.jobs import data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
+from proctor.runs.standings import told_attempts
 from proctor.runs.transcript_log import read_tally
-from proctor.runs.verdicts import Standing, read_standings
+from proctor.runs.verdicts import Standing, read_attempt_draws, read_standings
 
 
 def campaign(
@@ -133,6 +134,7 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> d
         "abandoned": [
             asdict(CutOff.read(run, log.events.get(UUID(run)))) for run in opened.abandoned
         ],
+        "draws": read_attempt_draws(home, opened.id),
         "calls": spent.calls,
         "usable": spent.usable,
         "tokens": spent.tokens,
@@ -205,6 +207,7 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
             [[each["number"], each["run"], "; ".join(each["why_not"])] for each in unfit],
             title="attempts that have no place",
         )
+    console.print(words(told_attempts(found["draws"], found["campaign"])))
     print_cut_off(found["abandoned"])
     cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
     spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"

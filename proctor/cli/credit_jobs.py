@@ -15,7 +15,7 @@ from aggregates.run import OWN_ENDS, Run
 from judge.auditing.process import measure_process
 from judge.auditing.replay import replay_run
 from judge.config import JudgeConfig
-from judge.curation.intervals import LEVEL, interval
+from judge.curation.intervals import LEVEL, interval, level_of
 from ledger.application import LedgerApplication
 from ledger.progress import advanced
 from ledger.wording import counted
@@ -33,7 +33,8 @@ from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
 
 _STANDING = (
-    "SELECT decision, arm, backed, better, why_not, measurements, orders FROM decision_credit "
+    "SELECT decision, arm, backed, better, why_not, measurements, looks, orders FROM "
+    "decision_credit "
     "WHERE credit_id = ?"
 )
 
@@ -311,6 +312,15 @@ def _output(
                     words(
                         f"decision {row['decision']} beside {row['arm']} decides nothing here: "
                         f"{row['why_not']}"
+                    )
+                )
+            elif row["looks"] > 1:
+                console.print(
+                    words(
+                        f"decision {row['decision']} beside {row['arm']}: one of "
+                        f"{row['looks']} measurements of the same, with other orders or another "
+                        "policy after it; `proctor curate export --measured` uses intervals of "
+                        f"{level_of(row['looks']):.1%} in place of {LEVEL:.0%}"
                     )
                 )
         violations = {

@@ -17,6 +17,7 @@ import typer
 
 from aggregates.curation.corpus import KINDS as ORIGINS
 from aggregates.curation.corpus import Corpus
+from judge.curation.examples import outnumbered
 from judge.curation.query import MARGIN, Query
 from judge.curation.recall import Recalled, recall_of
 from judge.curation.recall import recall as called_back
@@ -210,7 +211,11 @@ def _unsettled(tables: Tables) -> list[tuple[str, int]]:
         "SELECT COALESCE(why_not, 'undecided by all orders that were measured') AS why, "
         "COUNT(*) AS number FROM decision_credit WHERE better IS NULL GROUP BY ALL ORDER BY ALL"
     )
-    return [(row["why"], row["number"]) for row in rows]
+    found = [(row["why"], row["number"]) for row in rows]
+    if number := outnumbered(tables):
+        why = "as one of several measurements of the same, its wider interval contains 0"
+        found.append((why, number))
+    return found
 
 
 @app.command("list", long=True)

@@ -21,6 +21,7 @@ from ledger.keys import create_publisher_key, load_or_create_key
 from ledger.notes import public_bytes, publisher_vkey, vkey
 from ledger.recorder import SignedRecorder
 from ledger.verification.authority import Authority, KeyRecord
+from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey
@@ -31,7 +32,7 @@ from proctor.cli.options import HOME, HomeOption, SigningKeyOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import print_table
-from proctor.remembering import open_remembered
+from proctor.remembering import open_remembered, tables
 from proctor.state import STATE, memory
 
 app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.")
@@ -164,9 +165,10 @@ def accept(
         bool, typer.Option("--yes", help="Trust the key that the ledger has now.")
     ] = False,
 ) -> Output:
-    """Trust another ledger in the place of one that you know: show both keys, or with --yes do it.
+    """Trust another ledger, or an older copy, in the place of one that you know.
 
-    The ledger is verified first. With --vkey it must be that of this key.
+    Shows both; with --yes it is done. The ledger is verified first. With --vkey it must be that of
+    this key.
     """
     home = Home(place, vkey=read_vkey_file(vkey))
     home.require_ledger()
@@ -175,8 +177,11 @@ def accept(
         raise ProctorError(f"{STATE} is off: no keys of ledgers are remembered")
     with open_verified(directory, vkey=home.vkey) as ledger:
         now, size = ledger.vkey, ledger.size
-    others = known.places.others(directory, now)
+    others, recalled = known.places.others(directory, now), known.recall(now)
     told = {"place": directory, "known": others, "now": now, "entries": size, "accepted": yes}
+    told["seen"] = None if recalled is None else recalled.state.size
+    if recalled is not None and recalled.state.size > size:
+        return _accept_older(home, known, told, recalled, others=others)
     if not others:
         return Output(told, f"{directory} has no other key than the one that you know: {now}")
     if yes:
@@ -190,6 +195,30 @@ def accept(
         f"accepted: {now} is trusted in this place from now on"
         if yes
         else "nothing was changed: ask its owner for the key, then give --yes to trust it",
+    ]
+    return Output(told, "\n".join(lines), found=not yes)
+
+
+def _accept_older(
+    home: Home, known: Memory, told: dict[str, Any], seen: Remembered, *, others: list[str]
+) -> Output:
+    """Show that a ledger is behind what was seen of it, or forget what was seen."""
+    yes = bool(told["accepted"])
+    if yes:
+        known.forget(seen.vkey)
+        known.places.keep(home.ledger, seen.vkey)
+        for unverified in (False, True):
+            tables(home, unverified=unverified).unlink(missing_ok=True)
+    lost = counted(seen.state.size - told["entries"], "entry")
+    lines = [
+        f"{home.ledger}: you have seen {counted(seen.state.size, 'entry')} of this ledger, and "
+        f"{told['entries']} are here: {lost} at its end are missing",
+        *(f"  and another ledger was in this place, with the key {each}" for each in others),
+        "A copy that is older, and a ledger that somebody has cut off, look the same. Whoever has "
+        "seen the later entries will refuse what is appended now.",
+        "accepted: the older state is trusted from now on"
+        if yes
+        else "nothing was changed: if you put the older copy back, give --yes",
     ]
     return Output(told, "\n".join(lines), found=not yes)
 

@@ -27,7 +27,7 @@ from proctor.reports.values import (
     tile,
     violations_found,
 )
-from proctor.runs.standings import told_code
+from proctor.runs.standings import told_attempts, told_code
 
 __all__ = ["campaign_charts", "campaign_values"]
 
@@ -37,6 +37,15 @@ def _unfit(number: int) -> Any:
         f"{counted(number, 'attempt')} {'does' if number == 1 else 'do'} not fit: what the run "
         "itself recorded contradicts its place here. It has no place in the ranking.",
         "bad",
+    )
+
+
+def _draws(data: Data) -> Any:
+    """Return the table of further runs that ask the same."""
+    return table_part(
+        "Further runs with the same policy, configuration and seed",
+        [("run", False), ("campaign", False), ("ended", False)],
+        [[run_name(row), row["made_by"], row["end_reason"]] for row in data["draws"]],
     )
 
 
@@ -70,9 +79,13 @@ def campaign_values(data: Data) -> dict[str, Any]:
     )
     policy = object_of(campaign["policy"])
     name = policy.get("name") if isinstance(policy, dict) else None
+    informed = {row["number"] for row in data["feedback"]}
+    later = {row["number"] for row in counting} - {1}
     learned = "each after the first was told what the judge had found before"
-    if not data["feedback"]:
+    if not later & informed:
         learned = "none was told anything of another one"
+    elif later - informed:
+        learned = f"{len(later & informed)} of them were told what the judge had found before"
     audited = sum(row["audit_id"] is not None for row in counting)
     judged = "The judge audited each attempt, and its verdicts rank them."
     if audited < len(counting):
@@ -143,8 +156,10 @@ def campaign_values(data: Data) -> dict[str, Any]:
                 [
                     *([_unfit(unfit)] if unfit else []),
                     *map(note_part, filter(None, [told_code(counting)])),
+                    note_part(told_attempts(data["draws"], campaign["campaign_id"])),
                     *map(chart_part, campaign_charts(data)),
                     table_part("Attempts", columns, rows),
+                    *([_draws(data)] if data["draws"] else []),
                 ],
             ),
             (

@@ -94,6 +94,8 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "campaign": "SELECT * FROM campaigns WHERE campaign_id = $id",
         "attempts": "SELECT * EXCLUDE (campaign_id) FROM campaign_progress WHERE campaign_id = $id "
         "ORDER BY number, run_id",
+        "draws": "SELECT run_id, made_by, says_so, end_reason FROM campaign_draws "
+        "WHERE campaign_id = $id ORDER BY idx, run_id",
         "epochs": "SELECT e.run_id, a.number, e.epoch, e.val_loss, e.val_accuracy FROM epochs AS e "
         "JOIN attempts AS a USING (run_id) ANTI JOIN abandoned_attempts AS b "
         "ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id WHERE a.campaign_id = $id "

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.canonical import digest
+from aggregates.comparison import training_of
 from aggregates.improvement.evolution import Evolution
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
@@ -73,8 +74,9 @@ class Overview:
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     credits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     members: dict[str, list[str]] = field(default_factory=dict)  # runs of campaign or comparison
-    trainings: dict[str, set[str]] = field(default_factory=dict)  # digests, by run or comparison
+    trainings: dict[str, set[str]] = field(default_factory=dict)  # digests, by stream
     campaigns: dict[str, list[str]] = field(default_factory=dict)  # by run
+    says: dict[str, list[str]] = field(default_factory=dict)  # runs, by the campaign they record
     of_line: dict[str, list[UUID]] = field(default_factory=dict)  # proposals and bisections
     checkpoints: dict[str, set[str]] = field(default_factory=dict)  # by line
     corpora: list[UUID] = field(default_factory=list)  # what may be learned from
@@ -96,10 +98,11 @@ class Overview:
         kind = _BEGINNINGS.get(entry.name)
         if kind is not None and entry.stream_version == 1:
             self.subjects[kind].append(stream)
-        if entry.name in ("comparison.started", "run.started"):
+        if entry.name in ("campaign.started", "comparison.started", "run.started"):
             self.trainings[stream] = _trainings(body)
         if entry.name == "run.started":
             self.parents[stream] = body.get("parent_run")
+            self.says.setdefault(str(body.get("campaign")), []).append(stream)
             self.labels[stream] = body.get("checkpoint")
             config = {**body["config"], "seed": None}
             task = json.dumps([config, body["data"]], sort_keys=True, default=str)
@@ -200,29 +203,45 @@ class Overview:
         for each in self.family(run):
             of_credit = measured and self.forks.get(each) == run
             self._want_verdict(each, wanted, _ENDING if of_credit else _EDGES)
+        if measured:  # the same may have been asked of a run that was trained once more
+            for other in self.credits.keys() & self.parents.keys() - {run}:
+                if self.trainings[other] & self.trainings[run]:
+                    self._want_credits(other, wanted)
         self._want_verdict(run, wanted, None)
         wanted |= dict.fromkeys(measured)
 
+    def _want_credits(self, run: str, wanted: _Wanted) -> None:
+        """Want what was measured of the decisions of another run, with its forks."""
+        wanted |= dict.fromkeys(self.credits[run])
+        for fork, parent in self.forks.items():
+            if parent == run:
+                self._want_verdict(fork, wanted, _ENDING)
+        self._want_verdict(run, wanted, _CURVES)
+
     def _want_campaign(self, campaign: str, wanted: _Wanted) -> None:
-        wanted[UUID(campaign)] = None
-        self._want_claims(campaign, wanted)
+        wanted |= {UUID(run): _EDGES for run in self.says.get(campaign, ())}
+        self._want_alike(campaign, wanted)
         for run in self.members.get(campaign, ()):
             self._want_verdict(run, wanted, _CURVES)
 
     def _want_comparison(self, comparison: str, wanted: _Wanted) -> None:
-        wanted[UUID(comparison)] = None
-        self._want_claims(comparison, wanted)
-        asked = self.trainings.get(comparison, set())
-        for stream in (each for each, its in self.trainings.items() if its & asked):
-            is_run = stream in self.parents  # one more draw, perhaps
-            wanted[UUID(stream)] = _EDGES if is_run else None
+        self._want_alike(comparison, wanted)
         for run in self.members.get(comparison, ()):
             self._want_verdict(run, wanted, _EDGES)
 
-    def _want_claims(self, subject: str, wanted: _Wanted) -> None:
-        """Want every campaign or comparison that names a run of this one."""
-        own = set(self.members.get(subject, ()))
-        wanted |= {UUID(each): None for each, runs in self.members.items() if own & set(runs)}
+    def _want_alike(self, subject: str, wanted: _Wanted) -> None:
+        """Want a subject, and what may be a further draw of the same."""
+        asked = self.trainings.get(subject, set())
+        for stream in (each for each, its in self.trainings.items() if its & asked):
+            wanted[UUID(stream)] = _EDGES if stream in self.parents else None
+        drawn = {stream for stream in self.parents if UUID(stream) in wanted}
+        self._want_claims({*self.members.get(subject, ()), *drawn}, wanted)
+        wanted[UUID(subject)] = None
+
+    def _want_claims(self, runs: Collection[str], wanted: _Wanted) -> None:
+        """Want every campaign or comparison that names one of these runs."""
+        own = set(runs)
+        wanted |= {UUID(each): None for each, its in self.members.items() if own & set(its)}
 
     def _want_line(self, line: str, wanted: _Wanted) -> None:
         wanted[UUID(line)] = None
@@ -275,13 +294,9 @@ class Overview:
 
 
 def _trainings(body: Mapping[str, Any]) -> set[str]:
-    """Return a digest of each training, without its seed, that a run or a comparison is about."""
+    """Return a digest of each training that a run, a campaign or a comparison is about."""
     told = body["conditions"].values() if "conditions" in body else [body["config"]]
-    return {
-        digest({key: value for key, value in config.items() if key != "seed"})
-        for config in told
-        if isinstance(config, dict)
-    }
+    return {digest(training_of(config)) for config in told if isinstance(config, dict)}
 
 
 def _uuid(text: str) -> UUID | None:

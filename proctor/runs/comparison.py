@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from eventsourcing.application import AggregateNotFoundError
 
-from aggregates.comparison import Cell, Comparison
+from aggregates.comparison import Cell, Comparison, same_conditions
 from aggregates.errors import AggregateError
 from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
@@ -123,6 +123,11 @@ def read_conditions(path: Path | None, make: Make) -> dict[str, Config]:
             found[name] = make(table)
         except (AggregateError, MonitorError) as error:
             raise ProctorError(f"{path}, condition {name}: {error}") from error
+    if alike := same_conditions({name: _seedless(config) for name, config in found.items()}):
+        raise ProctorError(
+            f"{path}: the conditions {' and '.join(alike)} have the same settings, and each of "
+            "their runs would count twice; remove one, and give more --seeds for more runs"
+        )
     if len({config.numerics for config in found.values()} | {base.numerics}) > 1:
         raise ProctorError(f"{path}: all conditions of a comparison have the same numerics")
     return found

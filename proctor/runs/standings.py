@@ -13,7 +13,15 @@ from typing import Any
 
 from ledger.wording import counted
 
-__all__ = ["Standing", "fitting", "paired_interval", "standings", "told_code", "told_draws"]
+__all__ = [
+    "Standing",
+    "fitting",
+    "paired_interval",
+    "standings",
+    "told_attempts",
+    "told_code",
+    "told_draws",
+]
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,30 @@ def told_draws(draws: Sequence[Mapping[str, Any]], comparison: str) -> str:
     return (
         "The ledger has further runs with the same policy, condition and seed, which are in no "
         f"figure here: {'; '.join(told)}."
+    )
+
+
+def told_attempts(draws: Sequence[Mapping[str, Any]], campaign: str) -> str:
+    """Return a sentence on further runs that ask the same as a campaign, from campaign_draws."""
+    others = [row for row in draws if row["made_by"] not in (campaign, None)]
+    claims = [row for row in draws if row["made_by"] is None and row["says_so"]]
+    alone = [row for row in draws if row["made_by"] is None and not row["says_so"]]
+    told = []
+    if others:
+        made = len({row["made_by"] for row in others})
+        told.append(f"{counted(len(others), 'run')} of {counted(made, 'other campaign')}")
+    if alone:
+        told.append(f"{counted(len(alone), 'run')} outside campaigns")
+    if claims:
+        told.append(
+            f"{counted(len(claims), 'run')} recorded as of this campaign, which names "
+            f"{'it' if len(claims) == 1 else 'them'} as no attempt"
+        )
+    if not told:
+        return "The ledger has no other run with the same policy, configuration and seed."
+    return (
+        "The ledger has further runs with the same policy, configuration and seed, which have no "
+        f"place here: {'; '.join(told)}."
     )
 
 

@@ -8,13 +8,14 @@ Trust: what is told comes from a ledger that was just verified.
 """
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from proctor.home import Home
 from proctor.output.terminal import as_records
 from proctor.remembering import open_session
 
-__all__ = ["Standing", "read_standings"]
+__all__ = ["Standing", "read_attempt_draws", "read_standings"]
 
 _SQL = (
     "SELECT run_id, place, audit_id AS audit, COALESCE(audit_signed, FALSE) AS signed, retrained, "
@@ -38,3 +39,11 @@ def read_standings(home: Home, campaign: UUID) -> dict[str, Standing]:
     """Return the verdicts that count, by run, from tables of a ledger that holds."""
     found = open_session(home).query(_SQL, [str(campaign)])
     return {row["run_id"]: Standing(**row) for row in as_records(found.columns, found.rows)}
+
+
+def read_attempt_draws(home: Home, campaign: UUID) -> list[dict[str, Any]]:
+    """Return the runs that ask what a campaign asks and are none of its attempts."""
+    found = open_session(home).query(
+        "SELECT * FROM campaign_draws WHERE campaign_id = ? ORDER BY idx", [str(campaign)]
+    )
+    return as_records(found.columns, found.rows)

@@ -246,12 +246,13 @@ class Rotated(TypedDict):
 
 
 class Accepted(TypedDict):
-    """The keys that a place has had, and has."""
+    """The keys that a place has had, and has; how many entries were seen, and are there."""
 
     place: str
     known: list[str]
     now: str
     entries: int
+    seen: int | None  # of this ledger, by this user; null: it is new to this user
     accepted: bool
 
 

@@ -75,6 +75,16 @@ Draw = Annotated[
 ]
 
 
+AttemptDraw = Annotated[
+    dict[str, Any],
+    columns(
+        "AttemptDraw",
+        "A run that asks what a campaign asks, by campaign_draws.",
+        "SELECT * FROM campaign_draws",
+    ),
+]
+
+
 class Relative(TypedDict):
     """A fork of a run, or the run that a fork goes on from."""
 
@@ -326,6 +336,7 @@ class CreditRow(TypedDict):
     backed: bool
     why_not: str | None  # why it decides nothing; null: it is the answer
     measurements: int  # of the same, in the ledger
+    looks: int  # of them, with other orders or another policy after the decision
     orders: int  # in the largest of them
 
 
@@ -393,6 +404,7 @@ class Campaign(TypedDict):
     ranking: list[str]
     recorded_ranking: list[str]
     abandoned: list[CutOff]
+    draws: list[AttemptDraw]  # further runs that ask the same, which have no place
     calls: int
     usable: int
     tokens: int

@@ -7,7 +7,7 @@ table. Runs have three epochs: in the second a loss is not finite, R7 fires, and
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -205,15 +205,18 @@ class Scene:
         seeds: Sequence[int] | None = None,
         ends: bool = True,
         swapped: bool = False,
+        arm: str | None = None,
+        settings: tuple[dict[str, str], dict[str, str]] = ({}, {}),
     ) -> dict[str, list[str]]:
         """Record a credit of the run's answer beside the opposite one; return the forks by arm.
 
         `gains` is what the recorded answer gains in accuracy, for each order of the examples;
         `claimed`, `level`, `named` (the order of the forks that the credit names for each order)
         and `after` are what the credit's own words make of it. `then` decides in the forks, which
-        have the orders `seeds`; a credit that does not end has all its forks and no result.
+        have the orders `seeds`; a credit that does not end has all its forks and no result. `arm`
+        is the alternative's name, and `settings` what the forks of each arm record of `then`.
         """
-        arm = "nothing" if acts else "decrease_lr"
+        arm = arm or ("nothing" if acts else "decrease_lr")
         seeds = range(len(gains)) if seeds is None else seeds
         credit = Credit.start(run, after=after, seeds=seeds, arms={1: [arm]})
         self.log.save(credit)
@@ -231,7 +234,7 @@ class Scene:
                     group=known.group,
                     acts=(acts == (name == CHOSEN)) != swapped,
                     forked=run,
-                    then=then,
+                    then={"name": then, **settings[name != CHOSEN]},
                     order=seed,
                     accuracy=0.5 + (gain if name == CHOSEN else 0.0),
                     wording=author if name == CHOSEN else "the alternative",
@@ -457,7 +460,7 @@ def told_run(
     effect: bool = True,
     campaign: str | None = None,
     forked: str | None = None,
-    then: str = "nothing",
+    then: Mapping[str, str] | None = None,
     order: int = 0,
     accuracy: float | None = None,
     wording: str | None = None,
@@ -474,7 +477,7 @@ def told_run(
         environment={"code_sha256": code},
         policy={
             "name": author,
-            **({"then": {"name": then}} if forked else {}),
+            **({"then": dict(then or {})} if forked else {}),
             **(described or {}),
         },
         parent_run=parent,

@@ -308,11 +308,16 @@ def synthetic_campaign(
 
 
 def begun_campaign(
-    log: Log, runs: int, *, abandoned: int = 0, epochs: int = 5
+    log: Log, runs: int, *, abandoned: int = 0, epochs: int = 5, attempts: int | None = None
 ) -> tuple[Campaign, list[UUID]]:
-    """Save the beginning of a campaign; its runs are to be made next, with these ids."""
+    """Save the beginning of a campaign; its runs are to be made next, with these ids.
+
+    It may have more `attempts` than are begun.
+    """
     ids = [uuid4() for _ in range(abandoned + runs)]
-    campaign = _with_attempts(ids[:abandoned], ids[abandoned:], None, epochs=epochs)
+    campaign = _with_attempts(
+        ids[:abandoned], ids[abandoned:], None, epochs=epochs, attempts=attempts
+    )
     log.save(campaign)
     return campaign, ids
 
@@ -323,10 +328,11 @@ def _with_attempts(
     feedback: Mapping[str, Any] | None,
     *,
     epochs: int = 5,
+    attempts: int | None = None,
 ) -> Campaign:
     campaign = Campaign.start(
         config={**run_config(epochs=epochs), "seed": 0},
-        attempts=len(runs),
+        attempts=attempts or len(runs),
         policy={"name": "synthetic"},
         feedback=True,
     )

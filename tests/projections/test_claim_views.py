@@ -1,6 +1,7 @@
 """Runs that comparisons and campaigns name, against what the runs themselves recorded."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,13 +17,17 @@ from synthetic import (
     synthetic_run,
 )
 
+from aggregates.campaign import Campaign
 from aggregates.canonical import digest
-from aggregates.comparison import Cell, Comparison
+from aggregates.comparison import OWN_POLICIES, Cell, Comparison
+from aggregates.errors import InvariantError
 from aggregates.registry import REGISTRY
-from aggregates.rules import CALIBRATED
+from aggregates.rules import CALIBRATED, PROFILES
 from aggregates.run import Run
 from ledger.application import LedgerApplication
-from proctor.runs.standings import standings
+from policies.deciding.catalogue import POLICIES
+from proctor.runs.policies import HUMAN, MIXED, OPENAI
+from proctor.runs.standings import standings, told_attempts
 from projections.projector import create_schema, project
 from projections.source import open_source
 from projections.template import copied
@@ -301,6 +306,176 @@ def test_sister_comparisons_and_single_runs_are_counted_as_further_draws(told: T
         ]
 
 
+def others(told: Told, of: Compared) -> set[tuple[str, str | None]]:
+    """Return the further draws of a comparison: the run, and the comparison that made it."""
+    rows = told.ask(
+        "SELECT run_id, made_by FROM comparison_draws "
+        f"WHERE comparison_id = '{of.comparison.id}' AND NOT counted"
+    )
+    return set(rows)
+
+
+def test_draw_that_a_made_up_comparison_or_campaign_names_is_counted(told: Told) -> None:
+    """A draw is what its own record asks, whoever claims it."""
+    decoy = Comparison.start(
+        policies=[{"name": "z"}], conditions={"x": run_config(epochs=9)}, seeds=[0]
+    )
+    campaign, (told_first, told_later) = begun_campaign(told.log, 2, epochs=1)
+    hidden = uuid4()
+    decoy.allot(decoy.cells[0], str(hidden))
+    told.log.save(decoy)
+    made(told, hidden, FIRST)
+    made(told, told_later, FIRST)
+    made(told, told_first, FIRST)
+    found = Compared(told).allot().make().finish()
+    assert others(told, found) == {
+        (str(hidden), str(decoy.id)),
+        (str(told_first), None),
+        (str(told_later), None),
+    }
+    after = made(told, uuid4(), FIRST, campaign=str(campaign.id))  # says so: no draw of the same
+    campaign.trigger_event(
+        type(campaign).AttemptStarted, number=2, run=str(after.id), parent_run=None
+    )
+    told.log.save(campaign)
+    assert (str(after.id), None) in others(told, found)  # it began before that was said
+
+
+class Asked:
+    """A comparison of one policy in one cell, and its run."""
+
+    def __init__(self, told: Told, policy: dict[str, Any], own: dict[str, Any], **config: Any):
+        conditions = {CONDITION: {**run_config(epochs=1), **config}}
+        self.comparison = Comparison.start(policies=[policy], conditions=conditions, seeds=[0])
+        told.log.save(self.comparison)
+        (self.cell,) = self.comparison.cells
+        self.run = uuid4()
+        self.comparison.allot(self.cell, str(self.run))
+        told.log.save(self.comparison)
+        made(told, self.run, self.cell, policy=own, config=config)
+        self.comparison.finish(self.cell, audit="x", problem=None)
+        self.comparison.end()
+        told.log.save(self.comparison)
+
+
+MODEL = {"name": "openai", "model": "small", "temperature": 0.2, "rung": None, "timeout": 60.0}
+AGENT = {"name": "exec:python 'my agent.py'", "command": ["python", "my agent.py"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "own"),
+    [
+        ([{"name": name} for name in ("exec:python 'my agent.py'", 'exec:python "my agent.py"')],
+         [AGENT, AGENT]),
+        ([MODEL, MODEL | {"timeout": 61.0}, MODEL | {"rung": "json_schema"}],
+         [MODEL | {"rung": "json_schema"}, MODEL | {"timeout": 61.0, "rung": "json_schema"}] * 2),
+        ([{"name": "mine"}, {"name": "pkg.mine:Mine"}],
+         [{"name": "pkg.mine:Mine", "class": "pkg.mine:Mine", "sha256": "5a" * 32}] * 2),
+    ],
+    ids=["quotation marks", "settings of requests", "name of an installed policy"],
+)  # fmt: skip
+def test_same_policy_in_other_words_is_a_further_draw(
+    told: Told, asked: list[dict[str, Any]], own: list[dict[str, Any]]
+) -> None:
+    found = [Asked(told, *each) for each in zip(asked, own, strict=False)]
+    assert told.ask("SELECT DISTINCT fits FROM comparison_cells") == [(True,)]
+    rows = told.ask(
+        "SELECT comparison_id, COUNT(*) FROM comparison_draws WHERE NOT counted GROUP BY ALL"
+    )
+    assert dict(rows) == {str(each.comparison.id): len(found) - 1 for each in found}
+
+
+def test_same_training_on_another_machine_or_folder_is_a_further_draw(told: Told) -> None:
+    a, lr = {"name": "a"}, {"lr": 0.7}
+    how = ({}, {"snapshots": "every:1"}, {"threads": 7}, {"data_dir": "x", "download": True})
+    for each in (*how, lr):
+        Asked(told, a, a, **each)
+    rows = told.ask(
+        "SELECT COUNT(*) FROM comparison_draws WHERE NOT counted GROUP BY comparison_id"
+    )
+    assert rows == [(3,)] * 4  # and none of another learning rate
+
+
+def test_another_model_of_the_same_name_or_temperature_is_no_further_draw(told: Told) -> None:
+    for change in ({}, {"model": "large"}, {"temperature": 0.7}):
+        Asked(told, MODEL | change, MODEL | change | {"rung": "json_schema"})
+    assert told.ask("SELECT COUNT(*) FROM comparison_draws WHERE NOT counted") == [(0,)]
+
+
+def test_other_class_in_a_cell_of_an_installed_policy_is_rejected(told: Told) -> None:
+    """The name does not say which class it means; all runs have to have the same."""
+    found = Compared(told).allot()
+    mine, other = ({"name": each, "class": each} for each in ("pkg:Mine", "pkg:Other"))
+    found.make(lambda cell: {"policy": other if cell == Cell("a", CONDITION, 1) else mine})
+    found.finish()
+    assert found.faults() == {"a1": "the policy pkg:Other decided"}
+
+
+@pytest.mark.parametrize("name", ["nothing", "playbook", "openai"])
+def test_class_in_a_cell_of_a_policy_of_proctor_is_rejected(told: Told, name: str) -> None:
+    Asked(told, {"name": name}, {"name": "pkg:Mine", "class": "pkg:Mine"})
+    ((why,),) = told.ask("SELECT why_not FROM comparison_cells")
+    assert why == ["the policy pkg:Mine decided"]
+
+
+def test_every_policy_of_proctor_has_its_own_name_in_comparisons() -> None:
+    assert {*POLICIES, OPENAI, MIXED, HUMAN} == set(OWN_POLICIES)
+
+
+WIDE = replace(SPEC, channels=64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"spec": WIDE}, "it began with another model"),
+        (
+            {"rules": replace(PROFILES["document"], profile=CALIBRATED.profile)},
+            "its rules have other thresholds",
+        ),
+    ],
+)
+def test_run_with_other_parts_than_its_configuration_makes_is_rejected(
+    told: Told, changes: dict[str, Any], reason: str
+) -> None:
+    last = Cell("b", CONDITION, 1)
+    found = Compared(told).allot().make(lambda cell: changes if cell == last else {}).finish()
+    assert found.faults() == {"b1": reason}
+
+
+def test_condition_with_the_settings_of_another_is_rejected(told: Told) -> None:
+    """The same runs would count once for each name: a narrow interval from a few of them."""
+    same = {"hot": run_config(epochs=1), "warm": {**run_config(epochs=1), "snapshots": "every:1"}}
+    told_: dict[str, Any] = {"policies": [{"name": "a"}], "seeds": [0]}
+    with pytest.raises(InvariantError, match="hot and warm have the same settings"):
+        Comparison.start(conditions=same, **told_)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aggregates.comparison.same_conditions", lambda _: None)
+        forged = Comparison.start(conditions=same, **told_)
+    runs = {cell: uuid4() for cell in forged.cells}
+    for cell, run in runs.items():
+        forged.allot(cell, str(run))
+    told.log.save(forged)
+    for cell, run in runs.items():
+        made(told, run, cell, config={"snapshots": "every:1"} if cell.condition == "warm" else {})
+        forged.finish(cell, audit="x", problem=None)
+    told.log.save(forged)
+    assert told.ask("SELECT condition, why_not FROM comparison_cells ORDER BY condition") == [
+        ("hot", []),
+        ("warm", ["the condition asks the same as hot"]),
+    ]
+
+
+def test_run_that_a_comparison_names_behind_its_end_is_rejected(told: Told) -> None:
+    found = Compared(told).allot().make().finish()
+    late = uuid4()
+    found.comparison.trigger_event(Comparison.RunAllotted, **FIRST._asdict(), run=str(late))
+    told.log.save(found.comparison)
+    made(told, late, FIRST)
+    ((why,),) = told.ask(f"SELECT why_not FROM run_claims WHERE run_id = '{late}'")
+    assert any("the comparison had ended in entry" in each for each in why)
+
+
 def test_no_figure_contains_a_cell_that_does_not_fit() -> None:
     row = {"condition": "c", "test_accuracy": 0.5, "process_score": 1.0, "firings": 0}
     row |= {"exercised": True, "problem": None, "fits": True}
@@ -370,6 +545,94 @@ def test_run_of_something_else_as_an_attempt_is_rejected(
     ((fits, place, why),) = told.ask("SELECT fits, place, why_not FROM campaign_progress")
     assert (fits, place) == (False, None)
     assert reason in why[0]
+
+
+def attempt(log: LedgerApplication, campaign: Campaign, number: int, **run: Any) -> str:
+    """Start an attempt of any number, and make and judge its run."""
+    run_id = uuid4()
+    named = {"number": number, "run": str(run_id), "parent_run": None}
+    campaign.trigger_event(Campaign.AttemptStarted, **named)
+    log.save(campaign)
+    synthetic_audit(
+        log, synthetic_run(log, epochs=1, run_id=run_id, campaign=str(campaign.id), **run)
+    )
+    return str(run_id)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "faults"),
+    [
+        ((1, 2, 3), []),
+        ((3, 1, 2), ["attempt 1 was", "attempt 2 was", "attempt 3 was"]),
+        ((3,), ["attempt 1 was"]),
+        ((2, 3), ["attempt 1 was", "attempt 2 was"]),
+        ((1, 1), ["attempt 2 was"]),
+    ],
+)
+def test_attempts_left_out_or_out_of_order_are_rejected(
+    told: Told, numbers: tuple[int, ...], faults: list[str]
+) -> None:
+    begun, _ = begun_campaign(told.log, 0, attempts=3, epochs=1)
+    for number in numbers:
+        attempt(told.log, begun, number)
+    found = [why for (why,) in told.ask("SELECT why_not FROM campaign_progress") if why]
+    assert sorted(why[0].partition(" the next")[0] for why in found) == faults
+
+
+def test_attempts_that_ran_side_by_side_are_rejected(told: Told) -> None:
+    begun, ids = begun_campaign(told.log, 2, epochs=1)
+    for each in reversed(ids):  # the second one was told nothing of the first
+        synthetic_run(told.log, epochs=1, run_id=each, campaign=str(begun.id))
+    rows = told.ask("SELECT number, why_not FROM campaign_progress ORDER BY number")
+    assert rows == [(1, []), (2, ["the run began before the attempt before it had ended"])]
+
+
+def test_attempt_behind_the_end_of_its_campaign_is_rejected(told: Told) -> None:
+    begun, _ = begun_campaign(told.log, 0, attempts=2, epochs=1)
+    first = attempt(told.log, begun, 1)
+    begun.trigger_event(Campaign.Ended, reason="completed", ranking=[first])
+    attempt(told.log, begun, 2)
+    rows = told.ask("SELECT number, why_not FROM campaign_progress ORDER BY number")
+    assert rows[0] == (1, [])
+    assert "the campaign had ended" in rows[1][1][0]
+
+
+def test_attempt_that_was_cut_off_and_not_abandoned_has_no_place(told: Told) -> None:
+    begun, _ = begun_campaign(told.log, 0, attempts=2, epochs=1)
+    attempt(told.log, begun, 1, end="interrupted")
+    assert told.ask("SELECT fits FROM campaign_progress") == [(True,)]  # it goes on, perhaps
+    attempt(told.log, begun, 2)
+    rows = told.ask("SELECT number, why_not FROM campaign_progress ORDER BY number")
+    assert rows == [(1, ["the run did not end by itself"]), (2, [])]
+
+
+def test_attempts_of_another_model_or_rules_are_rejected(told: Told) -> None:
+    begun, _ = begun_campaign(told.log, 0, attempts=2, epochs=1)
+    attempt(told.log, begun, 1)
+    other = replace(PROFILES["document"], profile=CALIBRATED.profile)
+    attempt(told.log, begun, 2, rules=other)
+    rows = told.ask("SELECT number, why_not FROM campaign_progress ORDER BY number")
+    assert rows == [(1, []), (2, ["its rules have other thresholds"])]
+
+
+def test_further_runs_of_what_a_campaign_asks_are_counted(told: Told) -> None:
+    first, _ = begun_campaign(told.log, 0, attempts=1, epochs=1)
+    attempt(told.log, first, 1)
+    asked = f"SELECT run_id, made_by, says_so FROM campaign_draws WHERE campaign_id = '{first.id}'"
+    assert told.ask(asked) == []
+    sister, _ = begun_campaign(told.log, 0, attempts=2, epochs=1)
+    rows = {(attempt(told.log, sister, 1), str(sister.id), False)}
+    left_out = synthetic_run(told.log, epochs=1, campaign=str(first.id), dead=range(1))
+    rows |= {(str(left_out.id), None, True)}
+    rows |= {(str(synthetic_run(told.log, epochs=1).id), None, False)}
+    for other in ({"seed": 1}, {"policy": "another"}, {"edits": "restart"}):
+        synthetic_run(told.log, epochs=1, **other)
+    assert set(told.ask(asked)) == rows
+    said = told_attempts(
+        [dict(zip(("run_id", "made_by", "says_so"), row, strict=True)) for row in rows],
+        str(first.id),
+    )
+    assert "1 run of 1 other campaign; 1 run outside campaigns; 1 run recorded as of this" in said
 
 
 def test_run_of_a_comparison_as_an_attempt_is_rejected(told: Told) -> None:

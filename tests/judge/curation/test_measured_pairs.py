@@ -10,6 +10,8 @@ import pytest
 from curation_histories import DATA, Scene, request_of
 
 from aggregates.credit import CHOSEN, Credit, Ending, Place
+from judge.curation.examples import outnumbered
+from judge.curation.intervals import interval, level_of
 from judge.curation.query import Query
 from judge.curation.recall import recall
 from judge.errors import CurationError
@@ -160,6 +162,98 @@ def test_question_that_was_measured_twice_honestly_makes_one_pair(tmp_path: Path
         None,
         "chosen",
     ]
+
+
+def _more(history: Scene, run: str, **told: Any) -> None:
+    """Measure six orders, which leave a decision undecided, and three that would decide it."""
+    all_orders = history.credit(run, [*CLEAR, -0.4, -0.5, 0.1], acts=told.pop("acts", True))
+    of = told.pop("of", run)
+    _judged(history, run, all_orders)
+    few = history.credit(of, CLEAR, **told)
+    _judged(history, of, few)
+
+
+def _same_run_again(history: Scene, run: str) -> None:
+    _more(history, run, of=history.run(history.line.active))
+
+
+def _fork_of_it(history: Scene, run: str) -> None:
+    fork = history.credit(run, [0.3, 0.3])[CHOSEN][0]  # decides the same in the same state
+    _more(history, run, of=fork)
+
+
+def _other_policy_afterwards(history: Scene, run: str) -> None:
+    _more(history, run, after="playbook", then="playbook")
+
+
+@pytest.mark.parametrize("way", [_same_run_again, _fork_of_it, _other_policy_afterwards])
+def test_fewer_orders_of_the_same_question_asked_elsewhere_are_rejected(
+    way: Any, tmp_path: Path
+) -> None:
+    history = _admitting(tmp_path)
+    way(history, history.run(history.line.active))
+    assert history.draw(MEASURED).examples == ()
+    assert "6 orders were measured, and it has 3" in _why(history)
+
+
+def test_fewer_orders_of_an_alternative_under_another_name_are_rejected(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active, acts=False)
+    all_orders = history.credit(run, [*CLEAR, -0.4, -0.5, 0.1], acts=False)
+    few = history.credit(run, CLEAR, acts=False, arm="slower")
+    _judged(history, run, all_orders, few)
+    assert history.draw(MEASURED).examples == ()
+    assert _why(history) == [None, "6 orders were measured, and it has 3"]
+
+
+def test_question_about_another_state_or_answer_is_another_one(tmp_path: Path) -> None:
+    history = _admitting(tmp_path)
+    one, other = (history.run(history.line.active, group=group) for group in range(2))
+    turned = history.run(history.line.active, acts=False)
+    _judged(history, one, history.credit(one, CLEAR))
+    _judged(history, other, history.credit(other, [*CLEAR, 0.33]))
+    _judged(history, turned, history.credit(turned, [-each for each in CLEAR], acts=False))
+    assert _why(history) == [None] * 3
+    assert len(history.draw(MEASURED).examples) == 3
+
+
+def test_orders_added_until_the_answer_pleases_are_rejected(tmp_path: Path) -> None:
+    """Each further measurement is one more chance; the interval of an export is as wide as that."""
+    gains = [0.2, 0.5, 0.1, 0.4, 0.15]
+    alone = _admitting(tmp_path / "alone")
+    run = alone.run(alone.line.active)
+    _judged(alone, run, alone.credit(run, gains))
+    assert interval(gains).low > 0 > interval(gains, level_of(4)).low  # type: ignore[operator]
+    assert len(alone.draw(MEASURED).examples) == 1
+    assert outnumbered(alone.tables()) == 0
+    until = _admitting(tmp_path / "until")
+    run = until.run(until.line.active)
+    _judged(until, run, *(until.credit(run, gains[:number]) for number in range(2, 6)))
+    assert until.draw(MEASURED).examples == ()
+    assert outnumbered(until.tables()) == 1
+
+
+def test_forks_of_one_measurement_with_other_policies_afterwards_are_rejected(
+    tmp_path: Path,
+) -> None:
+    history = _admitting(tmp_path)
+    run = history.run(history.line.active)
+    forks = history.credit(run, CLEAR, settings=({"sha256": "1"}, {"sha256": "2"}))
+    _judged(history, run, forks)
+    rows = history.tables().ask("SELECT backed, better FROM decision_credit")
+    assert rows == [{"backed": False, "better": None}]
+
+
+def test_pair_stays_when_a_run_that_was_trained_again_shows_it_with_more_orders(
+    tmp_path: Path,
+) -> None:
+    history = _admitting(tmp_path)
+    run, again = (history.run(history.line.active) for _ in range(2))
+    _judged(history, run, history.credit(run, CLEAR))
+    history.export(MEASURED)
+    _judged(history, again, history.credit(again, [*CLEAR, 0.33]))
+    assert not list(recall(history.tables(), blobs=history.blobs))
+    assert len(history.draw(MEASURED).examples) == 1
 
 
 def test_pair_by_chosen_orders_is_rejected(tmp_path: Path) -> None:

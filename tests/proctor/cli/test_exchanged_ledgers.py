@@ -22,6 +22,7 @@ from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from proctor.cli.lazy import load
 from proctor.cli.main import app
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.reports.notebook import report
@@ -234,8 +235,67 @@ def test_restored_backup_of_the_same_ledger_is_only_behind(scene: Scene, tmp_pat
     backup.rename(scene.home / "ledger")
     done = scene.call("log")
     assert done.returncode == 1
-    assert "it was truncated" in " ".join(done.stderr.split())
+    told = " ".join(done.stderr.split())
+    assert "it was truncated, or an older copy was put back" in told
     assert "another ledger" not in done.stderr
+    shown = scene.call("keys", "accept")
+    assert (shown.returncode, "22 entries at its end are missing" in shown.stdout) == (1, True)
+    assert scene.call("log").returncode == 1  # shown only
+    done = answer(scene.call("keys", "accept", "--yes", "--json"))
+    assert (done["known"], done["entries"], done["seen"], done["accepted"]) == ([], 22, 44, True)
+    for arguments in READING:
+        expected = (0, 1) if arguments == ["judge"] else (0,)
+        assert scene.call(*arguments).returncode in expected, arguments
+    begin(scene.home)  # it goes on from there
+    assert scene.call("sql", "SELECT 1").returncode == 0
+
+
+def test_older_copy_of_another_ledger_is_shown_with_both_keys(scene: Scene) -> None:
+    assert call_here(["log"], home=scene.stranger, state=scene.state).returncode == 0
+    older = scene.home / "older"
+    shutil.copytree(scene.stranger / "ledger", older)
+    begin(scene.stranger)
+    assert call_here(["log"], home=scene.stranger, state=scene.state).returncode == 0
+    shutil.rmtree(scene.stranger / "ledger")
+    older.rename(scene.stranger / "ledger")
+    scene.exchange()
+    shown = scene.call("keys", "accept").stdout.replace("\n", "")
+    assert all(each in shown for each in (scene.own, "22 entries at its end are missing"))
+
+
+def test_homes_that_were_swapped_are_rejected(scene: Scene, tmp_path: Path) -> None:
+    """This user knows both keys, and each in its place."""
+    assert call_here(["log"], home=scene.stranger, state=scene.state).returncode == 0
+    scene.home.rename(tmp_path / "aside")
+    scene.stranger.rename(scene.home)
+    (tmp_path / "aside").rename(scene.stranger)
+    for home in (scene.home, scene.stranger):
+        done = call_here(["log"], home=home, state=scene.state)
+        assert done.returncode == 1
+        assert "another ledger is in this place" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["home", "x/../home", "/proc/self/cwd/home"])
+def test_exchanged_ledger_is_rejected_by_another_name_of_its_place(scene: Scene, name: str) -> None:
+    scene.exchange()
+    (scene.home.parent / "x").mkdir()
+    with chdir(scene.home.parent):
+        assert call_here(["log"], home=Path(name), state=scene.state).returncode == 1
+
+
+def test_new_ledger_with_a_private_key_that_somebody_left_is_rejected(scene: Scene) -> None:
+    paths, theirs = (LedgerPaths(each / "ledger") for each in (scene.home, scene.stranger))
+    shutil.rmtree(paths.directory)
+    paths.key.parent.mkdir(parents=True, mode=0o700)
+    shutil.copy2(theirs.key, paths.key)
+    with pytest.raises(ProctorError, match="the ledger that you knew in this place is gone"):
+        begin(scene.home)
+    paths.key.rename(scene.home / "aside.pem")
+    assert begin(scene.home).rpartition("+")[2] != scene.other.rpartition("+")[2]
+    fresh = LedgerPaths(scene.home.with_name("fresh") / "ledger")  # no place that this user knows
+    fresh.key.parent.mkdir(parents=True, mode=0o700)
+    shutil.copy2(theirs.key, fresh.key)
+    assert begin(fresh.directory.parent).rpartition("+")[2] == scene.other.rpartition("+")[2]
 
 
 def test_ledger_begun_anew_by_its_user_is_read(scene: Scene) -> None:
