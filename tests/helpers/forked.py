@@ -28,6 +28,8 @@ from projections.template import _MADE, Define, template
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["preloaded"])
 COMMAND = "from proctor.cli.main import main; main()"
+POOLED = f"from forked import pool_forked\nwith pool_forked():\n    {COMMAND}"
+"""The command, whose processes that train are forked as well."""
 _SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
 
 

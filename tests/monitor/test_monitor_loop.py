@@ -89,6 +89,7 @@ def test_first_event_holds_what_the_run_is_made_from() -> None:
     assert started["policy"]["name"] == "scripted"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "says",
     [
@@ -220,6 +221,7 @@ TOO_FAST: dict[str, Any] = {**TINY, "lr": 10.0, "warm_up_epochs": 0, "epochs": 3
 TOO_FAST["profile"] = "document"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("says", [(ADD_R1, WIDEN_R2), (WIDEN_R2, ADD_R1)])
 def test_restart_is_for_the_rule_that_goes_first_and_comes_last_also_when_it_is_said_again(
     says: tuple[Decision, ...],

@@ -226,6 +226,7 @@ def test_forks_of_swapped_arms_are_rejected(tmp_path: Path) -> None:
     assert rows == [{"backed": False, "better": None}]
 
 
+@pytest.mark.slow
 def test_sealed_pair_falls_when_more_orders_leave_it_undecided(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)

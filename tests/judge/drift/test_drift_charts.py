@@ -202,6 +202,7 @@ def test_one_evaluation_is_no_baseline() -> None:
         baseline_of([0.9], resolution=0.02)
 
 
+@pytest.mark.slow  # it simulates
 def test_all_alarms_together_err_seldom_and_see_a_ratchet_in_time() -> None:
     tables = simulate(DriftSimulation(sd=0.0043, mean=49 / 52))
     healthy, ratchets = next(tables), next(tables)

@@ -151,6 +151,7 @@ def test_drawn_decisions_by_the_book_succeed_and_waiting_does_not(name: str) -> 
         assert not score(task, idle).success
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["drawn-rescue-lag-hard", "drawn-rescue-two-faults-hard"])
 def test_drawn_rescue_succeeds_by_the_book_and_not_by_waiting(name: str) -> None:
     for seed in range(5):
@@ -420,6 +421,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "task_id",
     [

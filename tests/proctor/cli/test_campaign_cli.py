@@ -269,6 +269,7 @@ def test_changed_answer_is_told(fed: Done, tmp_path: Path) -> None:
     assert call_here(["transcript", run, "--call", "2"], home=home).returncode == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("run", "code", "reason"),
     [
@@ -312,6 +313,7 @@ def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> No
     assert "campaign.attempt_abandoned" not in names
 
 
+@pytest.mark.slow
 def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
     dead = ["--provoke", "dead_activations", "--policy", "playbook", "--attempts", "2"]
     arguments = ["campaign", *with_settings(TASK, "epochs=4", "edits=restart"), *dead, "--json"]

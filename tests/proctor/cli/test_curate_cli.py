@@ -136,6 +136,7 @@ def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str
         assert "defer" in pair["rejected"][0]["content"]
 
 
+@pytest.mark.slow
 def test_why_says_in_one_sentence_what_a_run_is_used_for(
     runs: dict[str, str], curate: Call
 ) -> None:

@@ -141,7 +141,7 @@ def test_measures_are_plotted_along_the_chain(tmp_path: Path) -> None:
 
 
 def test_simulation_is_of_the_lines_own_baseline(line: Line) -> None:
-    tables = told(line, "checkpoints", "simulate", "--streams", "100")
+    tables = told(line, "checkpoints", "simulate", "--streams", "10")
     assert [len(table["rows"]) for table in tables] == [2, 8, 6, 7, 8, 3, 5, 5]
     assert "at a standard deviation of 0.0039" in tables[0]["title"]
 

@@ -128,6 +128,7 @@ def test_exchanged_ledger_is_rejected_by_every_command(scene: Scene) -> None:
     assert (scene.home / "ledger" / "ledger.sqlite").read_bytes() == before
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
 def test_honest_ledger_is_read_after_its_exchange_was_undone(
     scene: Scene, arguments: list[str]
@@ -141,6 +142,7 @@ def test_honest_ledger_is_read_after_its_exchange_was_undone(
     assert scene.call(*arguments).returncode in (0, 1 if arguments == ["judge"] else 0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
 def test_exchanged_database_under_the_old_public_key_is_rejected(
     scene: Scene, arguments: list[str]

@@ -78,6 +78,7 @@ def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: A
     assert found == [{"copies": 0}]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -132,6 +132,7 @@ LATER: dict[str, Callable[[Path], list[tuple[str, dict[str, Any]]]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", LATER)
 def test_verdict_on_a_run_that_went_on_after_it_is_rejected(home: Path, what: str) -> None:
     run = run_of(home)
@@ -210,6 +211,7 @@ def other_reason(name: str, body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "detail": "nothing to see"} if name == "run.ended" else body
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change", [better, in_another_name, other_files, other_probe, other_reason]
 )
