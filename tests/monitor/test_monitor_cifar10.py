@@ -45,7 +45,9 @@ def _pickled(batch: Batch, *, more: bytes = b"") -> bytes:
     return (
         b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03"
         b"U\x06labelsq\x04]q\x05" + labels + b"U\x04dataq\x06cnumpy.core.multiarray\n_reconstruct\n"
-        b"q\x07cnumpy\nndarray\nq\x08K\x00\x85q\tU\x01b\x87q\nRq\x0b(K\x01M" + count + b"M\x00\x0c\x86q\x0c"
+        b"q\x07cnumpy\nndarray\nq\x08K\x00\x85q\tU\x01b\x87q\nRq\x0b(K\x01M"
+        + count
+        + b"M\x00\x0c\x86q\x0c"
         b"cnumpy\ndtype\nq\rU\x02u1K\x00K\x01\x87q\x0eRq\x0f(K\x03U\x01|NNNJ\xff\xff\xff\xff"
         b"J\xff\xff\xff\xffK\x00tbq\x10\x89T"
         + len(pixels).to_bytes(4, "little")

@@ -65,6 +65,7 @@ def test_noise_of_very_many_epochs_is_that_of_each(
     compare(windows)
 
 
+@pytest.mark.slow
 def test_all_usual_noise_is_solved_ahead() -> None:
     usual = [
         (NoiseProbes(((0.2 + n / 900, 1.0 + n / 300),) * (1 + n % 3), 0.002 + n / 1e5, 50 + n),)

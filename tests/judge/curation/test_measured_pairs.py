@@ -162,6 +162,7 @@ def test_question_that_was_measured_twice_honestly_makes_one_pair(tmp_path: Path
     ]
 
 
+@pytest.mark.slow
 def test_pair_by_chosen_orders_is_rejected(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -170,6 +171,7 @@ def test_pair_by_chosen_orders_is_rejected(tmp_path: Path) -> None:
     assert _why(history) == ["its orders are not the first ones: 0, 1 and so on"]
 
 
+@pytest.mark.slow
 def test_pair_is_rejected_while_a_measurement_of_the_same_has_not_ended(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -179,6 +181,7 @@ def test_pair_is_rejected_while_a_measurement_of_the_same_has_not_ended(tmp_path
     assert _why(history) == ["a measurement of the same was begun and has not ended"]
 
 
+@pytest.mark.slow
 def test_pairs_that_contradict_each_other_are_rejected(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -190,6 +193,7 @@ def test_pairs_that_contradict_each_other_are_rejected(tmp_path: Path) -> None:
     assert _why(history) == [opposite, opposite]
 
 
+@pytest.mark.slow
 def test_orders_that_came_to_other_ends_the_second_time_decide_nothing(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)

@@ -235,6 +235,7 @@ def test_observations_come_through_json_unchanged(task: Task) -> None:
         assert json.dumps(to_plain(from_plain(plain))) == json.dumps(plain)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", RESCUES, ids=lambda task: str(task.task_id))
 def test_rescue_succeeds_by_the_book_and_not_by_waiting(task: Task) -> None:
     book, idle = score(task, decided), score(task, deferred)

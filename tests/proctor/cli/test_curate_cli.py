@@ -113,9 +113,9 @@ def test_export_is_sealed_once_and_a_changed_file_is_rejected(
     assert "no export in the ledger has these bytes" in changed.stdout
 
 
-def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str]) -> None:
+@pytest.mark.slow
+def test_messages_are_chosen_by_forces(home: Path) -> None:
     with open_verified(home / "ledger") as ledger, open_tables(ledger) as tables:
-        drawn = draw(tables, Query(kind="preferences"), blobs=Home(home).blobs)
         for asked, expected in (
             ({"decided_by": ("small",), "min_accuracy": 0.71}, 1),
             ({"max_temperature": 0.4, "min_process_score": 1.0}, 2),  # no model, not sampled
@@ -125,6 +125,11 @@ def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str
         ):
             chosen = Query(kind="sft", **asked)
             assert len(draw(tables, chosen, blobs=Home(home).blobs).examples) == expected, asked
+
+
+def test_pairs_are_of_runs_from_one_start(home: Path, runs: dict[str, str]) -> None:
+    with open_verified(home / "ledger") as ledger, open_tables(ledger) as tables:
+        drawn = draw(tables, Query(kind="preferences"), blobs=Home(home).blobs)
     pairs = [json.loads(each.line) for each in drawn.examples]
     assert [pair["id"] for pair in pairs] == [
         f"{runs[better]}/1>{runs['worse']}/1" for better in ("better", "asked")
@@ -179,8 +184,6 @@ def test_export_as_of_an_index_before_an_exclusion_is_rejected_unless_asked_as_i
 ) -> None:
     first = answer(curate("export", "--kind", "sft", "--out", home / "sft.jsonl", "--json"))
     again = ("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--json")
-    assert answer(curate(*again))["sealed_before"] is not None
-    assert curate("export", "--kind", "sft", "--as-it-was").returncode == 2
     curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
     with Home(home).open_log() as log:
         before = log.recorder.max_notification_id()
@@ -196,6 +199,16 @@ def test_export_as_of_an_index_before_an_exclusion_is_rejected_unless_asked_as_i
     told = answer(curate(*again, "--as-it-was", "--out", out))
     assert (told["sealed_before"], told["to_be_called_back"]) == (None, 1)
     assert out.read_bytes() == (home / "sft.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+def test_export_as_it_was_is_listed_and_called_back(home: Path, curate: Call) -> None:
+    first = answer(curate("export", "--kind", "sft", "--out", home / "sft.jsonl", "--json"))
+    again = ("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--json")
+    assert answer(curate(*again))["sealed_before"] is not None
+    assert curate("export", "--kind", "sft", "--as-it-was").returncode == 2
+    curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
+    told = answer(curate(*again, "--as-it-was"))
     queries = [row["query"] for row in answer(curate("list", "--json"))]
     assert queries == [{}, {"as_it_was": True}]
     assert {each["export"] for each in json.loads(curate("recall", "--json").stdout)} == {
