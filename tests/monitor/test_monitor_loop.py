@@ -110,6 +110,7 @@ def test_run_is_the_same_when_it_is_done_again(says: list[tuple[str, dict[str, A
     assert [past.outcome for past in first.run.decisions][: len(says)] == ["applied"] * len(says)
 
 
+@pytest.mark.slow
 def test_run_is_the_same_in_another_process() -> None:
     code = (
         "import json; from tiny_training import STUCK, train_tiny;"

@@ -157,6 +157,7 @@ def test_dropout_draws_the_same_again_and_other_numbers_with_another_seed() -> N
     assert losses(train(source)[1]) != losses(train(source, seed=1)[1])
 
 
+@pytest.mark.slow
 def test_examples_by_number_train_as_the_same_tensors_do(
     plain: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -327,6 +327,7 @@ def test_other_values_are_inconclusive_when_the_run_was_made_on_another_cpu(
     assert words.endswith("values differ; the run was made with a different cpu")
 
 
+@pytest.mark.slow
 def test_equal_values_prove_a_run_that_was_made_on_another_cpu(
     tampered: Callable[[], Case],
 ) -> None:

@@ -256,6 +256,7 @@ def test_task_that_attacks_its_judge_is_rejected(name: str, tmp_path: Path) -> N
     assert re.search(says, words), words
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("settings", [(), ("rows=9000",)], ids=["small", "larger than a pipe"])
 def test_honest_task_passes_within_the_same_limits(
     tmp_path: Path, settings: tuple[str, ...]

@@ -270,9 +270,10 @@ def test_rescue_that_stops_the_run_is_rejected() -> None:
 TRAINED = [task for task in TASKS.values() if task.scorer == "trained"]
 
 
+@pytest.mark.slow  # trains
 @pytest.mark.parametrize(
     "task",
-    [TRAINED[0], *(pytest.param(task, marks=pytest.mark.slow) for task in TRAINED[1:])],
+    TRAINED,
     ids=lambda task: str(task.task_id),
 )
 def test_training_is_rescued_by_the_book_and_not_by_waiting(task: Task) -> None:

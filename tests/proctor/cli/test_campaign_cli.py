@@ -235,6 +235,7 @@ def test_campaign_that_was_made_up_is_told_when_it_is_replayed(unfed: Done) -> N
     assert not any(place.startswith("attempt 2") for place in places)
 
 
+@pytest.mark.slow
 def test_recorded_decision_that_no_answer_says_is_told(fed: Done) -> None:
     run = fed.told["attempts"][1]["run"]
     records = read_records(Home(fed.home), run)

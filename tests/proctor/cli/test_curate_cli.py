@@ -277,6 +277,7 @@ def test_export_of_nothing_is_told_and_neither_written_nor_sealed(home: Path, cu
         assert log.recorder.max_notification_id() == before
 
 
+@pytest.mark.slow
 def test_one_name_for_two_files_is_rejected_before_anything_is_sealed(
     home: Path, curate: Call
 ) -> None:

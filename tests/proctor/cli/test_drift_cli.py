@@ -117,6 +117,7 @@ def test_measures_are_asked_in_sql(line: Line) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_watch_ends_at_an_alarm(line: Line) -> None:
     found = told(line, "checkpoints", "watch", "--looks", "3", code=1)
     assert "decline" in {alarm["kind"] for alarm in found["open"]}

@@ -36,7 +36,7 @@ def test_honest_run_is_judged_and_replayed_with_the_default_commands(home: Path)
 each_command = pytest.mark.parametrize(
     "command",
     [
-        ["judge", "latest"],
+        ["judge", "latest", "--no-execute"],
         pytest.param(["replay", "latest", "--execute"], marks=pytest.mark.slow),
     ],
 )
