@@ -122,6 +122,7 @@ def test_run_is_the_same_in_another_process() -> None:
     assert answer(there) == json.loads(json.dumps([here.measured, sorted(here.blobs)]))
 
 
+@pytest.mark.slow
 def test_run_differs_with_another_seed() -> None:
     assert train_tiny().blobs != train_tiny(settings={**TINY, "seed": 1}).blobs
 

@@ -171,6 +171,7 @@ def test_policy_of_ones_own_is_not_asked(tmp_path: Path) -> None:
     assert unchecked(report) == []
 
 
+@pytest.mark.slow
 def test_playbook_with_other_numbers_is_asked_with_them_and_told(tmp_path: Path) -> None:
     numbers = load_numbers().playbook
     other = PlaybookPolicy(type(numbers)(**{**_plain(numbers), "lag_patience": 1}))
@@ -198,6 +199,7 @@ def test_claim_of_another_version_is_told_as_not_checked(
     assert "not those of this version's policy" in report.step("defensibility").summary
 
 
+@pytest.mark.slow
 def test_network_of_ones_own_is_told_as_not_checked(tmp_path: Path) -> None:
     described = {"name": "network", "weights": "0" * 64}
     report = audited(train_case(tmp_path, Patched(lazy, described=described), FAST))

@@ -218,6 +218,7 @@ def test_unresolved_deferral_of_whoever_said_it_is_found_when_the_rule_fires_on_
     assert ("unresolved_deferral", "R1", 2, source) in story.found()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("source", "tested"), [("policy", 2), ("human", 2), ("driver", 0)])
 def test_firing_that_only_the_driver_speaks_of_is_no_missing_decision_and_no_test(
     story: Story, source: str, tested: int
@@ -473,6 +474,7 @@ def complete(*, norm: str = "batch", residual: bool = True, blocks: int = 2, wid
     return json.dumps({"norm": "batch", "blocks": [block] * blocks})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("spec", "swapped", "violated"),
     [
@@ -500,6 +502,7 @@ def test_r6_may_be_deferred_for_good_once_it_has_had_all_remedies(
     assert ("caveat" in kinds) is violated
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rule", "side", "settings", "violated"),
     [

@@ -63,6 +63,7 @@ def images(drawn: tuple[Case, Path], tmp_path: Path) -> tuple[Case, Path]:
     return drawn[0], _draw(tmp_path / "images")
 
 
+@pytest.mark.slow  # test_judge_limits_cli.py asks the command
 def test_judges_own_copy_is_read_in_place_of_the_recorded_folder(
     images: tuple[Case, Path],
 ) -> None:

@@ -48,7 +48,7 @@ def compare(windows: Sequence[tuple[NoiseProbes, ...]]) -> int:
     return len(known)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(windows=st.lists(WINDOWS, min_size=1, max_size=40))
 def test_noise_of_many_epochs_is_that_of_each(
     windows: list[tuple[NoiseProbes, ...]],
@@ -65,7 +65,6 @@ def test_noise_of_very_many_epochs_is_that_of_each(
     compare(windows)
 
 
-@pytest.mark.slow
 def test_all_usual_noise_is_solved_ahead() -> None:
     usual = [
         (NoiseProbes(((0.2 + n / 900, 1.0 + n / 300),) * (1 + n % 3), 0.002 + n / 1e5, 50 + n),)

@@ -145,6 +145,7 @@ def test_pair_by_fewer_orders_than_were_measured_is_rejected(tmp_path: Path) -> 
     assert _why(history) == [None, "6 orders were measured, and it has 3"]
 
 
+@pytest.mark.slow
 def test_question_that_was_measured_twice_honestly_makes_one_pair(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)

@@ -145,6 +145,7 @@ def test_a_command_is_measured_alone() -> None:
         asked(("-c", "raise SystemExit('no such thing')"), dict(os.environ))
 
 
+@pytest.mark.slow
 def test_terminated_bench_leaves_no_folder_and_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "proctor", "bench", "ledger", "--folder", str(tmp_path)]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as bench:

@@ -188,6 +188,7 @@ def rolled_back(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return line
 
 
+@pytest.mark.slow
 def test_latest_is_the_newest_when_it_was_rolled_back_and_active_another(
     rolled_back: Story,
 ) -> None:

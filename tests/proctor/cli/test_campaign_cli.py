@@ -198,6 +198,7 @@ def test_transcript_shows_each_call_with_what_was_asked_and_answered(fed: Done) 
     assert "decider" in call_here(["transcript"], home=fed.home).stdout
 
 
+@pytest.mark.slow
 def test_transcript_that_is_not_there_is_a_clear_error(fed: Done, tmp_path: Path) -> None:
     call_here(["run", *TASK, "--policy", "nothing"], home=tmp_path)
     done = call_here(["transcript"], home=tmp_path)

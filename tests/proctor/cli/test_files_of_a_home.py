@@ -76,7 +76,7 @@ def garbage(path: Path) -> None:
     path.write_bytes(b"\xff\0" * 5_000)
 
 
-@pytest.mark.sampled(14)  # each kind once, each at another file
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("kind", [folder, loop, pipe, empty, garbage])
 @pytest.mark.parametrize("name", FILES)
 def test_file_of_another_kind_ends_in_one_line(

@@ -26,10 +26,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "home"
 
 
-def test_honest_run_is_judged_and_replayed_with_the_default_commands(home: Path) -> None:
+def test_honest_run_is_judged_with_the_default_command(home: Path) -> None:
     assert (
         answer(call_here(["judge", "latest", "--json"], home=home))["scores"]["hard_fail"] is False
     )
+
+
+@pytest.mark.slow
+def test_honest_run_is_replayed_with_the_default_command(home: Path) -> None:
     assert answer(call_here(["replay", "latest", "--execute", "--json"], home=home))["same"] is True
 
 

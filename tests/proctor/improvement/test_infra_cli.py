@@ -234,6 +234,7 @@ def test_diff_that_does_not_apply_is_rejected(
     assert ("tiers.toml" in infra(line, "show", code=code)) == (state == "halted")
 
 
+@pytest.mark.slow  # test_gauntlet_controller.py asks the line itself
 def test_what_people_commit_is_an_alarm_until_it_is_taken_over(line: Line) -> None:
     assert infra_json(line, "measure")["alarms"] == []
     baselines = infra_json(line, "baseline", "--into", line.repo / "judge/reference_tasks")
