@@ -79,6 +79,7 @@ def test_tests_that_rows_name_exist() -> None:
 
 
 @pytest.mark.parametrize("row", [quick(row) for row in COMMANDS])
+@pytest.mark.sampled(3)
 def test_command_of_a_row_prints_what_the_row_shows(
     row: Row, prepare: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_old_portable_run_is_shown_replayed_and_queried(home: Path) -> None:
     assert (done.returncode, done.stdout.split()[-1]) == (0, "1"), done.stderr
 
 
+@pytest.mark.slow  # test_golden_portable.py trains one in the quick suite
 def test_old_portable_run_is_trained_again_to_the_same_bits(home: Path) -> None:
     done = call(["replay", RUN, "--execute"], home=home)
     assert done.returncode == 0, done.stdout + done.stderr

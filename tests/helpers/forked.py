@@ -28,6 +28,8 @@ from projections.template import _MADE, Define, template
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["preloaded"])
 COMMAND = "from proctor.cli.main import main; main()"
+POOLED = f"from forked import pool_forked\nwith pool_forked():\n    {COMMAND}"
+"""The command, whose processes that train are forked as well."""
 _SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
 
 
@@ -117,13 +119,13 @@ def tasks_forked() -> Iterator[None]:
 @contextmanager
 def pool_forked() -> Iterator[None]:
     """Have the processes of a comparison forked, and those that examine what they have trained."""
-    from proctor.runs import executors  # noqa: PLC0415 - loads torch
+    from proctor.runs import pools  # noqa: PLC0415 - loads what it forks
 
     place = (_SERVER._forkserver_address, dict(os.environ), Path.cwd())
     begin = partial(_begin_worker, *place)
     with (
-        mock.patch.object(executors, "get_context", return_value=_CONTEXT),
-        mock.patch.object(executors, "_end_with_parent", begin),
+        mock.patch.object(pools, "get_context", return_value=_CONTEXT),
+        mock.patch.object(pools, "_begin", begin),
     ):
         yield
 
@@ -137,7 +139,9 @@ def _begin_worker(server: str, environment: dict[str, str], cwd: Path, parent: i
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     examinations_forked().__enter__()
     from monitor import datasets, shapes  # noqa: PLC0415 - loads torch
+    from proctor.runs import pools  # noqa: PLC0415 - preloaded
 
+    pools._begin(os.getppid())  # of what forked it
     drawn = cache(shapes.draw_shapes)  # the same images for all runs of a comparison
 
     def draw_shapes(split: str, count: int, *, seed: int) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from forked import COMMAND, start_forked
+from forked import COMMAND, POOLED, start_forked
 from json_answers import check_json
 
 from proctor.cli.main import main
@@ -108,5 +108,5 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
 
 def _check_json(arguments: Sequence[str | Path], printed: str, *, code: str = COMMAND) -> None:
     """Check each answer with --json against its schema: no call costs a test of its own."""
-    if code == COMMAND and "--json" in arguments and printed:
+    if code in (COMMAND, POOLED) and "--json" in arguments and printed:
         check_json(list(map(str, arguments)), printed)

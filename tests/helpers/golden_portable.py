@@ -71,10 +71,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def digests() -> dict[str, str]:
-    """Train the runs, in a portable process, and return their digests."""
+def digests(*names: str) -> dict[str, str]:
+    """Train these runs, or all, in a portable process, and return their digests."""
     found = {}
-    for name, (settings, remedy) in RUNS.items():
+    for name in names or RUNS:
+        settings, remedy = RUNS[name]
         trained = train_tiny(remedy, settings={**_BASE, **settings})
         assert trained.run.remedies, f"{name}: no remedy was applied"
         found[name] = digest_of(trained)

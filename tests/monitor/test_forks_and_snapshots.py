@@ -34,6 +34,7 @@ def test_fork_with_the_decisions_of_its_parent_is_its_parent_bit_for_bit(parent:
         assert told(again) == told(parent)
 
 
+@pytest.mark.slow
 def test_fork_with_another_order_differs_only_after_its_epoch(parent: Trained) -> None:
     other = forked(parent, 2, recorded(parent), Order(2, 1), settings=SAVING)
     assert other.run.history[:3] == parent.run.history[:3]

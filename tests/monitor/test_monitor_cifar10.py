@@ -18,14 +18,14 @@ from monitor.errors import DatasetError, UnusableFileError
 Batch = tuple[np.ndarray, np.ndarray]
 
 
-def _batches() -> dict[str, Batch]:
-    """Return noise in the sizes of the published files."""
+def _batches(count: int) -> dict[str, Batch]:
+    """Return noise in files of so many images; the published ones have 10,000."""
     rng = np.random.default_rng(0)
     names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
     return {
         name: (
-            rng.integers(0, 256, (10_000, 3072), np.uint8),
-            np.resize(np.arange(10, dtype=np.uint8), 10_000),
+            rng.integers(0, 256, (count, 3072), np.uint8),
+            np.resize(np.arange(10, dtype=np.uint8), count),
         )
         for name in names
     }
@@ -39,13 +39,15 @@ def _pickled(batch: Batch, *, more: bytes = b"") -> bytes:
     """Return the operations of the published files, which Python 2 wrote."""
     labels = b"".join(
         b"(" + b"".join(b"K" + bytes([label]) for label in part) + b"e"
-        for part in batch[1].reshape(10, 1_000)
+        for part in batch[1].reshape(10, -1)
     )
-    pixels = batch[0].tobytes()
+    pixels, count = batch[0].tobytes(), len(batch[0]).to_bytes(2, "little")
     return (
         b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03"
         b"U\x06labelsq\x04]q\x05" + labels + b"U\x04dataq\x06cnumpy.core.multiarray\n_reconstruct\n"
-        b"q\x07cnumpy\nndarray\nq\x08K\x00\x85q\tU\x01b\x87q\nRq\x0b(K\x01M\x10'M\x00\x0c\x86q\x0c"
+        b"q\x07cnumpy\nndarray\nq\x08K\x00\x85q\tU\x01b\x87q\nRq\x0b(K\x01M"
+        + count
+        + b"M\x00\x0c\x86q\x0c"
         b"cnumpy\ndtype\nq\rU\x02u1K\x00K\x01\x87q\x0eRq\x0f(K\x03U\x01|NNNJ\xff\xff\xff\xff"
         b"J\xff\xff\xff\xffK\x00tbq\x10\x89T"
         + len(pixels).to_bytes(4, "little")
@@ -56,9 +58,16 @@ def _pickled(batch: Batch, *, more: bytes = b"") -> bytes:
     )
 
 
-@pytest.fixture(scope="module")
-def batches() -> dict[str, Batch]:
-    return _batches()
+@pytest.fixture(scope="module", params=[200, pytest.param(10_000, marks=pytest.mark.slow)])
+def drawn(request: pytest.FixtureRequest) -> dict[str, Batch]:
+    return _batches(request.param)
+
+
+@pytest.fixture
+def batches(drawn: dict[str, Batch], monkeypatch: pytest.MonkeyPatch) -> dict[str, Batch]:
+    """Files that are taken for the published ones; in the slow suite they are as large."""
+    monkeypatch.setattr(cifar10, "_EXAMPLES", len(drawn["test_batch"][1]))
+    return drawn
 
 
 @pytest.fixture
@@ -87,7 +96,8 @@ def _config(folder: Path, **changes: object) -> RunConfig:
 def test_both_forms_give_the_same_images(published: Path, batches: dict[str, Batch]) -> None:
     config = _config(published)
     splits = load_splits(config)
-    assert splits.sizes == {"train": 45_000, "validation": 5_000, "test": 10_000}
+    count = len(batches["test_batch"][1])
+    assert splits.sizes == {"train": 9 * count // 2, "validation": count // 2, "test": count}
     assert splits.classes[:3] == ("airplane", "automobile", "bird")
     found = {image.numpy().tobytes() for image in load_test(config).images[:50]}
     assert found <= {row.tobytes() for row in batches["test_batch"][0]}
@@ -105,7 +115,7 @@ def test_pickle_that_would_run_code_is_listed_only(
     ran.rmdir()  # which that has made
     images, labels = cifar10.parse_pickled(content, "test_batch")
     assert not ran.exists()
-    assert images.shape == (10_000, 3, 32, 32)
+    assert images.shape == (len(labels), 3, 32, 32)
     assert labels[:11].tolist() == [*range(10), 0]
 
 

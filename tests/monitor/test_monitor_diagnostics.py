@@ -191,6 +191,7 @@ def test_probe_compares_gradients_of_two_batches_at_the_same_weights(
     assert square == pytest.approx(float(own @ own + other @ other) / 2, rel=1e-5)
 
 
+@pytest.mark.slow  # it draws for long
 def test_signal_to_noise_agrees_with_redrawn_batches() -> None:
     """At weights that stand still; |G|^2 and the noise come from gradients drawn anew."""
     model, draws = _model(), torch.Generator().manual_seed(11)

@@ -89,6 +89,7 @@ def test_first_event_holds_what_the_run_is_made_from() -> None:
     assert started["policy"]["name"] == "scripted"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "says",
     [
@@ -109,6 +110,7 @@ def test_run_is_the_same_when_it_is_done_again(says: list[tuple[str, dict[str, A
     assert [past.outcome for past in first.run.decisions][: len(says)] == ["applied"] * len(says)
 
 
+@pytest.mark.slow
 def test_run_is_the_same_in_another_process() -> None:
     code = (
         "import json; from tiny_training import STUCK, train_tiny;"
@@ -120,6 +122,7 @@ def test_run_is_the_same_in_another_process() -> None:
     assert answer(there) == json.loads(json.dumps([here.measured, sorted(here.blobs)]))
 
 
+@pytest.mark.slow
 def test_run_differs_with_another_seed() -> None:
     assert train_tiny().blobs != train_tiny(settings={**TINY, "seed": 1}).blobs
 
@@ -220,6 +223,7 @@ TOO_FAST: dict[str, Any] = {**TINY, "lr": 10.0, "warm_up_epochs": 0, "epochs": 3
 TOO_FAST["profile"] = "document"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("says", [(ADD_R1, WIDEN_R2), (WIDEN_R2, ADD_R1)])
 def test_restart_is_for_the_rule_that_goes_first_and_comes_last_also_when_it_is_said_again(
     says: tuple[Decision, ...],

@@ -49,6 +49,7 @@ def start_of(config: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[s
     return dict(healthy.named_parameters()), dict(ill.named_parameters())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "seed", "changes"), CASES)
 def test_fault_makes_its_rules_fire(name: str, seed: int, changes: dict[str, Any]) -> None:
     trained = train_tiny(settings=provoked(name, seed, **changes), policy=NothingPolicy())

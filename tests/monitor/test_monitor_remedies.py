@@ -43,6 +43,7 @@ def _decision(direction: str, **params: Any) -> Decision:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("direction", "params", "measured"),
     [
@@ -76,6 +77,7 @@ def test_settings_remedy_acts_on_the_next_epoch(
         assert moved[1] < 0.5 * moved[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("direction", "params", "places"),
     [

@@ -155,6 +155,7 @@ UNUSABLE: Mapping[str, Any] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("reason", UNUSABLE)
 def test_unusable_answer_is_recorded_as_none_and_the_run_goes_on(reason: str) -> None:
     for run in (in_training(UNUSABLE[reason]), in_watched_loop(UNUSABLE[reason])):

@@ -91,6 +91,7 @@ def test_step_that_overflows_is_left_out_and_counted() -> None:
         check_measured(epoch)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_of_torch_trains(name: str, plain: list[dict[str, Any]]) -> None:
     parameters = "model.parameters()"
@@ -129,6 +130,7 @@ SCHEDULER = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "made",
     [
@@ -155,6 +157,7 @@ def test_dropout_draws_the_same_again_and_other_numbers_with_another_seed() -> N
     assert losses(train(source)[1]) != losses(train(source, seed=1)[1])
 
 
+@pytest.mark.slow
 def test_examples_by_number_train_as_the_same_tensors_do(
     plain: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -192,6 +195,7 @@ def test_test_part_is_gone_before_the_training_begins(tmp_path: Path) -> None:
     assert not [name for name in data.parts if name.startswith("test")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

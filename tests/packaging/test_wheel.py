@@ -53,6 +53,7 @@ def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     assert packed == set(tracked(*PACKAGES))
 
 
+@pytest.mark.slow  # makes an environment; test_light_install.py runs the same commands
 def test_base_commands_run_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     installed, home = tmp_path / "installed", tmp_path / "home"
     with ZipFile(wheel) as archive:

@@ -155,10 +155,8 @@ def unchecked(report: AuditReport) -> list[str]:
     return list(report.step("defensibility").evidence.get("unchecked", []))
 
 
-@pytest.mark.parametrize(
-    "cheat",
-    [*CHEATS, *(pytest.param(each, marks=pytest.mark.slow) for each in MORE_CHEATS)],
-)
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("cheat", [*CHEATS, *MORE_CHEATS])
 def test_decisions_in_the_name_of_a_built_in_policy_are_rejected(
     tmp_path: Path, cheat: str
 ) -> None:
@@ -190,6 +188,7 @@ HONEST: dict[str, tuple[Policy, RunConfig]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", HONEST)
 def test_built_in_policy_that_decided_itself_is_held(tmp_path: Path, name: str) -> None:
     policy, config = HONEST[name]
@@ -226,6 +225,7 @@ def test_built_in_policy_that_decides_in_part_is_told_as_not_checked(
         assert named_policy(own).doubts == ()
 
 
+@pytest.mark.slow
 def test_playbook_with_other_numbers_is_asked_with_them_and_told(tmp_path: Path) -> None:
     numbers = load_numbers().playbook
     other = PlaybookPolicy(type(numbers)(**{**_plain(numbers), "lag_patience": 1}))
@@ -238,6 +238,7 @@ def _plain(numbers: Any) -> dict[str, Any]:
     return {field: getattr(numbers, field) for field in numbers.__struct_fields__}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("key", ["code_sha256", "libc", "machine", "python"])
 def test_claim_of_another_version_is_told_as_not_checked(
     tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +253,7 @@ def test_claim_of_another_version_is_told_as_not_checked(
     assert "not those of this version's policy" in report.step("defensibility").summary
 
 
+@pytest.mark.slow
 def test_network_of_ones_own_is_told_as_not_checked(tmp_path: Path) -> None:
     described = {"name": "network", "weights": "0" * 64}
     report = audited(train_case(tmp_path, Patched(lazy, described=described), FAST))
@@ -280,6 +282,7 @@ def watched(home: Path, policy: Policy | str, *, broken_off: bool = False) -> Ca
     return Case(run.id, home / "ledger", home)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("broken_off", [False, True])
 def test_watched_run_of_the_playbook_is_held(tmp_path: Path, broken_off: bool) -> None:
     report = audited(watched(tmp_path, "playbook", broken_off=broken_off))
@@ -321,6 +324,7 @@ def judged(home: Path, run: str = "latest") -> Any:
     return json.loads(call_here(["judge", run, "--no-execute", "--json"], home=home).stdout)
 
 
+@pytest.mark.slow  # the same through the front door, where it trains twice
 def test_process_that_decides_two_and_a_half_times_its_rate_is_rejected(tmp_path: Path) -> None:
     done = call(["run", *EXPLODES], home=tmp_path / "patched", code=PATCH)
     assert done.returncode == 0, done.stderr
@@ -340,14 +344,14 @@ def test_forks_with_the_parents_or_with_given_decisions_are_held(tmp_path: Path)
     given = tmp_path / "given.json"
     given.write_text(json.dumps(Decision.of((rule,), DEFER, {}, f"{rule} can wait.").to_dict()))
     forked = call_here(
-        ["fork", "--at", at, "--policy", "recorded", "--policy", "playbook", "--orders", "2"],
+        ["fork", "--at", at, "--policy", "recorded", "--policy", "playbook"],
         home=home,
     )
     assert forked.returncode == 0, forked.stderr
     forked = call_here(["fork", "--at", at, "--decision", given], home=home)
     assert forked.returncode == 0, forked.stderr
     runs = json.loads(call_here(["sql", "--json", "SELECT run_id FROM forks"], home=home).stdout)
-    assert len(runs) == 5
+    assert len(runs) == 3
     for each in runs:
         report = judged(home, each["run_id"])
         assert NOT_THE_POLICY not in {violation["kind"] for violation in report["violations"]}

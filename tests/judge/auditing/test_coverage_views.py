@@ -146,6 +146,7 @@ def test_coverage_tells_firings_that_could_be_put_off_from_those_that_needed_an_
     assert coverage.answered == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("epoch", "missing"), [(2, False), (6, False), (1, True), (7, True)])
 def test_missing_decision_is_found_when_none_is_within_two_epochs(
     story: Story, epoch: int, missing: bool
@@ -164,6 +165,7 @@ def test_missing_decision_is_none_when_the_rule_is_waived(story: Story) -> None:
     assert story.found() == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reason", ["crashed", "failed", "interrupted", None])
 def test_missing_decision_is_the_harness_s_when_the_run_broke_off_before_an_answer(
     story: Story, reason: str | None
@@ -193,6 +195,7 @@ def test_missing_decision_is_none_when_a_restart_for_a_rule_that_goes_first_clos
     assert [rule for kind, rule, _, _ in story.found() if kind == "missing_decision"] == missing
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("fired", "is_false"), [(2, False), (4, False), (1, True), (5, True)])
 def test_false_citation_is_found_when_the_rule_fired_in_none_of_the_last_epochs(
     story: Story, fired: int, is_false: bool
@@ -204,6 +207,7 @@ def test_false_citation_is_found_when_the_rule_fired_in_none_of_the_last_epochs(
     assert false == ([("false_citation", "R1", 4, "human")] if is_false else [])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", ["policy", "driver", "human"])
 def test_unresolved_deferral_of_whoever_said_it_is_found_when_the_rule_fires_on_to_the_limit(
     story: Story, source: str
@@ -214,6 +218,7 @@ def test_unresolved_deferral_of_whoever_said_it_is_found_when_the_rule_fires_on_
     assert ("unresolved_deferral", "R1", 2, source) in story.found()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("source", "tested"), [("policy", 2), ("human", 2), ("driver", 0)])
 def test_firing_that_only_the_driver_speaks_of_is_no_missing_decision_and_no_test(
     story: Story, source: str, tested: int
@@ -239,6 +244,7 @@ def test_deferrals_of_one_rule_are_told_apart_by_who_said_them(story: Story) -> 
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("silent", "unresolved"), [(3, False), (9, False), (10, True)])
 def test_unresolved_deferral_is_none_when_the_rule_falls_silent_within_the_limit(
     story: Story, silent: int, unresolved: bool
@@ -270,6 +276,7 @@ def test_unresolved_deferral_depends_on_a_remedy_that_takes_effect_within_the_li
     assert found == unresolved
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("reason", "count"), [("stopped", 0), ("restart", 0), ("completed", 1)])
 def test_unresolved_deferral_is_none_when_the_training_is_stopped_within_the_limit(
     story: Story, reason: str, count: int
@@ -326,6 +333,7 @@ def test_unresolved_deferral_is_none_when_the_rule_is_waived(story: Story) -> No
     assert story.found() == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("first", "second"), list(pairwise(PRECEDENCE)))
 def test_precedence_is_violated_when_a_rule_that_goes_first_is_left_alone(
     story: Story, first: str, second: str
@@ -466,6 +474,7 @@ def complete(*, norm: str = "batch", residual: bool = True, blocks: int = 2, wid
     return json.dumps({"norm": "batch", "blocks": [block] * blocks})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("spec", "swapped", "violated"),
     [
@@ -493,6 +502,7 @@ def test_r6_may_be_deferred_for_good_once_it_has_had_all_remedies(
     assert ("caveat" in kinds) is violated
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rule", "side", "settings", "violated"),
     [
@@ -579,6 +589,7 @@ def test_remedy_in_the_last_epoch_clears_no_deferral_of_a_rule_that_had_its_turn
     assert (("unresolved_deferral", "R1", 2, "policy") in story.found()) is violated
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("clip_norm", "violated"), [(1.0, False), (1e6, True), (None, True)])
 def test_r7_may_be_deferred_after_its_remedy_while_gradients_are_clipped(
     story: Story, clip_norm: float | None, violated: bool

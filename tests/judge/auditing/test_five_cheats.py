@@ -96,6 +96,7 @@ def swap(case: Case) -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("disabled", "step", "words"),
     [
@@ -136,6 +137,7 @@ class ResidualCNN(Base):
     assert "computes different logits" in report.step("architecture").summary
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "condition",
     [
@@ -215,6 +217,7 @@ def zeros(case: Case) -> bytes:
     return save({name: torch.zeros_like(value) for name, value in state.items()})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("disabled", "words"),
     [

@@ -99,6 +99,7 @@ def without_last(event: Any) -> dict[str, Any] | None:
     return None if isinstance(event, Run.WeightsSaved) and event.kind == "last" else {}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -165,6 +166,7 @@ def diverged(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return case
 
 
+@pytest.mark.slow
 def test_last_weights_of_a_run_that_broke_off_is_rejected(diverged: Case, tmp_path: Path) -> None:
     case = diverged.copy(tmp_path)
     control = rewrite(case, lambda _: {}).audit(config=off(*UNNAMED, "contract"))
@@ -201,6 +203,7 @@ def test_forged_last_weights_of_a_run_that_broke_off_is_rejected(
 # Step 7, trained again
 
 
+@pytest.mark.slow
 def test_sample_reaches_the_submitted_weights_whatever_is_drawn(honest: Case) -> None:
     drawn: list[int] = []
 
@@ -327,6 +330,7 @@ def test_other_values_are_inconclusive_when_the_run_was_made_on_another_cpu(
     assert words.endswith("values differ; the run was made with a different cpu")
 
 
+@pytest.mark.slow
 def test_equal_values_prove_a_run_that_was_made_on_another_cpu(
     tampered: Callable[[], Case],
 ) -> None:

@@ -349,15 +349,10 @@ ATTACKS: dict[str, tuple[str, str]] = {
 }
 QUICK = (
     "float8",
-    "no example",
-    "examples of nothing",
-    "large outputs",
     "answers without end",
-    "never reads",
     "second draw of another type",
     "deep JSON",
     "words that raise",
-    "epoch with 80 kB of its own",
 )
 
 
@@ -403,6 +398,7 @@ def test_task_that_attacks_its_judge_is_rejected(name: str, tmp_path: Path) -> N
     assert re.search(says, words), words
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("settings", [(), ("rows=9000",)], ids=["small", "larger than a pipe"])
 def test_honest_task_passes_within_the_same_limits(
     tmp_path: Path, settings: tuple[str, ...]

@@ -52,7 +52,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Path]:
         train_examples=None,
         val_examples=None,
         test_examples=None,
-        epochs=4,
+        epochs=2,
     )
     return train_case(root.parent, SilentPolicy(), config), root
 
@@ -63,6 +63,7 @@ def images(drawn: tuple[Case, Path], tmp_path: Path) -> tuple[Case, Path]:
     return drawn[0], _draw(tmp_path / "images")
 
 
+@pytest.mark.slow  # test_judge_limits_cli.py asks the command
 def test_judges_own_copy_is_read_in_place_of_the_recorded_folder(
     images: tuple[Case, Path],
 ) -> None:
@@ -92,6 +93,7 @@ def test_test_images_that_are_swapped_while_the_run_is_judged_decide_nothing(
         case.audit(config=config)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("redo", [None, Redo(lambda run: SilentPolicy())])
 def test_pipe_in_the_data_fails_the_run_and_nothing_hangs(
     images: tuple[Case, Path], redo: Redo | None
@@ -333,6 +335,7 @@ def test_few_validation_examples_rank_no_attempt(honest: Case) -> None:
     assert rank([earlier, better]) == [better, earlier]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("redo", [None, Redo(lambda run: PlaybookPolicy())])
 def test_weights_that_are_not_canonical_are_rejected_with_and_without_retraining(
     honest: Case, tmp_path: Path, redo: Redo | None

@@ -50,6 +50,7 @@ def peak(record: RunRecord, folder: Path) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow  # it measures
 def test_step_5_keeps_no_measurements(tmp_path: Path) -> None:
     few, many = (told(tmp_path / str(epochs), epochs) for epochs in (10, 50))
     peak(few, tmp_path)  # imports and caches

@@ -48,7 +48,7 @@ def compare(windows: Sequence[tuple[NoiseProbes, ...]]) -> int:
     return len(known)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(windows=st.lists(WINDOWS, min_size=1, max_size=40))
 def test_noise_of_many_epochs_is_that_of_each(
     windows: list[tuple[NoiseProbes, ...]],

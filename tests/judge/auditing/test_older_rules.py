@@ -41,6 +41,7 @@ def test_older_rules_are_accepted_when_other_code_is_recorded(
     assert "its rules are version 1 of the profile calibrated" in report.step("ledger").summary
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_newest_rules_are_accepted(profile: str, tmp_path: Path) -> None:
     case = train_case(tmp_path, SilentPolicy(), replace(SHORT, profile=profile))

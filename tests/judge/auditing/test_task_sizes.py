@@ -27,6 +27,7 @@ def judged(home: Path, count: int) -> set[str]:
     return {step["status"] for step in verdict["steps"]}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [1, 51])
 def test_task_with_few_test_examples_is_judged(tmp_path: Path, count: int) -> None:
     with tasks_forked():

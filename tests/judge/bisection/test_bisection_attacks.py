@@ -183,6 +183,7 @@ def log(tmp_path: Path) -> Iterator[LedgerApplication]:
         yield log
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "false",
     [

@@ -126,6 +126,7 @@ def test_filling_the_memory_is_rejected(run: Run) -> None:
     assert run("x = bytearray(200_000_000)").code == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["ACCESS_COPY", "ACCESS_WRITE"])
 def test_filling_the_memory_together_is_rejected(run: Run, kind: str) -> None:
     source = f"""
@@ -180,6 +181,7 @@ IN_SOCKETS = """
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", [LET_GO, IN_FILES, IN_SOCKETS], ids=["shared", "file", "socket"])
 def test_memory_that_no_process_has_resident_counts(run: Run, source: str) -> None:
     much = source.replace("SIZE", "200_000_000").replace("TIME", "20")
@@ -225,6 +227,7 @@ def test_sleeping_for_ever_is_rejected(run: Run) -> None:
     assert run("import time; time.sleep(0.3)", seconds=5).words == "it exited with status 0"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_printing_without_end_is_rejected(run: Run, stream: str) -> None:
     source = f"import sys\nwhile True: sys.{stream}.write('x' * 1_000)"

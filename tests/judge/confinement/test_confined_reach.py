@@ -289,6 +289,7 @@ def test_sockets_of_other_kinds_are_rejected(run: Run, family: int) -> None:
     assert printed(run(source)) == 1  # EPERM
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "call"),
     [

@@ -41,7 +41,7 @@ print(found.stage, found.problem, found.isolation, sep="|")
 
 
 @pytest.mark.parametrize("kind", ["user", "pid"])
-@pytest.mark.sampled(2)
+@pytest.mark.slow  # test_confined_talk.py asks the same of candidates
 def test_examination_names_what_is_missing_where_there_are_no_namespaces(
     tmp_path: Path, kind: str
 ) -> None:

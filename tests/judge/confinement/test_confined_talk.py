@@ -149,6 +149,7 @@ except ConfinementError as error:
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("limit", "missing"),
     [

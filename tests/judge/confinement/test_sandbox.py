@@ -106,8 +106,8 @@ def test_exception_is_told_by_its_type_and_line(source: str, words: str) -> None
 
 
 def test_submission_that_sleeps_is_rejected() -> None:
-    found = judged("import time; time.sleep(1_000)", config=JudgeConfig(child_seconds=5.0))
-    assert found.problem == "it ran for more than 5 seconds"
+    found = judged("import time; time.sleep(1_000)", config=JudgeConfig(child_seconds=2.0))
+    assert found.problem == "it ran for more than 2 seconds"
 
 
 @pytest.mark.usefixtures("afresh")
@@ -182,10 +182,17 @@ def test_submission_that_takes_all_threads_is_rejected() -> None:
 
 
 @pytest.mark.usefixtures("afresh")
-def test_submission_that_computes_in_threads_is_examined() -> None:
+def test_submission_that_computes_in_threads_is_examined_and_sees_nothing_of_our_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # What an honest model may do with the system, where the filter allows it and where not.
+    monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
     found = judged(
-        "import ctypes, mmap, os, random, signal, tempfile, threading, time\n"
+        "import ctypes, mmap, os, random, signal, sys, tempfile, threading, time\n"
+        "assert not [name for name in os.environ if 'PROCTOR' in name or 'API_KEY' in name]\n"
+        "assert 'secret' not in os.environ.values()\n"
+        "assert sys.stdin.read() == ''\n"
         "import numpy, torch\n"
         "torch.set_num_threads(4)\n"
         "torch.randn(300, 300) @ torch.randn(300, 300)\n"
@@ -200,19 +207,6 @@ def test_submission_that_computes_in_threads_is_examined() -> None:
         "os.pipe(); os.cpu_count(); os.sched_getaffinity(0); os.isatty(0); os.getloadavg\n" + HONEST
     )
     assert (found.stage, found.problem, found.printed) == ("done", None, said("caught\n"))
-
-
-@pytest.mark.usefixtures("afresh")
-def test_submission_sees_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "secret")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    found = judged(
-        "import os, sys\n"
-        "assert not [name for name in os.environ if 'PROCTOR' in name or 'API_KEY' in name]\n"
-        "assert 'secret' not in os.environ.values()\n"
-        "assert sys.stdin.read() == ''\n" + HONEST
-    )
-    assert (found.stage, found.problem) == ("done", None)
 
 
 def test_weights_that_are_a_pickle_are_never_opened(tmp_path: Path) -> None:

@@ -211,6 +211,7 @@ def test_answer_with_a_secret_in_its_header_is_rejected(case: Case) -> None:
     assert found.problem == "the answer fresh is malformed (WeightsError)"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("afresh")
 def test_ledger_and_report_hold_no_secret_that_a_submission_sought(case: Case) -> None:
     path = case.submission / "model.py"

@@ -339,6 +339,7 @@ def standing(grounds: Grounds) -> dict[str, tuple[bool, list[str]]]:
     return {name: told[run] for name, run in grounds.runs.items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REJECTED)
 def test_run_that_does_not_belong_there_is_rejected(
     standing: dict[str, tuple[bool, list[str]]], name: str

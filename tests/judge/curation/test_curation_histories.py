@@ -13,7 +13,7 @@ from judge.curation.recall import recall
 
 
 def test_exports_hold_what_may_be_learned_from_and_nothing_else(tmp_path: Path) -> None:
-    scene = live(tmp_path, seed=5, steps=60)
+    scene = live(tmp_path, seed=5, steps=20)
     assert any(each.members for each in scene.exports)
     assert check_recall(scene)
     check_again(scene, anew=False)

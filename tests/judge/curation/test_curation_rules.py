@@ -109,6 +109,12 @@ def test_pair_needs_an_effect_and_more_than_noise(drawn: tuple[Scene, dict[str, 
     broken = (runs["right"], runs["waits"])  # which needs no difference
     # near is three points above, and noise is as large
     assert found == [(runs["far"], runs["low"]), broken]
+
+
+@pytest.mark.slow
+def test_pair_needs_the_margin_that_is_asked_for(drawn: tuple[Scene, dict[str, str]]) -> None:
+    scene, runs = drawn
+    broken = (runs["right"], runs["waits"])  # which needs no difference
     (only,) = scene.draw(replace(PREFERENCES, margin=0.05)).examples
     assert (only.member.decisions[0][0], only.member.rejected[0][0]) == broken
 
@@ -193,6 +199,7 @@ def test_own_data_and_policy_need_no_admission_until_an_operator_has_a_key(tmp_p
     assert scene.tables().ask(asked) == []
 
 
+@pytest.mark.slow
 def test_lost_request_is_an_error_and_no_smaller_export_is_made(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.admit("data", DATA[0])

@@ -147,6 +147,7 @@ def test_pair_by_fewer_orders_than_were_measured_is_rejected(tmp_path: Path) -> 
     assert _why(history) == [None, "6 orders were measured, and it has 3"]
 
 
+@pytest.mark.slow
 def test_question_that_was_measured_twice_honestly_makes_one_pair(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -186,6 +187,7 @@ def _other_policy_afterwards(history: Scene, run: str) -> None:
     _more(history, run, after="playbook", then="playbook")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", [_same_run_again, _fork_of_it, _other_policy_afterwards])
 def test_fewer_orders_of_the_same_question_asked_elsewhere_are_rejected(
     way: Any, tmp_path: Path
@@ -256,6 +258,7 @@ def test_pair_stays_when_a_run_that_was_trained_again_shows_it_with_more_orders(
     assert len(history.draw(MEASURED).examples) == 1
 
 
+@pytest.mark.slow
 def test_pair_by_chosen_orders_is_rejected(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -264,6 +267,7 @@ def test_pair_by_chosen_orders_is_rejected(tmp_path: Path) -> None:
     assert _why(history) == ["its orders are not the first ones: 0, 1 and so on"]
 
 
+@pytest.mark.slow
 def test_pair_is_rejected_while_a_measurement_of_the_same_has_not_ended(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -273,6 +277,7 @@ def test_pair_is_rejected_while_a_measurement_of_the_same_has_not_ended(tmp_path
     assert _why(history) == ["a measurement of the same was begun and has not ended"]
 
 
+@pytest.mark.slow
 def test_pairs_that_contradict_each_other_are_rejected(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -284,6 +289,7 @@ def test_pairs_that_contradict_each_other_are_rejected(tmp_path: Path) -> None:
     assert _why(history) == [opposite, opposite]
 
 
+@pytest.mark.slow
 def test_orders_that_came_to_other_ends_the_second_time_decide_nothing(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
@@ -320,6 +326,7 @@ def test_forks_of_swapped_arms_are_rejected(tmp_path: Path) -> None:
     assert rows == [{"backed": False, "better": None}]
 
 
+@pytest.mark.slow
 def test_sealed_pair_falls_when_more_orders_leave_it_undecided(tmp_path: Path) -> None:
     history = _admitting(tmp_path)
     run = history.run(history.line.active)

@@ -40,6 +40,7 @@ def act_on_first(request: dict[str, Any]) -> dict[str, Any]:
     return {"decisions": [defer(first) if direction.startswith("add") else acts, *waits]}
 
 
+@pytest.mark.slow
 def test_model_asked_as_in_an_export_sees_what_the_export_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,7 @@ def test_ten_identical_baselines_of_seven_tasks_let_a_real_loss_trip_the_breaker
     assert charts.broken(np.array([5 / 7]), base, LIMITS).tolist() == [False]
 
 
+@pytest.mark.slow  # it simulates
 def test_disturbed_evaluations_roll_back_in_one_stream_of_a_hundred_at_most() -> None:
     table = disturbed_table(DriftSimulation(sd=0.005, mean=49 / 52, streams=400))
     shares = [float(row[-1].rstrip("%")) for row in table.rows]
@@ -202,6 +203,7 @@ def test_one_evaluation_is_no_baseline() -> None:
         baseline_of([0.9], resolution=0.02)
 
 
+@pytest.mark.slow  # it simulates
 def test_all_alarms_together_err_seldom_and_see_a_ratchet_in_time() -> None:
     tables = simulate(DriftSimulation(sd=0.0043, mean=49 / 52))
     healthy, ratchets = next(tables), next(tables)

@@ -90,6 +90,7 @@ def test_batch_does_not_count_after_a_commit_by_people_or_a_revoked_key(line: Li
         assert "not signed by an operator" in str(controller.waits(controller.queue()[-1]))
 
 
+@pytest.mark.slow
 def test_batch_of_something_else_is_rejected(line: Line) -> None:
     with line.controller() as controller:
         thrifty, renamed, penalty = proposals(line, controller)

@@ -433,6 +433,7 @@ def test_valley_is_turned_back_when_its_end_is_no_better(line: Line) -> None:
     assert line.head() == start.commit
 
 
+@pytest.mark.slow
 def test_valley_is_turned_back_when_its_time_is_over(line: Line) -> None:
     with line.controller() as controller:
         down = line.diff(SELECTION, UNSORTED)

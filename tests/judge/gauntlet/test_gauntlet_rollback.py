@@ -106,6 +106,7 @@ def test_rollback_that_a_process_did_not_live_to_follow_is_finished(chain: Chain
         assert chain.head() == chain.commits[0]
 
 
+@pytest.mark.slow
 def test_older_branch_of_the_chain_is_marked_without_moving_anything(chain: Chain) -> None:
     with chain.working() as controller:
         roll_back(controller.place, chain.ids[2], "worse")
@@ -119,6 +120,7 @@ def test_older_branch_of_the_chain_is_marked_without_moving_anything(chain: Chai
         assert (done.to, done.branch_at) == (fourth, moved)
 
 
+@pytest.mark.slow
 def test_valley_ends_when_what_it_leads_over_is_rolled_back(chain: Chain) -> None:
     with chain.working() as controller:
         steps = (digest_of(b"one"), digest_of(b"two"))

@@ -397,6 +397,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_story_that_is_not_so_is_rejected(forger: Forger, readers: Readers, name: str) -> None:
     example = forger.grounds.examples[name]
@@ -548,6 +549,7 @@ def test_word_by_a_key_that_was_revoked_before_is_rejected(forger: Forger) -> No
     assert find_lineage(forger.ledger, forger.grounds.examples["adopted"])  # the honest control
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OTHER_WORDS)
 def test_export_that_shows_something_else_is_rejected(
     forger: Forger, readers: Readers, name: str

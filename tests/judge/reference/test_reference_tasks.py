@@ -154,6 +154,7 @@ def test_drawn_decisions_by_the_book_succeed_and_waiting_does_not(name: str) -> 
         assert not score(task, idle).success
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["drawn-rescue-lag-hard", "drawn-rescue-two-faults-hard"])
 def test_drawn_rescue_succeeds_by_the_book_and_not_by_waiting(name: str) -> None:
     for seed in range(5):
@@ -237,6 +238,7 @@ def test_observations_come_through_json_unchanged(task: Task) -> None:
         assert json.dumps(to_plain(from_plain(plain))) == json.dumps(plain)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", RESCUES, ids=lambda task: str(task.task_id))
 def test_rescue_succeeds_by_the_book_and_not_by_waiting(task: Task) -> None:
     book, idle = score(task, decided), score(task, deferred)
@@ -271,9 +273,10 @@ def test_rescue_that_stops_the_run_is_rejected() -> None:
 TRAINED = [task for task in TASKS.values() if task.scorer == "trained"]
 
 
+@pytest.mark.slow  # trains
 @pytest.mark.parametrize(
     "task",
-    [TRAINED[0], *(pytest.param(task, marks=pytest.mark.slow) for task in TRAINED[1:])],
+    TRAINED,
     ids=lambda task: str(task.task_id),
 )
 def test_training_is_rescued_by_the_book_and_not_by_waiting(task: Task) -> None:
@@ -423,6 +426,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "task_id",
     [

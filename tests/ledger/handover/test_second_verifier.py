@@ -551,6 +551,7 @@ def test_authority_event_that_follows_the_page_holds(name: str, tmp_path: Path) 
     assert first(tmp_path)[0], first(tmp_path)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FORGED)
 def test_authority_event_against_the_page_is_rejected(name: str, tmp_path: Path) -> None:
     made = small(FORGED[name])
@@ -801,6 +802,7 @@ def test_no_flipped_bit_of_many_goes_unseen(scene: Path) -> None:
     check_flipped_bits(scene / "bundle", random.Random("more bits of bundles"), times=1_000)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("change", ["shorter", "longer", "absent", "pipe", "link", "folder"])
 @pytest.mark.parametrize(
     ("name", "first_of_it", "last_of_it"),

@@ -72,6 +72,7 @@ def test_chain_of_json_lines_is_verified(tmp_path: Path) -> None:
             verify_chain(path)
 
 
+@pytest.mark.slow  # it measures
 def test_bench_without_a_subcommand_prints_one_table(tmp_path: Path) -> None:
     size = ["--events", "500", "--rounds", "1", "--part", "append", "--folder", str(tmp_path)]
     result = CliRunner().invoke(app, [*size, "--json"])
@@ -144,6 +145,7 @@ def test_a_command_is_measured_alone() -> None:
         asked(("-c", "raise SystemExit('no such thing')"), dict(os.environ))
 
 
+@pytest.mark.slow
 def test_terminated_bench_leaves_no_folder_and_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "proctor", "bench", "ledger", "--folder", str(tmp_path)]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as bench:
@@ -154,6 +156,7 @@ def test_terminated_bench_leaves_no_folder_and_no_process(tmp_path: Path) -> Non
             os.killpg(bench.pid, 0)
 
 
+@pytest.mark.slow
 def test_notary_ends_with_the_bench_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time, pathlib\n"

@@ -81,6 +81,7 @@ def test_culprit_is_told_with_its_commit_and_proposal(line: Story) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: Story) -> None:
     begun = told(line, *check(line), "--afresh", "--most", "1")
     assert (begun["ended"], len(begun["probes"])) == (False, 1)
@@ -187,6 +188,7 @@ def rolled_back(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return line
 
 
+@pytest.mark.slow
 def test_latest_is_the_newest_when_it_was_rolled_back_and_active_another(
     rolled_back: Story,
 ) -> None:
@@ -196,6 +198,7 @@ def test_latest_is_the_newest_when_it_was_rolled_back_and_active_another(
     assert f"checkpoint {line.ids[CULPRIT - 1]} is not rolled back" in stands
 
 
+@pytest.mark.slow
 def test_what_came_after_a_culprit_is_proposed_again_once(rolled_back: Story) -> None:
     line = rolled_back
     first = told(line, "salvage", line.ids[CULPRIT])

@@ -79,7 +79,7 @@ def theirs(bundle: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 def test_imported_home_answers_as_the_one_that_was_exported(
     trained: Path, theirs: Path, command: list[str]
 ) -> None:

@@ -198,6 +198,7 @@ def test_transcript_shows_each_call_with_what_was_asked_and_answered(fed: Done) 
     assert "decider" in call_here(["transcript"], home=fed.home).stdout
 
 
+@pytest.mark.slow
 def test_transcript_that_is_not_there_is_a_clear_error(fed: Done, tmp_path: Path) -> None:
     call_here(["run", *TASK, "--policy", "nothing"], home=tmp_path)
     done = call_here(["transcript"], home=tmp_path)
@@ -235,6 +236,7 @@ def test_campaign_that_was_made_up_is_told_when_it_is_replayed(unfed: Done) -> N
     assert not any(place.startswith("attempt 2") for place in places)
 
 
+@pytest.mark.slow
 def test_recorded_decision_that_no_answer_says_is_told(fed: Done) -> None:
     run = fed.told["attempts"][1]["run"]
     records = read_records(Home(fed.home), run)
@@ -269,6 +271,7 @@ def test_changed_answer_is_told(fed: Done, tmp_path: Path) -> None:
     assert call_here(["transcript", run, "--call", "2"], home=home).returncode == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("run", "code", "reason"),
     [
@@ -312,6 +315,7 @@ def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> No
     assert "campaign.attempt_abandoned" not in names
 
 
+@pytest.mark.slow
 def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
     dead = ["--provoke", "dead_activations", "--policy", "playbook", "--attempts", "2"]
     arguments = ["campaign", *with_settings(TASK, "epochs=4", "edits=restart"), *dead, "--json"]

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from forked import POOLED
 from frontdoor import answer, call, call_here
 
 from aggregates.comparison import Cell, Comparison
@@ -14,7 +15,7 @@ from proctor.home import Home
 
 SMALL = [
     *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
-    *("epochs=2", "warm_up_epochs=0", "lr=3.0"),
+    *("epochs=2", "threads=1", "warm_up_epochs=0", "lr=3.0"),
 ]
 COMMAND = ["compare", *SMALL, "--seeds", "2", "--workers", "1"]
 
@@ -22,7 +23,7 @@ COMMAND = ["compare", *SMALL, "--seeds", "2", "--workers", "1"]
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     home = tmp_path_factory.mktemp("compared") / "home"
-    return home, answer(call([*COMMAND, "--json"], home=home))
+    return home, answer(call([*COMMAND, "--json"], home=home, code=POOLED))
 
 
 def forge(home: Path, told: Any, name: str, runs: dict[Cell, str]) -> None:
@@ -95,7 +96,7 @@ def test_one_more_draw_of_a_comparison_is_counted_in_both(
 ) -> None:
     honest, told = compared
     home = Path(shutil.copytree(honest, tmp_path / "home"))
-    more = answer(call([*COMMAND, "--name", "once more", "--json"], home=home))
+    more = answer(call([*COMMAND, "--name", "once more", "--json"], home=home, code=POOLED))
     assert {draw["made_by"] for draw in more["draws"]} == {told["comparison"]}
     assert len(more["draws"]) == 4
     shown = call_here([*COMMAND], home=home)

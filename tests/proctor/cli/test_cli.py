@@ -490,6 +490,7 @@ def _wait_for_epoch(home: Path, least: int = 4) -> None:
     pytest.fail("the run never got going")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("how", "code", "reason"),
     [

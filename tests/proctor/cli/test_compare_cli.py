@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from forked import COMMAND, start_forked
-from frontdoor import answer, call, call_here
+from forked import POOLED, start_forked
+from frontdoor import answer, call, call_here, with_settings
 
 from aggregates.decisions import validate_decision
 from judge.reference.situations import observe
@@ -22,7 +22,6 @@ from proctor.runs.standings import standings
 
 AGENT = Path(__file__).parents[3] / "docs/examples/agent"
 QUIET = {"COLUMNS": "100", "PROCTOR_STATE": "off"}
-POOLED = f"from forked import pool_forked\nwith pool_forked():\n    {COMMAND}"
 SMALL = [
     *("train_examples=300", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
     *("epochs=4", "warm_up_epochs=0"),
@@ -252,11 +251,11 @@ def test_answers_of_a_policy_that_come_to_nothing_are_shown_beside_those_that_do
 ) -> None:
     (tmp_path / "halves.py").write_text(HALVES, encoding="utf-8")
     command = ["compare", "--policy", "halves:Halves", "--policy", "playbook", "--seeds", "1"]
-    command += [*SMALL, "lr=3.0"]
+    command += [*with_settings(SMALL, "epochs=2"), "lr=3.0", "threads=1"]
     home = tmp_path / "home"
-    done = call(command, home=home, cwd=tmp_path)
+    done = call(command, home=home, cwd=tmp_path, code=POOLED)
     assert done.returncode == 0, done.stderr
-    found = answer(call([*command, "--json"], home=home, cwd=tmp_path))
+    found = answer(call([*command, "--json"], home=home, cwd=tmp_path, code=POOLED))
     halves, playbook = found["standings"]
     assert (halves["failed"], halves["applied"], halves["refused"]) == (0, 0, 0)
     assert halves["unusable"] > 0

@@ -83,11 +83,11 @@ def curate(home: Path) -> Call:
     return call
 
 
-def test_export_is_sealed_once_and_a_changed_file_is_rejected(
+def test_export_is_sealed_and_a_changed_file_is_rejected(
     home: Path, runs: dict[str, str], curate: Call
 ) -> None:
-    out, table = home / "sft.jsonl", home / "sft.parquet"
-    first = answer(curate("export", "--kind", "sft", "--out", out, "--parquet", table, "--json"))
+    out = home / "sft.jsonl"
+    first = answer(curate("export", "--kind", "sft", "--out", out, "--json"))
     assert (first["examples"], first["runs"], first["let_in"]) == (3, 5, 3)
     assert first["why_not"] == {"no label": 1, "not exercised": 1}
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -100,12 +100,6 @@ def test_export_is_sealed_once_and_a_changed_file_is_rejected(
         said = json.loads(line["messages"][-1]["content"])
         assert [decision["cites"] for decision in said["decisions"]] == [["R7"]]
     assert lines[1]["messages"][1]["content"] == "group 0: R7 is not finite"  # as it was asked
-    assert pq.read_table(table).to_pylist() == lines
-    again = answer(
-        curate("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--out", table, "--json")
-    )
-    assert again["sealed_before"] is not None
-    assert table.read_bytes() == out.read_bytes()
     assert curate("verify", out).returncode == 0
     out.write_bytes(out.read_bytes().replace(b"decrease_lr", b"increase_lr", 1))
     changed = curate("verify", out)
@@ -113,9 +107,22 @@ def test_export_is_sealed_once_and_a_changed_file_is_rejected(
     assert "no export in the ledger has these bytes" in changed.stdout
 
 
-def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str]) -> None:
+@pytest.mark.slow
+def test_export_is_sealed_once_and_is_the_same_as_a_table(home: Path, curate: Call) -> None:
+    out, table = home / "sft.jsonl", home / "sft.parquet"
+    first = answer(curate("export", "--kind", "sft", "--out", out, "--parquet", table, "--json"))
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert pq.read_table(table).to_pylist() == lines
+    again = answer(
+        curate("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--out", table, "--json")
+    )
+    assert again["sealed_before"] is not None
+    assert table.read_bytes() == out.read_bytes()
+
+
+@pytest.mark.slow
+def test_messages_are_chosen_by_forces(home: Path) -> None:
     with open_verified(home / "ledger") as ledger, open_tables(ledger) as tables:
-        drawn = draw(tables, Query(kind="preferences"), blobs=Home(home).blobs)
         for asked, expected in (
             ({"decided_by": ("small",), "min_accuracy": 0.71}, 1),
             ({"max_temperature": 0.4, "min_process_score": 1.0}, 2),  # no model, not sampled
@@ -125,6 +132,11 @@ def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str
         ):
             chosen = Query(kind="sft", **asked)
             assert len(draw(tables, chosen, blobs=Home(home).blobs).examples) == expected, asked
+
+
+def test_pairs_are_of_runs_from_one_start(home: Path, runs: dict[str, str]) -> None:
+    with open_verified(home / "ledger") as ledger, open_tables(ledger) as tables:
+        drawn = draw(tables, Query(kind="preferences"), blobs=Home(home).blobs)
     pairs = [json.loads(each.line) for each in drawn.examples]
     assert [pair["id"] for pair in pairs] == [
         f"{runs[better]}/1>{runs['worse']}/1" for better in ("better", "asked")
@@ -136,6 +148,7 @@ def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str
         assert "defer" in pair["rejected"][0]["content"]
 
 
+@pytest.mark.slow
 def test_why_says_in_one_sentence_what_a_run_is_used_for(
     runs: dict[str, str], curate: Call
 ) -> None:
@@ -156,6 +169,7 @@ def test_why_says_in_one_sentence_what_a_run_is_used_for(
     )
 
 
+@pytest.mark.slow  # test_curation_rules.py and _histories.py call back without the command
 def test_withdrawn_origin_calls_its_examples_back(
     home: Path, runs: dict[str, str], curate: Call
 ) -> None:
@@ -178,8 +192,6 @@ def test_export_as_of_an_index_before_an_exclusion_is_rejected_unless_asked_as_i
 ) -> None:
     first = answer(curate("export", "--kind", "sft", "--out", home / "sft.jsonl", "--json"))
     again = ("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--json")
-    assert answer(curate(*again))["sealed_before"] is not None
-    assert curate("export", "--kind", "sft", "--as-it-was").returncode == 2
     curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
     with Home(home).open_log() as log:
         before = log.recorder.max_notification_id()
@@ -195,6 +207,16 @@ def test_export_as_of_an_index_before_an_exclusion_is_rejected_unless_asked_as_i
     told = answer(curate(*again, "--as-it-was", "--out", out))
     assert (told["sealed_before"], told["to_be_called_back"]) == (None, 1)
     assert out.read_bytes() == (home / "sft.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+def test_export_as_it_was_is_listed_and_called_back(home: Path, curate: Call) -> None:
+    first = answer(curate("export", "--kind", "sft", "--out", home / "sft.jsonl", "--json"))
+    again = ("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--json")
+    assert answer(curate(*again))["sealed_before"] is not None
+    assert curate("export", "--kind", "sft", "--as-it-was").returncode == 2
+    curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
+    told = answer(curate(*again, "--as-it-was"))
     queries = [row["query"] for row in answer(curate("list", "--json"))]
     assert queries == [{}, {"as_it_was": True}]
     assert {each["export"] for each in json.loads(curate("recall", "--json").stdout)} == {
@@ -263,6 +285,7 @@ def test_export_of_nothing_is_told_and_neither_written_nor_sealed(home: Path, cu
         assert log.recorder.max_notification_id() == before
 
 
+@pytest.mark.slow
 def test_one_name_for_two_files_is_rejected_before_anything_is_sealed(
     home: Path, curate: Call
 ) -> None:

@@ -117,11 +117,13 @@ def test_measures_are_asked_in_sql(line: Line) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_watch_ends_at_an_alarm(line: Line) -> None:
     found = told(line, "checkpoints", "watch", "--looks", "3", code=1)
     assert "decline" in {alarm["kind"] for alarm in found["open"]}
 
 
+@pytest.mark.slow
 def test_measures_are_plotted_along_the_chain(tmp_path: Path) -> None:
     with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
         chain = synthetic_line(log)
@@ -140,8 +142,9 @@ def test_measures_are_plotted_along_the_chain(tmp_path: Path) -> None:
     assert one["metrics"]["benchmark_success"] == 1.0
 
 
+@pytest.mark.slow
 def test_simulation_is_of_the_lines_own_baseline(line: Line) -> None:
-    tables = told(line, "checkpoints", "simulate", "--streams", "100")
+    tables = told(line, "checkpoints", "simulate", "--streams", "10")
     assert [len(table["rows"]) for table in tables] == [2, 8, 6, 7, 8, 3, 5, 5]
     assert "at a standard deviation of 0.0039" in tables[0]["title"]
 

@@ -78,6 +78,7 @@ def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: A
     assert found == [{"copies": 0}]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -122,6 +123,7 @@ def test_what_cannot_be_forked_is_refused_with_the_reason(
     assert why in refusal(*arguments, home=home)
 
 
+@pytest.mark.slow
 def test_changed_snapshot_is_refused_and_can_be_gone_without(home: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(home, copy)

@@ -132,6 +132,7 @@ LATER: dict[str, Callable[[Path], list[tuple[str, dict[str, Any]]]]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", LATER)
 def test_verdict_on_a_run_that_went_on_after_it_is_rejected(home: Path, what: str) -> None:
     run = run_of(home)
@@ -153,6 +154,7 @@ def test_verdict_on_a_run_that_went_on_after_it_is_rejected(home: Path, what: st
     assert "no audit of run" in refused.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["other weights and another end", "another start"])
 def test_entries_after_the_end_are_told_and_judged(home: Path, what: str) -> None:
     append(home, run_of(home), *LATER[what](home))
@@ -210,6 +212,7 @@ def other_reason(name: str, body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "detail": "nothing to see"} if name == "run.ended" else body
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change", [better, in_another_name, other_files, other_probe, other_reason]
 )

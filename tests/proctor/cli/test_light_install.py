@@ -182,6 +182,7 @@ def test_commands_that_need_an_extra_name_it_in_one_line(
         ), (name, err)
 
 
+@pytest.mark.slow
 def test_options_that_need_an_extra_name_it(folder: Path, blocked: dict[str, str]) -> None:
     found = called(list(OPTIONS.values()), folder=folder, environment=blocked)
     for extra, (code, _, err) in zip(OPTIONS, found, strict=True):

@@ -71,6 +71,7 @@ def test_first_look_loads_no_package_of_ours_but_the_command_line(option: str, h
     assert loaded([option], names, home=home) == set()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
     [
@@ -168,6 +169,7 @@ def test_closed_pipe_ends_the_command_in_silence(command: str, home: Path) -> No
     assert (done.stdout, done.stderr) == ("", f"{EXIT_CLOSED}\n")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_that_are_closed_from_the_start_are_no_error(closed: str, home: Path) -> None:
     done = subprocess.run(

@@ -150,6 +150,7 @@ def test_review_that_was_signed_by_nobody_is_rejected(line: Line, tmp_path: Path
     assert infra_json(line, "status")["queue"][0]["review"] is None
 
 
+@pytest.mark.slow
 def test_operator_signs_several_proposals_at_once(line: Line, tmp_path: Path) -> None:
     named = [f"# {word}.\n" for word in ("One", "Two")]
     for number, words in enumerate(named):
@@ -172,6 +173,7 @@ def test_operator_signs_several_proposals_at_once(line: Line, tmp_path: Path) ->
     assert "that you have read" in infra(line, "approve-batch", *key_of(line), code=2)
 
 
+@pytest.mark.slow
 def test_operator_ends_a_proposal_or_asks_for_another(line: Line) -> None:
     diff = written(line, "better.diff", line.diff(SELECTION, THRIFTY))
     for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
@@ -232,6 +234,7 @@ def test_diff_that_does_not_apply_is_rejected(
     assert ("tiers.toml" in infra(line, "show", code=code)) == (state == "halted")
 
 
+@pytest.mark.slow  # test_gauntlet_controller.py asks the line itself
 def test_what_people_commit_is_an_alarm_until_it_is_taken_over(line: Line) -> None:
     assert infra_json(line, "measure")["alarms"] == []
     baselines = infra_json(line, "baseline", "--into", line.repo / "judge/reference_tasks")

@@ -221,6 +221,7 @@ def test_model_is_asked_at_a_higher_temperature_after_five_rejections(line: Line
     assert asked == [0.2] * 5 + [0.4]
 
 
+@pytest.mark.slow
 def test_rounds_end_on_record_where_a_server_answers_with_errors_only(line: Line) -> None:
     with ChatServer(lambda request, headers: FAILURES["an error"]) as server:
         ended = evolve(line, server, 30)

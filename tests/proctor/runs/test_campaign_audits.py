@@ -146,6 +146,7 @@ def test_attempt_is_judged_by_the_campaign_when_others_have_judged_it(home: Path
     assert again.returncode == 0, again.stdout
 
 
+@pytest.mark.slow
 def test_verdict_on_another_submission_is_told_when_the_campaign_is_replayed(home: Path) -> None:
     campaign = _forge(home, _spoil(home))
     done = call_here(["replay", campaign, "--execute", "--json"], home=home)
@@ -163,6 +164,7 @@ def test_audit_of_another_run_is_told_when_the_campaign_is_replayed(home: Path) 
     assert ("attempt 1 verdict", "there is no whole audit of the run after its end") in found
 
 
+@pytest.mark.slow
 def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: Path) -> None:
     told = answer(call_here(PLAYBOOK, home=home))
     records = read_records(Home(home), told["campaign"])
@@ -179,6 +181,7 @@ def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: 
         assert found == [*places, "attempt 1 verdict", "ranking.length"]
 
 
+@pytest.mark.slow
 def test_attempt_that_was_cut_off_is_told_beside_the_ranking(tmp_path: Path) -> None:
     with Home(tmp_path).open_log() as log:
         task = Task(read_config(None, TASK), {"name": "playbook"}, attempts=1, feedback=True)
@@ -206,6 +209,7 @@ def test_attempt_that_was_cut_off_is_told_beside_the_ranking(tmp_path: Path) -> 
     assert (done.returncode, answer(done)["abandoned"]) == (0, told["abandoned"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", [PLAYBOOK, ["run", *TASK], ["run", *TASK, "edits=restart"]])
 def test_training_into_a_ledger_that_does_not_hold_is_rejected(
     home: Path, command: list[str]

@@ -189,6 +189,7 @@ def test_two_jobs_of_one_key_are_refused() -> None:
         run_jobs([*jobs(1), *jobs(1)], None)
 
 
+@pytest.mark.slow
 def test_killed_worker_is_reported_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

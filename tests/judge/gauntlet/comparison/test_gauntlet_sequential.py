@@ -271,12 +271,14 @@ def test_plain_rule_rejects_harmless_changes_and_promotes_useless_ones() -> None
     assert found["promoted"] > 0.75
 
 
+@pytest.mark.slow
 def test_table_in_the_documentation_is_what_the_simulation_gives() -> None:
     row = power_row(Scale(), flake=0.01, tasks=20, position="the 1st")
     page = Path(__file__).parents[4] / "docs" / "explanation" / "calibrated-gate.md"
     assert "| " + " | ".join(row.values()) + " |" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["quiet and busy spells: 5% and 15% wrong", "bursts of missing answers"]
 )
@@ -288,6 +290,7 @@ def test_null_proposals_are_not_promoted_when_the_machine_changes(name: str) -> 
     assert found.worse.mean() <= 0.05
 
 
+@pytest.mark.slow
 def test_cached_answers_of_the_base_promote_null_proposals_when_the_machine_changes() -> None:
     found = follow(
         DISTURBANCES["bursts of missing answers"],
@@ -300,6 +303,7 @@ def test_cached_answers_of_the_base_promote_null_proposals_when_the_machine_chan
     assert found.promoted.any(axis=-1).mean() > 0.2
 
 
+@pytest.mark.slow
 def test_missing_answers_do_not_hide_an_improvement() -> None:
     found = follow(
         DISTURBANCES["5% and 15% missing, in spells"],
@@ -312,6 +316,7 @@ def test_missing_answers_do_not_hide_an_improvement() -> None:
     assert found.worse.mean() <= 0.05
 
 
+@pytest.mark.slow
 def test_deterministic_tasks_that_fail_at_random_promote_nothing_and_hide_little() -> None:
     for flake, promoted in ((0.0, 1.0), (0.05, 0.85)):
         rng = np.random.default_rng(13)

@@ -115,6 +115,7 @@ def test_diff_that_comes_to_a_path_twice_is_rejected(scene: Scene) -> None:
 # Tier 0, in whatever guise.
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "edits",
     [

@@ -326,6 +326,7 @@ def test_attributes_in_the_tree_change_no_exported_byte(tmp_path: Path) -> None:
     assert b"\r" not in scene.repository.read(tree, "sample/select.py")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "environment",
     [

@@ -139,6 +139,7 @@ def test_task_that_fails_before_and_passes_after_is_sound(task: Task, bench: Ben
     assert [*bench.scratch.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_score_says_how_many_hidden_cases_pass_and_counts_tokens(task: Task, bench: Bench) -> None:
     wrong = BEFORE["slugs/text.py"].replace("'-', text.lower()", "'', text.lower()")
     answer = {"diff": diff_of("slugs/text.py", BEFORE["slugs/text.py"], wrong).decode()}
