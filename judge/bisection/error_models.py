@@ -52,6 +52,7 @@ class Weighed:
     """What the verdicts come to."""
 
     probabilities: Array  # (explanations that have to agree, hypotheses); each row sums to 1
+    of_ranges: Array  # the same, (patterns that are not refuted, hypotheses)
     plain: Array  # (hypotheses,), if errors are independent
     information: Array  # of the next verdict on each number from 0
     plain_information: Array  # the same, if errors are independent
@@ -151,8 +152,10 @@ def weigh(
     kept = evidence >= _KEPT * (1.0 - confidence) * evidence.max()
     plain = by_pattern[0].sum(axis=0) / max(evidence[0], _LEAST)
     said_bad = (1.0 - next_if_bad)[:, place], next_if_good[:, place]
+    # Whichever pattern is true, a range has to hold: which is true is not told well before the end.
+    of_ranges = by_pattern[kept].sum(axis=1) / evidence[kept, None]
     if rules == 2:
-        probabilities = by_pattern[kept].sum(axis=1) / evidence[kept, None]
+        probabilities = of_ranges
         # Patterns that are not refuted count alike in the choice of the next probe.
         flat = by_pattern[kept] / (evidence[kept, None, None] * kept.sum())
         rows = np.repeat(kept, len(models.rates))
@@ -168,6 +171,7 @@ def weigh(
     rates = by_pattern.sum(axis=(0, 2)) @ models.rates
     found = Weighed(
         probabilities=probabilities,
+        of_ranges=of_ranges,
         plain=plain,
         information=information,
         plain_information=plain_information,
@@ -176,8 +180,9 @@ def weigh(
         independence=float(evidence[0]),
         independent=bool(kept[0]),
     )
-    for array in (found.probabilities, found.plain, found.information, found.plain_information):
-        array.flags.writeable = False  # it is kept for the next call
+    for array in vars(found).values():
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False  # it is kept for the next call
     return found
 
 

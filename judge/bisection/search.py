@@ -147,7 +147,7 @@ def standing(search: Search, probes: Sequence[Probe]) -> SearchState:
     sure = search.error > 0.0 and mass >= search.confidence
     over = sure or next_probe(search, probes) is None
     if search.estimates and over and not sure:
-        likely, mass = shortest(rows, search.confidence)
+        likely, mass = shortest(_weighed(search, probes).of_ranges, search.confidence)
     return SearchState(
         likely=hypotheses[likely.start : likely.stop],
         probability=mass,
