@@ -52,12 +52,13 @@ class Weighed:
     """What the verdicts come to."""
 
     probabilities: Array  # (explanations that have to agree, hypotheses); each row sums to 1
+    of_ranges: Array  # the same, of ranges
     plain: Array  # (hypotheses,), if errors are independent
     information: Array  # of the next verdict on each number from 0
     plain_information: Array  # the same, if errors are independent
     false_alarms: float  # estimated share of good checkpoints' verdicts
     missed: float  # and of bad ones'
-    independence: float  # its probability
+    repeating: bool  # a pattern of repeated errors is at least twice as likely as none
     independent: bool  # independent errors are not refuted
 
     @property
@@ -151,8 +152,16 @@ def weigh(
     kept = evidence >= _KEPT * (1.0 - confidence) * evidence.max()
     plain = by_pattern[0].sum(axis=0) / max(evidence[0], _LEAST)
     said_bad = (1.0 - next_if_bad)[:, place], next_if_good[:, place]
+    repeating = bool(evidence[0] < 0.5 * evidence.max())
+    # Where errors repeat, their rates are badly known: a range has to hold in each case, with false
+    # alarms and without, that is not refuted.
+    absent = models.rates[:, 0] == (-1.0 if rules == 2 else _FALSE[0])
+    cases = np.concatenate([by_pattern[:, each].sum(axis=1) for each in (absent, ~absent)])
+    weights = cases.sum(axis=1, keepdims=True)
+    open_cases = (weights >= _KEPT * (1.0 - confidence) * weights.max())[:, 0]
+    of_ranges = cases[open_cases] / weights[open_cases]
     if rules == 2:
-        probabilities = by_pattern[kept].sum(axis=1) / evidence[kept, None]
+        probabilities = of_ranges
         # Patterns that are not refuted count alike in the choice of the next probe.
         flat = by_pattern[kept] / (evidence[kept, None, None] * kept.sum())
         rows = np.repeat(kept, len(models.rates))
@@ -160,6 +169,7 @@ def weigh(
         information = plain_information = _information(flat, said, hypotheses, of_models=False)
     else:
         probabilities = joint.sum(axis=0, keepdims=True)
+        of_ranges = of_ranges if repeating else probabilities
         # Which model is true is worth knowing: it says what verdicts to come will be worth.
         information = _information(joint, said_bad, hypotheses)
         given = by_pattern[0] / np.maximum(by_pattern[0].sum(axis=0), _LEAST)
@@ -168,16 +178,18 @@ def weigh(
     rates = by_pattern.sum(axis=(0, 2)) @ models.rates
     found = Weighed(
         probabilities=probabilities,
+        of_ranges=of_ranges,
         plain=plain,
         information=information,
         plain_information=plain_information,
         false_alarms=float(rates[0]),
         missed=float(rates[1]),
-        independence=float(evidence[0]),
+        repeating=repeating,
         independent=bool(kept[0]),
     )
-    for array in (found.probabilities, found.plain, found.information, found.plain_information):
-        array.flags.writeable = False  # it is kept for the next call
+    for array in vars(found).values():
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False  # it is kept for the next call
     return found
 
 

@@ -47,7 +47,6 @@ _MOST = 256  # probes of a search whose verdicts are not sure
 _OTHER = 0.5  # of the most: what another checkpoint has to tell to be asked first
 _LONGER = 1.9  # times the probes after which independent errors would make it sure
 _SHORTER = 1.5  # the same, where the verdicts speak against independent errors
-_AS_BEFORE = 0.25  # the probability of independent errors before the first verdict
 
 Verdict = Literal["bad", "good", "skip"]
 Probe = tuple[int, Verdict]  # a checkpoint's number, and what was said of it
@@ -147,7 +146,7 @@ def standing(search: Search, probes: Sequence[Probe]) -> SearchState:
     sure = search.error > 0.0 and mass >= search.confidence
     over = sure or next_probe(search, probes) is None
     if search.estimates and over and not sure:
-        likely, mass = shortest(rows, search.confidence)
+        likely, mass = shortest(_weighed(search, probes).of_ranges, search.confidence)
     return SearchState(
         likely=hypotheses[likely.start : likely.stop],
         probability=mass,
@@ -224,8 +223,8 @@ def _is_exhausted(search: Search, probes: Sequence[Probe]) -> bool:
     settled = _settled_at(search, tuple(probes))
     if settled is None:
         return False
-    independent = _weighed(search, probes).independence >= _AS_BEFORE
-    return len(probes) >= (_LONGER if independent else _SHORTER) * settled
+    repeating = _weighed(search, probes).repeating
+    return len(probes) >= (_SHORTER if repeating else _LONGER) * settled
 
 
 def _weighed(search: Search, probes: Sequence[Probe]) -> Weighed:
