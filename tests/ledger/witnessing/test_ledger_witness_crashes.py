@@ -80,8 +80,8 @@ def test_witness_killed_at_random_forgets_nothing_that_it_answered(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_witness_killed_hundreds_of_times_forgets_nothing(tmp_path: Path) -> None:
-    kill_while_it_cosigns(tmp_path / "state", kills=300, seed=2)
+def test_witness_killed_many_times_forgets_nothing(tmp_path: Path) -> None:
+    kill_while_it_cosigns(tmp_path / "state", kills=60, seed=2)
 
 
 def power_losses(tmp_path: Path, *, heads: int, share: float, seed: int) -> int:
@@ -116,7 +116,7 @@ def test_power_losses_let_the_witness_forget_nothing_that_it_answered(tmp_path: 
 
 @pytest.mark.slow
 @needs_strace
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_power_losses_at_every_call_let_the_witness_forget_nothing(
     tmp_path: Path, seed: int
 ) -> None:
