@@ -38,6 +38,15 @@ TASK_THREATS = (
         "test_model_that_spoils_the_comparison_of_two_draws_is_rejected",
     ),
     TaskThreat(
+        "task: metrics() spoils the comparison of two draws: other values for few examples, or "
+        "huge ones",
+        "test_metrics_that_spoil_the_comparison_of_two_draws_are_rejected",
+    ),
+    TaskThreat(
+        "task: metrics() lies of one part while the labels of another cannot be checked",
+        "test_labels_of_another_type_leave_no_other_part_unchecked",
+    ),
+    TaskThreat(
         "task: metrics() replaces what the accuracy is computed with",
         "test_patched_metrics_are_rejected",
     ),
