@@ -60,6 +60,10 @@ def test_differences_are_of_pairs_and_a_failed_run_counts_as_nothing() -> None:
     ("text", "words"),
     [
         ("lr = 3", "must hold a table for each condition"),
+        (
+            '[a]\nlr = 3.0\n[b]\nlr = 3.0\nsnapshots = "every:1"',
+            "the conditions a and b have the same settings",
+        ),
         ("[hot\n", "is not valid TOML"),
         ("[hot]\nlrr = 3.0", "condition hot: unknown key lrr; did you mean lr?"),
         ('[hot]\nprovoke = "fire"', "condition hot: "),
