@@ -172,10 +172,10 @@ bench-speed: setup
 	$(BIN)/proctor bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
 	$(BIN)/proctor bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
 		--chart docs/explanation/growth.svg --format markdown > $(BENCH)/growth.md
-	$(BIN)/python -m proctor.benchmarks.before 669dcc2f --epochs 2000 --rounds 3 --folder $(BENCH) --format markdown > $(BENCH)/before.md
-	$(BIN)/python -m proctor.benchmarks.notary $(BENCH) > $(BENCH)/notary.md
-	$(BIN)/python -m proctor.benchmarks.long_runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
-	$(BIN)/python -m proctor.benchmarks.page docs/explanation/ledger-speed.md \
+	$(BIN)/python -m studies.speed.before 669dcc2f --epochs 2000 --rounds 3 --folder $(BENCH) --format markdown > $(BENCH)/before.md
+	$(BIN)/python -m studies.speed.notary $(BENCH) > $(BENCH)/notary.md
+	$(BIN)/python -m studies.speed.long_runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
+	$(BIN)/python -m studies.speed.page docs/explanation/ledger-speed.md \
 		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/before.md $(BENCH)/long.md
 
 lint: setup

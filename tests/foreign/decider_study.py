@@ -30,7 +30,7 @@ from policies.asking.settings import ModelSettings
 from policies.errors import AnswerError
 from policies.extraction import extract
 from proctor.runs.standings import paired_interval
-from proctor.studies.statistics import Share, print_table
+from studies.statistics import Share, print_table
 
 SEEDS = range(3)
 FAULTS = ("lr_too_high", "lr_too_low", "init_too_large", "exploding_loss", "infinite_loss")

@@ -30,7 +30,7 @@ from synthetic import (
 from aggregates.comparison import Comparison
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
-from proctor.benchmarks.projections import write
+from studies.speed.projections import write
 from projections.source import open_source
 
 EVENTS = 300_000

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from full_ledger import add_what_can_go_wrong
 
-from proctor.benchmarks.cookbook import fill, measure
+from studies.speed.cookbook import fill, measure
 from projections.cache import catch_up
 from projections.cookbook import Recipe, page, recipes
 from projections.reading import query

@@ -14,12 +14,12 @@ MODULES = (
     "projections.cookbook",
     "projections.tables_page",
     "proctor.cli.page",
-    "proctor.studies",
-    "proctor.studies diagnostics",
-    "proctor.studies faults",
-    "proctor.studies images",
-    "proctor.studies playbook",
-    "proctor.studies thresholds",
+    "studies",
+    "studies diagnostics",
+    "studies faults",
+    "studies images",
+    "studies playbook",
+    "studies thresholds",
 )
 
 
@@ -46,7 +46,7 @@ def test_help_is_printed_and_nothing_is_written(module: str, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 
 
-@pytest.mark.parametrize("command", ["judge.reference.seeds", "proctor.studies mistake"])
+@pytest.mark.parametrize("command", ["judge.reference.seeds", "studies mistake"])
 def test_wrong_arguments_end_with_the_usage(command: str, tmp_path: Path) -> None:
     done = call_module(command, cwd=tmp_path)
     assert done.returncode == 2
@@ -55,7 +55,7 @@ def test_wrong_arguments_end_with_the_usage(command: str, tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("module", ["proctor", "proctor.studies"])
+@pytest.mark.parametrize("module", ["proctor", "studies"])
 def test_modules_in_the_working_folder_are_not_imported(module: str, tmp_path: Path) -> None:
     for name in ("argparse", "duckdb", "json", "msgspec", "typer"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
