@@ -1,1 +1,1 @@
-"""Studies: many short trainings, compared. `python -m studies` lists them."""
+"""Studies: many short trainings, compared. `python docs/studies` lists them."""

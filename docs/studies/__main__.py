@@ -23,6 +23,7 @@ Exit code 1: what was verified is not valid. 2: wrong usage or input.
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -32,7 +33,7 @@ _DOCS = Path(__file__).resolve().parents[1]
 sys.path[0] = str(_DOCS)  # where the package `studies` is; Python puts the folder itself there
 
 from ledger.errors import LedgerError, VerificationError  # noqa: E402
-from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError  # noqa: E402
+from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, ProctorError  # noqa: E402
 
 STUDIES = {  # name -> module of this package, imported when it is asked for, and what it studies
     "diagnostics": ("diagnostics", "Accuracy of the monitor's diagnostics, against brute force."),
@@ -137,6 +138,7 @@ def _write_pages() -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a study, a benchmark or a writer of pages."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # folders are removed
     try:
         if program := PROGRAMS.get(next(iter(arguments), "")):
             import_module(f"studies.{program}").main(arguments[1:])

@@ -1,5 +1,7 @@
-"""`proctor bench`: how fast a ledger is on this machine, and what the monitor costs."""
+"""How fast a ledger is on this machine, and what the monitor costs: `python docs/studies bench`."""
 
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -9,16 +11,6 @@ from typing import Annotated
 
 import typer
 
-from studies.speed.cookbook import CookbookTimes
-from studies.speed.cookbook import measure as ask_cookbook
-from studies.speed.ledger import BATCH, CORES, measure
-from studies.speed.notary import tabled
-from studies.speed.projections import NEW, TABLES, ProjectionBench
-from studies.speed.projections import measure as project_events
-from studies.speed.reading import ReadingBench, growth_chart
-from studies.speed.reading import measure as measure_reading
-from studies.speed.whole import PARTS, WholeBench, write_runs
-from studies.speed.whole import measure as measure_whole
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.errors import ProctorError
@@ -26,6 +18,17 @@ from proctor.home import Home
 from proctor.output.files import verify_target, write_output
 from proctor.output.terminal import console, print_markdown, print_table
 from proctor.pages.charts.drawing import on_white
+from studies.speed.cookbook import CookbookTimes
+from studies.speed.cookbook import measure as ask_cookbook
+from studies.speed.ledger import BATCH, CORES, measure
+from studies.speed.notary import measure_producers, tabled
+from studies.speed.projections import NEW, TABLES, ProjectionBench
+from studies.speed.projections import measure as project_events
+from studies.speed.reading import ReadingBench, growth_chart
+from studies.speed.reading import measure as measure_reading
+from studies.speed.timing import machine
+from studies.speed.whole import PARTS, WholeBench, write_runs
+from studies.speed.whole import measure as measure_whole
 
 app = CommandGroup("bench", "Benchmark the ledger and the monitor on this machine.")
 _FEW_LAYERS = 2  # of the run that a growing ledger repeats: ten million events take 8 GB
@@ -86,7 +89,7 @@ def whole(
 ) -> Output:
     """Benchmark the ledger and the monitor, each beside what you would otherwise have.
 
-    Without a subcommand, `proctor bench` prints one table; the subcommands measure a part each.
+    Without a subcommand, `bench` prints one table; the subcommands measure a part each.
     """
     if unknown := set(part or ()) - {*PARTS}:
         raise ProctorError(f"no part {min(unknown)!r}; the parts are {', '.join(PARTS)}")
@@ -200,6 +203,29 @@ def ledger(
 
 
 @app.command()
+def notary(
+    events: Annotated[
+        int, typer.Option("--events", min=100, max=1_000_000, help="Events of each round.")
+    ] = 2_000,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=1_000, help="Number of interleaved rounds.")
+    ] = 5,
+    form: FormOption = Form.TABLE,
+    folder: FolderOption = Path(),
+) -> Output:
+    """Time appends through a notary, by the number of producers."""
+    before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
+        found = measure_producers(Path(name), bytes(400), events=events, rounds=rounds)
+    title = (
+        f"{events:,} events, interleaved rounds: {rounds}, median; {machine()}; load {before:.1f} "
+        f"before and {os.getloadavg()[0]:.1f} after"
+    )
+    show = print_table if form is Form.TABLE else print_markdown
+    return Output(found, lambda: show(*tabled(found), title=title))
+
+
+@app.command()
 def monitor(
     epochs: Annotated[
         int, typer.Option("--epochs", min=1, max=1_000, help="Number of epochs of each model.")
@@ -282,10 +308,8 @@ def projections(
 def _print_projections(found: ProjectionBench) -> None:
     mix = ", ".join(f"{kind} {share:.0%}" for kind, share in found.mix.items())
     console.print(f"{found.events:,} events of {found.entry_bytes:.0f} bytes: {mix}")
-    used = "is in use" if found.compiled else "is not built, or is turned off"
     console.print(
-        f"median of {found.rounds} interleaved rounds; appended at {found.append:,.0f} events/s; "
-        f"the compiled module {used}"
+        f"median of {found.rounds} interleaved rounds; appended at {found.append:,.0f} events/s"
     )
     print_table(
         ("", "events/s", "\u00b5s of processors an event"),
@@ -357,3 +381,11 @@ def _conditions(found: WholeBench | ReadingBench) -> str:
 def _short(number: float) -> str:
     """Return a number in about three digits."""
     return f"{number:,.0f}" if number >= 99.95 else f"{number:#.3g}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, and print the table."""
+    code = typer.main.get_command(app).main(
+        [*arguments], prog_name="python docs/studies bench", standalone_mode=False
+    )
+    sys.exit(code)

@@ -1,6 +1,6 @@
 """Where the thresholds of the calibrated profile come from: one half of a grid of settings.
 
-    python -m studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
+    python docs/studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
 
 Healthy runs on all settings of the grid, and provoked faults on the settings whose hash is even.
 Thresholds are chosen on that half; the healthy runs of the other half report what they are worth

@@ -1,6 +1,6 @@
 """How true the monitor's diagnostics are: a study against brute force.
 
-    python -m studies diagnostics [CIFAR_DIR]
+    python docs/studies diagnostics [CIFAR_DIR]
 
 First table: watched training of several models. Each diagnostic is computed again in float64 from
 every step and from all activations that were looked at. Second table: the 90% interval of the

@@ -1,6 +1,6 @@
 """What the rules make of provoked faults, on the settings that no threshold was chosen on.
 
-    python -m studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
+    python docs/studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
 
 Each provocation in so many seeds, each seed on another setting whose hash is odd, under the policy
 that never acts; a control beside them, and the healthy runs of these settings.

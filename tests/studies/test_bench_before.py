@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-
 from studies.speed import before
 from studies.speed.page import filled
+
 from proctor.errors import ProctorError
 
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from studies.speed.long_runs import audit, main, record
 
 

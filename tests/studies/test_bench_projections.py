@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from studies.speed.projections import measure, write
 
 from ledger.verification.verified_entries import VerifiedEntry
-from studies.speed.projections import measure, write
 from proctor.errors import ProctorError
 from projections.projector import projected
 from projections.source import open_source

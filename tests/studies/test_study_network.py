@@ -1,9 +1,9 @@
 """The weights of the network policy are learned from the playbook."""
 
 import pytest
+from studies.network import come_right, train
 
 from policies.deciding.network import Network, NetworkPolicy, load_network
-from studies.network import come_right, train
 
 
 @pytest.mark.slow

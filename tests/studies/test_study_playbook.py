@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from monitor.config import RunConfig
 from studies import playbook
 from studies.playbook import CONDITIONS, collect_rows, print_comparison, print_study
 from studies.runner import Job, Result
+
+from monitor.config import RunConfig
 
 ACCURACY = {"nothing": 0.2, "random": 0.3, "playbook": 0.5}
 

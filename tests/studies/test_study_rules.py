@@ -5,11 +5,6 @@ import math
 from typing import Any
 
 import pytest
-
-from aggregates.provocations import CATALOGUE, draw_fault
-from aggregates.rules import CALIBRATED, CALIBRATED_1, evaluate_rules
-from aggregates.signals import EpochSignals
-from monitor.config import RunConfig
 from studies.detection import detect, earliest_epoch, fired_by_epoch
 from studies.faults import is_harmful
 from studies.starts import (
@@ -28,6 +23,11 @@ from studies.thresholds import (
     most_extreme,
     waits,
 )
+
+from aggregates.provocations import CATALOGUE, draw_fault
+from aggregates.rules import CALIBRATED, CALIBRATED_1, evaluate_rules
+from aggregates.signals import EpochSignals
+from monitor.config import RunConfig
 
 DATASETS = ("shapes", "images")
 HEALTHY = EpochSignals(

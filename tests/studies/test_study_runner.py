@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from studies import runner
 from studies.images import print_result
 from studies.runner import Job, Result, StudyError, run_job, run_jobs
@@ -87,7 +86,7 @@ def test_study_killed_in_the_middle_goes_on_with_the_missing_runs(tmp_path: Path
     program.write_text(script)
     process = subprocess.Popen(
         [sys.executable, str(program)],
-        env={**os.environ, "PYTHONPATH": str(Path(runner.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(runner.__file__).parents[1])},
         start_new_session=True,
     )
     deadline = time.monotonic() + 120

@@ -11,19 +11,6 @@ from uuid import UUID
 
 import pytest
 from eventsourcing.persistence import StoredEvent
-
-from ledger.bodies import decode_body
-from ledger.entries import split_sized
-from ledger.handover.bundle import export_bundle
-from ledger.handover.bundle_check import check_bundle
-from ledger.handover.bundle_files import CHECKPOINT, VKEY
-from ledger.handover.tiles import tile_path
-from ledger.paths import LedgerPaths
-from ledger.recorder import SignedRecorder
-from ledger.recording.opening import open_ledger
-from ledger.verification.states import State, root_of
-from ledger.verification.vectorized import Versions
-from ledger.verification.verified_entries import parse_entry
 from studies.pieces import make_piece
 from studies.tiles import (
     SPAN,
@@ -37,7 +24,22 @@ from studies.tiles import (
     verify_part,
 )
 
+from ledger.bodies import decode_body
+from ledger.entries import split_sized
+from ledger.handover.bundle import export_bundle
+from ledger.handover.bundle_check import check_bundle
+from ledger.handover.bundle_files import CHECKPOINT, VKEY
+from ledger.handover.tiles import tile_path
+from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
+from ledger.recording.opening import open_ledger
+from ledger.verification.states import State, root_of
+from ledger.verification.vectorized import Versions
+from ledger.verification.verified_entries import parse_entry
+
 ENTRIES = 2 * SPAN + 700
+
+STUDIES = Path(__file__).parents[2] / "docs" / "studies"
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +144,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def study(*arguments: str | Path) -> tuple[int, str]:
     """Run the study of tiles with one process; return its exit code and standard error."""
-    command = [sys.executable, "-m", "studies", "tiles", "--workers", "1"]
+    command = [sys.executable, str(STUDIES), "tiles", "--workers", "1"]
     done = subprocess.run([*command, *arguments], check=False, capture_output=True, text=True)
     assert bool(done.stdout) == (done.returncode == 0)
     return done.returncode, done.stderr
@@ -233,7 +235,7 @@ def test_piece_that_is_made_is_a_bundle_of_entries_as_runs_have_them(tmp_path: P
 
 @pytest.mark.slow  # 200,000 entries
 def test_study_that_was_killed_continues_and_keeps_no_piece(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "studies", "tiles", "--entries", "200000"]
+    command = [sys.executable, str(STUDIES), "tiles", "--entries", "200000"]
     command += ["--into", str(tmp_path), "--spans", "1", "--workers", "2"]
     killed = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     notes = tmp_path / "pieces.jsonl"

@@ -11,8 +11,8 @@ With `--as-of N`, or after `SET VARIABLE as_of = N;`, the answer is as of the le
 [Query a ledger](query.md) describes formats, files and other tools;
 [tables](../reference/tables.md) lists what can be queried.
 
-`python docs/studies pages` writes this page from `projections/cookbook.sql`; edit that file. The test
-suite runs each query.
+`python docs/studies pages` writes this page from `projections/cookbook.sql`; edit that file. The
+test suite runs each query.
 """
 
 

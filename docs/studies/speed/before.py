@@ -15,7 +15,6 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -25,17 +24,17 @@ from pathlib import Path
 from statistics import median
 
 from ledger.verification.verified_entries import VerifiedEntry
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import NOTARY
+from proctor.output.terminal import print_json, print_markdown, print_table
+from proctor.state import STATE
+from projections.source import open_source
 from studies.speed import probes
 from studies.speed.long_runs import record
 from studies.speed.projections import repeated
 from studies.speed.reading import NEW, add_events
 from studies.speed.timing import Timed, asked, machine
 from studies.speed.whole import write_runs
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import NOTARY
-from proctor.output.terminal import print_json, print_markdown, print_table
-from proctor.state import STATE
-from projections.source import open_source
 
 __all__ = ["BeforeAfter", "Compared", "extract", "measure"]
 

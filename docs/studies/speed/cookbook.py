@@ -14,10 +14,10 @@ from pathlib import Path
 
 import duckdb
 
-from studies.speed.timing import timed
 from projections.cookbook import recipes
 from projections.projector import create_schema
 from projections.reading import query
+from studies.speed.timing import timed
 
 __all__ = ["ROWS", "CookbookTimes", "fill", "measure"]
 

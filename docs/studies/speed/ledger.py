@@ -30,9 +30,9 @@ from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_ledger, check_new
+from proctor.errors import ProctorError
 from studies.speed.notary import Producing, measure_producers
 from studies.speed.timing import Timed, timed
-from proctor.errors import ProctorError
 
 __all__ = [
     "BATCH",

@@ -37,9 +37,9 @@ from aggregates.rules import PROFILES
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
-from studies.speed.timing import machine, timed
 from proctor.errors import ProctorError
 from proctor.output.terminal import print_json, print_markdown, print_table
+from studies.speed.timing import machine, timed
 
 __all__ = ["LongRunBench", "audit", "measure", "record"]
 

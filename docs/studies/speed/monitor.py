@@ -29,9 +29,9 @@ from monitor.loop import _probe_losses, epoch_order, prepare
 from monitor.schedule import learning_rate
 from monitor.state import LiveState
 from monitor.watching import keep_quiet
-from studies.speed.timing import timed
 from proctor.errors import ProctorError
 from proctor.runs.watching import WatchedRun, watch
+from studies.speed.timing import timed
 
 _ARMS = (False, False, True)  # watched or not
 _WIDTH, _LAYERS, _HEADS = 192, 6, 6  # of both transformers

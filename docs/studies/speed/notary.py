@@ -36,9 +36,8 @@ from ledger.notary.remote import RemoteRecorder
 from ledger.notary.rules import User
 from ledger.notary.service import SMALL, Notary, listening
 from ledger.paths import LedgerPaths
-from studies.speed.timing import Timed, machine
 from proctor.errors import ProctorError
-from proctor.output.terminal import print_markdown
+from studies.speed.timing import Timed
 
 __all__ = ["PRODUCERS", "Producing", "append_through_notary", "measure_producers", "tabled"]
 

@@ -1,4 +1,4 @@
-"""Puts figures that commands printed into a page: `python docs/studies figures PAGE FILE...`.
+"""Put figures that commands printed into a page: `python docs/studies figures PAGE FILE...`.
 
 Each file replaces what the page has between `<!-- figures: NAME -->`, where NAME is the name of the
 file without its ending, and `<!-- end -->`. `make bench-speed` makes the files and calls this.
@@ -6,6 +6,7 @@ file without its ending, and `<!-- end -->`. `make bench-speed` makes the files 
 I/O: reads the files; replaces the page.
 """
 
+import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +28,11 @@ def filled(page: str, name: str, figures: str) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Put the files' figures into the page."""
-    if len(arguments) < 2:  # noqa: PLR2004 - a page and a file
-        raise ProctorError("name the page, then the files: figures PAGE FILE...")
-    page, *files = map(Path, arguments)
-    text = page.read_text(encoding="utf-8")
-    for file in files:
+    parser = argparse.ArgumentParser(prog="python docs/studies figures", description=__doc__)
+    parser.add_argument("page", metavar="PAGE", type=Path)
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="+")
+    options = parser.parse_args(arguments)
+    text = options.page.read_text(encoding="utf-8")
+    for file in options.files:
         text = filled(text, file.stem, file.read_text(encoding="utf-8"))
-    page.write_text(text, encoding="utf-8")
+    options.page.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
 """How fast tables are made of a ledger: beside reading and decoding the same entries, in one run.
 
 All take turns, round after round, and the median counts. Bodies are decoded by the same decoder in
-all of them, but for one row that shows what the compiled module is worth, where it is in use.
+all of them.
 
 The events are those of a ledger that is given, over and over, its runs and what belongs to them
 under new names each time. They are appended by the ledger's own bulk writing.
@@ -33,19 +33,17 @@ from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.verified_entries import VerifiedEntry, split_entry
-from studies.speed.timing import Timed, timed
 from proctor.errors import ProctorError
 from projections.bulk import FEW
 from projections.cache import CatchUp, catch_up
 from projections.source import open_source
-from projections.speedups import compiled
+from studies.speed.timing import Timed, timed
 
 __all__ = ["ProjectionBench", "measure", "rebuilt", "repeated"]
 
 BATCH = 5_000  # events
 NEW = 1_000  # events of a catch-up
 TABLES, DECODED = "tables made", "read and decoded, in one process"
-WITHOUT = "tables made without the compiled module"
 # Of one ledger there is one of each of these, and others name it: they are not repeated.
 _ONCE = ("authority", "clock", "corpus", "evolution", "key", "line")
 _CHILD = (
@@ -62,7 +60,6 @@ class ProjectionBench:
     rounds: int
     mix: dict[str, float]  # share of each kind of aggregate
     entry_bytes: float  # mean
-    compiled: bool  # the module is in use
     append: float  # events/s
     rates: dict[str, float]  # events/s by the clock
     processor: dict[str, float]  # s of processors for an event
@@ -91,8 +88,6 @@ def measure(folder: Path, like: Path, *, events: int, rounds: int = 3) -> Projec
             TABLES: lambda: rebuilt(many),
             DECODED: lambda: in_process("decode", many),
         }
-        if compiled() is not None:
-            arms[WITHOUT] = lambda: rebuilt(many, PROCTOR_COMPILED="off")
         taken: dict[str, list[Timed]] = {arm: [] for arm in arms}
         for number in range(rounds):
             for arm in [*arms] if number % 2 else reversed([*arms]):
@@ -112,7 +107,6 @@ def measure(folder: Path, like: Path, *, events: int, rounds: int = 3) -> Projec
         rounds=rounds,
         mix={kind: count / len(sample) for kind, count in kinds.most_common()},
         entry_bytes=sum(sizes) / len(sizes),
-        compiled=compiled() is not None,
         append=events / append.wall,
         rates={arm: events / wall for arm, wall in walls.items() if arm != "few"},
         processor={arm: each / events for arm, each in seconds.items() if arm != "few"},
@@ -188,16 +182,10 @@ def work(what: str, directory: str, database: str) -> None:
 
 
 def _decode(directory: Path) -> None:
-    module = compiled()
-    plan = None if module is None else module.Plan([], 1)  # takes nothing; decodes all the same
     with open_source(directory) as source:
         for page in source.pages(start=0):
-            bodies = [split_entry(data, index=index)[-1] for index, data in page]
-            if module is not None:
-                module.Columns(plan, bodies)
-                continue
-            for body in bodies:
-                decode_body(body)
+            for index, data in page:
+                decode_body(split_entry(data, index=index)[-1])
 
 
 def _held(done: CatchUp) -> None:

@@ -25,14 +25,14 @@ from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.verified_entries import VerifiedEntry
-from studies.speed.projections import repeated
-from studies.speed.timing import Timed, asked, machine, timed
 from proctor.errors import ProctorError
 from proctor.home import NOTARY
 from proctor.pages.charts.curves import Curve, curves
 from proctor.pages.charts.drawing import Chart
 from proctor.state import STATE
 from projections.source import open_source
+from studies.speed.projections import repeated
+from studies.speed.timing import Timed, asked, machine, timed
 
 __all__ = ["FLAT", "NEW", "ONCE", "ReadingBench", "add_events", "growth_chart", "measure"]
 

@@ -27,13 +27,13 @@ from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec
 from ledger.application import LedgerApplication
 from ledger.verification.reader import check_ledger
+from projections.cookbook import recipes
+from projections.projector import create_schema
+from projections.source import open_source
 from studies.speed import ledger, projections
 from studies.speed.cookbook import fill
 from studies.speed.notary import PRODUCERS, append_through_notary
 from studies.speed.timing import machine, timed
-from projections.cookbook import recipes
-from projections.projector import create_schema
-from projections.source import open_source
 
 __all__ = ["PARTS", "Row", "WholeBench", "measure", "write_runs"]
 
