@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup speedups clean
+.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -65,23 +65,10 @@ test-dispatch: setup
 test-foreign: setup .venv-foreign/.installed
 	$(BIN)/pytest -m foreign tests/foreign
 
-# The optional compiled module that makes tables faster; it needs a C compiler
-# (docs/explanation/projections.md). Without it everything works, more slowly.
-CYTHON := cython==3.3.1 setuptools==84.2.1
-speedups: setup .venv-speedups/bin/cythonize
-	.venv-speedups/bin/cythonize --inplace --force --quiet projections/body_columns.pyx
-	sha256sum projections/body_columns.pyx > projections/body_columns.built
-	$(BIN)/python -c "from projections.speedups import compiled; assert compiled(), 'not in use'"
-
-.venv-speedups/bin/cythonize:
-	$(PYTHON) -m venv .venv-speedups
-	echo '*' > .venv-speedups/.gitignore
-	.venv-speedups/bin/python -m pip install --quiet $(CYTHON)
-
 # A small language model, trained on exports and served by llama.cpp, decides in runs
 # (docs/explanation/trained-decider.md).
 DECIDER := .venv-foreign/decider
-study-decider: export PYTHONPATH := tests/helpers
+study-decider: export PYTHONPATH := docs:tests/helpers
 study-decider: setup .venv-foreign/.installed
 	rm -rf $(DECIDER)
 	$(BIN)/python tests/foreign/decider_runs.py $(DECIDER)
@@ -149,7 +136,7 @@ test-pages: setup .venv-pages/.installed
 
 # How soon the live view shows a page of a large ledger, and its memory.
 bench-pages: setup .venv-pages/.installed
-	PYTHONPATH=tests/helpers .venv-pages/bin/python tests/pages/bench_live_view.py
+	PYTHONPATH=docs:tests/helpers .venv-pages/bin/python tests/pages/bench_live_view.py
 
 # The pictures of docs/gallery, from the reports of the tutorial and of examples. It takes about five
 # minutes; `make gallery NAMES=caught` makes one.
@@ -161,7 +148,7 @@ gallery: setup .venv-pages/.installed
 	touch $@
 
 bench: setup
-	$(BIN)/proctor bench ledger
+	$(BIN)/python docs/studies bench ledger
 
 # The figures of docs/explanation/ledger-speed.md, for a machine that does nothing else: about an hour, and
 # 10 GB in BENCH, which keeps the large ledgers for the next time.
@@ -169,13 +156,13 @@ BENCH ?= build/bench
 bench-speed: setup
 	mkdir -p $(BENCH)
 	rm -rf $(BENCH)/homes/*.state
-	$(BIN)/proctor bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
-	$(BIN)/proctor bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
+	$(BIN)/python docs/studies bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
+	$(BIN)/python docs/studies bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
 		--chart docs/explanation/growth.svg --format markdown > $(BENCH)/growth.md
-	$(BIN)/python -m proctor.benchmarks.before 669dcc2f --epochs 2000 --rounds 3 --folder $(BENCH) --format markdown > $(BENCH)/before.md
-	$(BIN)/python -m proctor.benchmarks.notary $(BENCH) > $(BENCH)/notary.md
-	$(BIN)/python -m proctor.benchmarks.long_runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
-	$(BIN)/python -m proctor.benchmarks.page docs/explanation/ledger-speed.md \
+	$(BIN)/python docs/studies before 669dcc2f --epochs 2000 --rounds 3 --folder $(BENCH) --format markdown > $(BENCH)/before.md
+	$(BIN)/python docs/studies bench notary --folder $(BENCH) --format markdown > $(BENCH)/notary.md
+	$(BIN)/python docs/studies long-runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
+	$(BIN)/python docs/studies figures docs/explanation/ledger-speed.md \
 		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/before.md $(BENCH)/long.md
 
 lint: setup
@@ -209,4 +196,4 @@ lock: .venv-lock/bin/uv
 	.venv-lock/bin/python -m pip install --quiet uv==0.13.9
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-fleet .venv-integrations .venv-pages .venv-lock .venv-speedups .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build projections/body_columns.c projections/body_columns.built projections/*.so
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-fleet .venv-integrations .venv-pages .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build

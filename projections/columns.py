@@ -18,7 +18,7 @@ from functools import cache
 from importlib.abc import MetaPathFinder
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -34,14 +34,10 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.marks import PREVIOUS
 from ledger.verification.verified_entries import parse_entry, split_entry
 from projections.errors import ProjectionError
-from projections.fields import ARROW, CompiledFields, DecodedFields, Fields, OddError, array_of
+from projections.fields import ARROW, Fields, OddError, array_of
 from projections.mapping import TABLES, Body, Rows
 from projections.rows import ROWS
 from projections.source import open_source
-from projections.speedups import compiled
-
-if TYPE_CHECKING:
-    from projections.body_columns import Columns, Plan
 
 __all__ = ["Stretch", "joined", "newest_versions", "packed", "stretch_of", "unpacked", "work"]
 
@@ -68,17 +64,6 @@ class _Kind:
     indices: list[int] = field(default_factory=list)
     authors: list[Author | None] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)  # of entries whose rows hold them
-
-    def at(self, places: Iterable[int]) -> "_Kind":
-        """Return the events at these places."""
-        chosen = [*places]
-        return _Kind(
-            [self.bodies[place] for place in chosen],
-            [self.streams[place] for place in chosen],
-            [self.indices[place] for place in chosen],
-            [self.authors[place] for place in chosen],
-            [self.hashes[place] for place in chosen] if self.hashes else [],
-        )
 
 
 def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
@@ -154,34 +139,10 @@ def _is_hashed(name: str) -> bool:
 
 
 def _tables_of(name: str, kind: _Kind) -> Iterable[tuple[str, pa.Table]]:
-    """Return the tables of a kind's events: compiled, and without that what is odd there."""
-    plan = _plan(name)
-    if plan is not None:
-        columns = plan[0](plan[1], kind.bodies)
-        odd = set(columns.odd)
-        taken = (
-            kind.at(each for each in range(len(kind.bodies)) if each not in odd) if odd else kind
-        )
-        try:
-            if taken.bodies:
-                yield from list(_tables_from(name, taken, CompiledFields(columns), None))
-        except OddError:
-            pass
-        else:
-            kind = kind.at(sorted(odd))
+    """Return the tables of a kind's events."""
     if kind.bodies:
         bodies = [_body(name, data) for data in kind.bodies]
-        yield from _tables_from(name, kind, DecodedFields(bodies), bodies)
-
-
-@cache
-def _plan(name: str) -> tuple[type["Columns"], "Plan"] | None:
-    """Return how a kind's bodies are read by the compiled module, if they are."""
-    module, told = compiled(), ROWS[name]
-    if module is None or not all(each.parts is None or each.at is not None for each in told):
-        return None
-    fields = [field for each in told for field in each.fields()]
-    return module.Columns, module.Plan(fields, newest_versions()[name])
+        yield from _tables_from(name, kind, Fields(bodies), bodies)
 
 
 def _body(name: str, data: bytes) -> Body:
@@ -204,7 +165,7 @@ def newest_versions() -> Mapping[str, int]:
 
 
 def _tables_from(
-    name: str, kind: _Kind, fields: Fields, bodies: Sequence[Body] | None
+    name: str, kind: _Kind, fields: Fields, bodies: Sequence[Body]
 ) -> Iterable[tuple[str, pa.Table]]:
     for told in ROWS[name]:
         rows = _rows(told, kind, fields, bodies)
@@ -226,11 +187,11 @@ def _events(events: list[tuple[int, int, str, int, str]]) -> pa.Table:
 
 
 def _rows(
-    told: Rows, kind: _Kind, fields: Fields, bodies: Sequence[Body] | None
+    told: Rows, kind: _Kind, fields: Fields, bodies: Sequence[Body]
 ) -> dict[str, pa.Array] | None:
     """Return the columns of these events' rows in one table, None if there are no rows.
 
-    Bodies are those of the fields, if there are any: they tell what the fields cannot.
+    Bodies are those of the fields: they tell what the fields cannot.
     """
     types = TABLES[told.table]
     columns = {column: fields.column(key, *types[column]) for column, key in told.body.items()}
@@ -250,8 +211,6 @@ def _rows(
     try:
         counts, found = _parts_by_columns(told, fields)
     except OddError:
-        if bodies is None:
-            raise
         counts, found = _parts_by_rows(told, kind, bodies)
     if counts is not None:
         if not counts.any():

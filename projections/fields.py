@@ -1,4 +1,4 @@
-"""The fields of many events of one kind as Arrow arrays: by the ledger's own decoder, or compiled.
+"""The fields of many events of one kind as Arrow arrays.
 
 A field's path has keys, divided by dots; `*` is each element of a list, `**` each value of a map,
 and `**key` its key. A key with `?` behind it may be missing, and is NULL then.
@@ -9,19 +9,15 @@ I/O: none.
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from projections.mapping import TYPES, Body, json_text
 
-if TYPE_CHECKING:
-    from projections.body_columns import Columns
-
-__all__ = ["ARROW", "CompiledFields", "DecodedFields", "Fields", "OddError", "array_of"]
+__all__ = ["ARROW", "Fields", "OddError", "array_of"]
 
 ARROW = {
     "BIGINT": pa.int64(),
@@ -34,38 +30,20 @@ ARROW = {
 }
 _NONE = type(None)
 _MISSING = ()
-_VALUE, _MISSED, _WHOLE = 1, 2, 3  # of body_columns' codes
-_decode = msgspec.msgpack.Decoder().decode
 
 
 class OddError(Exception):
     """Something does not fit; the projector knows what."""
 
 
-class Fields(Protocol):
-    """Fields of some events."""
-
-    def column(self, path: str, kind: str, nullable: bool) -> pa.Array:
-        """Return a field's values; with elements, those of all events one after the other."""
-
-    def floats(self, path: str) -> pa.Array:
-        """Return the values of a field that holds no integers."""
-
-    def missing(self, path: str) -> npt.NDArray[np.bool_]:
-        """Return which values of a field are missing."""
-
-    def lengths(self, path: str) -> npt.NDArray[np.int64]:
-        """Return how many elements there are in each list or map; -1 where it is missing."""
-
-
-class DecodedFields:
+class Fields:
     """Fields of bodies that the ledger's decoder has read."""
 
     def __init__(self, bodies: Sequence[Body]) -> None:
         self._found: dict[str, Sequence[Any]] = {"": bodies}
 
     def column(self, path: str, kind: str, nullable: bool) -> pa.Array:
-        """Return a field's values."""
+        """Return a field's values; with elements, those of all events one after the other."""
         values = self._values(path)
         if path.endswith("?"):
             values = [None if value is _MISSING else value for value in values]
@@ -82,7 +60,7 @@ class DecodedFields:
         return np.array([value is _MISSING for value in self._values(path)], np.bool_)
 
     def lengths(self, path: str) -> npt.NDArray[np.int64]:
-        """Return how many elements there are in each list or map."""
+        """Return how many elements there are in each list or map; -1 where it is missing."""
         self._values(path)  # which finds out whether these are what they should be
         outer = self._values(path.rpartition(".")[0])
         lengths = np.fromiter(map(len, outer), np.int64, len(outer))
@@ -130,59 +108,3 @@ def array_of(values: Sequence[Any], kind: str, nullable: bool) -> pa.Array:
     elif not found.issubset(TYPES[kind]):
         raise OddError
     return pa.array(values, ARROW[kind], from_pandas=False)
-
-
-class CompiledFields:
-    """Fields of bodies that the compiled module has read; its plan has their types."""
-
-    def __init__(self, columns: "Columns") -> None:
-        self._columns = columns
-
-    def column(self, path: str, kind: str, nullable: bool) -> pa.Array:
-        """Return a field's values."""
-        columns, codes = self._columns, self._columns.codes(path)
-        if not nullable and not ((codes == _VALUE) | (codes == _WHOLE)).all():
-            raise OddError
-        if kind == "JSON":
-            parts = columns.parts(path)
-            texts = [None if part is None else json_text(_decode(part)) for part in parts]
-            return pa.array(texts, pa.string())
-        valid = codes == _VALUE
-        data: list[npt.NDArray[Any]]
-        if kind == "VARCHAR":
-            data = list(columns.texts(path))
-        else:
-            numbers: npt.NDArray[Any] = columns.numbers(path)
-            if kind == "DOUBLE":
-                whole = codes == _WHOLE
-                numbers = numbers.view(np.float64)
-                if whole.any():
-                    numbers = np.where(whole, columns.numbers(path).astype(np.float64), numbers)
-                    valid |= whole
-            elif kind == "INTEGER":
-                numbers = numbers.astype(np.int32)
-            elif kind == "BOOLEAN":
-                numbers = _bits(numbers == 1)
-            data = [numbers]
-        mask = None if valid.all() else pa.py_buffer(_bits(valid))
-        buffers = [mask, *map(pa.py_buffer, data)]
-        return pa.Array.from_buffers(ARROW[kind], len(codes), buffers)
-
-    def floats(self, path: str) -> pa.Array:
-        """Return the values of a field that holds no integers."""
-        if (self._columns.codes(path) == _WHOLE).any():
-            raise OddError
-        return self.column(path, "DOUBLE", nullable=True)
-
-    def missing(self, path: str) -> npt.NDArray[np.bool_]:
-        """Return which values of a field are missing."""
-        found: npt.NDArray[np.bool_] = self._columns.codes(path) == _MISSED
-        return found
-
-    def lengths(self, path: str) -> npt.NDArray[np.int64]:
-        """Return how many elements there are in each list or map."""
-        return self._columns.lengths(path)
-
-
-def _bits(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    return np.packbits(flags, bitorder="little")

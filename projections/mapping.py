@@ -28,7 +28,6 @@ __all__ = [
     "Body",
     "Columns",
     "Derived",
-    "Field",
     "Row",
     "Rows",
     "named",
@@ -39,7 +38,6 @@ Body = Mapping[str, Any]
 Row = tuple[str, dict[str, Any]]  # table, column -> value
 Parts = Callable[[Body, str], Sequence[Body]]
 """What of a body, in the stream of this id, are rows of their own."""
-Field = tuple[str, str, bool]
 """Path, type and nullability of what derived columns need; see fields.py."""
 Columns = Mapping[str, tuple[str, bool]]
 """Type and nullability of each column of a table, in order."""
@@ -70,7 +68,6 @@ class Derived:
     """Columns that are computed from fields, for many events at once."""
 
     columns: frozenset[str]
-    needs: Sequence[Field]
     of: Callable[[Any], Mapping[str, Any]]  # fields.Fields -> Arrow arrays of these columns
 
 
@@ -99,16 +96,6 @@ class Rows:
         """Return the path of a column that the parts fill."""
         found = self.paths.get(column)
         return f"{self.at}.{self.part[column]}".lstrip(".") if found is None else found
-
-    def fields(self) -> list[Field]:
-        """Return what fields.py has to take for these rows."""
-        kinds = TABLES[self.table]
-        derived = () if self.derived is None else self.derived.columns
-        taken = {column: self.path(column) for column in self.part if column not in derived}
-        return [
-            *((path, *kinds[column]) for column, path in [*self.body.items(), *taken.items()]),
-            *(() if self.derived is None else self.derived.needs),
-        ]
 
     def of(
         self, body: Body, stream: str, idx: int, author: Author | None, entry_hash: str

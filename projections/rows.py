@@ -91,13 +91,6 @@ def _precedence(fields: Any) -> Mapping[str, Any]:
 
 _SIGNALS = Derived(
     columns=frozenset(EpochSignals.__dataclass_fields__) - {"epoch", "noise"} | {"losses_reported"},
-    needs=(
-        *((path, "DOUBLE", ".gradients." in path) for path in EPOCH_FLOATS.values()),
-        ("measured.gradients.finite", "BOOLEAN", False),
-        ("measured.gradients.probes?.*.*", "DOUBLE", False),
-        ("measured.gradients.spread?", "DOUBLE", True),
-        ("measured.gradients.spread_pairs?", "BIGINT", True),
-    ),
     of=_signals,
 )
 
@@ -229,7 +222,6 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
                 paths={"rule": "evaluations.**key"},
                 derived=Derived(
                     columns=frozenset({"precedence"}),
-                    needs=(),
                     of=_precedence,
                 ),
             ),

@@ -33,7 +33,8 @@ from ledger.handover.bundle_files import (
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.progress import advanced
 from ledger.verification.reader import VerificationReport, Verified
-from ledger.verification.states import Signatures
+from ledger.verification.states import Signatures, State
+from ledger.verification.vectorized import Grown, MismatchError, Versions, verify_segment
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
@@ -63,14 +64,18 @@ def check_bundle(
     bundle = None
     try:
         bundle = BundlePass(folder, vkey=vkey, kept_heads=kept_heads)
-        bundle.run()
+        verified = bundle.in_bulk()
+        if verified is None:  # something does not fit: what it is, the pass one by one finds
+            bundle = BundlePass(folder, vkey=vkey, kept_heads=kept_heads)
+            bundle.run()
+            found = bundle.verification
+            verified = Verified(found.state, found.head, found.authority)
         check_blobs(folder, limits=BlobLimits.of(max_blob_bytes))
     except VerificationError as e:
         if bundle is None:
             return VerificationReport.failed(e, None, shown=None)
         return VerificationReport.failed(e, bundle.verification, shown=bundle.newest.note)
-    found = bundle.verification
-    return VerificationReport.passed(Verified(found.state, found.head, found.authority))
+    return VerificationReport.passed(verified)
 
 
 def is_bundle(folder: Place) -> bool:
@@ -126,11 +131,37 @@ class BundlePass:
             signatures=signatures,
             edges=False,
         )
+        self._signatures = signatures
         self._streams = _Streams()
         self._tiler = Tiler()
         self._size = 0  # entries whose tiles were compared
         self._broken: VerificationError | None = None  # where the walk could not go on
         self._fault: VerificationError | None = None  # what else was found, first by index
+
+    def in_bulk(self) -> Verified | None:
+        """Verify in columns; return None where something does not fit, or is too large for that.
+
+        As vectorized.py, it may refuse too much. Call it on an object that is not used otherwise.
+        """
+        tiles = _Tiles(self._compare)
+        try:
+            segment = verify_segment(
+                self._entries(),
+                self._heads(None),
+                vkey=self.vkey,
+                start=State(),
+                kept_heads=self.verification.kept_heads,
+                signatures=self._signatures,
+                edges=False,
+                on_growth=tiles.take,
+            )
+            segment.versions.follow(Versions())
+        except (MismatchError, VerificationError):
+            return None
+        tiles.rest()
+        if self._fault is not None or segment.versions.overflowed:
+            return None
+        return Verified(segment.end, segment.head, segment.authority)
 
     def run(
         self,
@@ -240,6 +271,33 @@ class BundlePass:
         """Keep a fault until the entries have been verified, whose own faults say more."""
         if self._fault is None or (fault.index or 0) < (self._fault.index or 0):
             self._fault = fault
+
+
+class _Tiles:
+    """Hands over a tree's tiles, level by level, as its nodes are completed."""
+
+    def __init__(self, compare: Callable[[Tile], None]) -> None:
+        self._compare = compare
+        self._hashes: list[list[bytes]] = [[] for _ in range(8)]  # not yet in a full tile
+        self._made = [0] * 8  # full tiles of each level
+
+    def take(self, grown: Grown) -> None:
+        """Take in what the last entries have completed."""
+        for level, hashes in enumerate(self._hashes):
+            hashes.extend(grown(8 * level))
+            while len(hashes) >= TILE_WIDTH:
+                self._hand_over(level, hashes[:TILE_WIDTH])
+                self._made[level] += 1
+                del hashes[:TILE_WIDTH]
+
+    def rest(self) -> None:
+        """Hand over the partial tiles at the right edge."""
+        for level, hashes in enumerate(self._hashes):
+            if hashes:
+                self._hand_over(level, hashes)
+
+    def _hand_over(self, level: int, hashes: list[bytes]) -> None:
+        self._compare(Tile(level=level, index=self._made[level], hashes=b"".join(hashes)))
 
 
 class _Streams:

@@ -6,7 +6,7 @@ acts on is the one that acts, and the others are deferred to it. Two more output
 learning rate moves and whether weights begin anew. Bounds are kept whatever the weights say.
 
 It is computed here in Python's floats and in one order, without PyTorch: the same weights decide
-the same on every machine. `python -m proctor.studies network` trains the shipped file.
+the same on every machine. `python -m studies network` trains the shipped file.
 
 Trust: the weights are hostile until Network.read() returns.
 I/O: load_network() reads its own package's file.

@@ -154,10 +154,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.schema",
         "Print the JSON Schema of what a command prints with --json.",
     ),
-    "bench": (
-        "proctor.cli.bench",
-        "Benchmark the ledger and the monitor on this machine.",
-    ),
 }
 
 # Commands that go on where they were interrupted.

@@ -12,11 +12,6 @@ __all__ = ["ANSWERS", "asked_command"]
 
 ANSWERS: Mapping[str, tuple[Any, ...]] = {  # command -> one of these is printed
     "attest": (ledger.Attested,),
-    "bench all": (ledger.WholeBench, ledger.ReadingBench),
-    "bench ledger": (ledger.Bench,),
-    "bench monitor": (list[ledger.MonitorCost],),
-    "bench projections": (ledger.ProjectionBench, ledger.CookbookTimes),
-    "bench reading": (ledger.ReadingBench,),
     "campaign": (runs.Campaign,),
     "checkpoints answer": (improvement.Answered,),
     "checkpoints baseline": (improvement.Baseline,),

@@ -22,6 +22,7 @@ from typing import Any
 
 from decider_runs import LEARNT, PROCESSES, proctor, provoked
 from foreign_servers import KEY, LLAMA, LLAMA_SERVER, MODELS, Server, serving
+from studies.statistics import Share, print_table
 
 from policies.asking.chat import ChatClient
 from policies.asking.ladder import request_for
@@ -30,7 +31,6 @@ from policies.asking.settings import ModelSettings
 from policies.errors import AnswerError
 from policies.extraction import extract
 from proctor.runs.standings import paired_interval
-from proctor.studies.statistics import Share, print_table
 
 SEEDS = range(3)
 FAULTS = ("lr_too_high", "lr_too_low", "init_too_large", "exploding_loss", "infinite_loss")

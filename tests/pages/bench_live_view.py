@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+from studies.speed.projections import write
 from synthetic import (
     synthetic_audit,
     synthetic_call,
@@ -30,7 +31,6 @@ from synthetic import (
 from aggregates.comparison import Comparison
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
-from proctor.benchmarks.projections import write
 from projections.source import open_source
 
 EVENTS = 300_000

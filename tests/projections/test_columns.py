@@ -1,11 +1,8 @@
-"""Tables made by columns, beside the same made entry by entry.
-
-Where the compiled module is built, all of this is tested with it and without it.
-"""
+"""Tables made by columns, beside the same made entry by entry."""
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -17,34 +14,16 @@ from hypothesis import strategies as st
 
 from ledger.bodies import decode_body, encode_body
 from ledger.verification.verified_entries import VerifiedEntry
-from projections import bulk, columns
+from projections import bulk
 from projections.bulk import write_stretch
 from projections.columns import stretch_of, unpacked
 from projections.projector import project, table_digests
 from projections.source import open_source
-from projections.speedups import compiled
 
 pytest_plugins = ("projection_fixtures",)
 
 Empty = Callable[[], duckdb.DuckDBPyConnection]
 Page = list[tuple[int, bytes]]
-
-
-@pytest.fixture(scope="module", autouse=True, params=["off", "on"])
-def arm(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Read bodies without the compiled module and with it, here and in readers."""
-
-    def forget() -> None:
-        compiled.cache_clear()
-        columns._plan.cache_clear()
-
-    forget()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PROCTOR_COMPILED", request.param)
-        if request.param == "on" and compiled() is None:
-            pytest.skip("the compiled module is not built")
-        yield
-    forget()
 
 
 @pytest.fixture(scope="module")

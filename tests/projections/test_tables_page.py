@@ -1,22 +1,10 @@
 """The schema explains itself, and its page says the same."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import duckdb
 
-from projections.tables_page import tables_page
-
 pytest_plugins = ("projection_fixtures",)
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_page_is_current() -> None:
-    page = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-    assert page == tables_page(), (
-        "run: python -m projections.tables_page > docs/reference/tables.md"
-    )
 
 
 def test_every_table_column_and_view_is_explained(

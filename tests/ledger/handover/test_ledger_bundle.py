@@ -35,7 +35,7 @@ from ledger.errors import (
 )
 from ledger.handover import second_verifier
 from ledger.handover.bundle import export_bundle
-from ledger.handover.bundle_check import check_bundle
+from ledger.handover.bundle_check import BundlePass, check_bundle
 from ledger.handover.bundle_files import strangers
 from ledger.handover.bundle_import import import_bundle
 from ledger.paths import LedgerPaths
@@ -109,6 +109,11 @@ def test_bundle_made_by_hand_holds_at_every_right_edge(entries: int, tmp_path: P
     folder = made.write_bundle(tmp_path)
     assert check_bundle(folder).size == entries
     assert check_bundle(folder, vkey=made.first.vkey).ok
+    verified = BundlePass(folder).in_bulk()
+    assert verified is not None  # the slow pass explains faults, and nothing else
+    slow = BundlePass(folder)
+    slow.run()
+    assert (verified.state, verified.head) == (slow.verification.state, slow.verification.head)
 
 
 def first_entry(scene: Scene, index: int) -> tuple[Path, int, int]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies.pages.cli import command_names
 
 from proctor.cli.failures import EXTRAS
-from proctor.cli.page import command_names
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/calibrated_1"

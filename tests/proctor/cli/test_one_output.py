@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import typer
 from json_answers import check_json
+from studies.pages.cli import command_names
 from typer.testing import CliRunner
 
 from proctor.cli.lazy import load
 from proctor.cli.main import app
-from proctor.cli.page import command_names
 from proctor.schemas.commands import ANSWERS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,6 +1,6 @@
 """Ten seeds from a bad start: honest work passes the audit whole.
 
-What acting is worth is measured by `python -m proctor.studies playbook`, over many starts.
+What acting is worth is measured by `python docs/studies playbook`, over many starts.
 """
 
 from collections.abc import Callable

@@ -1,0 +1,1 @@
+"""Studies: many short trainings, compared. `python docs/studies` lists them."""

@@ -1,0 +1,159 @@
+"""What the figures and the written pages of the documentation are made by; none of it is installed.
+
+    python docs/studies playbook [CIFAR_DIR] [--results FILE] [--seeds 10] [--compare FILE]
+    python docs/studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
+    python docs/studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
+    python docs/studies diagnostics [CIFAR_DIR]
+    python docs/studies images DIR [--results FILE] [--workers N]
+    python docs/studies tiles [BUNDLE] [--vkey FILE] [--workers N] [--spans 4]
+    python docs/studies tiles --entries N --into DIR [--workers N] [--spans 4]
+    python docs/studies network [--into FILE] [--seeds 20]
+    python docs/studies bench [ledger|monitor|notary|projections|reading] [...]
+    python docs/studies before REVISION [...]
+    python docs/studies long-runs [...]
+    python docs/studies figures PAGE FILE...
+    python docs/studies pages
+
+A study prints the tables of its page in docs/explanation/. Its runs are trained in as many
+processes as there are cores, one thread each. `bench` measures this machine, `before` an earlier
+revision as well, and `figures` puts what they print into a page. `pages` writes the pages that
+follow from the code.
+
+Exit code 1: what was verified is not valid. 2: wrong usage or input.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+_DOCS = Path(__file__).resolve().parents[1]
+sys.path[0] = str(_DOCS)  # where the package `studies` is; Python puts the folder itself there
+
+from ledger.errors import LedgerError, VerificationError  # noqa: E402
+from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, ProctorError  # noqa: E402
+
+STUDIES = {  # name -> module of this package, imported when it is asked for, and what it studies
+    "diagnostics": ("diagnostics", "Accuracy of the monitor's diagnostics, against brute force."),
+    "faults": ("faults", "How well the rules detect provoked faults."),
+    "images": ("images", "Sane and bad hyperparameters on real images."),
+    "network": ("network", "Weights for the network policy, learned from the playbook."),
+    "playbook": ("playbook", "Benefit of the playbook over no action and over random decisions."),
+    "tiles": ("tiles", "Verification of a large bundle in parts, measured and simulated."),
+    "thresholds": ("calibration", "Where the thresholds of the calibrated profile come from."),
+}
+
+
+PROGRAMS = {  # name -> module whose main() gets the arguments
+    "before": "speed.before",
+    "bench": "bench",
+    "figures": "speed.page",
+    "long-runs": "speed.long_runs",
+}
+
+
+def _positive(text: str) -> int:
+    """Return a number of workers or spans; argparse makes a message of ValueError."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the study that is named first, and its options."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python docs/studies", description=__doc__, formatter_class=raw
+    )
+    commands = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
+    commands.add_parser("pages", description="Write the pages that follow from the code.")
+    for name in PROGRAMS:
+        commands.add_parser(name, add_help=False)  # it parses its own arguments
+    for name, (_, subject) in STUDIES.items():
+        command = commands.add_parser(name, description=subject, help=subject)
+        add = command.add_argument
+        if name == "network":
+            add("--into", type=Path, help="File to write the weights to.")
+            add("--seeds", type=int, default=20, help="Trainings of each fault in a round.")
+            continue
+        if name == "tiles":
+            add("bundle", nargs="?", metavar="BUNDLE", help="Bundle to verify in parts.")
+            add("--vkey", type=Path, metavar="FILE", help="The owner's public key of BUNDLE.")
+            add("--workers", type=_positive, help="Processes (default: one for each core).")
+            add(
+                "--entries",
+                type=_positive,
+                metavar="N",
+                help="Make so many entries and verify them, piece by piece; a piece is removed "
+                "when its result is noted.",
+            )
+            add(
+                "--into",
+                type=Path,
+                metavar="DIR",
+                default=Path("tiles"),
+                help="Folder of --entries; an interrupted study continues from it (default: "
+                "tiles).",
+            )
+            add(
+                "--spans",
+                type=_positive,
+                default=4,
+                help="Times 65,536 entries in a part (default: 4).",
+            )
+            continue
+        add(
+            "folder",
+            nargs=None if name == "images" else "?",
+            metavar="DIR" if name == "images" else "CIFAR_DIR",
+            help="Folder with train/ and test/ of images.",
+        )
+        if name != "diagnostics":
+            add(
+                "--results",
+                type=Path,
+                help="File to keep results in; an interrupted study continues from it.",
+            )
+            add("--workers", type=_positive, help="Processes (default: one for each core).")
+        if name == "faults":
+            add("--seeds", type=int, default=20, help="Seeds of each provocation.")
+        if name == "playbook":
+            add("--seeds", type=int, choices=range(2, 11), default=10, help="Seeds (default: 10).")
+            add(
+                "--compare",
+                type=Path,
+                help="Results from another machine, to compare the conclusions with.",
+            )
+    return parser.parse_args(arguments)
+
+
+def _write_pages() -> None:
+    from studies.pages import PAGES  # noqa: PLC0415 - imports every command
+
+    for name, text in PAGES.items():
+        (_DOCS / name).write_text(text(), encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a study, a benchmark or a writer of pages."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # folders are removed
+    try:
+        if program := PROGRAMS.get(next(iter(arguments), "")):
+            import_module(f"studies.{program}").main(arguments[1:])
+            return
+        options = parse(arguments)
+        if options.study == "pages":
+            _write_pages()
+            return
+        import_module(f"studies.{STUDIES[options.study][0]}").run(options)
+    except (LedgerError, ProctorError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(EXIT_FOUND if isinstance(error, VerificationError) else EXIT_USAGE)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,19 @@
+"""The pages that are written from the code: `python docs/studies pages`."""
+
+from collections.abc import Callable, Mapping
+
+from studies.pages.cli import cli_page
+from studies.pages.cookbook import cookbook_page
+from studies.pages.json import json_page
+from studies.pages.python import python_page
+from studies.pages.tables import tables_page
+
+__all__ = ["PAGES"]
+
+PAGES: Mapping[str, Callable[[], str]] = {  # path below docs -> its text
+    "how-to/cookbook.md": cookbook_page,
+    "reference/cli.md": cli_page,
+    "reference/json.md": json_page,
+    "reference/python.md": python_page,
+    "reference/tables.md": tables_page,
+}

@@ -1,1 +1,0 @@
-"""Studies: many short trainings, compared. `python -m proctor.studies` lists them."""
