@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[LineageScene, Run, R
     """A ledger whose last two runs are judged as this version does, and as one before it did."""
     scene = make_lineage_scene(tmp_path_factory.mktemp("judged"))
     with LedgerApplication.open(scene.ledger, REGISTRY) as log:
-        checkpoint = log.repository.get(scene.line).first
+        checkpoint: str = log.repository.get(scene.line).first
         runs = [synthetic_run(log, dead=range(3), checkpoint=checkpoint) for _ in range(3)]
         with open_verified(scene.ledger) as ledger:
             assert ledger.head is not None
