@@ -387,7 +387,12 @@ def test_same_policy_in_other_words_is_a_further_draw(
 
 def test_same_training_on_another_machine_or_folder_is_a_further_draw(told: Told) -> None:
     a, lr = {"name": "a"}, {"lr": 0.7}
-    how: tuple[dict[str, Any], ...] = ({}, {"snapshots": "every:1"}, {"threads": 7}, {"data_dir": "x", "download": True})
+    how: tuple[dict[str, Any], ...] = (
+        {},
+        {"snapshots": "every:1"},
+        {"threads": 7},
+        {"data_dir": "x", "download": True},
+    )
     for each in (*how, lr):
         Asked(told, a, a, **each)
     rows = told.ask(
