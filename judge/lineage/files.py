@@ -127,8 +127,8 @@ def _find(
 
     def is_near(entry: VerifiedEntry) -> bool:
         if entry.name == "audit.started":
-            body = readable_body(entry.body) or {}
-            if body.get("run") in names:
+            run = (readable_body(entry.body) or {}).get("run")
+            if isinstance(run, str) and run in names:
                 near.add(entry.stream_id)
         own = entry.stream_id == ledger.authority.stream_id
         elsewhere = entry.name in NAMES and entry.name not in _OF_RUN

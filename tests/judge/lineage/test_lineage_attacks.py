@@ -212,6 +212,9 @@ def judge_too_little(made: Grounds) -> None:
     made.log.recorder.grant_key(key, role="judge", author=by_operator)
     made.judge(name, made.run(name, judged=False), by=AuthorKey("judge", LOST_JUDGE))
     made.log.recorder.revoke_key(key, role="judge", since=1, reason="lost", author=by_operator)
+    odd: dict[str, Any] = {"config": {"disabled": []}, "environment": {}, "judged": None}
+    odd["originator_topic"] = "aggregates.audit:Audit"
+    made.append(uuid4(), Audit.Started, version=1, run=["of", {}], tree_head="note", **odd)
     name = "gone on after its audit"
     late = made.run(name)
     other = {"model.py": "22" * 32}
