@@ -142,9 +142,7 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
     head = open_tree_head(match["note"], vkey=vkeys_along(rotations, vkey=vkey)[-1])
     # 3. Cosignatures are the caller's to ask for. 4. The entry is under the tree head's root.
     path = tuple(decode_base64(line) for line in match["proof"].splitlines())
-    verify_inclusion(
-        entry.entry_hash, index=index, size=head.size, root=head.root, proof=path
-    )
+    verify_inclusion(entry.entry_hash, index=index, size=head.size, root=head.root, proof=path)
     return ProvedEntry(entry=entry, head=head, rotations=rotations, path=path)
 
 

@@ -25,8 +25,8 @@ from ledger.bodies import encode_body
 from ledger.errors import ConsistencyError, InclusionError, LinkError, SignatureError
 from ledger.handover.proof_files import ProvedEntry
 from ledger.mapper import ns_to_datetime
-from ledger.verification.proofs import earlier_roots
 from ledger.verification.authority import Authority, KeyRecord, authority_stream
+from ledger.verification.proofs import earlier_roots
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead

@@ -108,10 +108,10 @@ class Source:
         said = [f"that these are all events of {counted(parts, 'other run')}: some are chosen"]
         said = said if parts else []
         runs = overview.runs_of(self.subject)
-        if unjudged := sum(run not in self._counting for run in runs):
-            said.append(
-                f"a verdict on {unjudged} of {counted(len(runs), 'run')}: no audit of it counts here"
-            )
+        unjudged = sum(run not in self._counting for run in runs)
+        if 0 < unjudged < len(runs):
+            of_all = f"{unjudged} of {counted(len(runs), 'run')}"
+            said.append(f"a verdict on {of_all}: no audit of it counts here")
         parents = {overview.parents.get(run) or overview.forks.get(run) for run in runs}
         for parent in sorted(filter(None, parents - set(overview.parents))):
             said.append(f"anything of run {parent:.36}, on which it follows: it is left out")
