@@ -135,7 +135,8 @@ def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
         if (line.name, line.key_id) == (key.name, key.key_id)
     ]
     if len(found) != 1:
-        raise SignatureError(f"the note has {len(found)} signatures by {key.name}, not one")
+        other = "" if found else "; check that this is the key of its ledger"
+        raise SignatureError(f"the note has {len(found)} signatures by {key.name}, not one{other}")
     try:
         _public_key(key.public_key).verify(found[0], note.text.encode())
     except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve

@@ -30,6 +30,7 @@ from proctor.cli.inputs import passphrase, read_private_key
 from proctor.cli.options import RunArgument
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.output.files import verify_outside
 from proctor.output.terminal import console, words
 from proctor.remembering import open_remembered
 
@@ -58,6 +59,7 @@ def attest(
     from proctor.handover.folder import write_handover  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()
+    verify_outside(out, home)
     paths = LedgerPaths(home.ledger)
     if not has_key(paths):
         raise ProctorError(

@@ -80,6 +80,8 @@ def verify(
     if isinstance(named, Path) and named.name in _STORES:
         named = named.parent  # the folder is what is verified
     place = home if named is None else named
+    if isinstance(named, Path) and not (named.is_file() or named.is_dir()):
+        raise ProctorError(f"{named} is neither a regular file nor a folder; name one")
     if isinstance(place, Path) and place.is_file():
         if head or keep or new or evidence:
             raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")

@@ -169,12 +169,20 @@ def verify_file(
     if start.startswith(b"<!DOCTYPE html>"):
         return _verify_report(path, vkey=vkey, policy=policy, judge=judge)
     text = read_text(path, most=_MOST)
+    if judge is not None and text.startswith((_EVIDENCE, _PROOF)):
+        raise ProctorError(
+            f"{path} shows no verdict; --judge applies to a model handed over, a report and a "
+            "lineage"
+        )
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
     from judge.lineage.files import TITLES, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
     from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
     if not text.startswith((_PROOF, *TITLES)):
+        folder = path.absolute().parent
+        if is_handover(folder):
+            raise ProctorError(f"{path} is of a model handed over; name its folder, {folder}")
         raise ProctorError(
             f"{path} is neither a report, a tlog-proof, a lineage nor an evidence file"
         )

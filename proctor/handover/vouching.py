@@ -65,7 +65,8 @@ def vouched(
 ) -> list[Vouched]:
     """Return who vouches for each audit.
 
-    With a `judge` (a vkey), raise SignatureError for an audit that this key has not signed.
+    With a `judge` (a vkey), raise SignatureError for an audit that this key has not signed, and
+    where there is none.
     """
     entries = {entry.index: entry for entry in selection.entries}
     named = None if judge is None else parse_vkey(judge, type=ED25519).public_key
@@ -86,6 +87,8 @@ def vouched(
                 trusted=pinned[-1] and as_judged,
             )
         )
+    if judge is not None and not found:
+        raise SignatureError(f"no verdict is shown, so none is signed by {judge}")
     for each, is_named in zip(found, pinned, strict=True) if judge is not None else ():
         if not is_named:
             raise SignatureError(

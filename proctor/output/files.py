@@ -17,7 +17,7 @@ from ledger.files import new_name, read_bounded, replace_durably, sync_file, wri
 from proctor.errors import ProctorError
 from proctor.home import Home
 
-__all__ = ["appearing", "verify_target", "write_output"]
+__all__ = ["appearing", "verify_outside", "verify_target", "write_output"]
 
 _LOOKED_AT = 4_096  # bytes; a key has fewer
 _VKEY = re.compile(rb"[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+\s*")
@@ -53,14 +53,20 @@ def verify_target(
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ProctorError(f"{path} is not a regular file; name another one")
-    if home is not None and _is_kept(path.resolve(), home):
-        raise ProctorError(f"{path} is where the home keeps what is its own; name another file")
+    if home is not None:
+        verify_outside(path, home)
     if any(other is not None and _is_same(path, other) for other in others):
         raise ProctorError(f"{path} is named twice, for two files; name another one")
     if not path.parent.is_dir():
         raise ProctorError(f"{path}: there is no folder {path.parent}; make it first")
     if path.exists() and (what := _precious(path)):
         raise ProctorError(f"{path} is {what}, which is not written over; name another file")
+
+
+def verify_outside(path: Path, home: Home) -> None:
+    """Raise ProctorError for a path among those that the home keeps."""
+    if _is_kept(path.resolve(), home):
+        raise ProctorError(f"{path} is where the home keeps what is its own; name another place")
 
 
 def _is_same(one: Path, other: Path) -> bool:

@@ -110,9 +110,10 @@ class Source:
             for run, parent in overview.not_here(self.subject).items()
         ]
         runs = overview.runs_of(self.subject)
-        if unjudged := sum(run not in self._counting for run in runs):
-            of = counted(len(runs), "run")
-            said.append(f"a verdict on {unjudged} of {of}: no audit of it counts here")
+        unjudged = sum(run not in self._counting for run in runs)
+        if 0 < unjudged < len(runs):
+            of_all = f"{unjudged} of {counted(len(runs), 'run')}"
+            said.append(f"a verdict on {of_all}: no audit of it counts here")
         if parts := sum(names is not None for names in wanted.values()):
             parts_of = counted(parts, "other run")
             said.append(f"that these are all events of {parts_of}: some are chosen")

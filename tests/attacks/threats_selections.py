@@ -48,6 +48,12 @@ SELECTION_THREATS = (
     ),
     SelectionThreat("other files than the run handed in", "hands_over_other_weights", (FOLDER,)),
     SelectionThreat(
+        "a run edited before the end whose hash the judge signed, with a gap in between",
+        "edits_the_run_before_its_judged_end",
+        _ALL,
+        "test_decision_edited_under_a_genuine_audit_is_rejected",
+    ),
+    SelectionThreat(
         "other files than those that the judge names at its start",
         "replaces_the_judged_end",
         (FOLDER,),
@@ -122,6 +128,11 @@ empty cell: such a file has no such entry, or shows nothing that depends on it. 
 audit that nobody signed, or of a run that went on, as one that does not count.
 """
 _OPEN = """\
+Somebody without any key can pad a genuine folder, exchange its files for pipes, links or a file of
+a terabyte, or lay it beside a genuine ledger, so that the ledger is verified in its place: all of
+it is refused, at once. A page of a folder that does not follow from the events, signed by the
+publisher, is named as not checked, and the verdict is not shown as trusted.
+
 - What the attacker leaves out at the end of a stream, such as a later revocation, and a whole
   audit, cannot be seen in a file. `proctor verify` says so for each file, with its tree head and
   the date of its newest entry. Verify the ledger or a bundle.
@@ -130,8 +141,10 @@ _OPEN = """\
 - A judge of the attacker's own in a ledger without an operator: the ledger grants its judges
   itself. `proctor verify --judge VKEY` refuses every judge but the one that you name; without it,
   no verdict is shown as trusted.
-- A folder or a lineage in the form of an earlier version, which leaves events out, still verifies.
-  The output says so, and its verdict is not shown as trusted.
+- A folder or a lineage in the form of an earlier version, which leaves events out, still verifies
+  if its audit is of such a version, too. The output says so, and its verdict is not shown as trusted.
+- An audit of an earlier version, which names no root, may be shown beside an edited run if no entry
+  beside its tree head is shown. The output says that nothing proves the run to be as it was judged.
 """
 SECTION = "\n".join(
     [

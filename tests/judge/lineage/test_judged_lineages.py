@@ -1,4 +1,4 @@
-"""A lineage shows the run that its judge read: edits under a genuine audit are refused."""
+"""A lineage shows the run that its judge read; decisions edited under its audit are refused."""
 
 import argparse
 import importlib.util
@@ -12,6 +12,7 @@ from lineage_scene import LineageScene, _Signed, make_lineage_scene
 from selecting import KeyHolder
 from synthetic import synthetic_audit, synthetic_run
 
+from aggregates.improvement.line import Line
 from aggregates.judged import is_as_judged
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
@@ -36,8 +37,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[LineageScene, Run, R
     """A ledger whose last two runs are judged as this version does, and as one before it did."""
     scene = make_lineage_scene(tmp_path_factory.mktemp("judged"))
     with LedgerApplication.open(scene.ledger, REGISTRY) as log:
-        checkpoint: str = log.repository.get(scene.line).first
-        runs = [synthetic_run(log, dead=range(3), checkpoint=checkpoint) for _ in range(3)]
+        line: Line = log.repository.get(scene.line)
+        runs = [synthetic_run(log, dead=range(3), checkpoint=line.first) for _ in range(3)]
         with open_verified(scene.ledger) as ledger:
             assert ledger.head is not None
             state, note = record_of(ledger, runs[1].id).judged, ledger.head.note

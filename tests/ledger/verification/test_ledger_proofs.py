@@ -11,6 +11,7 @@ from naive_trees import leaf, leaves, path, root, subproof
 from ledger.errors import ConsistencyError, InclusionError
 from ledger.verification.proofs import (
     consistency_proof,
+    earlier_roots,
     inclusion_proof,
     inclusion_proofs,
     leaf_hash,
@@ -269,3 +270,12 @@ def test_old_root_of_a_power_of_two_is_taken_from_the_caller() -> None:
         verify_consistency(
             old=3, old_root=HASH, new=7, new_root=root(tree), proof=consistency_proof(tree, 3)
         )
+
+
+def test_earlier_roots_are_those_that_the_tree_had() -> None:
+    hashes = leaves(40)
+    for size in range(1, len(hashes) + 1):
+        for index, proof in enumerate(inclusion_proofs(hashes[:size], range(size))):
+            before, upto = earlier_roots(hashes[index], index=index, size=size, proof=proof)
+            assert before == (root(hashes[:index]) if index else None)
+            assert upto == root(hashes[: index + 1])

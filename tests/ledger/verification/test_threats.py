@@ -85,7 +85,10 @@ def test_attack_by_selection_has_its_test(threat: SelectionThreat) -> None:
     for kind, table in tables.items():
         assert (f"    {threat.test}: " in table) == (kind in threat.kinds), kind
     assert bool(threat.lineage_test) == ("lineage" in threat.kinds)
-    lineages = (tests / "judge/lineage/test_lineage_attacks.py").read_text("utf-8")
+    lineages = "".join(
+        (tests / f"judge/lineage/test_{name}.py").read_text("utf-8")
+        for name in ("judged_lineages", "lineage_attacks")
+    )
     assert threat.lineage_test in lineages
 
 

@@ -27,6 +27,7 @@ from ledger.keys import load_key
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
+from ledger.tree import Tree
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.home import Home
@@ -262,8 +263,11 @@ def test_audit_names_the_state_of_the_run_under_the_judges_key(home: Path) -> No
     last = [e for e in rows if e.stream_id == run_of(home)][-1]
     assert started.author is not None
     assert started.author.role == "judge"
+    tree = Tree()
+    tree.extend([e.entry_hash for e in rows[: last.index + 1]])
     assert decode_body(started.body)["judged"] == {
         "entry": last.entry_hash.hex(),
+        "root": tree.root().hex(),
         "version": last.stream_version,
         "transcript": 0,
         "files": decode_body(last.body)["deliverables"],

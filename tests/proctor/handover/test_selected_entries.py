@@ -448,9 +448,11 @@ def test_honest_folder_and_report_are_held(scene: Scene, holder: KeyHolder, tmp_
 def test_audit_that_no_judge_signed_is_no_verdict_in_a_report(
     scene: Scene, holder: KeyHolder, tmp_path: Path
 ) -> None:
-    made = audit_that_nobody_signed(holder, scene)
+    made, judge = audit_that_nobody_signed(holder, scene), vkey("judge", public_bytes(JUDGE))
     code, told = verified(scene, holder.report(tmp_path / "page.html", made.proofs, run=scene.run))
     assert (code, told["verdicts"]) == (0, [])
+    code, told = verified(scene, tmp_path / "page.html", "--judge", judge)
+    assert (code, "no verdict is shown" in told["error"]) == (1, True)
     page = (tmp_path / "page.html").read_text()
     assert "no audit counts for this run" in page
 
@@ -567,6 +569,11 @@ def test_judge_that_the_reader_names_is_pinned(
     assert "not claimed: any level of SLSA" in said
     wrong = call_here(["verify", folder, "--judge", "x"], home=scene.home)
     assert (wrong.returncode, "neither a vkey nor a file" in wrong.stderr) == (2, True)
+    for name, said in (("events.tlog-proof", "shows no verdict"), ("model.sig", "name its folder")):
+        done = call_here(
+            ["verify", folder / name, "--vkey", scene.vkey_file, "--judge", named], home=scene.home
+        )
+        assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True)
     ledger = call_here(["verify", "--judge", named], home=scene.home)
     assert (ledger.returncode, "--judge applies to" in ledger.stderr) == (2, True)
 
@@ -695,6 +702,8 @@ def test_report_says_what_is_not_there(tmp_path: Path) -> None:
         page = tmp_path / f"{subject}.html"
         assert call_here(["report", subject, "-o", page], home=home).returncode == 0
         told[subject] = verified(scene, page)[1]["not_claimed"]
+    inside = call_here(["attest", str(run.id), "-o", home / "ledger" / "new"], home=home)
+    assert (inside.returncode, "keeps what is its own" in inside.stderr) == (2, True)
     assert any("a verdict on 1 of 2 runs" in each for each in told[campaign])
     assert not any("left out" in each for each in told[str(run.id)])  # the control
     cut = handed(holder, run.id, audit.id)
