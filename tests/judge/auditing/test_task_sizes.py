@@ -1,6 +1,7 @@
 """Honest tasks of every size are judged, also where two draws of few examples are compared."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -8,8 +9,13 @@ from forked import tasks_forked
 from frontdoor import answer, call_here
 from hostile_tasks import HONEST, recorded
 
-from judge.auditing.task_gates import tenths
+from aggregates.spec import WatchedModel
+from judge.auditing.task_gates import TaskGates, tenths
+from judge.config import JudgeConfig
+from monitor.task_data import load_task_data
 from monitor.task_loop import open_here
+from monitor.task_worker import TRAIN
+from monitor.tasks import read_task
 
 
 def test_a_part_has_ten_pieces_whatever_its_size() -> None:
@@ -34,11 +40,42 @@ def test_task_with_few_test_examples_is_judged(tmp_path: Path, count: int) -> No
         assert judged(tmp_path, count) <= {"passed", "violations"}
 
 
-@pytest.mark.slow  # 200 runs
-@pytest.mark.parametrize("first", range(1, 201, 20))
-def test_task_of_every_size_is_judged(tmp_path: Path, first: int) -> None:
+def test_steps_that_depend_on_the_size_pass_for_every_size(tmp_path: Path) -> None:
+    """Steps 6, 7 and 10 without the record, and so without 200 runs."""
+    source = HONEST.encode()
+    text = read_task(source, "task.py")
+    for count in range(1, 201):
+        config = text.configure({"test_rows": count})
+        data = load_task_data(
+            source, config, open_here, decoded=tmp_path, keep_test=True, draw=count
+        )
+        with open_here(source, config, keep=TRAIN) as worker:
+            spec = worker.ask("start", {}, data.blob)[0]["spec"]
+            _, weights = worker.ask("weights", {})
+        gates = TaskGates.__new__(TaskGates)
+        started = SimpleNamespace(spec=spec)
+        parts = {
+            "replay": SimpleNamespace(task_config=config, started=started, spec_problems=[]),
+            "submission": SimpleNamespace(model=source, weights=weights),
+            "saved": SimpleNamespace(spec=WatchedModel.from_dict(spec)),
+            "config": JudgeConfig(),
+            "data": data,
+            "_open": open_here,
+        }
+        with mock.patch.multiple(gates, create=True, **parts):
+            gates.architecture()
+            gates.scored = gates._score()
+            assert gates._verify_metrics() == []
+            assert len(gates._verify_unseen()) == (count < 50), count
+            assert gates.test_metric().evidence["examples"] == count
+
+
+# Around the tens, and where `chunk(10)` of torch gives fewer pieces.
+SIZES = (2, 9, 10, 11, 19, 49, 50, 54, 61, 63, 72, 81, 99, 100, 101, 199, 200)
+
+
+@pytest.mark.slow  # a run each
+@pytest.mark.parametrize("count", SIZES)
+def test_task_of_many_a_size_is_judged(tmp_path: Path, count: int) -> None:
     with mock.patch("judge.auditing.task_gates.confined_workers", return_value=open_here):
-        for count in range(first, first + 20):
-            home = tmp_path / str(count)
-            home.mkdir()
-            assert judged(home, count) <= {"passed", "violations"}, count
+        assert judged(tmp_path, count) <= {"passed", "violations"}
