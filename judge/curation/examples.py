@@ -194,7 +194,7 @@ def _decides(row: Mapping[str, Any]) -> bool:
             (row["recorded_accuracies"], row["other_accuracies"]),
         )
     )
-    return better_of(loss, accuracy) == row["better"]
+    return bool(better_of(loss, accuracy) == row["better"])
 
 
 def _proposals(tables: Tables, query: Query, blobs: Blobs) -> Iterator[Example]:

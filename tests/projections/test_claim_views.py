@@ -387,7 +387,12 @@ def test_same_policy_in_other_words_is_a_further_draw(
 
 def test_same_training_on_another_machine_or_folder_is_a_further_draw(told: Told) -> None:
     a, lr = {"name": "a"}, {"lr": 0.7}
-    how = ({}, {"snapshots": "every:1"}, {"threads": 7}, {"data_dir": "x", "download": True})
+    how: tuple[dict[str, Any], ...] = (
+        {},
+        {"snapshots": "every:1"},
+        {"threads": 7},
+        {"data_dir": "x", "download": True},
+    )
     for each in (*how, lr):
         Asked(told, a, a, **each)
     rows = told.ask(
@@ -621,6 +626,7 @@ def test_further_runs_of_what_a_campaign_asks_are_counted(told: Told) -> None:
     asked = f"SELECT run_id, made_by, says_so FROM campaign_draws WHERE campaign_id = '{first.id}'"
     assert told.ask(asked) == []
     sister, _ = begun_campaign(told.log, 0, attempts=2, epochs=1)
+    rows: set[tuple[str, str | None, bool]]
     rows = {(attempt(told.log, sister, 1), str(sister.id), False)}
     left_out = synthetic_run(told.log, epochs=1, campaign=str(first.id), dead=range(1))
     rows |= {(str(left_out.id), None, True)}
