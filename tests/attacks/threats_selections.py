@@ -142,9 +142,9 @@ publisher, is named as not checked, and the verdict is not shown as trusted.
   itself. `proctor verify --judge VKEY` refuses every judge but the one that you name; without it,
   no verdict is shown as trusted.
 - A folder or a lineage in the form of an earlier version, which leaves events out, still verifies
-  if its audit is of such a version, too. The output says so, and its verdict is not shown as trusted.
+  if its audit is of such a version, too. The output says so, and its verdict is not trusted.
 - An audit of an earlier version, which names no root, may be shown beside an edited run if no entry
-  beside its tree head is shown. The output says that nothing proves the run to be as it was judged.
+  beside its tree head is shown. The output says that nothing proves the run to be as judged.
 """
 SECTION = "\n".join(
     [

@@ -626,9 +626,8 @@ def test_further_runs_of_what_a_campaign_asks_are_counted(told: Told) -> None:
     asked = f"SELECT run_id, made_by, says_so FROM campaign_draws WHERE campaign_id = '{first.id}'"
     assert told.ask(asked) == []
     sister, _ = begun_campaign(told.log, 0, attempts=2, epochs=1)
-    rows: set[tuple[str, str | None, bool]] = {
-        (attempt(told.log, sister, 1), str(sister.id), False)
-    }
+    rows: set[tuple[str, str | None, bool]]
+    rows = {(attempt(told.log, sister, 1), str(sister.id), False)}
     left_out = synthetic_run(told.log, epochs=1, campaign=str(first.id), dead=range(1))
     rows |= {(str(left_out.id), None, True)}
     rows |= {(str(synthetic_run(told.log, epochs=1).id), None, False)}
