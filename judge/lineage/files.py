@@ -8,9 +8,10 @@ I/O: none; write_lineage() walks twice over a ledger that was verified.
 import base64
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from uuid import UUID
 
 from aggregates.judged import is_as_judged
@@ -193,6 +194,11 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
     audits: tuple[CountingAudit, ...] | None = None
     if match["form"] == "1":
         lineage = trace(entries, example, authority=authority, line=line, whole=True)
+        if any("root" in _judged(step.entry) for step in lineage.steps):
+            raise InclusionError(
+                "the lineage has the form of an earlier version, whose audits name no root of the "
+                "ledger; have it made again"
+            )
     else:
         counting = cache(lambda: counting_audits(entries))
         lineage = trace(entries, example, authority=authority, line=line, counting=counting)
@@ -207,6 +213,13 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
         if audit.signed:
             is_as_judged(selection, audit.audit)
     return opened
+
+
+def _judged(entry: VerifiedEntry) -> Mapping[str, Any]:
+    """Return the state of a run that an audit names at its start; empty if it names none."""
+    body = (readable_body(entry.body) or {}) if entry.name == "audit.started" else {}
+    judged = body.get("judged")
+    return judged if isinstance(judged, dict) else {}
 
 
 def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:

@@ -1063,6 +1063,7 @@ class Story:
                 continue
             judged, ends = body.get("judged"), list[Found]()
             if isinstance(judged, dict) and "root" in judged:
+                need(self.form == "2", "it has the form of an earlier version", audit.index)
                 ends = self.all("run.ended", stream=run)
                 ends = [e for e in ends if self.leaves[e.index].hex() == judged.get("entry")][-1:]
                 if not ends:

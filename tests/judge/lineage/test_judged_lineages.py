@@ -21,6 +21,7 @@ from judge.lineage.files import TITLE, open_lineage, write_lineage
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.errors import InclusionError, VerificationError
+from ledger.handover.proof_files import write_proofs
 from ledger.verification.reader import open_verified
 
 SOURCE = Path(__file__).parents[3] / "ledger" / "handover" / "second_verifier.py"
@@ -109,6 +110,26 @@ def test_lineage_without_the_judged_end_is_rejected(
         open_lineage(cut, vkey=scene.vkey)
     with pytest.raises(SECOND.Failed, match="an audit of the run"):
         second(cut, tmp_path / "cut.lineage", scene.vkey)
+
+
+def test_lineage_in_the_earlier_form_with_an_audit_of_today_is_rejected(
+    made: tuple[LineageScene, Run, Run], tmp_path: Path
+) -> None:
+    """Which would leave out what decides whether the audit counts."""
+    scene, run, before = made
+    for each, ok in ((run, False), (before, True)):
+        with open_verified(scene.ledger) as ledger:
+            today = write_lineage(ledger, f"{each.id}/1")
+            shown = indexes_of(today, scene.vkey)
+            text = f"proctor/lineage/v1\nexample {each.id}/1\n\n{write_proofs(ledger, shown)}"
+        if ok:
+            assert open_lineage(text, vkey=scene.vkey).earlier
+            assert "judged by judge" in second(text, tmp_path / "one.lineage", scene.vkey)
+            continue
+        with pytest.raises(InclusionError, match="form of an earlier version"):
+            open_lineage(text, vkey=scene.vkey)
+        with pytest.raises(SECOND.Failed, match="form of an earlier version"):
+            second(text, tmp_path / "one.lineage", scene.vkey)
 
 
 def other(made: tuple[LineageScene, Run, Run]) -> str:
