@@ -11,8 +11,8 @@ Searches are recorded with the number of their rules, and are replayed by the sa
 2. The given error rate is a guess, and errors of one checkpoint may depend on each other: see
    error_models.py. A search also ends where no verdict tells enough, with a range of suspects.
 3. Two rates that nobody has to guess: of false alarms, and of missed faults. All models count. The
-   search goes as if errors were independent until that would make it sure. At most
-   0.75 times as many further probes also tell whether errors are independent, and how frequent they are.
+   search goes as if errors were independent until that would make it sure. At most 0.75 times as
+   many further probes also tell whether errors are independent, and how frequent they are.
 
 Source: M. Horstein, "Sequential transmission using noiseless feedback", IEEE Trans. Inf. Theory 9
 (1963); M. Burnashev, K. Zigangirov, "An interval estimation problem for controlled observations"
