@@ -332,7 +332,7 @@ def test_stated_probability_is_at_most_the_share_that_is_right(seed: int, errors
     print(f"{errors!r}: {found}; plain: {right:.2f} right after {probes:.1f}")
     assert found.right >= found.claimed - 2 * math.sqrt(0.05 * 0.95 / found.trials)
     assert found.probes <= 2.0 * probes
-    assert found.most_probes <= 256
+    assert found.most_probes <= 192
 
 
 @pytest.mark.slow
