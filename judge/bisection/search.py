@@ -11,8 +11,8 @@ Searches are recorded with the number of their rules, and are replayed by the sa
 2. The given error rate is a guess, and errors of one checkpoint may depend on each other: see
    error_models.py. A search also ends where no verdict tells enough, with a range of suspects.
 3. Two rates that nobody has to guess: of false alarms, and of missed faults. All models count. The
-   search goes as if errors were independent until that would make it sure. Up to 0.9 times as many
-   further probes tell also whether errors are independent, and how frequent they are.
+   search goes as if errors were independent until that would make it sure. At most 0.75 times as
+   many further probes also tell whether errors are independent, and how frequent they are.
 
 Source: M. Horstein, "Sequential transmission using noiseless feedback", IEEE Trans. Inf. Theory 9
 (1963); M. Burnashev, K. Zigangirov, "An interval estimation problem for controlled observations"
@@ -43,10 +43,10 @@ __all__ = [
 
 RULES = 3  # of new searches
 _LEAST = 1e-3  # bits that a probe has to tell, on average
-_MOST = 256  # probes of a search whose verdicts are not sure
+_MOST = {2: 256, 3: 192}  # probes of a search whose verdicts are not sure, by its rules
 _OTHER = 0.5  # of the most: what another checkpoint has to tell to be asked first
-_LONGER = 1.9  # times the probes after which independent errors would make it sure
-_SHORTER = 1.5  # the same, where the verdicts speak against independent errors
+_LONGER = 1.75  # times the probes after which independent errors would make it sure
+_SHORTER = 1.4  # the same, where the verdicts speak against independent errors
 
 Verdict = Literal["bad", "good", "skip"]
 Probe = tuple[int, Verdict]  # a checkpoint's number, and what was said of it
@@ -116,7 +116,9 @@ def next_probe(search: Search, probes: Sequence[Probe]) -> int | None:
     on each other, probes of one checkpoint lie apart in time if another tells half as much.
     """
     told = _told(search, probes)
-    if search.estimates and (len(probes) >= _MOST or max(told.values(), default=0.0) < _LEAST):
+    if search.estimates and (
+        len(probes) >= _MOST[search.rules] or max(told.values(), default=0.0) < _LEAST
+    ):
         return None
     if _is_exhausted(search, probes):
         return None

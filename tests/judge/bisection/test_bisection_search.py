@@ -185,7 +185,8 @@ def test_first_bad_checkpoint_stays_a_suspect_when_it_looks_good_in_most_probes(
     said = {10: (0, 4), 12: (0, 12), 13: (2, 6), 14: (0, 5), 15: (1, 5), 16: (3, 5), 17: (1, 4)}
     probes: list[Probe] = []
     for number, (bad, good) in said.items():
-        probes += [(number, "bad")] * bad + [(number, "good")] * good
+        probes.extend([(number, "bad")] * bad)
+        probes.extend([(number, "good")] * good)
     search = Search(suspects=20, error=0.2)
     beliefs = dict(zip(search.hypotheses, posterior(search, probes), strict=True))
     assert max(beliefs, key=beliefs.__getitem__) == 13
@@ -198,7 +199,7 @@ def test_recorded_searches_of_earlier_rules_are_replayed_as_they_were() -> None:
     for told in json.loads(file.read_text()):
         search = Search(**told["search"])
         parts = [text.split() for text in told["probes"]]
-        probes: list[Probe] = [(int(number), verdict) for number, verdict in parts]  # type: ignore[misc]
+        probes: list[Probe] = [(int(number), verdict) for number, verdict in parts]
         for count, (number, _) in enumerate(probes):
             assert next_probe(search, probes[:count]) == number
             assert not standing(search, probes[:count]).over
@@ -237,7 +238,8 @@ def test_wrong_rate_is_noticed() -> None:
     probes = simulate_one(search, 20, Errors(rate=0.3), rng=random.Random(1))
     found = estimated(search, probes)
     assert found is not None
-    assert found[:2] == (pytest.approx(0.3, abs=0.2), pytest.approx(0.3, abs=0.2))  # 0.05 was given
+    assert found[0] == pytest.approx(0.3, abs=0.2)  # 0.05 was given
+    assert found[1] == pytest.approx(0.3, abs=0.2)
     assert estimated(replace(search, rules=1), probes) is None
 
 
@@ -245,7 +247,8 @@ def test_false_alarms_and_missed_faults_are_told_apart() -> None:
     search = Search(suspects=20, error=0.2)
     found = estimated(search, simulate_one(search, 9, FLAKY, rng=random.Random(1)))
     assert found is not None
-    assert found[:2] == (pytest.approx(0.0, abs=0.05), pytest.approx(0.7, abs=0.2))
+    assert found[0] == pytest.approx(0.0, abs=0.05)
+    assert found[1] == pytest.approx(0.7, abs=0.2)
 
 
 def test_independence_is_refuted_when_verdicts_of_a_checkpoint_repeat_and_not_otherwise() -> None:
@@ -324,12 +327,12 @@ def test_stated_probability_is_at_most_the_share_that_is_right(seed: int, errors
     """And it takes at most twice the probes of a plain search, on the same errors."""
     found = simulate(Search(suspects=20, error=0.2), errors, trials=60, seed=seed)
     rng = random.Random(seed)
-    plain = [plain_search(rng.randint(1, 20), errors, rng) for _ in range(60)]
-    probes, right = (sum(each) / 60 for each in zip(*plain, strict=True))
+    plain = [plain_search(rng.randint(1, 20), errors, rng) for _ in range(180)]  # they scatter more
+    probes, right = (sum(each) / len(plain) for each in zip(*plain, strict=True))
     print(f"{errors!r}: {found}; plain: {right:.2f} right after {probes:.1f}")
     assert found.right >= found.claimed - 2 * math.sqrt(0.05 * 0.95 / found.trials)
     assert found.probes <= 2.0 * probes
-    assert found.most_probes <= 256
+    assert found.most_probes <= 192
 
 
 @pytest.mark.slow
