@@ -80,7 +80,7 @@ def run_line(
             path.unlink(missing_ok=True)
         _, *arguments = shlex.split(command, comments=True)
         process = start_forked(arguments, environment=environment, out=out, err=err, cwd=cwd)
-        process.join(600)
+        process.join(1_800)
         assert process.exitcode is not None, command
         return out.read_text(), err.read_text()
     done = subprocess.run(
@@ -90,7 +90,7 @@ def run_line(
         text=True,
         cwd=cwd,
         env=environment,
-        timeout=600,
+        timeout=1_800,
         check=False,
     )
     return done.stdout, done.stderr

@@ -42,7 +42,7 @@ def call(
     state: Path | None = None,
     code: str = COMMAND,
     variables: Mapping[str, str] | None = None,
-    seconds: float = 600.0,
+    seconds: float = 1_800.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command; without a `state` folder it remembers nothing from one call to the next.
 
