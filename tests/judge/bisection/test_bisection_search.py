@@ -322,7 +322,7 @@ def plain_search(culprit: int, errors: Errors, rng: random.Random) -> tuple[int,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "errors"), enumerate(ROWS), ids=repr)
+@pytest.mark.parametrize(("seed", "errors"), list(enumerate(ROWS)), ids=repr)
 def test_stated_probability_is_at_most_the_share_that_is_right(seed: int, errors: Errors) -> None:
     """And it takes at most twice the probes of a plain search, on the same errors."""
     found = simulate(Search(suspects=20, error=0.2), errors, trials=60, seed=seed)
