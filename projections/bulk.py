@@ -65,7 +65,7 @@ def apply_new(
         )
         at = max(start, end)
     rest = ledger.entries(start=at, stop=stop, after=after)
-    return at - start + project(connection, rest, quarantine=True)
+    return at - start + project(connection, rest, authority=ledger.authority, quarantine=True)
 
 
 def _apply_stretches(
@@ -114,12 +114,12 @@ def _apply_stretches(
                     write_stretch(connection, joined(waiting), start=written)
                 except TableError:  # one entry by one, it is told which
                     rest = ledger.entries(start=written, stop=upto, after=after)
-                    project(connection, rest, quarantine=True)
+                    project(connection, rest, authority=ledger.authority, quarantine=True)
                 written, after = upto, bytes.fromhex(waiting[-1].last_hash)
                 waiting, size = [], 0
             if not fits:
                 odd = ledger.entries(start=at, stop=stop, after=behind)
-                project(connection, odd, quarantine=True)
+                project(connection, odd, authority=ledger.authority, quarantine=True)
                 written = stop
                 after = behind = bytes.fromhex(read_position(connection)[1] or "")
     return behind

@@ -66,13 +66,15 @@ class _Kind:
     hashes: list[str] = field(default_factory=list)  # of entries whose rows hold them
 
 
-def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
+def stretch_of(
+    pages: Iterable[Page], *, start: int, authority: UUID | None = None
+) -> Stretch | None:
     """Return the tables of entries (index, bytes) from `start` on, or None where one is odd."""
     at, first, last = start, b"", b""
     parts: dict[str, list[pa.Table]] = defaultdict(list)
     try:
         for page in pages:
-            for table, rows in _tables(page, start=at):
+            for table, rows in _tables(page, start=at, authority=authority):
                 parts[table].append(rows)
             at += len(page)
             first = first or page[0][1]
@@ -94,7 +96,7 @@ def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
     return Stretch(at - start, first[PREVIOUS], entry_hash(last).hex(), tables)
 
 
-def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
+def _tables(page: Page, *, start: int, authority: UUID | None) -> Iterable[tuple[str, pa.Table]]:
     kinds: dict[str, _Kind] = defaultdict(_Kind)
     events: list[tuple[int, int, str, int, str]] = []
     rare: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -110,7 +112,8 @@ def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
         if name in AUTHORITY_EVENTS:
             from projections.projector import rows_of_entry  # noqa: PLC0415 - DuckDB
 
-            for table, row in rows_of_entry(parse_entry(data, index=index)):
+            entry = parse_entry(data, index=index)
+            for table, row in rows_of_entry(entry, authority=authority):
                 if table != "events":
                     rare[table].append(row)
             continue
@@ -326,7 +329,7 @@ def work() -> None:
     with open_source(Path(sys.argv[1]), linked=bool(linked)) as ledger:
         for at in range(start, end, step):
             pages = ledger.pages(start=at, stop=min(at + size, end))
-            stretch = stretch_of(pages, start=at)
+            stretch = stretch_of(pages, start=at, authority=ledger.authority)
             pieces = [] if stretch is None else packed(stretch)
             sys.stdout.buffer.write(sum(map(len, pieces)).to_bytes(8, "big"))
             for piece in pieces:

@@ -37,9 +37,15 @@ class CountingAudit:
     signed: bool  # by a judge
 
 
-def counting_audits(entries: Iterable[VerifiedEntry]) -> dict[str, CountingAudit]:
-    """Return the audits that count, by run; entries that cannot be read are set aside."""
-    with closing(projected(entries, quarantine=True, gaps=True)) as tables:
+def counting_audits(
+    entries: Iterable[VerifiedEntry], *, authority: UUID
+) -> dict[str, CountingAudit]:
+    """Return the audits that count, by run; entries that cannot be read are set aside.
+
+    `authority` is the stream that decides on the ledger's keys.
+    """
+    found = projected(entries, authority=authority, quarantine=True, gaps=True)
+    with closing(found) as tables:
         rows = tables.execute(_COUNTING).fetchall()
     return {
         run: CountingAudit(run, UUID(audit), idx, bool(held), bool(signed))

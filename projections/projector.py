@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 
@@ -137,7 +138,11 @@ def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def projected(
-    entries: Iterable[VerifiedEntry], *, quarantine: bool = False, gaps: bool = False
+    entries: Iterable[VerifiedEntry],
+    *,
+    authority: UUID | None = None,
+    quarantine: bool = False,
+    gaps: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """Return a database in memory that holds these entries; raises as project() does.
 
@@ -146,7 +151,7 @@ def projected(
     connection = duckdb.connect(":memory:")
     try:
         copied(connection, create_schema)
-        project(connection, entries, quarantine=quarantine, gaps=gaps)
+        project(connection, entries, authority=authority, quarantine=quarantine, gaps=gaps)
     except BaseException:
         connection.close()
         raise
@@ -166,6 +171,7 @@ def project(
     connection: duckdb.DuckDBPyConnection,
     entries: Iterable[VerifiedEntry],
     *,
+    authority: UUID | None = None,
     batch_rows: int = BATCH_ROWS,
     quarantine: bool = False,
     tables: Collection[str] = TABLES,
@@ -174,7 +180,8 @@ def project(
     """Apply entries that follow the position and return how many.
 
     Entries keep their index, to which bodies refer. With `gaps`, entries between them may be
-    missing: the tables hold a selection of a ledger.
+    missing: the tables hold a selection of a ledger. `authority` is the stream that decides on the
+    ledger's keys; an event about keys in another stream is malformed, as verification ignores it.
 
     With `tables`, the rows of all others are verified and left out. Raises ProjectionError for an
     entry that is out of order, unknown or malformed, and TableError where DuckDB refuses; batches
@@ -183,7 +190,7 @@ def project(
     """
     next_idx, last_hash, _ = read_position(connection)
     count = 0
-    batch = _Batch(connection, quarantine=quarantine, tables=tables)
+    batch = _Batch(connection, authority=authority, quarantine=quarantine, tables=tables)
     for entry in entries:
         if entry.index < next_idx or (entry.index > next_idx and not gaps):
             raise ProjectionError(f"expected entry {next_idx}, not entry {entry.index}")
@@ -209,10 +216,12 @@ class _Batch:
         self,
         connection: duckdb.DuckDBPyConnection,
         *,
+        authority: UUID | None,
         quarantine: bool,
         tables: Collection[str] = TABLES,
     ) -> None:
         self.connection = connection
+        self.authority = authority
         self.quarantine = quarantine
         self.tables = tables
         self._clear()
@@ -223,7 +232,7 @@ class _Batch:
         With `quarantine` the entry is set aside instead.
         """
         try:
-            self._add(rows_of_entry(entry), entry)
+            self._add(rows_of_entry(entry, authority=self.authority), entry)
         except ProjectionError as e:
             if not self.quarantine:
                 raise
@@ -354,12 +363,20 @@ def _authority_event(entry: VerifiedEntry, body: Mapping[str, Any]) -> dict[str,
     }
 
 
-def rows_of_entry(entry: VerifiedEntry) -> list[Row]:
-    """Return the rows of an entry; raises ProjectionError for one that is unknown or malformed."""
+def rows_of_entry(entry: VerifiedEntry, *, authority: UUID | None = None) -> list[Row]:
+    """Return the rows of an entry; raises ProjectionError for one that is unknown or malformed.
+
+    `authority` is as project() has it.
+    """
     stream = str(entry.stream_id)
     try:
         body = bodies.decode_body(entry.body)
         if entry.name in AUTHORITY_EVENTS:
+            if authority not in (None, entry.stream_id):
+                raise ProjectionError(
+                    f"entry {entry.index} ({entry.name}) is not in the stream that decides on the "
+                    "ledger's keys"
+                )
             return [("events", _event(entry)), ("authority_events", _authority_event(entry, body))]
         body = REGISTRY.upcast(entry.name, body)
         rows = rows_of(

@@ -8,12 +8,16 @@ I/O: reads the ledger's database, as of one moment, and never writes to it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
+from uuid import UUID
 
 from ledger.entries import entry_hash
-from ledger.errors import ConsistencyError
+from ledger.errors import ConsistencyError, LedgerError
 from ledger.paths import LedgerPaths
+from ledger.verification.authority import authority_stream
 from ledger.verification.marks import PREVIOUS
+from ledger.verification.reader import read_vkey
 from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
@@ -32,6 +36,15 @@ class LedgerSource:
         self._stored = stored
         self.directory = directory
         self.linked = linked  # compare each entry with its predecessor's hash
+
+    @cached_property
+    def authority(self) -> UUID | None:
+        """The stream that decides on the ledger's keys; None where the key's file is missing."""
+        try:
+            vkey = read_vkey(LedgerPaths(self.directory).vkey)
+        except LedgerError:
+            return None
+        return authority_stream(vkey.partition("+")[0])
 
     def hash_at(self, index: int) -> str | None:
         """Return the hash of the entry at this index, hexadecimal, or None if there is none."""

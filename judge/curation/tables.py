@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import duckdb
 
 from judge.errors import CurationError
+from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import projected, read_position
 
@@ -23,6 +24,10 @@ class VerifiedEntries(Protocol):
     @property
     def size(self) -> int:
         """How many there are."""
+
+    @property
+    def authority(self) -> Authority:
+        """Which keys stand."""
 
     def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
         """Yield them from this index on."""
@@ -56,7 +61,11 @@ def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterato
             f"entry {last} not found; the ledger has {ledger.size} entries, numbered from 0"
         )
     with closing(
-        projected(islice(ledger.entries(start=0), last + 1), quarantine=True)
+        projected(
+            islice(ledger.entries(start=0), last + 1),
+            authority=ledger.authority.stream_id,
+            quarantine=True,
+        )
     ) as connection:
         tables = Tables(connection, last, str(read_position(connection)[1]))
         _verify_readable(tables)

@@ -142,7 +142,7 @@ def _find(
         example,
         authority=ledger.authority,
         line=line,
-        counting=cache(lambda: counting_audits(chosen)),
+        counting=cache(lambda: counting_audits(chosen, authority=ledger.authority.stream_id)),
     )
     return found, chosen
 
@@ -200,7 +200,7 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
                 "ledger; have it made again"
             )
     else:
-        counting = cache(lambda: counting_audits(entries))
+        counting = cache(lambda: counting_audits(entries, authority=authority.stream_id))
         lineage = trace(entries, example, authority=authority, line=line, counting=counting)
         runs = _runs_of(example)
         selection.verify_choice(_wanted(entries, runs), beside=lineage.indexes)

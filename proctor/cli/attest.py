@@ -133,7 +133,7 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
         raise ProctorError(f"run {run} has not ended; attest it when it has")
     if "run.weights_saved" not in own:
         raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
-    if str(run) not in counting_audits(entries):
+    if str(run) not in counting_audits(entries, authority=ledger.authority.stream_id):
         raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
     return run
 

@@ -118,7 +118,9 @@ def _taints(ledger: VerifiedLedger, found: Lineage) -> list[tuple[str, str]]:
     asked = (
         "SELECT run_id, unnest(taint_reasons) FROM run_standing WHERE run_id IN (SELECT unnest(?))"
     )
-    with closing(projected(ledger.entries(), quarantine=True)) as connection:
+    with closing(
+        projected(ledger.entries(), authority=ledger.authority.stream_id, quarantine=True)
+    ) as connection:
         rows = connection.execute(asked, [runs]).fetchall()
     return [(str(run), str(reason)) for run, reason in rows]
 

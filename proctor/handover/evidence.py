@@ -62,7 +62,9 @@ def evidence_of(proved: Sequence[ProvedEntry], *, vkey: str, earlier: bool = Fal
         selection.verify_choice(wanted)
     elif {each.stream_id for each in selection.entries} - {*wanted, selection.authority.stream_id}:
         raise MalformedError("the events are of several runs")
-    counting = counting_audits(selection.entries).get(str(run))
+    counting = counting_audits(selection.entries, authority=selection.authority.stream_id).get(
+        str(run)
+    )
     if counting is None:
         raise MalformedError(
             f"no audit of run {run} counts: it must have all steps, judge the complete run and, "

@@ -8,6 +8,7 @@ I/O: none.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
+from uuid import UUID
 
 import duckdb
 
@@ -159,9 +160,15 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str, Any]:
-    """Return everything that a report shows; raises ProctorError if its subject cannot be read."""
-    with closing(projected(entries, quarantine=True, gaps=True)) as tables:
+def contents_of(
+    entries: Sequence[VerifiedEntry], subject: Subject, *, authority: UUID
+) -> dict[str, Any]:
+    """Return everything that a report shows; raises ProctorError if its subject cannot be read.
+
+    `authority` is the stream that decides on the ledger's keys.
+    """
+    found_in = projected(entries, authority=authority, quarantine=True, gaps=True)
+    with closing(found_in) as tables:
         tables.execute("SET threads = 1")  # sums of floats depend on their order
         found = rows_about(subject, lambda sql: _rows(tables, sql, subject))
         unreadable = [idx for (idx,) in tables.execute("SELECT idx FROM unreadable").fetchall()]

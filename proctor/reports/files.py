@@ -81,11 +81,11 @@ class Source:
     @cached_property
     def contents(self) -> dict[str, Any]:
         """What the report shows; raises ProctorError if its subject cannot be read."""
-        return contents_of(self.entries, self.subject)
+        return contents_of(self.entries, self.subject, authority=self.selection.authority.stream_id)
 
     @cached_property
     def _counting(self) -> dict[str, CountingAudit]:
-        return counting_audits(self.entries)
+        return counting_audits(self.entries, authority=self.selection.authority.stream_id)
 
     def verify(self) -> None:
         """Raise VerificationError where a judge's verdict is shown beside another run."""

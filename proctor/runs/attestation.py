@@ -49,7 +49,8 @@ _VIOLATIONS = (
 
 def verdict_statement(ledger: VerifiedLedger, name: str) -> tuple[UUID, bytes]:
     """Return the run of this name, and the Statement of the verdict on it; or ProctorError."""
-    with closing(projected(ledger.entries(), quarantine=True)) as tables:
+    authority = ledger.authority.stream_id
+    with closing(projected(ledger.entries(), authority=authority, quarantine=True)) as tables:
         known = _rows(
             tables,
             "SELECT run_id FROM run_starts ORDER BY run_id NOT IN (SELECT run_id FROM forks), idx",

@@ -147,11 +147,12 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
                 run, found = looked_up(ledger, index, name)
         if found is None:
             run, found = looked_for(ledger, name)
+        authority = ledger.authority.stream_id
         relatives = [entry for entry in found if entry.name == "run.forked"]
         entries = [entry for entry in found if entry.name != "run.forked" or entry.stream_id == run]
     tell_unread(ledger)
     keep_definitions()
-    with closing(projected(entries, quarantine=True, gaps=True)) as connection:
+    with closing(projected(entries, authority=authority, quarantine=True, gaps=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
         SetAside([idx for (idx,) in odd]).tell()
         summaries = _records(connection, "SELECT * FROM run_summary WHERE run_id = ?", str(run))

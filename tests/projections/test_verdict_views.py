@@ -9,6 +9,7 @@ from uuid import uuid4
 import duckdb
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from eventsourcing.persistence import StoredEvent
 from synthetic import begun_campaign, synthetic_audit, synthetic_campaign, synthetic_run
 
 from aggregates.audit import REVISION, STEPS, Audit
@@ -16,8 +17,10 @@ from aggregates.campaign import Campaign
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
+from ledger.bodies import encode_body
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
+from projections.columns import stretch_of
 from projections.projector import create_schema, project
 from projections.source import open_source
 from projections.template import copied
@@ -35,7 +38,8 @@ class Told:
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         with duckdb.connect() as connection, open_source(self.directory) as ledger:
             copied(connection, create_schema)
-            project(connection, ledger.entries(start=0), quarantine=True)
+            entries = ledger.entries(start=0)
+            project(connection, entries, authority=ledger.authority, quarantine=True)
             return connection.execute(sql).fetchall()
 
     def grant_judge(self) -> AuthorKey:
@@ -236,3 +240,24 @@ def test_judge_whose_key_was_granted_again_is_a_judge_again(told: Told) -> None:
     again = synthetic_audit(told.log, second, save=save)
     counting = told.ask("SELECT audit_id, signed FROM counting_audits")
     assert counting == [(str(again.id), True)]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_key_event_outside_the_stream_of_the_keys_is_rejected(told: Told, columns: bool) -> None:
+    """Verification ignores it, so a verdict that it would take away counts."""
+    judge = told.grant_judge()
+    run = synthetic_run(told.log, epochs=1)
+    audit = synthetic_audit(told.log, run, save=partial(told.log.save, author=judge))
+    its = vkey("judge", public_bytes(judge.key))
+    body = encode_body({"v": 1, "role": "judge", "vkey": its, "since": 1, "reason": "hidden"})
+    told.log.recorder.insert_events([StoredEvent(uuid4(), 1, "key.revoked", body)])
+    if columns:
+        with open_source(told.directory) as ledger:
+            pages = ledger.pages(start=0)
+            assert stretch_of(pages, start=0, authority=ledger.authority) is None  # odd
+            assert stretch_of(ledger.pages(start=0), start=0) is not None
+        return
+    counting = told.ask("SELECT audit_id, signed FROM counting_audits")
+    assert counting == [(str(audit.id), True)]
+    [(reason,)] = told.ask("SELECT reason FROM unreadable")
+    assert reason.endswith("(key.revoked) is not in the stream that decides on the ledger's keys")

@@ -31,6 +31,7 @@ from ledger.entries import Author
 from ledger.errors import BlobError
 from ledger.notes import public_bytes, vkey
 from ledger.recorder import SignedRecorder
+from ledger.verification.authority import Authority
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 
@@ -219,6 +220,7 @@ class Spoilt:
     """A ledger in which the body of one kind of event says nothing."""
 
     kept: list[VerifiedEntry]
+    authority: Authority
 
     @property
     def size(self) -> int:
@@ -234,22 +236,24 @@ def test_runs_are_kept_out_when_a_rollback_on_their_line_is_unreadable(tmp_path:
     scene.audit(scene.run(promoted, author="small", temperature=0.1))
     scene.roll_back(promoted)
     with open_verified(scene.ledger) as ledger:
-        entries = list(ledger.entries())
+        entries, authority = list(ledger.entries()), ledger.authority
     at = next(each.index for each in entries if each.name == "checkpoint.rolled_back")
     entries[at] = msgspec.structs.replace(entries[at], body=encode_body({"v": 1}))
     asked = "SELECT why_not FROM run_standing"
-    with open_tables(Spoilt(entries)) as tables:
+    with open_tables(Spoilt(entries, authority)) as tables:
         assert tables.ask(asked) == [{"why_not": ["entry unreadable"]}]
-    with open_tables(Spoilt(entries), as_of=at - 1) as tables:  # before it, nothing is hidden
+    with open_tables(
+        Spoilt(entries, authority), as_of=at - 1
+    ) as tables:  # before it, nothing is hidden
         assert tables.ask(asked) == [{"why_not": []}]
     signed = Author(role="operator", key_id=bytes(32), signature=bytes(64))
     entries[at] = msgspec.structs.replace(entries[at], author=signed)
     unreadable = pytest.raises(CurationError, match=rf"entry {at} .* an operator and cannot")
-    with unreadable, open_tables(Spoilt(entries)):
+    with unreadable, open_tables(Spoilt(entries, authority)):
         pass
     with (
         pytest.raises(CurationError, match=r"entry .* not found"),
-        open_tables(Spoilt(entries[:at]), as_of=at),
+        open_tables(Spoilt(entries[:at], authority), as_of=at),
     ):
         pass
 

@@ -21,11 +21,11 @@ def reported(ledger: Path, subject: Subject, name: str) -> list[dict[str, Any]]:
     vkey = LedgerPaths(ledger).vkey.read_text().strip()
     with open_verified(ledger, vkey=vkey) as verified:
         entries = list(verified.entries())
-        origin = verified.authority.origin
+        origin, keys = verified.authority.origin, verified.authority.stream_id
     chosen = Overview.of(entries).choose(entries, subject, origin=origin)
     assert len(chosen) < len(entries)
-    found: list[dict[str, Any]] = contents_of(chosen, subject)[name]
-    assert found == contents_of(entries, subject)[name]
+    found: list[dict[str, Any]] = contents_of(chosen, subject, authority=keys)[name]
+    assert found == contents_of(entries, subject, authority=keys)[name]
     return found
 
 

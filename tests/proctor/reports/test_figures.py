@@ -16,6 +16,7 @@ from frontdoor import answer, call_here
 
 from ledger.handover.proof_files import open_proofs, write_proofs
 from ledger.handover.selection import MOST_ENTRIES, choose
+from ledger.verification.authority import authority_stream
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.cli.campaign_jobs import describe_campaign
 from proctor.cli.compare_jobs import describe_comparison, tell_comparison
@@ -104,7 +105,7 @@ def compare(
     assert with_origin
     origin = ORIGIN[0]
     chosen = overview.choose(entries, subject, origin=origin)
-    shown, due = contents_of(chosen, subject), whole(subject)
+    shown, due = contents_of(chosen, subject, authority=authority_stream(origin)), whole(subject)
     family = {*overview.family(subject.id), subject.id}
     for part, rows in due.items():
         wanted = rows
