@@ -8,11 +8,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache, partial
+from contextlib import contextmanager
 from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -112,48 +109,6 @@ def tasks_forked() -> Iterator[None]:
 
     with mock.patch.object(tasks, "_start", _Task):
         yield
-
-
-@contextmanager
-def pool_forked() -> Iterator[None]:
-    """Have the processes of a comparison forked, and those that examine what they have trained."""
-    from proctor.runs import executors  # noqa: PLC0415 - loads torch
-
-    place = (_SERVER._forkserver_address, dict(os.environ), Path.cwd())
-    begin = partial(_begin_worker, *place)
-    with (
-        mock.patch.object(executors, "get_context", return_value=_CONTEXT),
-        mock.patch.object(executors, "_end_with_parent", begin),
-    ):
-        yield
-
-
-def _begin_worker(server: str, environment: dict[str, str], cwd: Path, parent: int) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(cwd)
-    _SERVER._forkserver_address = server
-    _SERVER.ensure_running = lambda: None
-    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    examinations_forked().__enter__()
-    from monitor import datasets, shapes  # noqa: PLC0415 - loads torch
-
-    drawn = cache(shapes.draw_shapes)  # the same images for all runs of a comparison
-
-    def draw_shapes(split: str, count: int, *, seed: int) -> Any:
-        return tuple(array.copy() for array in drawn(split, count, seed=seed))
-
-    mock.patch.object(datasets, "draw_shapes", draw_shapes).start()
-
-    def watch() -> None:
-        """End with the process that asked for this one, which is not the one that forked it."""
-        with suppress(ProcessLookupError):
-            while True:
-                os.kill(parent, 0)
-                time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class _Task:

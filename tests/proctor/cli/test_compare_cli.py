@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from forked import COMMAND, start_forked
+from forked import start_forked
 from frontdoor import answer, call, call_here
 
 from aggregates.decisions import validate_decision
@@ -22,7 +22,6 @@ from proctor.runs.standings import standings
 
 AGENT = Path(__file__).parents[3] / "docs/examples/agent"
 QUIET = {"COLUMNS": "100", "PROCTOR_STATE": "off"}
-POOLED = f"from forked import pool_forked\nwith pool_forked():\n    {COMMAND}"
 SMALL = [
     *("train_examples=300", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
     *("epochs=4", "warm_up_epochs=0"),
@@ -141,7 +140,6 @@ def test_comparison_that_is_killed_twice_ends_in_the_same_table(
             out=tmp_path / "out",
             err=tmp_path / "err",
             cwd=AGENT,
-            code=POOLED,
         )
         wait_for_results(tmp_path / "cut", runs * (4 * number + 3) // 20 + 1)
         child.kill()
@@ -159,8 +157,8 @@ def test_comparison_that_is_killed_twice_ends_in_the_same_table(
 
 
 def compared(arguments: list[str], *, home: Path) -> subprocess.CompletedProcess[str]:
-    """Compare in the agent's folder, in processes that are forked."""
-    return call(arguments, home=home, cwd=AGENT, code=POOLED, seconds=7_200)
+    """Compare in the agent's folder."""
+    return call(arguments, home=home, cwd=AGENT, seconds=7_200)
 
 
 def wait_for_results(home: Path, count: int) -> None:
