@@ -31,9 +31,12 @@ def forge(home: Path, told: Any, name: str, runs: dict[Cell, str]) -> None:
     with Home(home).open_log() as log:
         honest: Comparison = log.repository.get(_id(told))
         forged = Comparison.start(**plan_of(log, told), name=name)
+        ended = [e for e in log.events.get(honest.id) if isinstance(e, Comparison.RunEnded)]
+        audits = {event.run: event.audit for event in ended}
         for cell in honest.cells:
             forged.allot(cell, runs[cell])
-            forged.finish(cell, audit="x", problem=None)
+            audit = audits.get(runs[cell], ended[0].audit)
+            forged.finish(cell, audit=audit, problem=None)
         forged.end()
         log.save(forged)
 

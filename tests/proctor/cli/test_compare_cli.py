@@ -144,7 +144,6 @@ def test_comparison_that_is_killed_twice_ends_in_the_same_table(
             out=tmp_path / "out",
             err=tmp_path / "err",
             cwd=AGENT,
-            code=POOLED,
         )
         wait_for_results(tmp_path / "cut", runs * (4 * number + 3) // 20 + 1)
         child.kill()
@@ -162,8 +161,8 @@ def test_comparison_that_is_killed_twice_ends_in_the_same_table(
 
 
 def compared(arguments: list[str], *, home: Path) -> subprocess.CompletedProcess[str]:
-    """Compare in the agent's folder, in processes that are forked."""
-    return call(arguments, home=home, cwd=AGENT, code=POOLED, seconds=7_200)
+    """Compare in the agent's folder."""
+    return call(arguments, home=home, cwd=AGENT, seconds=7_200)
 
 
 def wait_for_results(home: Path, count: int) -> None:

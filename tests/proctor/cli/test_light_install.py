@@ -65,7 +65,6 @@ json.dump(results, sys.stdout)
 """
 # What a base install does. The home is a golden one, whose private key nobody has.
 BASE: Mapping[str, list[str]] = {
-    "bench": ["--help"],
     "checkpoints": ["--help"],
     "checkpoints list": [],
     "curate": ["--help"],
@@ -109,7 +108,7 @@ NEEDS: Mapping[str, tuple[str, list[str]]] = {
     "witness serve": ("witness", ["--state", "witness"]),
 }
 # What would measure or wait for many minutes, if it were started with its defaults.
-LONG = ("bench ", "checkpoints bisect-rates", "checkpoints simulate", "follow", "infra simulate")
+LONG = ("checkpoints bisect-rates", "checkpoints simulate", "follow", "infra simulate")
 # Options of base commands that need an extra.
 OPTIONS: Mapping[str, list[str]] = {
     "mlflow": ["export", "latest", "--mlflow", "curves"],

@@ -709,4 +709,4 @@ def test_report_says_what_is_not_there(tmp_path: Path) -> None:
     cut = handed(holder, run.id, audit.id)
     page = holder.report(tmp_path / "cut.html", cut.proofs, run=run.id)
     code, found = verified(scene, page)
-    assert (code, f"run {parent.id}, on which" in " ".join(found["not_claimed"])) == (0, True)
+    assert (code, f"run {parent.id} is left out" in " ".join(found["not_claimed"])) == (0, True)
