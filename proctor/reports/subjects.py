@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from aggregates.canonical import digest
 from aggregates.comparison import training_of
 from aggregates.improvement.evolution import Evolution
 from aggregates.registry import REGISTRY
@@ -105,8 +104,7 @@ class Overview:
             self.says.setdefault(str(body.get("campaign")), []).append(stream)
             self.labels[stream] = body.get("checkpoint")
             config = {**body["config"], "seed": None}
-            task = json.dumps([config, body["data"]], sort_keys=True, default=str)
-            self.tasks[stream] = hashlib.sha256(task.encode(errors="replace")).hexdigest()
+            self.tasks[stream] = _digest([config, body["data"]])
         elif entry.name == "run.forked":
             self.forks[stream] = str(body.get("parent"))
         elif entry.name == "corpus.opened":
@@ -296,7 +294,13 @@ class Overview:
 def _trainings(body: Mapping[str, Any]) -> set[str]:
     """Return a digest of each training that a run, a campaign or a comparison is about."""
     told = body["conditions"].values() if "conditions" in body else [body["config"]]
-    return {digest(training_of(config)) for config in told if isinstance(config, dict)}
+    return {_digest(training_of(config)) for config in told if isinstance(config, dict)}
+
+
+def _digest(value: object) -> str:
+    """Return a digest of what an entry says, whatever that is."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def _uuid(text: str) -> UUID | None:

@@ -30,7 +30,7 @@ from proctor.reports.files import read_source
 from proctor.reports.line_page import line_charts
 from proctor.reports.pages import page_of
 from proctor.reports.run_verdict import _firings
-from proctor.reports.subjects import KINDS, Overview, Subject
+from proctor.reports.subjects import KINDS, Overview, Subject, _trainings
 from projections.counting import streams_of
 from projections.projector import projected
 
@@ -142,6 +142,15 @@ def test_every_value_of_every_report_is_the_whole_ledgers(
     for kind in KINDS:
         for each in overview.subjects[kind]:
             compare(entries, overview, whole, Subject(kind, each))
+
+
+@pytest.mark.parametrize("value", [b"\xff", float("nan"), "\ud800", [{"a": b""}], 2**64 - 1])
+def test_overview_takes_any_value_of_a_configuration(value: object) -> None:
+    told: dict[str, Any] = {"config": {"seed": 0, "lr": value}, "data": {"dataset": value}}
+    odd = _trainings(told)
+    assert odd == _trainings({**told, "config": {"seed": 1, "lr": value}})
+    assert odd == _trainings({"conditions": {"hot": {"lr": value}, "no": value}})
+    assert odd != _trainings({"config": {"seed": 0, "lr": 0.1}})
 
 
 # The page of a run
