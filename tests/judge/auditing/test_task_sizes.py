@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -54,7 +55,7 @@ def test_steps_that_depend_on_the_size_pass_for_every_size(tmp_path: Path) -> No
             _, weights = worker.ask("weights", {})
         gates = TaskGates.__new__(TaskGates)
         started = SimpleNamespace(spec=spec)
-        parts = {
+        parts: dict[str, Any] = {
             "replay": SimpleNamespace(task_config=config, started=started, spec_problems=[]),
             "submission": SimpleNamespace(model=source, weights=weights),
             "saved": SimpleNamespace(spec=WatchedModel.from_dict(spec)),
