@@ -30,6 +30,7 @@ def said(text: str) -> dict[str, object]:
 @pytest.mark.usefixtures("afresh")
 def test_examination_is_complete_when_the_submission_is_honest() -> None:
     model = ResidualCNN(SPEC, seed=8).eval()
+    gc.collect()  # what other tests left open
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
         found = judged("print('hello')" + HONEST)
