@@ -108,7 +108,7 @@ class _Question:
     codes: Sequence[int] = field(default=(EXIT_HELD,))
 
 
-def _questions(sizes: Sequence[int], epochs: int) -> Iterator[_Question]:
+def _questions(sizes: Sequence[int], epochs: int, run: str) -> Iterator[_Question]:
     yield _Question(what="--help", words=("--help",))
     found = (EXIT_HELD, EXIT_FOUND)
     for size in sizes:
@@ -117,7 +117,7 @@ def _questions(sizes: Sequence[int], epochs: int) -> Iterator[_Question]:
         yield behind(what=f"sql, {what}", words=("sql", "SELECT 1"))
         yield behind(what=f"show, {what}", words=("show",))
         yield behind(what=f"log --last 20, {what}", words=("log", "--last", "20"))
-        judge = ("judge", "--no-execute")  # a made-up run, which fails at step 5
+        judge = ("judge", run, "--no-execute")  # a made-up run, which fails at step 5
         yield behind(what=f"judge, {what}", words=judge, codes=found)
         yield behind(what=f"verify --new, {what}", words=("verify", "--new"))
     size = max(sizes)
@@ -141,7 +141,9 @@ def measure(
         commit = extract(revision, scratch / "code")
         before = _Version(scratch / "code", scratch / "before")
         after = _Version(REPOSITORY, scratch / "after")
-        questions = list(_questions(entries, epochs))
+        ended = (each for each in repeated(pattern) if each.topic == "run.ended")
+        run = str(next(ended).originator_id)  # the newest one is cut off where the entries end
+        questions = list(_questions(entries, epochs, run))
         for question in questions:  # compiles, fills caches, makes the tables; is not measured
             if not question.anew and not question.probe:
                 for version in (before, after):
