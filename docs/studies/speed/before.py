@@ -38,7 +38,7 @@ from studies.speed.whole import write_runs
 
 __all__ = ["BeforeAfter", "Compared", "extract", "measure"]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 _LONG = "long"  # the home of the long run
 
 
