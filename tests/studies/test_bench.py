@@ -163,8 +163,12 @@ def test_notary_ends_with_the_bench_that_is_killed(tmp_path: Path) -> None:
         f"with _serving(pathlib.Path({str(tmp_path)!r}), small=0):\n"
         "    print(flush=True)\n    time.sleep(60)"
     )
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as bench:
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(STUDIES.parent)},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+    ) as bench:
         assert bench.stdout is not None
         assert bench.stdout.readline()
         assert (tmp_path / "socket").exists()
