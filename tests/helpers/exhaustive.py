@@ -1,4 +1,4 @@
-"""How much a test repeats: EXHAUSTIVE=1 in the environment asks for what the documents count."""
+"""How much a test repeats: EXHAUSTIVE=1 asks for what the documents count."""
 
 import os
 
