@@ -9,6 +9,7 @@ __all__ = [
     "MonitorError",
     "OverlapError",
     "PolicyError",
+    "RoomError",
     "SnapshotError",
     "TaskError",
     "UnusableFileError",
@@ -54,6 +55,10 @@ class SnapshotError(MonitorError):
 
 class TaskError(MonitorError):
     """A task misses a part of its protocol, fails, or gives what cannot be used."""
+
+
+class RoomError(MonitorError, OSError):
+    """This machine has no room for what is to be stored: it says nothing of who gave it."""
 
 
 class PolicyError(MonitorError):

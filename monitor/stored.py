@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from monitor.errors import TaskError
+from monitor.errors import RoomError, TaskError
 
 PIECE = 16 * 2**20  # bytes of rows that are decoded, moved or hashed at once
 _KEPT_FREE = 2**30  # bytes of the disk that are left to others
@@ -120,7 +120,7 @@ class Spooled:
     """A message in a file without a name, which is gone with the process."""
 
     def __init__(self, needed: int) -> None:
-        """Make the file; raises TaskError where so many bytes do not fit."""
+        """Make the file; raises RoomError where so many bytes do not fit."""
         check_space(Path(tempfile.gettempdir()), needed)
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
         self._size = 0
@@ -173,10 +173,10 @@ def spool(tensors: Mapping[str, tuple[Rows, Tensor]]) -> Spooled:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Raise TaskError where so many bytes more do not fit into a folder."""
+    """Raise RoomError where so many bytes more do not fit into a folder."""
     free = shutil.disk_usage(folder).free - _KEPT_FREE
     if needed > free:
-        raise TaskError(
+        raise RoomError(
             f"the task's examples take {needed:,} bytes, and {max(free, 0):,} are free in "
             f"{folder}: make room, or have data() return smaller examples"
         )
@@ -191,7 +191,7 @@ class Storing:
         self._shapes: dict[str, tuple[str, list[int]]] = {}
 
     def check_space(self, needed: int) -> None:
-        """Raise TaskError where so many bytes more do not fit."""
+        """Raise RoomError where so many bytes more do not fit."""
         check_space(self._folder, needed)
 
     def add(self, rows: Mapping[str, Tensor]) -> None:

@@ -36,7 +36,7 @@ from judge.errors import ConfinementError, JudgeError, StepError
 from ledger.held_folder import HeldFolder
 from monitor.config import TaskConfig
 from monitor.environment import other_kind
-from monitor.errors import MonitorError
+from monitor.errors import MonitorError, RoomError
 from monitor.stored import PIECE, Rows, Spooled, row_bytes, spans, spool, tensor_bytes
 from monitor.submission import TASK_FILES
 from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here
@@ -487,6 +487,8 @@ def _explained(what: str) -> Iterator[None]:
     """Turn what a task's code leads to into a failed step."""
     try:
         yield
+    except RoomError:
+        raise  # of this machine, whatever was submitted
     except MonitorError as error:
         raise StepError(f"{what}: {error}") from error
 

@@ -14,7 +14,7 @@ from judge.auditing.outcomes import StepOutcome, performed
 from judge.confinement.budget import Budget, BudgetError
 from judge.errors import ConfinementError, JudgeError, StepError
 from ledger.errors import EncodingError, StorageError
-from monitor.errors import TaskError
+from monitor.errors import RoomError, TaskError
 from monitor.stored import TYPES, Rows, spool
 from monitor.task_form import Bounds, read_named
 
@@ -33,6 +33,7 @@ def raising(error: BaseException) -> Callable[[], StepOutcome]:
         ConfinementError("no process can be started"),
         StorageError("the disk failed"),
         OSError(28, "No space left on device"),
+        RoomError("the examples take 9 bytes, and 0 are free"),
         MemoryError(),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
         ImportError("no module torch"),

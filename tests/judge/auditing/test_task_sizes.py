@@ -41,6 +41,19 @@ def test_task_with_few_test_examples_is_judged(tmp_path: Path, count: int) -> No
         assert judged(tmp_path, count) <= {"passed", "violations"}
 
 
+def test_judge_without_room_blames_itself_and_not_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(tmp_path, HONEST, "test_rows=8")
+    with monkeypatch.context() as full:
+        full.setattr("monitor.stored._KEPT_FREE", 2**60)
+        refused = call_here(["judge", "--json"], home=tmp_path)
+    assert refused.returncode == 2
+    assert "make room" in answer(refused)["message"]
+    verdict = answer(call_here(["judge", "--json"], home=tmp_path))
+    assert {step["status"] for step in verdict["steps"]} <= {"passed", "violations"}
+
+
 def test_steps_that_depend_on_the_size_pass_for_every_size(tmp_path: Path) -> None:
     """Steps 6, 7 and 10 without the record, and so without 200 runs."""
     source = HONEST.encode()
