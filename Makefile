@@ -4,6 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Each process that a test starts finds its modules compiled, whatever the surroundings say of that.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+
 # Settings that choose other code paths of the numeric libraries than this machine's own.
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
