@@ -35,9 +35,10 @@ class EpochWatch:
     """Measures one epoch: loss() per batch, gradients() and updated() around each update.
 
     probe() may follow gradients() where probe_due says so. `steps` is the number of optimizer steps
-    that the epoch will have, of which `ratios` or more have their update ratio taken; without it,
-    all have. Of a model with more than a million parameters no gradient is copied, and its weights
-    are copied at most twice.
+    that the epoch will have, of which `ratios` or more have their update ratio taken. Without it,
+    all have; or, with `thin`, all at first, and whenever there are twice as many as `ratios`, every
+    other one is dropped and left out from then on. Of a model with more than a million parameters
+    no gradient is copied, and its weights are copied at most twice.
     `only` are the parameters to look at, by default all. Without `activations`, the model gets no
     hooks: those would have a compiled model compiled again and again.
     """
@@ -49,12 +50,14 @@ class EpochWatch:
         effective_batch: int,
         steps: int | None = None,
         ratios: int = RATIOS,
+        thin: bool = False,
         only: Iterable[Tensor] | None = None,
         activations: bool = True,
     ) -> None:
         self._model = model
         self._effective_batch = effective_batch  # examples per optimizer step
         self.ratio_every = _stride(steps, ratios)  # steps from one update ratio to the next
+        self._most_ratios = 2 * ratios if thin and steps is None else None
         wanted = None if only is None else {id(each) for each in only}
         named = [
             (name, each)
@@ -84,7 +87,7 @@ class EpochWatch:
         self._before: list[Tensor] | None = None  # the weights while an update is looked at
         self._weight_rows: list[Tensor] = []  # before each update that was looked at
         self._change_rows: list[Tensor] = []  # by it
-        self._ratio_sums: list[Tensor] = []  # (parameters,) of each block
+        self._ratio_sums: list[Tensor] = []  # (parameters,) of each block, or of each where thinned
         self._used: set[int] = set()  # parameters that have had a gradient
         self._all_used = False
         self._probes: list[tuple[Tensor, Tensor]] = []  # product and mean square
@@ -166,8 +169,11 @@ class EpochWatch:
         else:
             self._change_rows.append(before[0] - self._weights()[0])
         self._ratios += 1
-        if self._enough(self._weight_rows):
+        if self._enough(self._weight_rows) or self._ratios == self._most_ratios:
             self._flush_updates()
+        if self._ratios == self._most_ratios:
+            del self._ratio_sums[1::2]
+            self._ratios, self.ratio_every = len(self._ratio_sums), 2 * self.ratio_every
 
     @property
     def probe_due(self) -> bool:
@@ -379,7 +385,8 @@ class EpochWatch:
     def _flush_updates(self) -> None:
         if self._weight_rows:
             changes = self._norms(self._change_rows).double()
-            self._ratio_sums.append((changes / self._norms(self._weight_rows).double()).sum(dim=0))
+            ratios = changes / self._norms(self._weight_rows).double()
+            self._ratio_sums += [ratios.sum(dim=0)] if self._most_ratios is None else [*ratios]
         self._weight_rows, self._change_rows = [], []
 
     def begin_forward(self, *_: Any) -> None:

@@ -30,7 +30,6 @@ from monitor.watched_model import WatchedState, check_trainable, optimized_by, s
 
 _ALIKE = 1e-3  # relative difference of gradient norms that processes with one model may have
 _RATIOS = 8  # update ratios of an epoch, or more: each look copies all weights
-_UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
 
 
 def keep_quiet(_line: str) -> None:
@@ -163,8 +162,9 @@ class WatchedRun:
             self._watch = EpochWatch(
                 self._model,
                 effective_batch=settings.batch_size * settings.accumulation,
-                steps=self._last_steps or _UNKNOWN_STEPS,
+                steps=self._last_steps,
                 ratios=_RATIOS,
+                thin=True,
                 only=self._optimized,
                 activations=not self._compiled,
             )

@@ -96,6 +96,24 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.parametrize("steps", [1, 7, 8, 15, 16, 17, 40, 63, 64, 100, 703])
+def test_update_ratios_of_an_unknown_number_of_steps_are_spread_over_the_epoch(steps: int) -> None:
+    """In step n, the only weight changes from 1 by n: each ratio names its step."""
+    model = nn.Linear(1, 1, bias=False)
+    watch = EpochWatch(model, effective_batch=1, ratios=8, thin=True)
+    for step in range(steps):
+        model.weight.data.fill_(1.0)
+        model.weight.grad = torch.ones_like(model.weight)
+        watch.gradients()
+        model.weight.data.add_(step)
+        watch.updated()
+    [layer] = watch.measured()["layers"]
+    taken = range(0, steps, watch.ratio_every)
+    assert layer["update_ratio"] == pytest.approx(_mean([float(step) for step in taken]))
+    assert min(steps, 8) <= len(taken) < 17
+    assert watch.ratio_every == 1 or steps >= 16
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("steps", [5, 33])
 def test_gradients_losses_and_updates_agree_with_autograd(name: str, steps: int) -> None:

@@ -287,7 +287,6 @@ def test_measured_gradient_that_is_not_finite_brings_the_starting_weights_back(
     assert said == [
         "decrease_lr for R7: applied: learning rate 0.01 -> 0.001, gradients clipped at norm 1, "
         "starting weights put back and the optimizer's memory emptied",
-        "defer for R1: R1 (learning rate) waits: R7 goes first.",
     ]
     assert f"proctor: {said[0]}" in capsys.readouterr().err
     assert not answer(call_here(["judge", run.id, "--json"], home=tmp_path))["hard_fail"]
