@@ -12,10 +12,11 @@ I/O: the log, the repository's objects and branches (no work tree), the blobs, t
 import fcntl
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import UUID
 
 from aggregates.improvement.line import Line
@@ -38,6 +39,22 @@ from ledger.blobs import Blobs
 from ledger.verification.authority import Authority
 
 __all__ = ["Controller"]
+
+_PATIENCE = 5.0  # seconds; a process that was killed may leave others that end after it
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Take the lock on a file and return True, or False where somebody else keeps it."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        else:
+            return True
 
 
 class Controller:
@@ -208,12 +225,10 @@ class Controller:
         folder = self.place.folder
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "controller.lock").open("wb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _locked(file):
                 raise GauntletError(
                     f"another process is using this line (it holds {file.name}); try again later"
-                ) from None
+                )
             self._held = True
             try:
                 shutil.rmtree(folder / SCRATCH, ignore_errors=True)

@@ -521,7 +521,8 @@ def test_what_a_valley_lets_through_gives_no_later_proposal_more_error_to_spend(
     log.close()
 
 
-def test_line_has_one_controller_at_a_time(line: Line) -> None:
+def test_line_has_one_controller_at_a_time(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("judge.gauntlet.controller._PATIENCE", 0.1)
     with line.controller() as controller, line.controller() as other:
         diff = line.diff(SELECTION, THRIFTY)
         with (
