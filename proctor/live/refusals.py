@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from proctor.live.guard import TABLE
 from proctor.output.terminal import visible
 from proctor.pages.rendering import render
-from projections.errors import BusyError
+from projections.errors import BusyError, TooManyRowsError
 
 __all__ = ["failed", "refusal", "refused"]
 
@@ -32,6 +32,8 @@ def refused(request: Request, error: Exception) -> Response:
         status, reason, headers = error.status_code, error.detail, error.headers
     elif isinstance(error, BusyError):
         status = 503
+    elif isinstance(error, TooManyRowsError):
+        status = 413
     else:
         print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)
     return refusal(request.url.path, status, reason, headers)

@@ -36,7 +36,13 @@ from proctor.state import memory, state_folder
 from projections.bounds import Bounds, bounded_rows
 from projections.cache import catch_up
 from projections.database_file import WAIT, connected, copy_between, private_folder
-from projections.errors import AheadError, BusyError, ProjectionError, QueryError
+from projections.errors import (
+    AheadError,
+    BusyError,
+    ProjectionError,
+    QueryError,
+    TooManyRowsError,
+)
 from projections.projector import read_position
 
 __all__ = ["PAGE", "Ask", "Standing", "Tables"]
@@ -285,7 +291,7 @@ def _answer(
     except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
         raise QueryError(str(e)) from e
     if more:  # a figure that is counted from cut rows would be wrong
-        raise QueryError(
+        raise TooManyRowsError(
             f"this page would need more than {bounds.rows:,} rows; ask with SQL, or make a report"
         )
     return [dict(zip(columns, row, strict=True)) for row in rows]
