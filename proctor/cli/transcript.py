@@ -92,7 +92,7 @@ def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any
     aside = SetAside()
     for entry in entries:
         body = REGISTRY.readable(entry.name, entry.body)
-        if body is None:
+        if body is None or not _tellable(entry.name, body):
             aside.add(entry)
         else:
             said.append((entry.name, body))
@@ -100,6 +100,22 @@ def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any
     if not said or said[0][0] != "transcript.started":
         raise ProctorError(f"the transcript of run {run} cannot be read: it has no start")
     return run, said
+
+
+def _tellable(name: str, body: Mapping[str, Any]) -> bool:
+    """Return whether everything that is told of an event can be: its fields may be of any kind."""
+    try:
+        match name:
+            case "transcript.call_made":
+                _summary([body])
+                json.dumps([_cell(body, key) for key in _COLUMNS.values()])
+            case "transcript.vote_counted":
+                _vote_line(body)
+            case "transcript.proposal_reviewed":
+                _review_line(body)
+    except _ODD:
+        return False
+    return True
 
 
 def _tell(run: UUID, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -141,24 +157,26 @@ def _print(told: Mapping[str, Any]) -> None:
     print_table(
         tuple(_COLUMNS), [[_cell(call, key) for key in _COLUMNS.values()] for call in told["calls"]]
     )
-    for vote in told["votes"]:
-        counts = ", ".join(f"{way} {count}" for way, count in vote["votes"].items())
-        console.print(
-            words(
-                f"vote in epoch {vote['epoch']} on {vote['rule']}: {counts}; chosen "
-                f"{vote['chosen']}, agreement {vote['agreement']:.2f}"
-            )
-        )
-    for review in told["reviews"]:
-        console.print(
-            words(
-                f"review in epoch {review['epoch']}: {review['verdict']} of "
-                f"{review['proposed']['direction']}; said {review['decision']['direction']}"
-                + (f"; marked {review['mark']}" if review["mark"] else "")
-                + (f": {review['note']}" if review["note"] else "")
-            )
-        )
+    for line in (*map(_vote_line, told["votes"]), *map(_review_line, told["reviews"])):
+        console.print(words(line))
     print_table(("", ""), told["summary"].items(), title="\ncalls to a model")
+
+
+def _vote_line(vote: Mapping[str, Any]) -> str:
+    counts = ", ".join(f"{way} {count}" for way, count in vote["votes"].items())
+    return (
+        f"vote in epoch {vote['epoch']} on {vote['rule']}: {counts}; chosen "
+        f"{vote['chosen']}, agreement {vote['agreement']:.2f}"
+    )
+
+
+def _review_line(review: Mapping[str, Any]) -> str:
+    return (
+        f"review in epoch {review['epoch']}: {review['verdict']} of "
+        f"{review['proposed']['direction']}; said {review['decision']['direction']}"
+        + (f"; marked {review['mark']}" if review["mark"] else "")
+        + (f": {review['note']}" if review["note"] else "")
+    )
 
 
 def _cell(call: Mapping[str, Any], key: str) -> Any:

@@ -231,7 +231,7 @@ def _cost(summary: _Row, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "Tokens",
             f"{number(calls['prompt_tokens'])} in, {number(calls['completion_tokens'])} out",
         )
-        price = "unknown" if calls["cost"] is None else f"{calls['cost']:.4f} US dollars"
+        price = "unknown" if calls["cost"] is None else f"{number(calls['cost'])} US dollars"
         yield (
             "Price",
             price + (f"; {calls['unpriced']} of unknown price" if calls["unpriced"] else ""),
