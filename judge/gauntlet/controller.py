@@ -20,15 +20,10 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
+from judge.errors import ApprovalError
 from judge.gauntlet import batches, benchmarking, promotion, reviews, stages
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.errors import (
-    ApprovalError,
-    DeclarationError,
-    DiffError,
-    GauntletError,
-    TierError,
-)
+from judge.gauntlet.errors import DeclarationError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer

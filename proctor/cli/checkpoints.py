@@ -19,9 +19,9 @@ from proctor.improvement.home import (
     LineOptions,
     find_checkpoint,
 )
+from proctor.improvement.installed import roll_back_installed
 from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_session
-from proctor.runs.labels import roll_back_installed
 from proctor.schemas.improvement import LISTED, METRICS, PROPOSALS, RUNS, USES
 from projections.reading import Session
 

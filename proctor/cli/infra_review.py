@@ -17,8 +17,7 @@ from uuid import UUID
 import typer
 
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import batches, reviews
-from judge.gauntlet.approvals import (
+from judge.approvals import (
     BATCH,
     MOST_DAYS,
     SUBJECTS,
@@ -26,8 +25,9 @@ from judge.gauntlet.approvals import (
     make_approval,
     sign,
 )
+from judge.errors import JudgeError
+from judge.gauntlet import batches, reviews
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.shown import digest_of_shown, facts
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
@@ -285,7 +285,7 @@ def import_reviews(
                 else:
                     found = controller.review(said)
                     row |= {"proposal": str(found.id), "review": found.review}
-            except GauntletError as error:
+            except JudgeError as error:
                 row["error"] = str(error)
             rows.append(row)
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from judge.approvals import LEDGER
 from judge.gauntlet import anchors, reviews
-from judge.gauntlet.approvals import LEDGER
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.tasks.reference_set import MANIFEST, Task, write_tasks
 from ledger.wording import counted

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Meta
 
 from judge.declared import read_declared
-from judge.gauntlet.errors import ApprovalError
+from judge.errors import ApprovalError
 from ledger.errors import MalformedError, VerificationError
 from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, payload_of, seal
 from ledger.strict_json import read_json
