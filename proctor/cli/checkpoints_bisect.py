@@ -1,4 +1,4 @@
-"""`proctor checkpoints bisect`, `look-back`, `salvage`, `bisect-rates`: what made a line worse.
+"""`proctor checkpoints bisect`, `look-back`, `salvage`: what made a line worse.
 
 A search that was interrupted is carried on by the same command.
 """
@@ -15,11 +15,9 @@ from aggregates.improvement.line import Line
 from judge.bisection import driver, latent, probes, reports
 from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
-from judge.bisection.simulation import Scale, tables
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import MOST
 from proctor.cli.remedies import completed, same_command
 from proctor.errors import ProctorError
 from proctor.improvement.home import (
@@ -36,7 +34,6 @@ def register(app: typer.Typer) -> None:
     app.command("bisect")(bisect)
     app.command("look-back")(look_back)
     app.command("salvage")(salvage_)
-    app.command("bisect-rates")(simulate_)
 
 
 def bisect(
@@ -209,24 +206,6 @@ def salvage_(
         checkpoint = _named(controller.line, culprit)
         found = salvage(controller, checkpoint, run=run)
     return Output(found, lambda: _tell_salvaged(found))
-
-
-def simulate_(
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
-    ] = 0,
-    small: Annotated[
-        bool, typer.Option("--small", help="Simulate a sixth, over 20 suspects only.")
-    ] = False,
-) -> Output:
-    """Simulate how often bisection is right, and the probability it states."""
-    scale = Scale(seed=seed, trials=10, suspects=(20,)) if small else Scale(seed=seed)
-
-    def tell() -> None:
-        for table in tables(scale):
-            console.print(words(table.to_markdown()) + "\n")
-
-    return Output(lambda: list(tables(scale)), tell)
 
 
 def _named(line: Line, name: str) -> str:

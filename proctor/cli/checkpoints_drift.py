@@ -1,4 +1,4 @@
-"""`proctor checkpoints baseline`, `drift`, `watch`, `metrics`, `answer` and `simulate`.
+"""`proctor checkpoints baseline`, `drift`, `watch`, `metrics` and `answer`.
 
 They tell whether a line becomes worse.
 
@@ -14,9 +14,8 @@ import typer
 from rich.text import Text
 
 from judge.drift import charts
-from judge.drift.charts import ChartLimits
+from judge.drift.charts import ChartLimits, evaluations_needed
 from judge.drift.history import FEWEST, Repeats, read_baseline
-from judge.drift.simulation import DriftSimulation, evaluations_needed, simulate
 from judge.drift.watch import Production, Watched, is_due, measure_baseline, watch
 from judge.drift.watch import answer as answer_alarm
 from ledger.wording import counted
@@ -97,7 +96,6 @@ def register(app: typer.Typer) -> None:
     app.command("watch")(watch_)
     app.command("metrics")(metrics)
     app.command("answer")(answer)
-    app.command("simulate")(simulate_)
 
 
 def baseline(
@@ -256,50 +254,6 @@ def answer(
         tell_alarms(left, named=pasteable)
 
     return Output({"answered": alarm, "open": left}, tell)
-
-
-def simulate_(
-    where: LineOptions,
-    sd: Annotated[
-        float | None,
-        typer.Option(
-            "--sd",
-            min=0.0001,
-            max=0.5,
-            help="Standard deviation of one evaluation; by default the line's.",
-        ),
-    ] = None,
-    mean: Annotated[
-        float,
-        typer.Option("--mean", min=0.3, max=1.0, help="With --sd: mean share of right answers."),
-    ] = 0.94,
-    tasks: Annotated[
-        int, typer.Option("--tasks", min=5, help="With --sd: tasks in one evaluation.")
-    ] = 52,
-    streams: Annotated[
-        int,
-        typer.Option("--streams", min=100, max=100_000, help="Number of histories to simulate."),
-    ] = 1_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random draws.")] = 0,
-) -> Output:
-    """Simulate the false alarms and the delays of all charts together."""
-    repeats = 20
-    if sd is None:
-        with where.open() as controller:
-            known = read_baseline(controller.place)
-        found = known.baseline()
-        sd, mean, tasks = float(found.sd), float(found.mean), known.tasks
-        repeats = len(known.values)
-    plan = DriftSimulation(
-        sd=sd, mean=mean, tasks=tasks, repeats=repeats, streams=streams, seed=seed
-    )
-    tables = list(simulate(plan))
-
-    def tell() -> None:
-        for table in tables:
-            print_table(table.columns, table.rows, title=f"\n{table.title}")
-
-    return Output(tables, tell)
 
 
 def _describe(found: Repeats) -> dict[str, Any]:

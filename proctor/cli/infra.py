@@ -1,6 +1,5 @@
 """`proctor infra`: a repository that changes itself, under a gauntlet that it cannot change."""
 
-import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,12 +12,10 @@ from aggregates.improvement.proposal import TRIGGERS, Proposal
 from judge.errors import JudgeError
 from judge.gauntlet import anchors, measurement
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import results_of
 from judge.gauntlet.repository.changes import tier_of_change
 from judge.gauntlet.tasks import reference_set
-from ledger.wording import counted
-from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_study, infra_task
+from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_task
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text
@@ -51,7 +48,6 @@ app = CommandGroup(
 app.add_typer(infra_enroll.app)
 app.add_typer(infra_review.app)
 app.add_typer(infra_evolve.app)
-app.add_typer(infra_study.app)
 app.add_typer(infra_task.app)
 
 
@@ -248,34 +244,6 @@ def anchors_(
                 for each in found
             ],
         ),
-    )
-
-
-@app.command()
-def baseline(
-    where: LineOptions,
-    into: Annotated[
-        Path, typer.Option("--into", help="Folder of the reference set, in your work tree.")
-    ],
-) -> Output:
-    """Write the active checkpoint's result next to each task, for people to read."""
-    require_extra("train")
-    with where.open() as controller:
-        head = controller.line.head
-        tasks = controller.place.reference_set(head.commit)
-        known = measurement.recorded(controller.place, commit=head.commit, tasks=tasks)
-    if known is None:
-        raise ProctorError("this checkpoint has not been measured; `proctor infra measure` does")
-    for result in known:
-        folder = into / reference_set.TASKS / result.task_id
-        if not folder.is_dir():
-            raise TaskError(f"{folder} is missing; name a folder with this reference set")
-        told = {"commit": head.commit, "success": result.success, "metrics": dict(result.metrics)}
-        text = json.dumps(told, indent=1, sort_keys=True) + "\n"
-        (folder / reference_set.BASELINE).write_text(text, encoding="utf-8")
-    return Output(
-        {"written": [result.task_id for result in known]},
-        f"wrote {counted(len(known), 'baseline')} into {into}",
     )
 
 

@@ -305,31 +305,6 @@ class Drafted(TypedDict):
     left_out: int
 
 
-class Mutant(TypedDict):
-    """A planted defect."""
-
-    path: str
-    line: int
-    function: str
-    kind: str
-    description: str
-    id: str
-
-
-class Mutations(TypedDict):
-    """Planted defects, and which of them are caught."""
-
-    commit: str
-    found: int
-    run: int
-    share: Number
-    caught: dict[str, str]
-    survivors: list[Mutant]
-    equivalent: list[Mutant]
-    mistaken: list[str]
-    unknown: list[str]
-
-
 class Candidates(TypedDict):
     """Situations that are decided wrongly; exit code 1 if there are any."""
 

@@ -62,14 +62,6 @@ class Tally(TypedDict):
     ties: int
 
 
-class Table(TypedDict):
-    """Figures of a simulation, as texts."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
 class Listening(TypedDict):
     """A server that is ready; printed on one line as soon as it is."""
 

@@ -142,13 +142,6 @@ def test_measures_are_plotted_along_the_chain(tmp_path: Path) -> None:
     assert one["metrics"]["benchmark_success"] == 1.0
 
 
-@pytest.mark.slow
-def test_simulation_is_of_the_lines_own_baseline(line: Line) -> None:
-    tables = told(line, "checkpoints", "simulate", "--streams", "10")
-    assert [len(table["rows"]) for table in tables] == [2, 8, 6, 7, 8, 3, 5, 5]
-    assert "at a standard deviation of 0.0039" in tables[0]["title"]
-
-
 @pytest.mark.slow  # trains about thirty times
 def test_policy_that_trains_to_chance_level_is_an_alarm_within_ten_runs(tmp_path: Path) -> None:
     """The task's gradients explode: the playbook answers that, and `nothing` leaves it alone."""

@@ -60,12 +60,10 @@ GAUNTLET = (
     "infra review --repo REPO",
     "infra export-pending PENDING --repo REPO",
     "infra task server --repo REPO",
-    "infra simulate --small",
     "infra evolve --off --repo REPO",
     "checkpoints list",
     "checkpoints show",
     "checkpoints metrics",
-    "checkpoints bisect-rates --small",
     "checkpoints look-back --repo REPO",
 )
 

@@ -95,12 +95,10 @@ NEEDS: Mapping[str, tuple[str, list[str]]] = {
     "credit": ("train", []),
     "demo": ("train", []),
     "fork": ("train", ["--at", "0"]),
-    "infra baseline": ("train", ["--into", "."]),
     "infra challenge": ("train", []),
     "infra demo": ("train", []),
     "infra evolve": ("train", []),
     "infra measure": ("train", []),
-    "infra mutate": ("train", []),
     "infra run": ("train", []),
     "judge": ("train", []),
     "serve": ("serve", ["--port", "0"]),
@@ -108,7 +106,7 @@ NEEDS: Mapping[str, tuple[str, list[str]]] = {
     "witness serve": ("witness", ["--state", "witness"]),
 }
 # What would measure or wait for many minutes, if it were started with its defaults.
-LONG = ("checkpoints bisect-rates", "checkpoints simulate", "follow", "infra simulate")
+LONG = ("follow",)
 # Options of base commands that need an extra.
 OPTIONS: Mapping[str, list[str]] = {
     "mlflow": ["export", "latest", "--mlflow", "curves"],

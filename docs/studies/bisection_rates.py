@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from judge.bisection.search import Probe, Search, next_probe, standing
-from judge.gauntlet.comparison.simulation import Table, percent
+from studies.statistics import Table, percent
 
 __all__ = ["ROWS", "Errors", "Scale", "Simulated", "simulate", "simulate_one", "tables"]
 

@@ -24,26 +24,23 @@ from judge.drift.charts import (
     broken,
     declined,
     deficits,
+    evaluations_needed,
     grown,
-    page_hinkley,
     ratchet,
     stalled,
     unproductive,
 )
-from judge.gauntlet.comparison.simulation import Table, percent
+from studies.statistics import Table, percent
 
 __all__ = [
-    "ENOUGH",
     "DriftSimulation",
     "correlated_table",
     "disturbed_table",
-    "evaluations_needed",
     "production_table",
     "simulate",
     "small_set_table",
 ]
 
-ENOUGH = 0.008  # sd of a measurement with which the alarms see a ratchet of 0.1% in 40 checkpoints
 _SDS = (0.005, 0.008, 0.011, 0.02, 0.03, 0.042)
 _FADING = 0.95  # of what Page-Hinkley remembers, a checkpoint
 _BEGIN = 20  # checkpoints before something else begins
@@ -81,11 +78,6 @@ class _Streams:
 
 Noise = Callable[[np.random.Generator, Array], Array]
 """Measured values around the true ones."""
-
-
-def evaluations_needed(sd: float, *, enough: float = ENOUGH) -> int:
-    """Return how many evaluations each measurement has to consist of, for the ratchet's sake."""
-    return max(1, int(np.ceil((sd / enough) ** 2)))
 
 
 def simulate(plan: DriftSimulation) -> Iterator[Table]:
@@ -327,6 +319,21 @@ def _exceeding(stable: _Streams, losing: _Streams, statistic: Callable[[Array], 
 def _hinkley(plan: DriftSimulation) -> Callable[[Array], Array]:
     delta = plan.limits.slack * plan.sd
     return lambda values: page_hinkley(values, fading=_FADING, delta=delta)
+
+
+def page_hinkley(values: Array, *, fading: float, delta: float) -> Array:
+    """Return the fading Page-Hinkley statistics of a loss; for comparison only.
+
+    The reference is the mean of what has been seen; both it and the sum forget by `fading`.
+    """
+    found = np.zeros(values.shape)
+    weight, mean, so_far = 0.0, np.zeros(values.shape[:-1]), np.zeros(values.shape[:-1])
+    for number in range(values.shape[-1]):
+        weight = fading * weight + 1.0
+        mean = mean + (values[..., number] - mean) / weight
+        so_far = np.maximum(0.0, fading * so_far + mean - values[..., number] - delta)
+        found[..., number] = so_far
+    return found
 
 
 def _last_fall(values: Array) -> Array:

@@ -7,8 +7,7 @@ import pytest
 from gauntlet_scene import MANIFEST
 from msgspec.structs import replace
 from paired_results import task
-
-from judge.gauntlet.comparison.mutation import (
+from studies.gate.mutation import (
     Equivalent,
     Mutant,
     TaskJudge,
@@ -17,6 +16,7 @@ from judge.gauntlet.comparison.mutation import (
     parse_equivalents,
     sample,
 )
+
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.manifest import parse_manifest
 

@@ -1,6 +1,7 @@
 """Planted defects: the reference set sees them, and does not see what is as it was."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -8,14 +9,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import studies.gate.own
+from studies.gate.mutation import mutants_of, parse_equivalents
+from studies.gate.own import EQUIVALENTS, PATHS, SET, mutate_all
 
-import judge.reference.mutations
-from judge.gauntlet.comparison.mutation import mutants_of, parse_equivalents
 from judge.gauntlet.tasks.reference_set import load
-from judge.reference.mutations import EQUIVALENTS, PATHS, SET, mutate_all
 from judge.reference.scorers import SCORERS
 
-ROOT = Path(judge.reference.mutations.__file__).parents[2]
+ROOT = Path(studies.gate.own.__file__).parents[3]
 # What is appended to a module hides what stands above: whole parts that do not work any more.
 DEFECTS = {
     "policies/answers.py": "def read_answer(value, observation):\n    return [], {}\n",
@@ -31,7 +32,7 @@ _ASK = """
 import json, sys
 from pathlib import Path
 from judge.gauntlet.tasks.reference_set import load
-from judge.reference.mutations import SET, ForkedJudge
+from studies.gate.own import SET, ForkedJudge
 from judge.reference.scorers import SCORERS
 
 tree, defects = Path(sys.argv[1]), json.loads(sys.stdin.read())
@@ -59,6 +60,7 @@ def tree(tmp_path: Path) -> Path:
 def test_reference_set_catches_a_broken_part_of_every_module(tree: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _ASK, str(tree)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "docs")},
         input=json.dumps(DEFECTS),
         capture_output=True,
         text=True,

@@ -3,7 +3,7 @@
 Each defect is planted into tier-2 code of a tree and every task but the real trainings is asked,
 two problems of those that are drawn, each mutant in a child that is forked from one process that
 has everything else imported. What counts as caught is what counts in the gate: one task that is
-worse than it is in the unchanged tree. The front door is `proctor infra mutate`.
+worse than it is in the unchanged tree. The front door is `python docs/studies mutate`.
 
 Trust: the mutants are our own code, changed in one place; they get no confinement but limits.
 I/O: a copy of the tree; processes.  Units: seconds, bytes.
@@ -25,12 +25,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from judge.gauntlet.comparison.mutation import (
-    Equivalent,
-    MutationReport,
-    mutants_of,
-    mutate_run,
-)
 from judge.gauntlet.comparison.weighing import loss_of
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, seed_of
@@ -38,6 +32,12 @@ from judge.gauntlet.tasks.drawing import drawn
 from judge.gauntlet.tasks.reference_set import Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score
 from judge.reference.scorers import SCORERS
+from studies.gate.mutation import (
+    Equivalent,
+    MutationReport,
+    mutants_of,
+    mutate_run,
+)
 
 __all__ = ["EQUIVALENTS", "PATHS", "ForkedJudge", "mutate_all"]
 

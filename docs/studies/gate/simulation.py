@@ -3,60 +3,36 @@
 Source: docs/explanation/calibrated-gate.md.  I/O: none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from judge.gauntlet.comparison.disturbances import (
+from judge.gauntlet.comparison.e_values import ComparisonSettings
+from judge.gauntlet.comparison.sequential import ErrorBudget
+from studies.gate.disturbances import (
     DISTURBANCES,
     Change,
     follow,
     follow_exact,
 )
-from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.sequential import ErrorBudget
-from judge.gauntlet.comparison.trials import (
+from studies.gate.trials import (
     World,
     mixed_sequences,
     null_sequences,
     plain_rule,
     try_changes,
 )
+from studies.statistics import Table, percent
 
 __all__ = [
     "Scale",
-    "Table",
     "disturbed_row",
     "exact_row",
-    "percent",
     "positions",
     "power_row",
     "simulate",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Figures under a title."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def of(cls, title: str, rows: Sequence[Mapping[str, str]]) -> "Table":
-        """Return the table of rows that have the same columns."""
-        return cls(
-            title=title, columns=tuple(rows[0]), rows=tuple(tuple(row.values()) for row in rows)
-        )
-
-    def to_markdown(self) -> str:
-        """Return the table as the documentation shows it."""
-        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
-        return "\n".join(
-            [f"{self.title}:", "", *("| " + " | ".join(line) + " |" for line in lines)]
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +74,6 @@ def positions() -> Mapping[str, float]:
 
 def _rng(scale: Scale, *row: int) -> np.random.Generator:
     return np.random.default_rng([scale.seed, *row])
-
-
-def percent(share: float) -> str:
-    """Return a share as tables show it."""
-    return f"{100 * share:.1f}%"
 
 
 def _plain_table(scale: Scale) -> Table:

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from judge.gauntlet.comparison.defects import changes_at, places_of
 from judge.gauntlet.comparison.weighing import loss_of
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.manifest import Manifest
@@ -25,6 +24,7 @@ from judge.gauntlet.tasks.benchmark import Arm, TaskResult, run_task
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 from ledger.progress import advanced
+from studies.gate.defects import changes_at, places_of
 
 __all__ = [
     "Equivalent",
