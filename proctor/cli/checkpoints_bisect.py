@@ -17,7 +17,7 @@ from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
 from judge.bisection.simulation import Scale, tables
 from ledger.wording import counted
-from proctor.cli.command_group import Output
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import MOST
 from proctor.cli.remedies import completed, same_command
@@ -31,12 +31,12 @@ from proctor.output.terminal import console, error_console, print_table, words
 _SHORT = 12  # characters of an id
 
 
-def register(app: typer.Typer) -> None:
+def register(app: CommandGroup) -> None:
     """Add the commands to `proctor checkpoints`."""
-    app.command("bisect")(bisect)
-    app.command("look-back")(look_back)
-    app.command("salvage")(salvage_)
-    app.command("bisect-rates")(simulate_)
+    app.command("bisect", prints="improvement.Search", continues="always")(bisect)
+    app.command("look-back", prints="improvement.Fault | improvement.NoFault")(look_back)
+    app.command("salvage", prints="list[improvement.Salvaged]")(salvage_)
+    app.command("bisect-rates", prints="list[shared.Table]")(simulate_)
 
 
 def bisect(

@@ -41,7 +41,7 @@ SeedOption = Annotated[
 ]
 
 
-@app.command("simulate")
+@app.command("simulate", prints="list[shared.Table]")
 def simulate_(
     seed: SeedOption = 0,
     small: Annotated[
@@ -58,7 +58,7 @@ def simulate_(
     return Output(lambda: list(tables), tell)
 
 
-@app.command()
+@app.command(prints="improvement.Mutations")
 def mutate(
     most: Annotated[
         int | None,
