@@ -39,7 +39,7 @@ app = CommandGroup()
 _ROLE = "publisher"
 
 
-@app.command()
+@app.command(prints="ledger.Attested")
 def attest(
     home: Home,
     run: RunArgument,

@@ -29,7 +29,7 @@ from proctor.remembering import open_remembered, recall
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="ledger.Proof")
 def prove(
     home: Home,
     event: Annotated[
@@ -57,7 +57,7 @@ def prove(
     return Output({"index": index, "out": out, "proof": proof}, tell)
 
 
-@app.command()
+@app.command(prints="ledger.Exported")
 def export(
     home: Home,
     run: Annotated[
@@ -160,7 +160,7 @@ def export(
     return Output(told, lambda: console.print(*lines, sep="\n"))
 
 
-@app.command(name="import")
+@app.command(name="import", prints="ledger.Imported")
 def import_(
     home: Home,
     bundle: Annotated[

@@ -56,7 +56,7 @@ WriterOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(prints="runs.Campaign", continues="always")
 def campaign(
     home: Home,
     settings: SettingsArgument = None,

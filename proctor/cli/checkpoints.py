@@ -38,7 +38,7 @@ CheckpointArgument = Annotated[
 ]
 
 
-@app.command("list", long=True)
+@app.command("list", long=True, prints="list[improvement.Checkpoint]")
 def list_(home: Home, as_of: AsOfOption = None) -> Output:
     """List checkpoints with the runs made under each."""
     found = _ask(open_session(home, as_of=as_of), LISTED)
@@ -50,7 +50,7 @@ def list_(home: Home, as_of: AsOfOption = None) -> Output:
     return Output(found, tell)
 
 
-@app.command(long=True)
+@app.command(long=True, prints="improvement.CheckpointParts")
 def show(
     home: Home,
     checkpoint: CheckpointArgument = "active",
@@ -80,7 +80,7 @@ def show(
     return Output({**found, "metrics": measured, **parts}, tell)
 
 
-@app.command()
+@app.command(prints="improvement.RolledBack")
 def rollback(
     where: LineOptions,
     checkpoint: CheckpointArgument,

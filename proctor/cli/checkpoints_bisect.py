@@ -16,7 +16,7 @@ from judge.bisection import driver, latent, probes, reports
 from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
 from ledger.wording import counted
-from proctor.cli.command_group import Output
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.remedies import completed, same_command
 from proctor.errors import ProctorError
@@ -29,11 +29,11 @@ from proctor.output.terminal import console, error_console, print_table, words
 _SHORT = 12  # characters of an id
 
 
-def register(app: typer.Typer) -> None:
+def register(app: CommandGroup) -> None:
     """Add the commands to `proctor checkpoints`."""
-    app.command("bisect")(bisect)
-    app.command("look-back")(look_back)
-    app.command("salvage")(salvage_)
+    app.command("bisect", prints="improvement.Search", continues="always")(bisect)
+    app.command("look-back", prints="improvement.Fault | improvement.NoFault")(look_back)
+    app.command("salvage", prints="list[improvement.Salvaged]")(salvage_)
 
 
 def bisect(

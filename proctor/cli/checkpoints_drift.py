@@ -19,7 +19,7 @@ from judge.drift.history import FEWEST, Repeats, read_baseline
 from judge.drift.watch import Production, Watched, is_due, measure_baseline, watch
 from judge.drift.watch import answer as answer_alarm
 from ledger.wording import counted
-from proctor.cli.command_group import Output
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import operator_key
 from proctor.cli.options import AsOfOption, SigningKeyOption
@@ -89,13 +89,13 @@ PauseOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: CommandGroup) -> None:
     """Add the commands to `proctor checkpoints`."""
-    app.command("baseline")(baseline)
-    app.command("drift")(drift)
-    app.command("watch")(watch_)
-    app.command("metrics")(metrics)
-    app.command("answer")(answer)
+    app.command("baseline", prints="improvement.Baseline")(baseline)
+    app.command("drift", prints="improvement.Drift")(drift)
+    app.command("watch", prints="improvement.Drift")(watch_)
+    app.command("metrics", prints="improvement.Metrics")(metrics)
+    app.command("answer", prints="improvement.Answered")(answer)
 
 
 def baseline(

@@ -18,7 +18,7 @@ app = CommandGroup()
 AnyTraining = RunConfig | TaskConfig
 
 
-@app.command()
+@app.command(prints="runs.Comparison", continues="always")
 def compare(
     home: Home,
     settings: SettingsArgument = None,

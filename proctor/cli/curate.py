@@ -69,7 +69,7 @@ _BECAUSE = {  # run_standing.why_not
 }
 
 
-@app.command()
+@app.command(prints="curation.Export | curation.ExportRefused")
 def export(
     home: Home,
     kind: Annotated[
@@ -218,7 +218,7 @@ def _unsettled(tables: Tables) -> list[tuple[str, int]]:
     return found
 
 
-@app.command("list", long=True)
+@app.command("list", long=True, prints="list[curation.Sealed]")
 def list_(home: Home) -> Output:
     """List the sealed exports, and how many examples of each are recalled."""
     with _opened(home, None) as tables:
@@ -240,7 +240,7 @@ def list_(home: Home) -> Output:
     return Output([{**row, "query": json.loads(row["query"])} for row in rows], tell)
 
 
-@app.command()
+@app.command(prints="list[curation.Recalled]")
 def recall(
     home: Home,
     export: Annotated[
@@ -268,7 +268,7 @@ def recall(
     return Output(found, tell, found=bool(found))
 
 
-@app.command()
+@app.command(prints="curation.SealedFile | curation.NotSealed")
 def verify(
     home: Home,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines file of an export.")],
@@ -296,7 +296,7 @@ def verify(
     return Output(told, lambda: print_table(("", ""), told.items()), found=bool(found))
 
 
-@app.command(long=True)
+@app.command(long=True, prints="curation.Why")
 def why(home: Home, run: RunArgument = "latest") -> Output:
     """Say whether a run is training data, only a failure, or excluded; exit code 1 unless data."""
     with _opened(home, None) as tables:
@@ -340,7 +340,7 @@ def why(home: Home, run: RunArgument = "latest") -> Output:
     )
 
 
-@app.command()
+@app.command(prints="list[curation.OriginRow]")
 def origins(home: Home) -> Output:
     """List the origins of the runs' data and answers, and which are admitted."""
     with _opened(home, None) as tables:
@@ -361,7 +361,7 @@ def origins(home: Home) -> Output:
     )
 
 
-@app.command()
+@app.command(prints="curation.OriginWord")
 def admit(
     home: Home,
     kind: _KindArgument,
@@ -378,7 +378,7 @@ def admit(
     return _say(home, "admit", kind, name, note=note, key=key)
 
 
-@app.command()
+@app.command(prints="curation.OriginWord")
 def withdraw(
     home: Home,
     kind: _KindArgument,

@@ -15,7 +15,7 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="runs.Forked")
 def fork(
     home: Home,
     run: RunArgument = "latest",
@@ -72,7 +72,7 @@ def fork(
     )
 
 
-@app.command()
+@app.command(prints="runs.Credit", continues="always")
 def credit(
     home: Home,
     run: RunArgument = "latest",

@@ -51,7 +51,7 @@ app.add_typer(infra_evolve.app)
 app.add_typer(infra_task.app)
 
 
-@app.command()
+@app.command(prints="improvement.Line")
 def init(
     home: Home,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder.")],
@@ -78,7 +78,7 @@ def init(
     return Output(told, tell)
 
 
-@app.command()
+@app.command(prints="list[improvement.Queued]")
 def propose(
     where: LineOptions,
     diff: Annotated[Path, typer.Argument(metavar="DIFF", help="Unified diff against the line.")],
@@ -108,7 +108,7 @@ def propose(
         return _became(controller, [proposal])
 
 
-@app.command()
+@app.command(prints="list[improvement.Queued]", continues="always")
 def run(
     where: LineOptions,
     proposal: Annotated[
@@ -149,7 +149,7 @@ def run(
         return replace(told, note=note, found=True)
 
 
-@app.command()
+@app.command(prints="improvement.Line")
 def status(
     where: LineOptions,
 ) -> Output:
@@ -159,7 +159,7 @@ def status(
     return Output(told, lambda: tell_line(told, named=pasteable))
 
 
-@app.command(long=True)
+@app.command(long=True, prints="improvement.WholeProposal")
 def show(
     where: LineOptions,
     proposal: ProposalArgument = "latest",
@@ -177,7 +177,7 @@ def show(
         yield Output({**describe_proposal(found), "text": text, "results": results}, tell)
 
 
-@app.command()
+@app.command(prints="improvement.Measurement")
 def measure(
     where: LineOptions,
     hidden: Annotated[
@@ -202,7 +202,7 @@ def measure(
     return Output(found, tell, found=bool(found.alarms))
 
 
-@app.command()
+@app.command(prints="list[improvement.Gap]")
 def gaps(
     where: LineOptions,
 ) -> Output:
@@ -223,7 +223,7 @@ def gaps(
     return Output([{"category": name, **counts} for name, counts in rows], tell)
 
 
-@app.command("anchors")
+@app.command("anchors", prints="list[improvement.Anchor]")
 def anchors_(
     where: LineOptions,
 ) -> Output:
@@ -247,7 +247,7 @@ def anchors_(
     )
 
 
-@app.command()
+@app.command(prints="improvement.GauntletDemo")
 def demo(
     home: Home,
     folder: Annotated[

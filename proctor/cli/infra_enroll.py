@@ -16,7 +16,7 @@ FunctionOption = Annotated[
 ]
 
 
-@app.command("enroll")
+@app.command("enroll", prints="improvement.WrittenNames")
 def enroll_(
     functions: Annotated[
         list[str],
@@ -45,7 +45,7 @@ def enroll_(
     return Output({"written": [str(path) for path in written]}, "\n".join(lines))
 
 
-@app.command("add-task")
+@app.command("add-task", prints="improvement.Folder")
 def add_task_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")],
     function: FunctionOption,

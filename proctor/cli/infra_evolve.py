@@ -36,7 +36,7 @@ CANDIDATES = "candidates"  # below a line's folder
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="improvement.EvolutionReport")
 def evolve(
     where: LineOptions,
     rounds: Annotated[int, typer.Option("--proposals", min=1, help="Number of rounds.")] = 1,
@@ -95,7 +95,7 @@ def evolve(
     return Output(told, lambda: _tell(told), found=bool(told["stopped"]))
 
 
-@app.command("challenge")
+@app.command("challenge", prints="improvement.Candidates")
 def challenge_(
     where: LineOptions,
     seed: Annotated[

@@ -104,7 +104,7 @@ class Signing:
         return sign(payload, read_private_key(self.key))
 
 
-@app.command(long=True)
+@app.command(long=True, prints="list[improvement.Carried]")
 def review(where: LineOptions) -> Iterator[Output]:
     """Show what waits for an operator: alarms, and proposals with their diffs."""
     with where.open() as controller:
@@ -124,7 +124,7 @@ def review(where: LineOptions) -> Iterator[Output]:
 def _add_word(kind: str, help: str) -> None:  # noqa: A002 - as Typer calls it
     """Add the command by which an operator says a word of a proposal."""
 
-    @app.command(kind, help=help)
+    @app.command(kind, help=help, prints="improvement.Proposal | improvement.Signed")
     def say(
         where: LineOptions,
         signing: Signing,
@@ -152,7 +152,7 @@ def _add_word(kind: str, help: str) -> None:  # noqa: A002 - as Typer calls it
         return Output(describe_proposal(found), f"{found.id}: {then}")
 
 
-@app.command("approve-batch")
+@app.command("approve-batch", prints="list[improvement.Proposal] | improvement.Signed")
 def approve_batch(
     where: LineOptions,
     signing: Signing,
@@ -189,7 +189,7 @@ _add_word("reject", "Reject a proposal; it stays on record.")
 _add_word("revise", "Reject a proposal and ask for a different one in the note.")
 
 
-@app.command()
+@app.command(prints="improvement.Resumed")
 def resume(where: LineOptions, signing: Signing, days: DaysOption = 7) -> Output:
     """Resume a line that was halted by a proposal that touched the judge."""
     with where.open() as controller:
@@ -206,7 +206,7 @@ def resume(where: LineOptions, signing: Signing, days: DaysOption = 7) -> Output
     return Output({"line": str(line.id), "resumed": str(halting.id)}, "the line is resumed")
 
 
-@app.command()
+@app.command(prints="improvement.ValleyOpened")
 def valley(
     where: LineOptions,
     signing: Signing,
@@ -229,7 +229,7 @@ def valley(
     )
 
 
-@app.command()
+@app.command(prints="improvement.Adopted")
 def adopt(where: LineOptions, signing: Signing) -> Output:
     """Record the commits that people made on the branch as a checkpoint."""
     with where.open() as controller:
@@ -242,7 +242,7 @@ def adopt(where: LineOptions, signing: Signing) -> Output:
     )
 
 
-@app.command("export-pending")
+@app.command("export-pending", prints="improvement.PendingFolder")
 def export_pending(
     where: LineOptions,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder.")],
@@ -264,7 +264,7 @@ def export_pending(
     )
 
 
-@app.command("import-reviews")
+@app.command("import-reviews", prints="list[improvement.Import]")
 def import_reviews(
     where: LineOptions,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The signed folder.")],

@@ -115,7 +115,7 @@ class Tested:
         }
 
 
-@app.command("from-commit")
+@app.command("from-commit", prints="improvement.Drafted")
 def from_commit(
     where: LineOptions,
     words: Words,
@@ -135,7 +135,7 @@ def from_commit(
         return _drafted(task_drafts.from_commit(controller, commit, wish, into), into)
 
 
-@app.command()
+@app.command(prints="improvement.Drafted")
 def new(
     where: LineOptions,
     words: Words,
@@ -161,7 +161,7 @@ def new(
         return _drafted(task_drafts.from_folders(controller, before, after, wish, into), into)
 
 
-@app.command("from-run")
+@app.command("from-run", prints="improvement.Drafted")
 def from_run(
     where: LineOptions,
     words: Words,
@@ -176,7 +176,7 @@ def from_run(
         return _drafted(found, into)
 
 
-@app.command()
+@app.command(prints="improvement.Admitted")
 def admit(
     where: LineOptions,
     signing: Signing,
@@ -221,7 +221,7 @@ def admit(
     )
 
 
-@app.command()
+@app.command(prints="improvement.CarriedTasks")
 def carry(
     where: LineOptions,
     signing: Signing,
@@ -252,7 +252,7 @@ def carry(
     )
 
 
-@app.command()
+@app.command(prints="improvement.Server")
 def server(
     where: LineOptions,
     settings: Annotated[

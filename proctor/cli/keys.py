@@ -47,7 +47,7 @@ RoleArgument = Annotated[
 VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
 
 
-@app.command("list")
+@app.command("list", prints="list[ledger.Key]")
 def list_(home: Home) -> Output:
     """List all keys with the entries at which they were in force, and revocations."""
     home.require_ledger()
@@ -67,7 +67,7 @@ def list_(home: Home) -> Output:
     return Output(keys, lambda: print_table(columns, rows))
 
 
-@app.command()
+@app.command(prints="ledger.NewKey")
 def new(
     role: RoleArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the private key.")],
@@ -95,14 +95,14 @@ def new(
     return Output({"key": file, "vkey_file": beside, "vkey": text}, text)
 
 
-@app.command()
+@app.command(prints="ledger.Pem")
 def pem(file: VkeyArgument) -> Output:
     """Print a public key as PEM, for openssl and other tools."""
     text = public_pem(open_vkey(file, ED25519, ECDSA, COSIGNATURE)[1])
     return Output({"pem": text}, lambda: print(text, end=""))
 
 
-@app.command()
+@app.command(prints="ledger.Granted")
 def grant(
     home: Home,
     role: RoleArgument,
@@ -117,7 +117,7 @@ def grant(
     return _changed({"granted": _key_id(public_key), "role": role, "index": number - 1})
 
 
-@app.command()
+@app.command(prints="ledger.Revoked")
 def revoke(
     home: Home,
     file: VkeyArgument,
@@ -149,7 +149,7 @@ def revoke(
     return _changed({"revoked": _key_id(public_key), "role": record.role, "index": number - 1})
 
 
-@app.command()
+@app.command(prints="ledger.Rotated")
 def rotate(home: Home) -> Output:
     """Replace the ledger's private key; both keys sign, and the old one is deleted."""
     with _opened(home) as (recorder, _):
@@ -157,7 +157,7 @@ def rotate(home: Home) -> Output:
     return _changed({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)})
 
 
-@app.command()
+@app.command(prints="ledger.Accepted")
 def accept(
     place: HomeOption = HOME,
     vkey: VkeyOption = None,

@@ -9,7 +9,7 @@ from proctor.output.terminal import print_table
 app = CommandGroup("ledger", "Check the rights to a ledger on a PostgreSQL server.")
 
 
-@app.command("check-rights")
+@app.command("check-rights", prints="ledger.Rights")
 def check_rights(home: Home) -> Output:
     """List the rights of this database user beyond appending; exit code 1 if there are any.
 

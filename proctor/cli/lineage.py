@@ -39,7 +39,7 @@ app = CommandGroup()
 _MAX_EXPORT = 1 << 30  # bytes
 
 
-@app.command()
+@app.command(prints="ledger.Lineage")
 def lineage(
     home: Home,
     example: Annotated[

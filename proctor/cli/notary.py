@@ -22,7 +22,7 @@ from proctor.home import PASSPHRASE, Home
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="shared.Listening")
 def notary(
     socket: Annotated[Path, typer.Option("--socket", help="Unix socket to listen on.")],
     rules: Annotated[

@@ -21,7 +21,7 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command(long=True)
+@app.command(long=True, prints="runs.Story")
 def show(home: Home, run: RunArgument = "latest") -> Output:
     """Show a run: curves, rules, decisions, verdict."""
     from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
@@ -37,7 +37,11 @@ def show(home: Home, run: RunArgument = "latest") -> Output:
     return Output(story, lambda: tell_story(story), note=note if gone else "")
 
 
-@app.command(long=True)
+@app.command(
+    long=True,
+    prints="list[shared.Entry] | runs.RunState | runs.CampaignState | runs.ComparisonState | "
+    "runs.Rebuilt | runs.RunAgain | runs.CampaignAgain | runs.ComparisonAgain",
+)
 def replay(
     home: Home,
     run: Annotated[
@@ -100,7 +104,7 @@ def replay(
     return Output(state, lambda: print_table(("", ""), state.items(), title=title))
 
 
-@app.command(long=True)
+@app.command(long=True, prints="list[shared.Entry] | shared.Entry")
 def log(
     home: Home,
     start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="ledger.ReportFiles")
 def report(
     home: Home,
     subject: Annotated[

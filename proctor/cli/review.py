@@ -21,7 +21,7 @@ def _read_mark(text: str) -> str:
     return text
 
 
-@app.command(long=True)
+@app.command(long=True, prints="curation.Reviewed")
 def review(
     home: Home,
     index: Annotated[int, typer.Argument(min=0, max=MOST, help="Index of the decision's entry.")],

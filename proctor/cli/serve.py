@@ -17,7 +17,7 @@ app = CommandGroup()
 _NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-@app.command()
+@app.command(prints="shared.Listening")
 def serve(
     home: Home,
     host: Annotated[

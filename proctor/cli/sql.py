@@ -32,7 +32,7 @@ app = CommandGroup()
 _OPEN = "SELECT run_id FROM run_starts ANTI JOIN run_ends USING (run_id)"
 
 
-@app.command()
+@app.command(prints="list[shared.Row] | ledger.Snapshot | ledger.Written")
 def sql(
     home: Home,
     query: Annotated[
@@ -96,7 +96,7 @@ def _tell_gone(home: Home, session: Session) -> None:
         )
 
 
-@app.command()
+@app.command(prints="ledger.CaughtUp")
 def follow(
     home: Home,
     every: Annotated[

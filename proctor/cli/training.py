@@ -41,7 +41,7 @@ TaskOption = Annotated[
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="runs.Demo")
 def demo(home: Home) -> Output:
     """Train a small model from a bad start, judge the run and verify the ledger."""
     config = start_for(lambda: RunConfig.from_dict(DEMO))
@@ -50,7 +50,7 @@ def demo(home: Home) -> Output:
     return jobs.demo(home, config)
 
 
-@app.command()
+@app.command(prints="runs.Trained | runs.TrainedTask")
 def run(
     home: Home,
     settings: SettingsArgument = None,
@@ -89,7 +89,7 @@ def _run_task(
     return jobs.run_a_task(home, task, chosen, policy, sets, executor)
 
 
-@app.command()
+@app.command(prints="runs.Audit")
 def judge(
     home: Home,
     run: RunArgument = "latest",

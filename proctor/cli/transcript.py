@@ -45,7 +45,7 @@ _COLUMNS = {  # of the table -> of a call
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-@app.command(long=True)
+@app.command(long=True, prints="runs.Transcript | shared.Row")
 def transcript(
     home: Home,
     run: RunArgument = "latest",

@@ -45,7 +45,7 @@ _WRONG = """
     GROUP BY ALL ORDER BY times DESC, 1, 2"""
 
 
-@app.command()
+@app.command(prints="improvement.Advice")
 def show(home: Home, model: ModelArgument) -> Output:
     """Show a model's advice block, the record of techniques, and all rounds."""
     home.require_ledger()
@@ -53,25 +53,25 @@ def show(home: Home, model: ModelArgument) -> Output:
     return Output(told, lambda: _tell(told))
 
 
-@app.command()
+@app.command(prints="improvement.Advice")
 def on(home: Home, model: ModelArgument) -> Output:
     """Turn tuning on again: campaigns with --tune use the block and tune it."""
     return _steer(home, model, "on")
 
 
-@app.command()
+@app.command(prints="improvement.Advice")
 def off(home: Home, model: ModelArgument) -> Output:
     """Turn tuning off: campaigns with --tune use no advice and propose none."""
     return _steer(home, model, "off")
 
 
-@app.command()
+@app.command(prints="improvement.Advice")
 def reset(home: Home, model: ModelArgument) -> Output:
     """Begin again with an empty block; earlier rounds stay recorded but no longer count."""
     return _steer(home, model, "reset")
 
 
-@app.command()
+@app.command(prints="improvement.Scenario")
 def admit(
     home: Home,
     model: ModelArgument,
@@ -85,7 +85,7 @@ def admit(
     return Output({"model": model, "scenario": name}, f"scenario {name} counts from now on")
 
 
-@app.command("round")
+@app.command("round", prints="improvement.Advice")
 def round_(
     home: Home,
     sets: SetOption = None,
@@ -114,7 +114,7 @@ def round_(
     return Output(told, lambda: _tell(told))
 
 
-@app.command()
+@app.command(prints="improvement.Kept")
 def challenge(
     home: Home,
     sets: SetOption = None,

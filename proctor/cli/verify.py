@@ -4,7 +4,7 @@ Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -27,15 +27,16 @@ from proctor.cli.verify_ledgers import BundleCheck, LedgerCheck, verify_ledger
 from proctor.errors import ProctorError
 from proctor.home import Home
 
-if TYPE_CHECKING:
-    pass
-
 app = CommandGroup()
 
 _STORES = {each.name for each in (LedgerPaths(Path()).database, LedgerPaths(Path()).server)}
 
 
-@app.command()
+@app.command(
+    prints="ledger.Verified | ledger.Invalid | ledger.VerifiedModel | ledger.VerifiedReport | "
+    "ledger.VerifiedProof | ledger.VerifiedProofs | ledger.VerifiedLineage | "
+    "ledger.VerifiedEvidence | shared.Refused"
+)
 def verify(
     target: Annotated[
         str | None,

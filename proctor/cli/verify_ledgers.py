@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ledger.errors import (
     EvidenceError,
@@ -41,9 +41,6 @@ from proctor.output.terminal import (
 )
 from proctor.remembering import recall
 from proctor.state import STATE, memory
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["BundleCheck", "LedgerCheck", "verify_ledger"]
 

@@ -53,7 +53,7 @@ _MOST_LINES = 16  # that a note may have
 _NEWEST = 10_000  # tree heads among which an answer's is looked for
 
 
-@app.command()
+@app.command(prints="ledger.Vkey")
 def init(
     name: Annotated[
         str,
@@ -66,7 +66,7 @@ def init(
     return Output({"vkey": vkey}, vkey)
 
 
-@app.command()
+@app.command(prints="ledger.Origin")
 def trust(
     vkey: Annotated[Path, typer.Argument(help="First public key of the ledger.")],
     state: StateOption,
@@ -77,7 +77,7 @@ def trust(
     return Output({"origin": origin}, f"{origin} will be witnessed")
 
 
-@app.command()
+@app.command(prints="shared.Listening")
 def serve(
     state: StateOption,
     listen: Annotated[
@@ -104,7 +104,7 @@ def serve(
         server.run()
 
 
-@app.command()
+@app.command(prints="ledger.Cosigned | ledger.NotCosigned")
 def sign(
     request: Annotated[Path, typer.Argument(help="File written by `witness request`.")],
     state: StateOption,
@@ -135,7 +135,7 @@ def sign(
     )
 
 
-@app.command()
+@app.command(prints="ledger.WitnessRequest")
 def request(
     home: Home,
     out: OutOption,
@@ -171,7 +171,7 @@ def request(
     return Output({"out": out, "size": size, "old": old, "rotations": path}, text)
 
 
-@app.command()
+@app.command(prints="ledger.CosignedHead")
 def add(
     home: Home,
     answer: Annotated[Path, typer.Argument(help="File written by `witness sign`.")],
@@ -202,7 +202,7 @@ def add(
     )
 
 
-@app.command()
+@app.command(prints="ledger.Witnessed")
 def ask(
     home: Home,
     policy: Annotated[

@@ -7,6 +7,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]  # as terminal.print_json() writes floats
 
+Row = dict[str, Any]  # by the names of its columns
+
 
 class Failure(TypedDict):
     """What every command prints in place of its answer if it fails; exit code 1 or 2."""

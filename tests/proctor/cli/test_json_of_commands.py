@@ -50,7 +50,6 @@ LEDGER = (  # in this order, in a home with one judged run
     "witness request --old 0 --out REQUEST",
     "witness sign REQUEST --state STATE --out SIGNED --rotations REQUEST.rotations",
     "witness add SIGNED --witness WITNESS",
-    "schema",
 )
 GAUNTLET = (
     "infra init REPO",
