@@ -1,6 +1,7 @@
 """`proctor campaign`, which trains and judges; it returns the exit code."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -12,9 +13,9 @@ from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.wording import counted
 from monitor.config import RunConfig
-from proctor.cli.campaign_tuning import tuning
 from proctor.cli.command_group import Output
 from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
+from proctor.cli.packs import tuning
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.progress import unseen
@@ -63,7 +64,9 @@ def campaign(
         if opened.ranking is None:
             with (
                 unseen(when=policy == HUMAN),
-                tuning(home, log, choice.settings if tune else None, writer, say=say) as tuner,
+                tuning()(home, log, choice.settings, writer, say=say)
+                if tune
+                else nullcontext() as tuner,
                 open_executor(
                     executor, home, log, workers=1, watching=watching(), choices=[choice]
                 ) as trainer,

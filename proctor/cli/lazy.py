@@ -48,12 +48,31 @@ class LazyCommand(TyperCommand):
 class LazyGroup(TyperGroup):
     """Lists and completes its commands without loading them; loads the one that is called."""
 
-    lazy: ClassVar[Mapping[str, str]] = {}  # name -> module
+    lazy: ClassVar[Mapping[str, str]] = {}  # name -> module; packs bring more
 
     def __init__(self, **attributes: Any) -> None:
+        self._whole = False
         super().__init__(**attributes)
-        for name, module in self.lazy.items():
-            self.add_command(LazyCommand(name, module))
+        self._known |= {name: LazyCommand(name, module) for name, module in self.lazy.items()}
+
+    @property
+    def commands(self) -> dict[str, Any]:  # type: ignore[override] - computed here
+        """All commands; those of packs are looked for where none of our own is called."""
+        if not self._whole:
+            from proctor.cli.packs import commands  # noqa: PLC0415 - takes longer than the rest
+
+            self._whole = True
+            for name, module in commands():
+                self._known.setdefault(name, LazyCommand(name, module))
+        return self._known
+
+    @commands.setter
+    def commands(self, known: dict[str, Any]) -> None:
+        self._known = known
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, not loaded; None where there is none of this name."""
+        return self._known.get(cmd_name) or super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that is called, loaded."""

@@ -38,7 +38,6 @@ COMMANDS: Mapping[str, str] = {  # name -> the module
     "credit": "proctor.cli.forking",
     "campaign": "proctor.cli.campaign",
     "compare": "proctor.cli.compare",
-    "tune": "proctor.cli.tune",
     "transcript": "proctor.cli.transcript",
     "verify": "proctor.cli.verify",
     "witness": "proctor.cli.witness",
@@ -55,8 +54,6 @@ COMMANDS: Mapping[str, str] = {  # name -> the module
     "sql": "proctor.cli.sql",
     "follow": "proctor.cli.sql",
     "serve": "proctor.cli.serve",
-    "infra": "proctor.cli.infra",
-    "checkpoints": "proctor.cli.checkpoints",
 }
 
 

@@ -153,7 +153,7 @@ KINDS: Mapping[str, Kind] = {
             "line",
             "Lines",
             "A branch that may change itself: each change is tested, and promoted if it is better.",
-            "The ledger has no line yet. proctor infra opens one.",
+            "The ledger has no line yet. proctor line opens one.",
             "WITH own AS (SELECT * FROM line_starts ORDER BY idx DESC LIMIT $1 OFFSET $2) "
             "SELECT o.line_id AS id, t.time, o.branch, (SELECT COUNT(*) FROM checkpoint_starts "
             "AS c WHERE c.line_id = o.line_id) AS checkpoints, "

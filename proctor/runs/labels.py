@@ -91,7 +91,7 @@ def find_label(log: LedgerApplication) -> Label:
     if not known:
         return _none(
             "this ledger has no registered code version; a new home registers the installed one, "
-            "and `proctor infra status --repo .` in the repository of this code registers it here, "
+            "and `proctor line show --repo .` in the repository of this code registers it here, "
             "see docs/how-to/curate.md"
         )
     if (foreign := _loaded_from_elsewhere()) is not None:
@@ -113,7 +113,7 @@ def find_label(log: LedgerApplication) -> Label:
     if not fitting:
         return _none(
             "this code is not a checkpoint of this ledger; check out a checkpoint, or commit the "
-            "code to the line and run `proctor infra adopt`"
+            "code to the line and run `proctor line sign adopt --key KEY`"
         )
     chosen: Checkpoint
     *_, branch, chosen = max(fitting, key=lambda found: found[:4])
@@ -123,7 +123,7 @@ def find_label(log: LedgerApplication) -> Label:
             chosen.id,
             f"this code is checkpoint {chosen.id}, which was rolled back: this run is tainted from "
             f"its start ({chosen.rolled_back}); {do} that was not rolled back: "
-            "`proctor checkpoints list`",
+            "`proctor line show --list checkpoints`",
         )
     return Label(chosen.id)
 

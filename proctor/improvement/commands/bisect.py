@@ -1,10 +1,9 @@
-"""`proctor checkpoints bisect`, `look-back`, `salvage`: what made a line worse.
+"""`proctor line bisect`: which checkpoint made a line worse.
 
 A search that was interrupted is carried on by the same command.
 """
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,28 +13,24 @@ from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
 from judge.bisection import driver, latent, probes, reports
 from judge.bisection.probes import Oracle
-from judge.bisection.salvage import Salvaged, salvage
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.remedies import completed, same_command
 from proctor.errors import ProctorError
-from proctor.improvement.home import (
-    LineOptions,
-    find_checkpoint,
-)
+from proctor.improvement.faults import describe_fault, describe_search
+from proctor.improvement.home import LineOptions, checkpoint_of
 from proctor.output.terminal import console, error_console, print_table, words
 
 _SHORT = 12  # characters of an id
 
 
-def register(app: CommandGroup) -> None:
-    """Add the commands to `proctor checkpoints`."""
-    app.command("bisect", prints="improvement.Search", continues="always")(bisect)
-    app.command("look-back", prints="improvement.Fault | improvement.NoFault")(look_back)
-    app.command("salvage", prints="list[improvement.Salvaged]")(salvage_)
+app = CommandGroup()
 
 
+@app.command(
+    prints="improvement.Search | improvement.Fault | improvement.NoFault", continues="always"
+)
 def bisect(
     where: LineOptions,
     good: Annotated[
@@ -101,9 +96,21 @@ def bisect(
         int | None,
         typer.Option("--most", min=1, help="Stop after this many probes; a later call continues."),
     ] = None,
+    revealed: Annotated[
+        bool,
+        typer.Option(
+            "--revealed",
+            help="Search for the older fault that a rejection or an alarm reveals. It is rolled "
+            "back if nothing that goes with it needed an operator; else an alarm proposes that.",
+        ),
+    ] = False,
 ) -> Output:
     """Find the checkpoint that made results worse; exit code 1 if found."""
     require_extra("train")
+    if revealed:
+        if any((good, bad, command, tasks, error, check_ends, afresh)):
+            raise ProctorError("of the other options, only --most is for --revealed")
+        return _look_back(where, most)
     if command is not None and tasks:
         raise ProctorError("--command and --task are two ways to probe; give one of them")
     if command is None and (files or seconds is not None):
@@ -112,8 +119,8 @@ def bisect(
         raise ProctorError("--error is below 0.5, --confidence between 0.5 and 1")
     with where.open() as controller:
         place, line = controller.place, controller.line
-        first = _named(line, good) if good is not None else line.first
-        last = _named(line, bad) if bad is not None else line.active
+        first = checkpoint_of(line, good) if good is not None else line.first
+        last = checkpoint_of(line, bad) if bad is not None else line.active
         driver.chain(line, good=first, bad=last)  # before anything is run
         with driver.working(place) as folder:
             commits = [line.checkpoints[each].commit for each in (first, last)]
@@ -148,19 +155,7 @@ def bisect(
     )
 
 
-def look_back(
-    where: LineOptions,
-    most: Annotated[
-        int | None,
-        typer.Option("--most", min=1, help="Stop after this many probes; a later call continues."),
-    ] = None,
-) -> Output:
-    """Search for an older fault that a rejection or an alarm reveals; exit code 1 if found.
-
-    The checkpoint is rolled back if nothing that goes with it needed an operator's approval.
-    Otherwise an alarm proposes the rollback.
-    """
-    require_extra("train")
+def _look_back(where: LineOptions, most: int | None) -> Output:
     with where.open() as controller, controller.locked():
         found = latent.look(controller.place, controller.records, most=most)
         told = None if found is None else describe_fault(controller.line, found)
@@ -178,48 +173,6 @@ def look_back(
 
     culprit = told is not None and told["culprit"] is not None
     return Output({} if told is None else told, tell, found=culprit)
-
-
-def describe_fault(line: Line, found: latent.LatentFault) -> dict[str, Any]:
-    """Return what a search for an older fault has come to, in terms of JSON."""
-    return {
-        "says": found.says,
-        "revealed_by": found.revealed.by,
-        "tasks": list(found.revealed.tasks),
-        "rollback": None if found.rollback is None else asdict(found.rollback),
-        "needs_operator": found.needs_operator,
-        **describe_search(line, found.search),
-    }
-
-
-def salvage_(
-    where: LineOptions,
-    culprit: Annotated[
-        str, typer.Argument(metavar="CULPRIT", help="Checkpoint that was rolled back.")
-    ],
-    run: Annotated[
-        bool, typer.Option("--run", help="Run each through the gauntlet before the next one.")
-    ] = False,
-) -> Output:
-    """Propose again, without the culprit, the changes rolled back with it."""
-    with where.open() as controller:
-        checkpoint = _named(controller.line, culprit)
-        found = salvage(controller, checkpoint, run=run)
-    return Output(found, lambda: _tell_salvaged(found))
-
-
-def _named(line: Line, name: str) -> str:
-    commits = {each.id: each.commit for each in line.checkpoints.values()}
-    return find_checkpoint(commits, [line.active], name)
-
-
-def describe_search(line: Line, found: Bisection) -> dict[str, Any]:
-    """Return what a search has come to, with the culprit's commit and proposals."""
-    told = reports.summary(found)
-    if found.culprit is not None:
-        culprit = line.checkpoints[found.culprit]
-        told |= {"commit": culprit.commit, "proposals": list(culprit.proposals)}
-    return told
 
 
 def _tell_probe(found: Bisection) -> None:
@@ -252,24 +205,11 @@ def _tell_search(line: Line, told: dict[str, Any]) -> None:
             return
         console.print(words(f"next: {_rollback(told)}"))
         if len(line.descendants(told["culprit"])) > 1:
-            command = completed(f"proctor checkpoints salvage {told['culprit']}")
+            command = completed(f"proctor line rollback {told['culprit']} --salvage")
             console.print(words(f"then: {command}  # proposes again what came after it"))
 
 
 def _rollback(told: dict[str, Any]) -> str:
     """Return the command that rolls a search's culprit back."""
     reason = shlex.quote(f"found by bisection {told['bisection'][:_SHORT]}")
-    return completed(f"proctor checkpoints rollback {told['culprit']} --reason {reason}")
-
-
-def _tell_salvaged(found: list[Salvaged]) -> None:
-    if not found:
-        console.print("nothing came after it")
-        return
-    print_table(
-        ("checkpoint", "proposal", "again as", "what"),
-        [
-            (each.checkpoint[:_SHORT], each.original[:_SHORT], each.proposal or "-", each.what)
-            for each in found
-        ],
-    )
+    return completed(f"proctor line rollback {told['culprit']} --reason {reason}")

@@ -2,7 +2,7 @@
 
 import shlex
 from contextlib import AbstractContextManager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +10,7 @@ from aggregates.improvement.advice import Advice
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
-from proctor.cli.campaign import SetOption, WriterOption
+from proctor.cli.campaign import WriterOption
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import MOST
@@ -20,8 +20,12 @@ from proctor.home import Home
 from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_session
 
+if TYPE_CHECKING:
+    from proctor.improvement.tuning import Tuner
+
 app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test it on scenarios.")
 
+_ORDERS = {"on": "on", "off": "off", "base": "reset"}  # as they are recorded
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 _ROUNDS = """
     SELECT round, outcome, technique, pattern, version, reason
@@ -49,46 +53,46 @@ _WRONG = """
 def show(home: Home, model: ModelArgument) -> Output:
     """Show a model's advice block, the record of techniques, and all rounds."""
     home.require_ledger()
-    told = _report(home, model)
-    return Output(told, lambda: _tell(told))
+    return _shown(home, model)
 
 
 @app.command(prints="improvement.Advice")
-def on(home: Home, model: ModelArgument) -> Output:
-    """Turn tuning on again: campaigns with --tune use the block and tune it."""
-    return _steer(home, model, "on")
-
-
-@app.command(prints="improvement.Advice")
-def off(home: Home, model: ModelArgument) -> Output:
-    """Turn tuning off: campaigns with --tune use no advice and propose none."""
-    return _steer(home, model, "off")
-
-
-@app.command(prints="improvement.Advice")
-def reset(home: Home, model: ModelArgument) -> Output:
-    """Begin again with an empty block; earlier rounds stay recorded but no longer count."""
-    return _steer(home, model, "reset")
-
-
-@app.command(prints="improvement.Scenario")
-def admit(
+def use(
     home: Home,
     model: ModelArgument,
-    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="Name of a candidate.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="on|off|base|SCENARIO",
+            help="on: runs with --tune use the block and tune it. off: they use no advice and "
+            "propose none. base: begin again with an empty block; earlier rounds stay recorded "
+            "but no longer count. The name of a candidate: the scenario counts from now on.",
+        ),
+    ],
 ) -> Output:
-    """Let a candidate scenario count in the rounds to come."""
+    """Choose whether a model gets its advice block, an empty one, or another scenario."""
     with _tuning(home, model), home.open_log() as log:
-        advice = _recorded(log, model)
-        advice.admit_scenario(name)
+        name = Advice.id_of(model)
+        if what not in _ORDERS:
+            advice = _recorded(log, model)
+            advice.admit_scenario(what)
+        else:
+            advice = log.repository.get(name) if name in log.repository else Advice.opened(model)
+            if what == "base" and advice.open is not None:
+                advice.end_round("abandoned", reason="the advice was reset", proposer="operator")
+            advice.steer(_ORDERS[what])
         log.save(advice)
-    return Output({"model": model, "scenario": name}, f"scenario {name} counts from now on")
+    return _shown(home, model)
 
 
-@app.command("round", prints="improvement.Advice")
+@app.command("round", prints="improvement.Advice | improvement.Kept")
 def round_(
     home: Home,
-    sets: SetOption = None,
+    model: ModelArgument,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model, as in `run`."),
+    ] = None,
     writer: WriterOption = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds.")] = 1,
     technique: Annotated[
@@ -99,49 +103,45 @@ def round_(
             f"{', '.join((*LADDER, 'distillation'))}.",
         ),
     ] = None,
+    challenge: Annotated[
+        int | None,
+        typer.Option(
+            "--challenge",
+            min=1,
+            max=1_000,
+            help="Tune nothing: draw so many scenarios, and keep those that the model fails as "
+            "candidates; exit code 1 if there are any.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST, help="With --challenge: seed of the draws.")
+    ] = 0,
 ) -> Output:
     """Propose and test an advice block outside of a campaign, about the latest judged runs."""
     require_extra("train")
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(LADDER)}")
-    with _tuner(home, sets or [], writer or []) as tuner:
-        model = tuner.advice.model
+    from proctor.improvement.tuner import tuner_for  # noqa: PLC0415 - torch takes seconds to import
+
+    with tuner_for(home, [f"model={model}", *(sets or [])], writer or []) as tuner:
+        if challenge is not None:
+            return _challenged(tuner, seed, challenge)
         patterns = _patterns(home, model)
         for _ in range(rounds):
             if tuner.round(patterns, technique=technique).outcome == "nothing":
                 break
+    return _shown(home, model)
+
+
+def _challenged(tuner: "Tuner", seed: int, count: int) -> Output:
+    kept = tuner.challenge(seed=seed, count=count)
+    lines = [f"{len(kept)} of {counted(count, 'scenario')} kept as candidates", *kept]
+    return Output({"model": tuner.advice.model, "kept": kept}, "\n".join(lines), found=bool(kept))
+
+
+def _shown(home: Home, model: str) -> Output:
     told = _report(home, model)
     return Output(told, lambda: _tell(told))
-
-
-@app.command(prints="improvement.Kept")
-def challenge(
-    home: Home,
-    sets: SetOption = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
-    ] = 0,
-    count: Annotated[
-        int, typer.Option("--count", min=1, max=1_000, help="Number of scenarios.")
-    ] = 20,
-) -> Output:
-    """Search for scenarios that the model fails; exit code 1 if there are any."""
-    require_extra("train")
-    with _tuner(home, sets or [], []) as tuner:
-        kept = tuner.challenge(seed=seed, count=count)
-
-    def tell() -> None:
-        console.print(words(f"{len(kept)} of {counted(count, 'scenario')} kept as candidates"))
-        for name in kept:
-            console.print(name)
-
-    return Output({"model": tuner.advice.model, "kept": kept}, tell, found=bool(kept))
-
-
-def _tuner(home: Home, sets: list[str], writer: list[str]) -> Any:
-    from proctor.cli.campaign_tuning import tuner_for  # noqa: PLC0415 - torch takes seconds to import
-
-    return tuner_for(home, sets, writer)
 
 
 def _recorded(log: Any, model: str) -> Advice:
@@ -161,18 +161,6 @@ def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
             f"MODEL must be a model's name of 1 to {MAX_NAME} printable characters, not {model!r}"
         )
     return home.alone("tuning", model, say=lambda text: error_console.print(words(text)))
-
-
-def _steer(home: Home, model: str, order: str) -> Output:
-    with _tuning(home, model), home.open_log() as log:
-        name = Advice.id_of(model)
-        advice = log.repository.get(name) if name in log.repository else Advice.opened(model)
-        if order == "reset" and advice.open is not None:
-            advice.end_round("abandoned", reason="the advice was reset", proposer="operator")
-        advice.steer(order)
-        log.save(advice)
-    told = _report(home, model)
-    return Output(told, lambda: _tell(told))
 
 
 def _patterns(home: Home, model: str) -> list[Pattern]:
@@ -225,7 +213,7 @@ def _tell(told: dict[str, Any]) -> None:
     for reason in told["tainted"]:
         console.print(words(f"tainted: {reason}"))
     if told["tainted"]:
-        command = completed(f"proctor tune reset {shlex.quote(told['model'])}")
+        command = completed(f"proctor tune use {shlex.quote(told['model'])} base")
         console.print(words(f"next: `{command}` empties the block"))
     if told["advice"]:
         console.print(words(told["advice"]))

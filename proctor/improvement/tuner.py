@@ -1,4 +1,4 @@
-"""Opens the tuner of a model's advice for `proctor campaign --tune` and `proctor tune`.
+"""Opens the tuner of a model's advice, for `proctor tune` and between the attempts of a campaign.
 
 I/O: reads the keys of models from the environment; opens the log.
 """
@@ -24,15 +24,12 @@ if TYPE_CHECKING:
 def tuning(
     home: Home,
     log: LedgerApplication,
-    settings: ModelSettings | None,
+    settings: ModelSettings,
     writer: Sequence[str],
     *,
     say: Callable[[str], None],
-) -> Iterator[Tuner | None]:
-    """Give the tuner of a model's advice, None without a model; its clients are closed."""
-    if settings is None:
-        yield None
-        return
+) -> Iterator[Tuner]:
+    """Give the tuner of a model's advice; its clients are closed."""
     from policies.asking.chat import ChatClient  # noqa: PLC0415 - needs the extra `llm`
 
     with ExitStack() as clients:
@@ -60,11 +57,11 @@ def tuning(
 def tuner_for(home: Home, sets: Sequence[str], writer: Sequence[str]) -> Iterator[Tuner]:
     """Give the tuner of the model that settings name, over the home's ledger."""
     settings = PolicyChoice.read(OPENAI, sets).settings
+    assert settings is not None, "read() has seen to it"
     with (
         home.open_log() as log,
         tuning(
             home, log, settings, writer, say=lambda text: error_console.print(words(text))
         ) as tuner,
     ):
-        assert tuner is not None, "read() has seen to it"
         yield tuner

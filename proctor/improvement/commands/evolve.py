@@ -1,4 +1,4 @@
-"""`proctor infra evolve`: look for changes of a line and judge them, unattended."""
+"""`proctor line evolve`: look for changes of a line and judge them, unattended."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,26 +12,18 @@ from aggregates.improvement.evolution import Evolution
 from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from policies.asking.settings import ModelSettings
-from policies.errors import PolicyError
 from policies.proposing.tuner import BASELINE, TECHNIQUES, scoreboard
-from proctor.cli.checkpoints_bisect import describe_fault
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import MOST
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.evolve import Evolving, open_evolution, steer
-from proctor.improvement.home import (
-    LineOptions,
-    line_folder,
-)
+from proctor.improvement.faults import describe_fault
+from proctor.improvement.home import LineOptions
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.run_settings import read_pairs
-
-TUNER, OPENAI = "tuner", "openai"
-CANDIDATES = "candidates"  # below a line's folder
 
 app = CommandGroup()
 
@@ -40,12 +32,14 @@ app = CommandGroup()
 def evolve(
     where: LineOptions,
     rounds: Annotated[int, typer.Option("--proposals", min=1, help="Number of rounds.")] = 1,
-    policy: Annotated[
-        str, typer.Option("--policy", help=f"Proposer: {TUNER} (no model), or {OPENAI}.")
-    ] = TUNER,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Setting of the model; see `run`."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Setting of the language model that proposes, as in `run --set`; without one the "
+            "tuner proposes, which asks no model.",
+        ),
     ] = None,
     technique: Annotated[
         str | None,
@@ -80,7 +74,7 @@ def evolve(
             steer(controller, "on" if switch else "off")
             told = _report(where.home, controller, ended=[], stopped=None)
         else:
-            with _proposer(policy, settings or [], where.home, controller, reset=reset) as proposer:
+            with _proposer(settings or [], where.home, controller, reset=reset) as proposer:
                 if reset:
                     steer(controller, "reset")
                     rounds, technique = 1, BASELINE
@@ -95,61 +89,24 @@ def evolve(
     return Output(told, lambda: _tell(told), found=bool(told["stopped"]))
 
 
-@app.command("challenge", prints="improvement.Candidates")
-def challenge_(
-    where: LineOptions,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
-    ] = 0,
-    count: Annotated[
-        int, typer.Option("--count", min=1, max=1_000, help="Number of situations.")
-    ] = 40,
-) -> Output:
-    """Search for situations that are decided wrongly; exit code 1 if there are any."""
-    require_extra("train")
-    from proctor.improvement.challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
-
-    with where.open() as controller:
-        folder = line_folder(where.home, controller.line.id) / CANDIDATES
-        found = challenge(controller, folder, seed=seed, count=count)
-
-    def tell() -> None:
-        console.print(words(f"{counted(found.tried, 'situation')} tried, {len(found.kept)} kept"))
-        for name in found.kept:
-            console.print(words(f"{found.folder / 'tasks' / name}"))
-
-    return Output(
-        {"tried": found.tried, "kept": found.kept, "folder": str(found.folder)},
-        tell,
-        found=bool(found.kept),
-    )
-
-
 @contextmanager
 def _proposer(
-    policy: str, pairs: list[str], home: Home, controller: Controller, *, reset: bool
+    pairs: list[str], home: Home, controller: Controller, *, reset: bool
 ) -> Iterator[Proposer]:
-    given = read_pairs(pairs)
     if reset:
         yield ResetProposer()
-    elif policy == TUNER:
-        if given:
-            raise PolicyError(
-                f"the tuner takes no settings; leave out --set {', '.join(sorted(given))}"
-            )
+    elif not pairs:
         yield TunerProposer()
-    elif policy == OPENAI:
+    else:
         from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
-        settings = ModelSettings.from_dict(given)
+        settings = ModelSettings.from_dict(read_pairs(pairs))
         client = ChatClient(settings, os.environ.get(settings.key_env))
         try:
             log = controller.place.log
             yield ModelProposer(settings, client=client, log=log, blobs=home.blobs)
         finally:
             client.close()
-    else:
-        raise ProctorError(f"unknown policy {policy!r}; choose {TUNER} or {OPENAI}")
 
 
 def _report(
