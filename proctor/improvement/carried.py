@@ -105,7 +105,7 @@ def sign_there(
     return Output(
         {"signed": kind, "proposals": signed, "files": files},
         f"signed {kind} for {counted(len(signed), 'proposal')} in {', '.join(map(str, files))}; "
-        "carry the folder back, then `proctor line sign import DIR`",
+        "carry it back: `proctor line sign import DIR`",
     )
 
 

@@ -9,7 +9,10 @@ from proctor.schemas.making import columns
 from proctor.schemas.shared import Number, Tally
 
 LISTED = """
-    SELECT s.*, m.* EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back)
+    SELECT
+        s.*,
+        m.* EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back, proposals),
+        m.proposals AS proposals_judged
     FROM checkpoint_standing AS s JOIN checkpoint_metrics AS m USING (line_id, checkpoint_id)
     ORDER BY s.line_id, s.idx"""
 TRENDS = "SELECT * FROM metric_trends ORDER BY line_id, metric"

@@ -83,17 +83,20 @@ def test_every_command_that_a_message_names_can_be_pasted() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("see `proctor infra run`", "see `proctor infra run --repo 'a b' --home c`"),
-        ("see `proctor infra adopt`", "see `proctor infra adopt --key KEY --repo 'a b' --home c`"),
-        ("`proctor infra run --repo d`", "`proctor infra run --repo d --home c`"),
+        ("see `proctor line run`", "see `proctor line run --repo 'a b' --home c`"),
+        (
+            "see `proctor line sign adopt`",
+            "see `proctor line sign adopt --key KEY --repo 'a b' --home c`",
+        ),
+        ("`proctor line run --repo d`", "`proctor line run --repo d --home c`"),
         ("`proctor verify` or `ls`", "`proctor verify --home c` or `ls`"),
         ("`proctor log --entry 7`", "`proctor log --entry 7 --home c`"),
         ("`proctor schema show`", "`proctor schema show`"),
-        ("`proctor infra`, `proctor no'thing`", "`proctor infra`, `proctor no'thing`"),
+        ("`proctor line`, `proctor no'thing`", "`proctor line`, `proctor no'thing`"),
     ],
 )
 def test_command_gets_what_it_lacks(text: str, told: str) -> None:
-    assert pasteable(text, given=["infra", "show", "--repo", "a b", "--home=c", "7"]) == told
+    assert pasteable(text, given=["line", "show", "--repo", "a b", "--home=c", "7"]) == told
 
 
 def test_refusal_names_the_same_home(tmp_path: Path) -> None:

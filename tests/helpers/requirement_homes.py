@@ -2,7 +2,7 @@
 
 `PYTHONPATH=tests/helpers python tests/helpers/requirement_homes.py` makes them in this folder:
 `record`, a ledger with every kind of event, which were not measured; `trained`, a real campaign of
-a scripted model; `line`, what `proctor infra demo` leaves behind.
+a scripted model; `line`, what `proctor line init sample --demo` leaves behind.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def make_trained(home: Path) -> None:
 
 def make_line(home: Path) -> None:
     """Take a harmful, a good and a bypassing change through the gauntlet."""
-    _call(["infra", "demo", home / "sample"], home)
+    _call(["line", "init", home / "sample", "--demo"], home)
 
 
 HOMES: Mapping[str, Callable[[Path], None]] = {

@@ -16,7 +16,7 @@ from judge.gauntlet.tasks import reference_set
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import AsOfOption
-from proctor.cli.remedies import completed
+from proctor.cli.remedies import completed, pasteable
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.carried import describe_carried, export_pending
@@ -137,8 +137,9 @@ def _waiting(controller: Controller) -> Output:
         for each in pending:
             tell_proposal(controller, each, diff=True)
         tell_alarms([vars(alarm) for alarm in controller.line.open_alarms.values()])
-        text = "an operator answers with `proctor line sign approve|reject|revise PROPOSAL`"
-        console.print(words(f"{counted(len(pending), 'proposal')} waiting; {text}"))
+        count = counted(len(pending), "proposal")
+        text = "approve, reject or revise: `proctor line sign VERDICT PROPOSAL --key KEY`"
+        console.print(words(pasteable(f"{count} waiting; {text}")))
 
     return Output([describe_carried(controller, each) for each in pending], tell)
 

@@ -274,7 +274,10 @@ def test_wrong_question_gets_one_clear_error(trained: Path, arguments: list[str]
     [
         (["log", "--last", "0"], "Invalid value for '--last'"),
         (["tune", "show", "nobody"], "no advice to a model named 'nobody' is recorded"),
-        (["tune", "on", ""], "MODEL must be a model's name of 1 to 200 printable characters"),
+        (
+            ["tune", "use", "", "on"],
+            "MODEL must be a model's name of 1 to 200 printable characters",
+        ),
         (["campaign", "--tune"], "the policy openai needs a model: give --set model=NAME"),
         (["sql", "selec 1"], 'syntax error at or near "selec"'),
         (["run", "lr=abc"], "lr must be a number from 1e-08 to 10, not 'abc'"),

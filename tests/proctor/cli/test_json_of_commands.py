@@ -52,18 +52,18 @@ LEDGER = (  # in this order, in a home with one judged run
     "witness add SIGNED --witness WITNESS",
 )
 GAUNTLET = (
-    "infra init REPO",
-    "infra status --repo REPO",
-    "infra gaps --repo REPO",
-    "infra anchors --repo REPO",
-    "infra review --repo REPO",
-    "infra export-pending PENDING --repo REPO",
-    "infra task server --repo REPO",
-    "infra evolve --off --repo REPO",
-    "checkpoints list",
-    "checkpoints show",
-    "checkpoints metrics",
-    "checkpoints look-back --repo REPO",
+    "line init REPO",
+    "line init REPO --server off",
+    "line show --repo REPO",
+    "line show --list gaps --repo REPO",
+    "line show --list anchors --repo REPO",
+    "line show --list waiting --repo REPO",
+    "line show --list waiting --out PENDING --repo REPO",
+    "line show --list checkpoints",
+    "line show active",
+    "line run --repo REPO",
+    "line evolve --off --repo REPO",
+    "line bisect --revealed --repo REPO",
 )
 
 

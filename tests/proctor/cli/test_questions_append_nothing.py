@@ -23,7 +23,7 @@ READING = (
     ["curate", "list"],
     ["curate", "origins"],
     ["curate", "recall"],
-    ["checkpoints", "list"],
+    ["line", "show", "--list", "checkpoints"],
     ["report", "-o", "report.html"],
     ["export", "--bundle", "bundle"],
     ["prove", "0"],

@@ -163,11 +163,11 @@ def test_as_of_is_the_state_after_that_entry(trained: Path) -> None:
         assert rows == [{"n": index + 1, "last": index}]
 
 
-@pytest.mark.parametrize("command", ["list", "show"])
+@pytest.mark.parametrize("what", [("--list", "checkpoints"), ("active",)])
 def test_index_behind_the_ledgers_end_is_rejected_wherever_it_is_given(
-    trained: Path, command: str
+    trained: Path, what: tuple[str, ...]
 ) -> None:
-    done = call_here(["checkpoints", command, "--as-of", "999999"], home=trained)
+    done = call_here(["line", "show", *what, "--as-of", "999999"], home=trained)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--as-of 999999: the ledger has the entries 0 to" in done.stderr
 

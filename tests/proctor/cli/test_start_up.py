@@ -100,7 +100,7 @@ def test_version_is_printed(home: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"proctor {__version__}\n".encode())
 
 
-@pytest.mark.parametrize("command", [[], ["verify"], ["keys"], ["keys", "list"], ["infra", "run"]])
+@pytest.mark.parametrize("command", [[], ["verify"], ["keys"], ["keys", "list"], ["line", "run"]])
 @pytest.mark.sampled(3)
 def test_short_option_shows_the_same_help(command: list[str], home: Path) -> None:
     done = proctor(*command, "-h", home=home)

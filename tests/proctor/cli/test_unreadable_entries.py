@@ -101,7 +101,7 @@ def readers(home: Path, run: UUID, tmp_path: Path) -> dict[str, Any]:
         "transcript": ["transcript", "--json"],
         "sql": ["sql", "SELECT run_id, state, epochs FROM run_summary ORDER BY ALL", "--json"],
         "log": ["log", "--limit", "3", "--json"],
-        "checkpoints": ["checkpoints", "list", "--json"],
+        "checkpoints": ["line", "show", "--list", "checkpoints", "--json"],
         "keys": ["keys", "list", "--json"],
         "curate list": ["curate", "list", "--json"],
         "curate origins": ["curate", "origins", "--json"],

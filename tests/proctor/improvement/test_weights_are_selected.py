@@ -102,10 +102,10 @@ def proposed(home: Path, repo: Path, data: bytes) -> dict[str, Any]:
     change = repo.parent / "change.diff"
     change.write_text(git(repo, "diff", "--binary"))
     git(repo, "checkout", "--quiet", "--", WEIGHTS)
-    why = ("--rationale", "Trained again.", "--tier", f"{WEIGHTS}=2", "--repo", repo)
-    (queued,) = told(home, "infra", "propose", change, *why)
+    why = ("--rationale", "Trained again.", "--repo", repo)
+    (queued,) = told(home, "line", "propose", change, *why)
     assert queued["outcome"] is None, queued
-    (done,) = told(home, "infra", "run", queued["proposal"], "--repo", repo, codes=(0, 1))
+    (done,) = told(home, "line", "run", queued["proposal"], "--repo", repo, codes=(0, 1))
     found: dict[str, Any] = done
     return found
 
@@ -143,7 +143,7 @@ def test_weights_are_rejected_promoted_rolled_back_and_decide_in_a_run(
     assert repository.read(repository.head("main"), WEIGHTS) == better
     decided = run_of_the_champion(home, repo)
     assert decided == (Network.read(better).sha256, found["checkpoint"])
-    told(home, "checkpoints", "rollback", "active", "--reason", "Too eager.", "--repo", repo)
+    told(home, "line", "rollback", "active", "--reason", "Too eager.", "--repo", repo)
     assert repository.read(repository.head("main"), WEIGHTS) == first
     weights, checkpoint = run_of_the_champion(home, repo)
     assert weights == Network.read(first).sha256
@@ -167,6 +167,6 @@ def test_learned_agent_is_promoted_over_one_that_only_waits_and_rolled_back(
     home = tmp_path / "home"
     found = proposed(home, repo, LEARNED)
     assert found["outcome"] == "promoted", found
-    told(home, "checkpoints", "rollback", "active", "--reason", "Tried once.", "--repo", repo)
+    told(home, "line", "rollback", "active", "--reason", "Tried once.", "--repo", repo)
     repository = Repository(repo)
     assert repository.read(repository.head("main"), WEIGHTS) == weights_for(())

@@ -17,7 +17,7 @@ from projections.reading import query
 
 
 def evolve(line: LearningLine) -> dict[str, Any]:
-    command: list[str | Path] = ["infra", "evolve", "--technique", "one_shot", "--json"]
+    command: list[str | Path] = ["line", "evolve", "--technique", "one_shot", "--json"]
     told = answer(call([*command, "--repo", line.repo], home=line.home.path))
     assert isinstance(told, dict)
     (ended,) = told["ended"]

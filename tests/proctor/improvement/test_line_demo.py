@@ -1,4 +1,4 @@
-"""`proctor infra demo`: the story, and what it leaves behind for others to check."""
+"""`proctor line init sample --demo`: the story, and what it leaves behind for others to check."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ from proctor.sample.init import git
 @pytest.mark.slow  # each of its steps has quick tests of its own
 def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    done = call_here(["infra", "demo", tmp_path / "sample", "--json"], home=home)
+    done = call_here(["line", "init", "--demo", tmp_path / "sample", "--json"], home=home)
     assert done.returncode == 0, (done.stdout, done.stderr)
     told = json.loads(done.stdout)
     begun, worse, better, chain, drift, trace = told["steps"]
@@ -37,21 +37,20 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     assert "entries hold" in trace["found"]
     assert (
         chain["id"]
-        in call_here(["infra", "status", "--repo", tmp_path / "sample", "--json"], home=home).stdout
+        in call_here(["line", "show", "--repo", tmp_path / "sample", "--json"], home=home).stdout
     )
 
 
 def test_demo_is_refused_where_the_folder_exists(tmp_path: Path) -> None:
     (tmp_path / "sample").mkdir()
     (tmp_path / "sample" / "mine.txt").touch()
-    done = call_here(["infra", "demo", tmp_path / "sample"], home=tmp_path / "home")
+    done = call_here(["line", "init", "--demo", tmp_path / "sample"], home=tmp_path / "home")
     assert (done.returncode, "already exists" in done.stderr) == (2, True), done.stderr
 
 
 def test_commands_to_go_on_with_can_be_pasted_when_folders_have_spaces(tmp_path: Path) -> None:
     home, repo = tmp_path / "my home", tmp_path / "my sample"
     told = [shlex.split(each) for each in next_commands(Home(home), repo, proposal="7a")]
-    assert told[0] == ["proctor", "infra", "status", "--home", str(home), "--repo", str(repo)]
-    assert [each[2] for each in told[1:-1]] == ["show", "anchors"]
-    assert told[1][3] == "7a"
+    assert told[0] == ["proctor", "line", "show", "--home", str(home), "--repo", str(repo)]
+    assert [each[2:4] for each in told[1:-1]] == [["show", "7a"], ["show", "--list"]]
     assert told[-1] == ["proctor", "verify", "--home", str(home)]

@@ -1,4 +1,4 @@
-"""`proctor infra task`: tasks are drafted, carried, examined and admitted, and a model answers."""
+"""`proctor line task`: tasks are drafted, carried, examined and admitted, and a model answers."""
 
 import json
 from pathlib import Path
@@ -37,8 +37,8 @@ def line(tmp_path: Path) -> Line:
 
 
 def task(line: Line, *arguments: str | Path, code: int = 0) -> str:
-    """Run `proctor infra task` and return what it says; the exit code has to be this one."""
-    done = call_here(("infra", "task", *arguments, "--repo", line.repo), home=line.home.path)
+    """Run `proctor line task` and return what it says; the exit code has to be this one."""
+    done = call_here(("line", "task", *arguments, "--repo", line.repo), home=line.home.path)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done.stdout + done.stderr
 
@@ -57,7 +57,7 @@ def test_plan_is_drafted_from_a_commit_carried_and_refused_unsigned(
     (line.repo / SELECTION).write_text(f"{text}\n\nMORE = 1\n")
     git(line.repo, "add", "--all")
     git(line.repo, "commit", "--quiet", "--message", "Have more\n\nThere must be more.")
-    plan = ("from-commit", "work", "--name", "more", "--kind", "plan")
+    plan = ("new", "more", "--commit", "work", "--kind", "plan")
     told = json.loads(task(line, *plan, "--json").splitlines()[0])
     folder = Path(told["drafts"])
     (drafted,) = load(folder).tasks
@@ -65,12 +65,12 @@ def test_plan_is_drafted_from_a_commit_carried_and_refused_unsigned(
     assert drafted.files["issue.md"] == b"Have more\n\nThere must be more.\n"
     assert drafted.entry.source == f"commit {git(line.repo, 'rev-parse', 'work').strip()}"
     assert "already exists; choose another name" in task(line, *plan, code=2)
-    assert "has 0 parents" in task(line, "from-commit", "main", "--name", "x", code=2)
-    assert "'nowhere' not found" in task(line, "from-commit", "nowhere", "--name", "x", code=2)
+    assert "has 0 parents" in task(line, "new", "x", "--commit", "main", code=2)
+    assert "'nowhere' not found" in task(line, "new", "x", "--commit", "nowhere", code=2)
 
     stick = tmp_path / "stick"
-    assert "1 task signed" in task(line, "carry", stick, *key_of(line))
-    into = ("--into", line.repo / "judge/reference_tasks", *key_of(line))
+    assert "1 task signed" in task(line, "admit", "--carry", "--out", stick, *key_of(line))
+    into = ("--out", line.repo / "judge/reference_tasks", *key_of(line))
     admit = ("admit", "more", "--drafts", stick, "--signed", *into)
     file = stick / "tasks/more/expected.json"
     file.write_text(file.read_text().replace(SELECTION, "retrieval/settings.toml"))
@@ -81,7 +81,8 @@ def test_plan_is_drafted_from_a_commit_carried_and_refused_unsigned(
 def test_every_call_for_a_task_is_recorded_and_a_silent_server_is_nobodys_loss(
     line: Line, tmp_path: Path
 ) -> None:
-    assert task(line, "server").strip() == "no server"
+    off = ["line", "init", line.repo, "--server", "off"]
+    assert call_here(off, home=line.home.path).stdout.strip() == "no server"
     file = tmp_path / "server.json"
     messages, schema = [{"role": "user", "content": "?"}], {"type": "object", "properties": {}}
     with ChatServer(decide(lambda _: {"said": 1})) as server:
@@ -119,8 +120,8 @@ def test_task_from_a_commit_is_examined_admitted_and_asked(line: Line) -> None:
     git(line.repo, "add", "--all")
     git(line.repo, "commit", "--quiet", "--message", "A cap below zero chooses nothing")
     commit = git(line.repo, "rev-parse", "work").strip()
-    task(line, "from-commit", commit, "--name", "cap")
-    into = ("--into", line.repo / "judge/reference_tasks", *key_of(line))
+    task(line, "new", "cap", "--commit", commit)
+    into = ("--out", line.repo / "judge/reference_tasks", *key_of(line))
     assert "all of 10 runs without the change fail" in task(line, "admit", "cap", *into)
     assert "has this task already" not in task(line, "admit", "late-rows", *into, code=2)
     with line.log() as log:
@@ -144,11 +145,11 @@ def test_tasks_from_folders_and_from_a_run_are_admitted_and_carried(
     )
     (tmp_path / "issue.md").write_text("twice() must double its number.\n")
     folders = ("--before", tmp_path / "before", "--after", tmp_path / "after")
-    new = ("new", "--name", "twice", *folders, "--issue", tmp_path / "issue.md")
+    new = ("new", "twice", *folders, "--issue", tmp_path / "issue.md")
     assert "1 hidden case fails without the change" in task(line, *new)
 
     home = line.home.path
-    seen = ("from-run", "latest", "--name", "moments")
+    seen = ("new", "moments", "--run", "latest")
     with proctor.watch(None, None, name="own loop", batch_size=1, home=home) as run:
         for _ in run.epochs(1):
             run.step(1.0)
@@ -161,9 +162,11 @@ def test_tasks_from_folders_and_from_a_run_are_admitted_and_carried(
     assert call_here(["judge"], home=home).returncode == 0
     assert "drafted moments" in task(line, *seen)
 
-    into = ("--into", line.repo / "judge/reference_tasks", *key_of(line))
+    into = ("--out", line.repo / "judge/reference_tasks", *key_of(line))
     assert "all of 10 runs without the change fail" in task(line, "admit", "twice", *into)
-    assert "2 tasks signed" in task(line, "carry", tmp_path / "stick", *key_of(line))
+    assert "2 tasks signed" in task(
+        line, "admit", "--carry", "--out", tmp_path / "stick", *key_of(line)
+    )
     signed = ("admit", "moments", "--drafts", tmp_path / "stick", "--signed", *into)
     assert "moments is written" in task(line, *signed)
     added = {path.name for path in (line.repo / "judge/reference_tasks/tasks").iterdir()}

@@ -41,14 +41,14 @@ def test_head_that_never_acts_fails_near_the_bounds_and_the_failures_are_kept(
     repo = own_line(tmp_path / "repo", playbook=idle)
     home = tmp_path / "home"
     command: list[str | Path] = [
-        "infra",
-        "challenge",
+        "line",
+        "run",
+        "--challenge",
+        "4",
         "--repo",
         repo,
         "--seed",
         "1",
-        "--count",
-        "4",
         "--json",
     ]
     done = call(command, home=home)

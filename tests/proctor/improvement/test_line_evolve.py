@@ -55,9 +55,9 @@ def evolve(
     line: Line, server: ChatServer | None, rounds: int, *options: str, **kills: Any
 ) -> Ended:
     """Run the command; without a server the tuner proposes."""
-    asks = [] if server is None else ["--policy", "openai", "--set", "model=scripted"]
+    asks = [] if server is None else ["--set", "model=scripted"]
     asks += [] if server is None else ["--set", f"base_url={server.url}"]
-    command = ["infra", "evolve", "--proposals", str(rounds), "--repo", str(line.repo)]
+    command = ["line", "evolve", "--proposals", str(rounds), "--repo", str(line.repo)]
     return run_command([*command, *asks, *options], home=line.home.path, environment={}, **kills)
 
 
