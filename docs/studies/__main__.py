@@ -10,6 +10,7 @@
     python docs/studies network [--into FILE] [--seeds 20]
     python docs/studies rates gate|drift|bisection [...]
     python docs/studies mutate [--repo REPO] [...]
+    python docs/studies tasks docs/studies/reference_tasks
     python docs/studies bench [ledger|monitor|notary|projections|reading] [...]
     python docs/studies before REVISION [...]
     python docs/studies long-runs [...]
@@ -19,9 +20,9 @@
 A study prints the tables of its page in docs/explanation/. Its runs are trained in as many
 processes as there are cores, one thread each. `rates` simulates how often the gate, the alarms
 of drift and a bisection err; `mutate` plants defects into the code under the gauntlet, and lists
-those that no task detects. `bench` measures this machine, `before` an earlier revision as well,
-and `figures` puts what they print into a page. `pages` writes the pages that follow from the
-code.
+those that no task detects. `tasks` writes this repository's reference tasks anew. `bench`
+measures this machine, `before` an earlier revision as well, and `figures` puts what they print
+into a page. `pages` writes the pages that follow from the code.
 
 Exit code 1: what was verified is not valid, or too few defects are detected. 2: wrong usage
 or input.
@@ -59,6 +60,7 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
     "long-runs": "speed.long_runs",
     "mutate": "mutate",
     "rates": "rates",
+    "tasks": "reference.seeds",
 }
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, parse_manifest
 from judge.gauntlet.tasks import benchmark, reference_set
-from judge.reference.scorers import SCORERS
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from studies.gate.mutation import (
     Mutant,
@@ -25,6 +24,7 @@ from studies.gate.mutation import (
     parse_equivalents,
 )
 from studies.gate.own import mutate_all
+from studies.reference.scorers import SCORERS
 from studies.statistics import print_table
 
 __all__ = ["main", "plant"]

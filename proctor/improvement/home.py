@@ -20,11 +20,11 @@ from aggregates.improvement.line import Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.scoring import Scorer
-from judge.reference.scorers import SCORERS
 from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named
+from proctor.improvement.clone import scorers
 from proctor.output.terminal import error_console, on_one_line, words
 from proctor.remembering import open_remembered
 
@@ -94,10 +94,10 @@ def open_controller(
 
 def _scorers(folder: Path, line: UUID, log: LedgerApplication, home: Home) -> Mapping[str, Scorer]:
     if not (folder / SERVER).is_file():
-        return SCORERS
+        return scorers()
     from proctor.improvement.server import with_server  # noqa: PLC0415 - seldom, and slow to load
 
-    return with_server(SCORERS, folder / SERVER, line=line, log=log, blobs=home.blobs)
+    return with_server(scorers(), folder / SERVER, line=line, log=log, blobs=home.blobs)
 
 
 def find_proposal(controller: Controller, name: str) -> UUID:

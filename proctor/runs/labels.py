@@ -22,15 +22,14 @@ from pathlib import Path
 from types import ModuleType
 from uuid import UUID
 
+from aggregates.canonical import digest
 from aggregates.improvement.line import INSTALLED, Checkpoint, Line
 from ledger.application import LedgerApplication
 from ledger.errors import ConflictError
-from monitor.code import HOUSE, PACKAGES, code_sha256, deciding_files, hash_files
+from monitor.code import HOUSE, PACKAGES, code_sha256, deciding_files
 from proctor.home import notifications
 
 __all__ = ["Label", "find_label", "lines", "record_installed"]
-
-_JUDGE = HOUSE / "judge"
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,8 @@ def record_installed(
     told = {
         "commit": code,
         "tree": code,
-        "manifest": sha256((_JUDGE / "tiers.toml").read_bytes()).hexdigest(),
-        "reference_set": _tasks_sha256(),
+        "manifest": sha256((HOUSE / "judge/tiers.toml").read_bytes()).hexdigest(),
+        "reference_set": digest({"tasks": []}),  # no task measures it
         "code": code,
     }
     if line is None:
@@ -138,15 +137,6 @@ def lines(log: LedgerApplication) -> Iterator[Line]:
         line = log.readable(UUID(str(each.originator_id)), Line)
         if line is not None:
             yield line
-
-
-def _tasks_sha256() -> str:
-    """Return the hash over the files of the installed reference tasks."""
-    folder = _JUDGE / "reference_tasks"
-    files = [folder / "manifest.json", *(folder / "tasks").rglob("*")]
-    return hash_files(
-        (file.relative_to(folder).as_posix(), file.read_bytes()) for file in files if file.is_file()
-    )
 
 
 def _is_as_packaged() -> bool:

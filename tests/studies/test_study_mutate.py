@@ -15,7 +15,7 @@ from judge.gauntlet.comparison.e_values import ComparisonSettings
 from proctor.sample.init import git
 
 OWN = mutate.OWN
-SET = "judge/reference_tasks"
+SET = "docs/studies/reference_tasks"
 MEASURED = "policies/extraction.py"
 
 

@@ -12,9 +12,9 @@ import pytest
 import studies.gate.own
 from studies.gate.mutation import mutants_of, parse_equivalents
 from studies.gate.own import EQUIVALENTS, PATHS, SET, mutate_all
+from studies.reference.scorers import SCORERS
 
 from judge.gauntlet.tasks.reference_set import load
-from judge.reference.scorers import SCORERS
 
 ROOT = Path(studies.gate.own.__file__).parents[3]
 # What is appended to a module hides what stands above: whole parts that do not work any more.
@@ -33,7 +33,7 @@ import json, sys
 from pathlib import Path
 from judge.gauntlet.tasks.reference_set import load
 from studies.gate.own import SET, ForkedJudge
-from judge.reference.scorers import SCORERS
+from studies.reference.scorers import SCORERS
 
 tree, defects = Path(sys.argv[1]), json.loads(sys.stdin.read())
 asked = ForkedJudge(load(tree / SET, scorers=SCORERS).tasks)

@@ -31,13 +31,13 @@ from judge.gauntlet.tasks.benchmark import Arm, TaskResult, seed_of
 from judge.gauntlet.tasks.drawing import drawn
 from judge.gauntlet.tasks.reference_set import Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score
-from judge.reference.scorers import SCORERS
 from studies.gate.mutation import (
     Equivalent,
     MutationReport,
     mutants_of,
     mutate_run,
 )
+from studies.reference.scorers import SCORERS
 
 __all__ = ["EQUIVALENTS", "PATHS", "ForkedJudge", "mutate_all"]
 
@@ -50,7 +50,7 @@ PATHS = (
     "policies/offers.py",
     "policies/playbook.py",
 )
-SET = "judge/reference_tasks"
+SET = "docs/studies/reference_tasks"
 EQUIVALENTS = f"{SET}/equivalents.toml"
 _SECONDS = 30  # of processor time for one mutant, and twenty times as long in all: it hangs
 _MEMORY = 2 * 2**30  # beside what is mapped already

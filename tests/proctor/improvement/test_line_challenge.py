@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from frontdoor import call
+from studies.reference.scorers import SCORERS
 
 from judge.gauntlet.tasks import reference_set
-from judge.reference.scorers import SCORERS
 from proctor.sample.init import git
 
 ROOT = Path(__file__).parents[3]
@@ -17,7 +17,7 @@ PLAYBOOK = "policies/playbook.py"
 
 def own_line(folder: Path, *, playbook: str | None = None) -> Path:
     """Make a repository of this one's policies and judge, with another playbook if one is given."""
-    for package in ("aggregates", "judge", "policies"):
+    for package in ("aggregates", "docs/studies/reference_tasks", "judge", "policies"):
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, folder / package, ignore=leave)
     if playbook is not None:

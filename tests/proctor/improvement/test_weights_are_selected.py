@@ -11,11 +11,11 @@ import pytest
 from frontdoor import TINY, call_here
 from gauntlet_lines import RUNNER
 from handmade_network import weights_for
+from studies.reference.seeds import Planned, write_set
 
 import proctor
 from aggregates.rules import RULES
 from judge.gauntlet.repository.git import Repository
-from judge.reference.seeds import Planned, write_set
 from policies.deciding.network import Network
 from proctor.sample.init import git
 
@@ -71,8 +71,8 @@ def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     for name in PACKAGES:
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(HOUSE / name, repo / name, ignore=without)
-    shutil.rmtree(repo / SET / "tasks")
-    (repo / SET / "manifest.json").unlink()
+    (repo / SET).mkdir()
+    shutil.copy(HOUSE / "docs/studies/reference_tasks/worker.py", repo / SET)
     write_set(repo / SET, [Planned("network", each) for each in difficulties])
     (repo / "tests").mkdir()
     for path, text in {

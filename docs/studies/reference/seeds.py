@@ -1,6 +1,6 @@
 """Reference tasks from seeds: the set in the repository, and its siblings that nobody sees.
 
-    python -m judge.reference.seeds judge/reference_tasks
+    python docs/studies tasks docs/studies/reference_tasks
 
 writes the set that is committed, anew from PLAN and DRAWN. The tasks of PLAN are deterministic.
 Those of DRAWN are stochastic: they name a kind and a difficulty, and a task of them is made from
@@ -31,7 +31,7 @@ from judge.gauntlet.tasks.reference_set import (
     TaskEntry,
     write_tasks,
 )
-from judge.reference.decisions import (
+from studies.reference.decisions import (
     make_blocked,
     make_changed,
     make_fresh,
@@ -41,11 +41,11 @@ from judge.reference.decisions import (
     make_silent,
     make_waiting,
 )
-from judge.reference.histories import make_evidence, make_hindsight, make_prompt
-from judge.reference.ledgers import make_ledgers
-from judge.reference.messages import make_readings, make_schema, make_votes
-from judge.reference.rescues import NETWORKS, RESCUES, TRAININGS
-from judge.reference.situations import Made, Maker
+from studies.reference.histories import make_evidence, make_hindsight, make_prompt
+from studies.reference.ledgers import make_ledgers
+from studies.reference.making import Made, Maker
+from studies.reference.messages import make_readings, make_schema, make_votes
+from studies.reference.rescues import NETWORKS, RESCUES, TRAININGS
 
 __all__ = [
     "ANEW",
@@ -281,15 +281,13 @@ def _files(made: Made) -> dict[str, bytes]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Write the set of PLAN and DRAWN into the folder that the command line names."""
     parser = argparse.ArgumentParser(
-        prog="python -m judge.reference.seeds",
+        prog="python docs/studies tasks",
         description="Write the reference set of this repository anew.",
     )
-    parser.add_argument("directory", type=Path, help="Folder of the set: judge/reference_tasks.")
-    write_set(parser.parse_args().directory, PLAN, drawn=DRAWN)
-
-
-if __name__ == "__main__":
-    main()
+    parser.add_argument(
+        "directory", type=Path, help="Folder of the set: docs/studies/reference_tasks."
+    )
+    write_set(parser.parse_args(arguments).directory, PLAN, drawn=DRAWN)

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import studies.reference.seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from studies.reference.scorers import SCORERS
+from studies.reference.seeds import ANEW, DRAWN, PLAN, make, make_siblings, write_set
 
-import judge.reference.seeds
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.rules import RULES
@@ -35,13 +37,11 @@ from judge.gauntlet.tasks.scoring import Score
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
 from judge.reference.rules import REFERENCE_RULES
-from judge.reference.scorers import SCORERS
-from judge.reference.seeds import ANEW, DRAWN, PLAN, make, make_siblings, write_set
 
-ROOT = Path(judge.reference.seeds.__file__).parents[2]
-SET = ROOT / "judge/reference_tasks"
+ROOT = Path(studies.reference.seeds.__file__).parents[3]
+SET = ROOT / "docs/studies/reference_tasks"
 LOADED = load(SET, scorers=SCORERS)
-WHOLE = tuple(  # without those from history: tests/judge/reference/test_history_tasks.py
+WHOLE = tuple(  # without those from history: tests/studies/test_history_tasks.py
     task for task in LOADED.tasks if task.entry.source.startswith("made: ")
 )
 TASKS = {task.task_id: task for task in WHOLE if not task.stochastic}

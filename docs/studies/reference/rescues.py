@@ -12,11 +12,8 @@ from typing import Any
 from aggregates.provocations import apply_to_config
 from aggregates.rules import RULES
 from aggregates.spec import MAX_WIDTH
-from judge.reference.situations import (
-    Made,
-    Maker,
-    digits,
-)
+from judge.reference.situations import digits
+from studies.reference.making import Made, Maker
 
 
 def _rescue(

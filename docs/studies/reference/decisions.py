@@ -20,14 +20,16 @@ from judge.reference.oracle import expected_answers
 from judge.reference.rules import REFERENCE_RULES
 from judge.reference.situations import (
     SIDES,
-    Made,
-    at_limits,
     digits,
     healthy,
     observe,
+    uniform_spec,
+)
+from studies.reference.making import (
+    Made,
+    at_limits,
     odd_spec,
     past_decision,
-    uniform_spec,
 )
 
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import studies.reference.seeds
 from chat_server import ChatServer
 from gauntlet_lines import Line
 from solving_model import solving
+from studies.reference.scorers import SCORERS
 
-import judge.reference.seeds
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import Evaluation, compare
 from judge.gauntlet.repository.manifest import parse_manifest
@@ -22,13 +23,12 @@ from judge.gauntlet.tasks.hidden_tests import BY_MODEL, Bench, ByTests, snapshot
 from judge.gauntlet.tasks.history import examine
 from judge.gauntlet.tasks.reference_set import load
 from judge.gauntlet.tasks.scoring import Scorer
-from judge.reference.scorers import SCORERS
 from policies.asking.settings import ModelSettings
 from proctor.improvement.server import LineServer
 from proctor.sample.init import git
 
-ROOT = Path(judge.reference.seeds.__file__).parents[2]
-WHOLE = load(ROOT / "judge/reference_tasks", scorers=SCORERS)
+ROOT = Path(studies.reference.seeds.__file__).parents[3]
+WHOLE = load(ROOT / "docs/studies/reference_tasks", scorers=SCORERS)
 IMPLEMENT = WHOLE.unasked  # no server is configured here
 PLAN = tuple(task for task in WHOLE.tasks if task.kind == "plan")
 FROM_RUNS = tuple(task for task in WHOLE.tasks if task.entry.source.startswith("run "))
@@ -91,7 +91,7 @@ def answers(scorers: Mapping[str, Scorer], tmp_path_factory: pytest.TempPathFact
     def ask(changes: Mapping[str, str], arm: Arm) -> list[TaskResult]:
         tree, scratch = (tmp_path_factory.mktemp(name) for name in ("tree", "scratch"))
         for path in git(ROOT, "ls-files").splitlines():
-            if not path.startswith(("tests/", "docs/", "judge/reference_tasks/tasks/")):
+            if not path.startswith(("tests/", "docs/studies/reference_tasks/tasks/")):
                 (tree / path).parent.mkdir(parents=True, exist_ok=True)
                 (tree / path).write_bytes((ROOT / path).read_bytes())
         text = (tree / PROPOSER).read_text()

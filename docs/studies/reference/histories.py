@@ -15,14 +15,8 @@ from aggregates.signals import EpochSignals
 from aggregates.strategy import remedy_effects
 from judge.reference.observations import to_plain
 from judge.reference.rules import REFERENCE_RULES
-from judge.reference.situations import (
-    Made,
-    any_side,
-    digits,
-    healthy,
-    observe,
-    past_decision,
-)
+from judge.reference.situations import digits, healthy, observe
+from studies.reference.making import Made, any_side, past_decision
 
 
 def make_evidence(rng: Random, difficulty: str) -> Made:

@@ -17,8 +17,8 @@ from uuid import UUID
 
 from aggregates.campaign import Campaign
 from aggregates.registry import REGISTRY
-from judge.reference.situations import Made
 from ledger.application import LedgerApplication
+from studies.reference.making import Made
 
 __all__ = ["make_ledgers"]
 

@@ -16,12 +16,8 @@ from aggregates.rules import PRECEDENCE, RULES
 from aggregates.spec import ACTIVATIONS
 from judge.reference.observations import to_plain
 from judge.reference.oracle import expected_answers
-from judge.reference.situations import (
-    SIDES,
-    Made,
-    observe,
-    observe_several,
-)
+from judge.reference.situations import SIDES, observe
+from studies.reference.making import Made, observe_several
 
 
 def make_readings(rng: Random, difficulty: str) -> Made:
