@@ -8,6 +8,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
 from ledger.application import LedgerApplication
+from ledger.recording.recorders import EntryRecorder
 from ledger.wording import counted
 from policies.asking.settings import ModelSettings
 from proctor.cli.remedies import pasteable
@@ -83,12 +84,11 @@ def describe_proposal(proposal: Proposal) -> dict[str, Any]:
 
 def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, Any]]:
     """Give the events of a stream with their indexes in the ledger and their names."""
-    start = 1
-    while found := log.recorder.select_notifications(start, 1_000):
-        for each in found:
-            if each.originator_id == stream:
-                yield each.id - 1, each.topic, log.mapper.to_domain_event(each)
-        start = found[-1].id + 1
+    recorder = log.recorder
+    assert isinstance(recorder, EntryRecorder), "a ledger's recorder has entries"
+    entries = recorder.stream_entries(stream.bytes, gt=None, lte=None, desc=False, limit=None)
+    for entry, event in zip(entries, log.events.get(stream), strict=True):
+        yield entry.index, entry.name, event
 
 
 def tell_line(told: Mapping[str, Any]) -> None:
