@@ -1,4 +1,4 @@
-"""`proctor campaign`, which trains and judges; it returns the exit code."""
+"""`proctor run --attempts`, which trains and judges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -122,7 +122,7 @@ def _rolled_back(done: Rollback, *, runs: int) -> Output:
         if runs:
             console.print(
                 f"made under what was rolled back, and tainted: {counted(runs, 'run')}; "
-                "`proctor curate recall` says what they were handed out in"
+                "`proctor data why` says what they were handed out in"
             )
         if done.advice is not None:
             console.print(words(done.advice))

@@ -14,7 +14,7 @@ I/O: prints to standard output.
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
@@ -22,6 +22,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from proctor.cli.lazy import LazyGroup
 from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
@@ -35,6 +36,7 @@ __all__ = ["CommandGroup", "Output"]
 
 _JSON = "as_json"
 _SCHEMA = "json_schema"
+_NONE: Mapping[str, str] = {}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -61,12 +63,21 @@ class Output:
 
 
 class CommandGroup(typer.Typer):
-    """Commands that return an Output; give `name` if they are subcommands of that name."""
+    """Commands that return an Output; give `name` if they are subcommands of that name.
 
-    def __init__(self, name: str | None = None, help: str | None = None) -> None:  # noqa: A002 - Typer's
+    `lazy`: further subcommands, as in LazyGroup.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        help: str | None = None,  # noqa: A002 - Typer's
+        lazy: Mapping[str, str] = _NONE,
+    ) -> None:
         super().__init__(
             name=name,
             help=help,
+            cls=type("_Group", (LazyGroup,), {"lazy": lazy}),
             no_args_is_help=True,
             rich_markup_mode=None,
             context_settings={"max_content_width": 100},

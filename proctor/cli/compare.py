@@ -6,9 +6,14 @@ from typing import Annotated
 import typer
 
 from monitor.config import RunConfig, TaskConfig
-from proctor.cli.campaign import ConfigOption, SetOption, SettingsArgument
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import ExecutorOption, WorkersOption
+from proctor.cli.options import (
+    ConfigOption,
+    ExecutorOption,
+    SetOption,
+    SettingsArgument,
+    WorkersOption,
+)
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_for

@@ -1,4 +1,4 @@
-"""`proctor credit`, which trains: forks of a run, in pairs, and what they differ in."""
+"""`proctor fork --decision`, which trains: forks of a run, in pairs, and what they differ in."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -107,7 +107,7 @@ def find_questions(
     chosen = chosen or [past for past in run.decisions if past.decision.acts]
     if not chosen:
         raise ProctorError(
-            f"run {run.id} has no decision that acts; name one with --decision NUMBER"
+            f"run {run.id} has no decision that acts: name another with --decision NUMBER"
         )
     if {"task", "level"} & set(run.config):
         raise ProctorError(
@@ -319,7 +319,7 @@ def _output(
                     words(
                         f"decision {row['decision']} beside {row['arm']}: one of "
                         f"{row['looks']} measurements of the same, with other orders or another "
-                        "policy after it; `proctor curate export --measured` uses intervals of "
+                        "policy after it; `proctor export data --measured` uses intervals of "
                         f"{level_of(row['looks']):.1%} in place of {LEVEL:.0%}"
                     )
                 )

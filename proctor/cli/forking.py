@@ -1,13 +1,20 @@
-"""`proctor fork` and `credit`: a run goes on from a recorded epoch, with other decisions."""
+"""`proctor fork`: a run goes on from a recorded epoch, with other decisions."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from proctor.cli.campaign import SetOption
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import ExecutorOption, FromStartOption, RunArgument, WorkersOption
+from proctor.cli.options import (
+    ExecutorOption,
+    FromStartOption,
+    RunArgument,
+    SetOption,
+    WorkersOption,
+    verify_unused,
+)
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_as_recorded
@@ -15,7 +22,7 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command(prints="runs.Forked")
+@app.command(prints="runs.Forked | runs.Credit", continues="--decision")
 def fork(
     home: Home,
     run: RunArgument = "latest",
@@ -30,31 +37,86 @@ def fork(
             "own decisions again. Give it several times for several forks.",
         ),
     ] = None,
-    decisions: Annotated[
+    files: Annotated[
         list[Path] | None,
         typer.Option(
-            "--decision",
+            "--decide",
             metavar="FILE",
             help="JSON file with the decision on that epoch, or a list of them; --then decides "
             "the later epochs. Give it several times for several forks.",
         ),
     ] = None,
+    decisions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decision",
+            metavar="NUMBER",
+            help="In place of --at: measure what this decision was worth, by forks with it and "
+            "with others. A number from 1, or `all` that act; give it several times.",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            help="With --decision: an alternative, as `nothing` or `decrease_lr least`; give it "
+            "several times.  [default: all that the playbook allows, and nothing]",
+        ),
+    ] = None,
     then: Annotated[
-        str, typer.Option("--then", help="Policy that decides after a --decision.")
-    ] = "playbook",
+        str | None,
+        typer.Option(
+            "--then",
+            help="Policy that decides after --decide or --decision.  [default: playbook; with "
+            "--decision, nothing]",
+        ),
+    ] = None,
     sets: SetOption = None,
     orders: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--orders", min=1, max=1_000, help="Forks with as many orders of the examples each."
+            "--orders",
+            min=1,
+            max=1_000,
+            help="Orders of the examples, with a fork for each.  [default: 1; with --decision, 5]",
         ),
-    ] = 1,
+    ] = None,
+    workers: WorkersOption = None,
     executor: ExecutorOption = "local",
     from_start: FromStartOption = False,
 ) -> Output:
-    """Go on from a recorded epoch of a run with other decisions, as a run of its own."""
+    """Go on from a recorded epoch with other decisions, or measure what decisions were worth."""
+    if decisions:
+        verify_unused(
+            "not with --decision, which forks at the epochs of the decisions",
+            at=at is not None,
+            policy=policies,
+            decide=files,
+            set=sets,
+        )
+        numbers = _numbers(decisions)
+        if orders == 1:
+            raise ProctorError("--orders 1: a measurement needs 2 orders or more")
+        run = start_as_recorded(home, run)
+        from proctor.cli import credit_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+        return credit_jobs.credit(
+            home,
+            run,
+            numbers=numbers,
+            against=against or (),
+            then=then or "nothing",
+            seeds=orders or 5,
+            workers=workers,
+            executor=executor,
+            from_start=from_start,
+        )
+    verify_unused("only with --decision NUMBER", against=against, workers=workers)
     if at is None:
-        raise ProctorError("--at EPOCH is missing: `proctor show` lists the run's epochs")
+        raise ProctorError(
+            "give --at EPOCH to go on from there, or --decision NUMBER to measure a decision; "
+            "`proctor show` lists epochs and decisions"
+        )
     run = start_as_recorded(home, run)
     from proctor.cli import fork_jobs  # noqa: PLC0415 - torch takes seconds to import
 
@@ -62,58 +124,20 @@ def fork(
         home,
         run,
         at,
-        policies=policies or (() if decisions else ("playbook",)),
-        decisions=decisions or (),
-        then=then,
+        policies=policies or (() if files else ("playbook",)),
+        decisions=files or (),
+        then=then or "playbook",
         sets=sets or (),
-        orders=orders,
+        orders=orders or 1,
         executor=executor,
         from_start=from_start,
     )
 
 
-@app.command(prints="runs.Credit", continues="always")
-def credit(
-    home: Home,
-    run: RunArgument = "latest",
-    decisions: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--decision",
-            metavar="NUMBER",
-            help="Number of a decision, from 1; give it several times. [default: all that act]",
-        ),
-    ] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against",
-            help="An alternative, as `nothing` or `decrease_lr least`; give it several times. "
-            "[default: all that the playbook allows, and nothing]",
-        ),
-    ] = None,
-    then: Annotated[
-        str, typer.Option("--then", help="Policy that decides after the decision, in all forks.")
-    ] = "nothing",
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=2, max=1_000, help="Orders of the examples.")
-    ] = 5,
-    workers: WorkersOption = None,
-    executor: ExecutorOption = "local",
-    from_start: FromStartOption = False,
-) -> Output:
-    """Measure what decisions were worth: fork the run with the alternatives, and compare."""
-    run = start_as_recorded(home, run)
-    from proctor.cli import credit_jobs  # noqa: PLC0415 - torch takes seconds to import
-
-    return credit_jobs.credit(
-        home,
-        run,
-        numbers=decisions or (),
-        against=against or (),
-        then=then,
-        seeds=seeds,
-        workers=workers,
-        executor=executor,
-        from_start=from_start,
-    )
+def _numbers(decisions: list[str]) -> list[int]:
+    """Return the numbers of decisions; none for all."""
+    if "all" in decisions:
+        return []
+    if wrong := [each for each in decisions if not re.fullmatch("[1-9][0-9]{0,8}", each)]:
+        raise ProctorError(f"--decision {wrong[0]}: give the number of a decision, or `all`")
+    return [int(each) for each in decisions]

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import typer
 
 from ledger.files import create_exclusively
-from ledger.handover.envelope import public_pem
 from ledger.keys import create_publisher_key, load_or_create_key
 from ledger.notes import public_bytes, publisher_vkey, vkey
 from ledger.recorder import SignedRecorder
@@ -93,13 +92,6 @@ def new(
     if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
         raise ProctorError(f"{beside} is there already, and is another key's")
     return Output({"key": file, "vkey_file": beside, "vkey": text}, text)
-
-
-@app.command(prints="ledger.Pem")
-def pem(file: VkeyArgument) -> Output:
-    """Print a public key as PEM, for openssl and other tools."""
-    text = public_pem(open_vkey(file, ED25519, ECDSA, COSIGNATURE)[1])
-    return Output({"pem": text}, lambda: print(text, end=""))
 
 
 @app.command(prints="ledger.Granted")

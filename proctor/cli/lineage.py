@@ -1,4 +1,4 @@
-"""`proctor lineage`: where one training example comes from, as a file that proves it.
+"""`proctor data lineage`: where one training example comes from, as a file that proves it.
 
 Exit code 0: it leads to what let it come about. 1: a link is missing, or what it rests on was
 rolled back or withdrawn since. 2: it is no decision of this ledger.
