@@ -67,18 +67,17 @@ json.dump(results, sys.stdout)
 BASE: Mapping[str, list[str]] = {
     "checkpoints": ["--help"],
     "checkpoints list": [],
-    "curate": ["--help"],
-    "curate list": [],
-    "curate origins": [],
-    "export": ["--bundle", "bundle"],
+    "data": ["--help"],
+    "data list": [],
+    "export": ["--help"],
+    "export bundle": ["--out", "bundle"],
+    "export proof": ["3", "--out", "proof"],
     "import": ["bundle", "--home", "imported"],
     "infra": ["--help"],
     "keys": ["--help"],
     "keys list": [],
     "keys new": ["operator", "operator.pem"],
-    "keys pem": ["home/ledger/ledger.vkey"],
     "log": [],
-    "prove": ["3", "--out", "proof"],
     "replay": [],
     "show": [],
     "sql": ["SELECT count(*) FROM events"],
@@ -87,12 +86,10 @@ BASE: Mapping[str, list[str]] = {
 }
 # What needs an extra, and which.
 NEEDS: Mapping[str, tuple[str, list[str]]] = {
-    "campaign": ("train", ["epochs=1", "--policy", "playbook"]),
     "checkpoints baseline": ("train", []),
     "checkpoints bisect": ("train", ["--bad", "latest"]),
     "checkpoints drift": ("train", []),
-    "curate export": ("arrow", ["--kind", "sft", "--parquet", "examples.parquet"]),
-    "credit": ("train", []),
+    "export data": ("arrow", ["--kind", "sft", "--out", "examples.parquet"]),
     "demo": ("train", []),
     "fork": ("train", ["--at", "0"]),
     "infra baseline": ("train", ["--into", "."]),
@@ -111,9 +108,9 @@ NEEDS: Mapping[str, tuple[str, list[str]]] = {
 LONG = ("checkpoints bisect-rates", "checkpoints simulate", "follow", "infra simulate")
 # Options of base commands that need an extra.
 OPTIONS: Mapping[str, list[str]] = {
-    "mlflow": ["export", "latest", "--mlflow", "curves"],
-    "tensorboard": ["export", "latest", "--tensorboard", "curves"],
-    "arrow": ["sql", "SELECT * FROM events", "--output", "events.parquet"],
+    "mlflow": ["export", "curves", "latest", "--format", "mlflow", "--out", "curves"],
+    "tensorboard": ["export", "curves", "latest", "--out", "curves"],
+    "arrow": ["sql", "SELECT * FROM events", "--out", "events.parquet"],
     "train": ["replay", "--execute"],
 }
 
