@@ -130,7 +130,7 @@ COMMENT ON VIEW origin_tags IS 'Everything that entered each run: the rows of ru
 COMMENT ON COLUMN origin_tags.run_id IS 'The run';
 COMMENT ON COLUMN origin_tags.kind IS 'data or model';
 COMMENT ON COLUMN origin_tags.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
-COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor credit) and no operator has a key: then it needs no admission';
+COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor fork) and no operator has a key: then it needs no admission';
 
 CREATE VIEW run_forces AS
 WITH sampled AS (

@@ -4,6 +4,7 @@ A command of a CommandGroup returns an Output, or yields several. A command that
 files open while an Output is printed. This module adds `--json`, shows progress, prints each Output
 as text or as JSON, and exits with the documented code. A parameter of type Home, or of a dataclass
 of options, becomes the options that it is made of; one that the command has itself is shared.
+`head: Annotated[Path, "Help."]` declares the option --head; `typer.Option` says what needs more.
 
 Each command says what it prints with `--json`, by names of proctor.schemas: `--json-schema` is
 made of it, and the reference page of the shapes.
@@ -129,7 +130,8 @@ def _answering(
     signature = inspect.signature(command, eval_str=True)
     own = dict(signature.parameters)
     made = {name: own.pop(name).annotation for name in [*own] if _is_made(own[name].annotation)}
-    options = [each for kind in made.values() for each in _options(kind) if each.name not in own]
+    kinds = sorted(made.values(), key=lambda kind: kind is Home)  # whose options come last
+    options = [each for kind in kinds for each in _options(kind) if each.name not in own]
     asks = own.pop(_JSON, None) is not None  # a parameter of the command itself
 
     @wraps(command)
@@ -150,7 +152,10 @@ def _answering(
                 code = EXIT_FOUND if output.found else code
         raise typer.Exit(code)
 
-    parameters = [_keyword(p.name, p.annotation, p.default) for p in (*own.values(), *options)]
+    parameters = [
+        _keyword(p.name, _declared(p.name, p.annotation), p.default)
+        for p in (*own.values(), *options)
+    ]
     if asks or signature.return_annotation is not None:
         parameters.append(_keyword(_JSON, JsonOption, False))
     if prints:
@@ -219,6 +224,16 @@ def _make(kind: type, given: dict[str, Any]) -> Any:
             for each in fields
         }
     )
+
+
+def _declared(name: str, kind: Any) -> Any:
+    """Return the annotation of a parameter; one with a text is that of an option of its name."""
+    match getattr(kind, "__metadata__", ()):
+        case (str(text),):
+            return Annotated[
+                kind.__origin__, typer.Option(f"--{name.replace('_', '-')}", help=text)
+            ]
+    return kind
 
 
 def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:

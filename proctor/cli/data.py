@@ -158,9 +158,7 @@ def admit(
     name: _NameArgument,
     key: OperatorKeyOption,
     note: _NoteOption,
-    unseen: Annotated[
-        bool, typer.Option("--unseen", help="Admit an origin that no run of this ledger has yet.")
-    ] = False,
+    unseen: Annotated[bool, "Admit an origin that no run of this ledger has yet."] = False,
 ) -> Output:
     """Admit an origin to training data; signed with an operator's key."""
     if kind in ORIGINS and not unseen:
@@ -188,7 +186,7 @@ def review(
         str, typer.Argument(metavar="MARK", help="Mark: gold or bad.", parser=_read_mark)
     ],
     key: OperatorKeyOption,
-    note: Annotated[str, typer.Option("--note", help="Comment.")] = "",
+    note: Annotated[str, "Comment."] = "",
 ) -> Output:
     """Mark a decision as gold or bad; signed with an operator's key."""
     author = operator_key(key)

@@ -82,9 +82,7 @@ def proof(
         str,
         typer.Argument(metavar="EVENT", help="Index of an entry, or STREAM/VERSION of an event."),
     ],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="File to write; by default standard output.")
-    ] = None,
+    out: Annotated[Path | None, "File to write; by default standard output."] = None,
 ) -> Output:
     """Write a proof of one event, which the public key alone verifies."""
     home.require_ledger()
@@ -116,14 +114,9 @@ def verdict(
     ],
     out: OutOption,
     key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", help="Key that signs the envelope; by default the ledger's private key."
-        ),
+        Path | None, "Key that signs the envelope; by default the ledger's private key."
     ] = None,
-    pem: Annotated[
-        bool, typer.Option("--pem", help="Also write the key's public part, to FILE.pem.")
-    ] = False,
+    pem: Annotated[bool, "Also write the key's public part, to FILE.pem."] = False,
 ) -> Output:
     """Write the verdict on a run, or the tree head, as a signed DSSE envelope."""
     beside = out.with_name(f"{out.name}.pem") if pem else None

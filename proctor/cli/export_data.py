@@ -33,23 +33,13 @@ app = CommandGroup()
 @app.command(prints="curation.Export | curation.ExportRefused")
 def data(
     home: Home,
-    kind: Annotated[
-        str, typer.Option("--kind", help="Kind of data: sft, preferences or proposals.")
-    ],
+    kind: Annotated[str, "Kind of data: sft, preferences or proposals."],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Write JSON Lines to this file, or Parquet if its name ends in .parquet.",
-        ),
+        Path | None, "Write JSON Lines to this file, or Parquet if its name ends in .parquet."
     ] = None,
     as_of: AsOfOption = None,
     as_it_was: Annotated[
-        bool,
-        typer.Option(
-            "--as-it-was",
-            help="With --as-of: include examples that were excluded since; the seal records it.",
-        ),
+        bool, "With --as-of: include examples that were excluded since; the seal records it."
     ] = False,
     decided_by: Annotated[
         list[str] | None,
@@ -63,9 +53,7 @@ def data(
             "--max-temperature", min=0, help="Temperature at which the models were sampled."
         ),
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Only runs on this dataset.")
-    ] = None,
+    dataset: Annotated[str | None, "Only runs on this dataset."] = None,
     min_process_score: Annotated[
         float | None,
         typer.Option("--min-process-score", min=0, max=1, help="Lowest process score of the runs."),
@@ -80,9 +68,7 @@ def data(
             "--provoked/--unprovoked", help="Only runs with, or without, a provoked fault."
         ),
     ] = None,
-    gold: Annotated[
-        bool, typer.Option("--gold", help="Only answers that people marked gold or bad.")
-    ] = False,
+    gold: Annotated[bool, "Only answers that people marked gold or bad."] = False,
     margin: Annotated[
         float,
         typer.Option(
@@ -94,11 +80,7 @@ def data(
     ] = MARGIN,
     measured: Annotated[
         bool,
-        typer.Option(
-            "--measured",
-            help="Preferences only: pairs by the measured credit of `proctor fork`, in place of a "
-            "margin.",
-        ),
+        "Preferences only: pairs by the measured credit of `proctor fork`, in place of a margin.",
     ] = False,
 ) -> Output:
     """Export training data as of an index, and seal it; exit code 1 if there is none.

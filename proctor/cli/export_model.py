@@ -48,11 +48,8 @@ def model(
     ],
     key: Annotated[
         Path | None,
-        typer.Option(
-            "--key",
-            help="P-256 key that signs the files; by default ledger/keys/publisher.pem of the "
-            "home, which the first call makes and grants.",
-        ),
+        "P-256 key that signs the files; by default ledger/keys/publisher.pem of the "
+        "home, which the first call makes and grants.",
     ] = None,
 ) -> Output:
     """Hand over the model of a run: sign its files, and claim how it was trained and judged."""
@@ -113,7 +110,7 @@ def model(
         if granted:
             console.print(f"made and granted the publisher's key {words(vkey)}")
         console.print(
-            f"[green]exported[/] the model of run {evidence.run} in {words(out)}: "
+            f"[green]attested[/] the model of run {evidence.run} in {words(out)}: "
             f"{counted(len(opened.files), 'signed file')}, verdict {evidence.verdict}, evidence "
             f"level {words(evidence.level)}"
         )

@@ -1,6 +1,7 @@
 """`proctor fork`: a run goes on from a recorded epoch, with other decisions."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,13 +23,13 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command(prints="runs.Forked | runs.Credit", continues="--decision")
-def fork(
-    home: Home,
-    run: RunArgument = "latest",
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions:
+    """Where a run is forked, and what decides in the forks."""
+
     at: Annotated[
         int | None, typer.Option("--at", metavar="EPOCH", help="The last epoch that is shared.")
-    ] = None,
+    ] = None
     policies: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,7 +37,7 @@ def fork(
             help="Policy that decides from that epoch on, as for `run`, or `recorded`: the run's "
             "own decisions again. Give it several times for several forks.",
         ),
-    ] = None,
+    ] = None
     files: Annotated[
         list[Path] | None,
         typer.Option(
@@ -45,7 +46,7 @@ def fork(
             help="JSON file with the decision on that epoch, or a list of them; --then decides "
             "the later epochs. Give it several times for several forks.",
         ),
-    ] = None,
+    ] = None
     decisions: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,24 +55,18 @@ def fork(
             help="In place of --at: measure what this decision was worth, by forks with it and "
             "with others. A number from 1, or `all` that act; give it several times.",
         ),
-    ] = None,
+    ] = None
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            "--against",
-            help="With --decision: an alternative, as `nothing` or `decrease_lr least`; give it "
-            "several times.  [default: all that the playbook allows, and nothing]",
-        ),
-    ] = None,
+        "With --decision: an alternative, as `nothing` or `decrease_lr least`; give it "
+        "several times.  [default: all that the playbook allows, and nothing]",
+    ] = None
     then: Annotated[
         str | None,
-        typer.Option(
-            "--then",
-            help="Policy that decides after --decide or --decision.  [default: playbook; with "
-            "--decision, nothing]",
-        ),
-    ] = None,
-    sets: SetOption = None,
+        "Policy that decides after --decide or --decision.  [default: playbook; with "
+        "--decision, nothing]",
+    ] = None
+    sets: SetOption = None
     orders: Annotated[
         int | None,
         typer.Option(
@@ -80,64 +75,52 @@ def fork(
             max=1_000,
             help="Orders of the examples, with a fork for each.  [default: 1; with --decision, 5]",
         ),
-    ] = None,
-    workers: WorkersOption = None,
-    executor: ExecutorOption = "local",
-    from_start: FromStartOption = False,
-) -> Output:
+    ] = None
+    workers: WorkersOption = None
+    executor: ExecutorOption = "local"
+    from_start: FromStartOption = False
+
+    @property
+    def numbers(self) -> list[int]:
+        """The decisions to measure; none: all that act."""
+        decisions = self.decisions or []
+        if "all" in decisions:
+            return []
+        if wrong := [each for each in decisions if not re.fullmatch("[1-9][0-9]{0,8}", each)]:
+            raise ProctorError(f"--decision {wrong[0]}: give the number of a decision, or `all`")
+        return [int(each) for each in decisions]
+
+    def verify(self) -> None:
+        """Raise ProctorError for options that do not go together."""
+        if self.decisions:
+            verify_unused(
+                "not with --decision, which forks at the epochs of the decisions",
+                at=self.at is not None,
+                policy=self.policies,
+                decide=self.files,
+                set=self.sets,
+            )
+            if self.orders == 1:
+                raise ProctorError("--orders 1: a measurement needs 2 orders or more")
+            return
+        verify_unused("only with --decision NUMBER", against=self.against, workers=self.workers)
+        if self.at is None:
+            raise ProctorError(
+                "give --at EPOCH to go on from there, or --decision NUMBER to measure a decision; "
+                "`proctor show` lists epochs and decisions"
+            )
+
+
+@app.command(prints="runs.Forked | runs.Credit", continues="--decision")
+def fork(home: Home, asked: ForkOptions, run: RunArgument = "latest") -> Output:
     """Go on from a recorded epoch with other decisions, or measure what decisions were worth."""
-    if decisions:
-        verify_unused(
-            "not with --decision, which forks at the epochs of the decisions",
-            at=at is not None,
-            policy=policies,
-            decide=files,
-            set=sets,
-        )
-        numbers = _numbers(decisions)
-        if orders == 1:
-            raise ProctorError("--orders 1: a measurement needs 2 orders or more")
-        run = start_as_recorded(home, run)
+    asked.verify()
+    numbers = asked.numbers
+    run = start_as_recorded(home, run)
+    if asked.decisions:
         from proctor.cli import credit_jobs  # noqa: PLC0415 - torch takes seconds to import
 
-        return credit_jobs.credit(
-            home,
-            run,
-            numbers=numbers,
-            against=against or (),
-            then=then or "nothing",
-            seeds=orders or 5,
-            workers=workers,
-            executor=executor,
-            from_start=from_start,
-        )
-    verify_unused("only with --decision NUMBER", against=against, workers=workers)
-    if at is None:
-        raise ProctorError(
-            "give --at EPOCH to go on from there, or --decision NUMBER to measure a decision; "
-            "`proctor show` lists epochs and decisions"
-        )
-    run = start_as_recorded(home, run)
+        return credit_jobs.credit(home, run, numbers, asked)
     from proctor.cli import fork_jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    return fork_jobs.fork(
-        home,
-        run,
-        at,
-        policies=policies or (() if files else ("playbook",)),
-        decisions=files or (),
-        then=then or "playbook",
-        sets=sets or (),
-        orders=orders or 1,
-        executor=executor,
-        from_start=from_start,
-    )
-
-
-def _numbers(decisions: list[str]) -> list[int]:
-    """Return the numbers of decisions; none for all."""
-    if "all" in decisions:
-        return []
-    if wrong := [each for each in decisions if not re.fullmatch("[1-9][0-9]{0,8}", each)]:
-        raise ProctorError(f"--decision {wrong[0]}: give the number of a decision, or `all`")
-    return [int(each) for each in decisions]
+    return fork_jobs.fork(home, run, asked)

@@ -26,9 +26,7 @@ def import_(
     bundle: Annotated[
         str, typer.Argument(metavar="BUNDLE", help="Folder of the bundle, or s3://BUCKET/KEY.")
     ],
-    head: Annotated[
-        Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
-    ] = None,
+    head: Annotated[Path | None, "Tree head that you kept; see `verify`."] = None,
     max_blob_bytes: MaxBlobBytesOption = None,
 ) -> Output:
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""

@@ -70,9 +70,7 @@ def list_(home: Home) -> Output:
 def new(
     role: RoleArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the private key.")],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the key; by default its role.")
-    ] = None,
+    name: Annotated[str | None, "Name of the key; by default its role."] = None,
 ) -> Output:
     """Make a key: the private key in FILE, the public key in FILE.vkey."""
     _check_role(role)
@@ -113,16 +111,10 @@ def grant(
 def revoke(
     home: Home,
     file: VkeyArgument,
-    since: Annotated[
-        str,
-        typer.Option("--since", help="Time from which the key is not trusted: `now`, or ISO 8601."),
-    ],
-    reason: Annotated[str, typer.Option("--reason", help="Reason.")],
+    since: Annotated[str, "Time from which the key is not trusted: `now`, or ISO 8601."],
+    reason: Annotated[str, "Reason."],
     key: SigningKeyOption = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Allow revoking an expired key or the last operator's key."),
-    ] = False,
+    yes: Annotated[bool, "Allow revoking an expired key or the last operator's key."] = False,
 ) -> Output:
     """Revoke a key from a given time, which may be in the past."""
     text, public_key = open_vkey(file, ED25519, ECDSA, COSIGNATURE)
@@ -153,9 +145,7 @@ def rotate(home: Home) -> Output:
 def accept(
     place: HomeOption = HOME,
     vkey: VkeyOption = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Trust the key that the ledger has now.")
-    ] = False,
+    yes: Annotated[bool, "Trust the key that the ledger has now."] = False,
 ) -> Output:
     """Trust another ledger, or an older copy, in the place of one that you know.
 

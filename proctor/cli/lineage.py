@@ -49,12 +49,9 @@ def lineage(
         ),
     ],
     export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export", help="JSON Lines file with the example; its line is checked, too."
-        ),
+        Path | None, "JSON Lines file with the example; its line is checked, too."
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write a proof to this file.")] = None,
+    out: Annotated[Path | None, "Write a proof to this file."] = None,
     vkey: VkeyOption = None,
 ) -> Output:
     """Trace an example to its decision, run, checkpoint, evaluation, approval and key."""

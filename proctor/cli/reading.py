@@ -26,11 +26,7 @@ def show(
     home: Home,
     run: RunArgument = "latest",
     transcript: Annotated[
-        bool,
-        typer.Option(
-            "--transcript",
-            help="Show what the run asked of language models, people and the playbook.",
-        ),
+        bool, "Show what the run asked of language models, people and the playbook."
     ] = False,
     call: Annotated[
         int | None,
@@ -80,17 +76,10 @@ def replay(
             help="Rebuild the training state after this epoch, by training.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="With --at: write the state to this file.")
-    ] = None,
+    out: Annotated[Path | None, "With --at: write the state to this file."] = None,
     from_start: FromStartOption = False,
-    event: Annotated[
-        int | None, typer.Option("--event", help="Show the run's state after its N-th event.")
-    ] = None,
-    execute: Annotated[
-        bool,
-        typer.Option("--execute", help="Train again and compare every value, bit for bit."),
-    ] = False,
+    event: Annotated[int | None, "Show the run's state after its N-th event."] = None,
+    execute: Annotated[bool, "Train again and compare every value, bit for bit."] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Output:

@@ -52,19 +52,14 @@ def sql(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            help="Write the result to this file. Without QUERY, and with a name that ends in "
-            ".duckdb: copy all tables, for other tools.",
-        ),
+        "Write the result to this file. Without QUERY, and with a name that ends in "
+        ".duckdb: copy all tables, for other tools.",
     ] = None,
     names: Annotated[
         bool, typer.Option("--list", help="List the recipes: questions that SQL here answers.")
     ] = False,
     as_of: AsOfOption = None,
-    unverified: Annotated[
-        bool, typer.Option("--unverified", help="Do not verify the ledger first.")
-    ] = False,
+    unverified: Annotated[bool, "Do not verify the ledger first."] = False,
     as_json: JsonOption = False,
 ) -> Output | None:
     """Query the ledger's tables; the ledger is verified first. SQL cannot read files."""
@@ -121,7 +116,7 @@ def follow(
     every: Annotated[
         float, typer.Option("--every", min=0.05, max=3600, help="Seconds between two checks.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Catch up once and exit.")] = False,
+    once: Annotated[bool, "Catch up once and exit."] = False,
 ) -> Iterator[Output]:
     """Keep projections.duckdb in the home up to date, for other tools; entries are verified first.
 

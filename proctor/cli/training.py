@@ -67,15 +67,9 @@ class AttemptOptions:
             help="With --attempts: give each the verdicts on earlier ones.  [default: feedback]",
         ),
     ] = None
-    name: Annotated[
-        str,
-        typer.Option("--name", help="With --attempts: distinguishes those with the same settings."),
-    ] = ""
+    name: Annotated[str, "With --attempts: distinguishes those with the same settings."] = ""
     limits: LimitOption = None
-    tune: Annotated[
-        bool,
-        typer.Option("--tune", help="With --attempts: tune the model's advice block between them."),
-    ] = False
+    tune: Annotated[bool, "With --attempts: tune the model's advice block between them."] = False
     writer: WriterOption = None
 
     def verify(self, task: Path | None) -> None:
@@ -128,19 +122,7 @@ def run(
     if several.attempts is not None:
         from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 
-        return campaign_jobs.campaign(
-            home,
-            chosen,
-            policy,
-            sets or [],
-            attempts=several.attempts,
-            feedback=several.feedback is not False,
-            name=several.name,
-            limits=several.limits,
-            tune=several.tune,
-            writer=several.writer or [],
-            executor=executor,
-        )
+        return campaign_jobs.campaign(home, chosen, policy, sets or [], several, executor)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return jobs.run(home, chosen, policy, sets or [], executor)
@@ -166,13 +148,8 @@ def _run_task(
 def judge(
     home: Home,
     run: RunArgument = "latest",
-    submission: Annotated[
-        Path | None,
-        typer.Option("--submission", help="Judge this folder instead of the run's own."),
-    ] = None,
-    head: Annotated[
-        Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
-    ] = None,
+    submission: Annotated[Path | None, "Judge this folder instead of the run's own."] = None,
+    head: Annotated[Path | None, "Tree head that you kept; see `verify`."] = None,
     execute: Annotated[
         bool,
         typer.Option(
@@ -182,16 +159,10 @@ def judge(
     ] = True,
     sample: Annotated[
         bool,
-        typer.Option(
-            "--sample",
-            help="Train again up to the submitted weights, and on to an epoch drawn at random: "
-            "faster and less certain. The report says how certain.",
-        ),
+        "Train again up to the submitted weights, and on to an epoch drawn at random: "
+        "faster and less certain. The report says how certain.",
     ] = False,
-    whole: Annotated[
-        bool,
-        typer.Option("--whole", help="Verify all of the ledger, not only what is new."),
-    ] = False,
+    whole: Annotated[bool, "Verify all of the ledger, not only what is new."] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Iterator[Output]:

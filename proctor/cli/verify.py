@@ -57,31 +57,19 @@ def verify(
     vkey: VkeyOption = None,
     judge: JudgeVkeyOption = None,
     head: Annotated[
-        Path | None,
-        typer.Option("--head", help="Tree head that you kept: detects truncation and rewriting."),
+        Path | None, "Tree head that you kept: detects truncation and rewriting."
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write the newest tree head to this file, to keep it."),
-    ] = None,
+    out: Annotated[Path | None, "Write the newest tree head to this file, to keep it."] = None,
     witnesses: WitnessesOption = None,
-    new: Annotated[
-        bool, typer.Option("--new", help="Verify only the entries since the last verification.")
-    ] = False,
+    new: Annotated[bool, "Verify only the entries since the last verification."] = False,
     evidence: Annotated[
-        Path | None,
-        typer.Option(
-            "--evidence", help="Write a proof of a fork or rollback to this file, if one is found."
-        ),
+        Path | None, "Write a proof of a fork or rollback to this file, if one is found."
     ] = None,
     max_blob_bytes: MaxBlobBytesOption = None,
     rights: Annotated[
         bool,
-        typer.Option(
-            "--rights",
-            help="Check only what this user of a PostgreSQL server may do to the ledger there; "
-            "exit code 1 for a right beyond appending, or a missing one.",
-        ),
+        "Check only what this user of a PostgreSQL server may do to the ledger there; "
+        "exit code 1 for a right beyond appending, or a missing one.",
     ] = False,
     home: HomeOption = HOME,
 ) -> Output:

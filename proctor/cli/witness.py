@@ -146,17 +146,10 @@ def ask(
         ),
     ] = 10.0,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write the request to this file, for `witness sign` elsewhere."),
+        Path | None, "Write the request to this file, for `witness sign` elsewhere."
     ] = None,
-    answer: Annotated[
-        Path | None,
-        typer.Option("--answer", help="Add the cosignature that `witness sign` wrote here."),
-    ] = None,
-    witness: Annotated[
-        Path | None,
-        typer.Option("--witness", help="With --out or --answer: public key of the witness."),
-    ] = None,
+    answer: Annotated[Path | None, "Add the cosignature that `witness sign` wrote here."] = None,
+    witness: Annotated[Path | None, "With --out or --answer: public key of the witness."] = None,
     old: Annotated[
         int | None,
         typer.Option(
