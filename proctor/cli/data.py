@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import typer
 
 from aggregates.curation.corpus import KINDS as ORIGINS
 from aggregates.curation.corpus import Corpus
-from aggregates.review import MARKS, Review
+from aggregates.review import Review
 from judge.curation.recall import recall as called_back
 from judge.curation.tables import Tables, open_tables
 from ledger.wording import counted
@@ -59,12 +59,6 @@ _BECAUSE = {  # run_standing.why_not
     "tainted": "it depends on a checkpoint that was rolled back or an origin that was withdrawn",
     "entry unreadable": "an entry that may be about it cannot be read",
 }
-
-
-def _read_mark(text: str) -> str:
-    if text not in MARKS:
-        raise ProctorError(f"a decision is marked {' or '.join(MARKS)}, not {text!r}")
-    return text
 
 
 @app.command("list", long=True, prints="curation.DataList")
@@ -183,7 +177,7 @@ def review(
     home: Home,
     index: Annotated[int, typer.Argument(min=0, max=MOST, help="Index of the decision's entry.")],
     mark: Annotated[
-        str, typer.Argument(metavar="MARK", help="Mark: gold or bad.", parser=_read_mark)
+        Literal["gold", "bad"], typer.Argument(metavar="MARK", help="What is said of it.")
     ],
     key: OperatorKeyOption,
     note: Annotated[str, "Comment."] = "",

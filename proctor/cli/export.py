@@ -1,10 +1,9 @@
 """`proctor export`: what is handed over of a ledger, each kind for other tools or other people."""
 
 import sys
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,13 +30,6 @@ app = CommandGroup(
     "Export a bundle, proof, model, verdict, curves or training data.",
     lazy={"model": "proctor.cli.export_model", "data": "proctor.cli.export_data"},
 )
-
-
-class Tracker(StrEnum):
-    """For which tracker curves are written, and the package that writes them."""
-
-    TENSORBOARD = "tensorboard"
-    MLFLOW = "mlflow"
 
 
 @app.command(prints="ledger.ExportedBundle")
@@ -154,11 +146,12 @@ def curves(
         Path, typer.Option("--out", metavar="DIR", help="Folder of event files, or file store.")
     ],
     form: Annotated[
-        Tracker, typer.Option("--format", help="Tracker that reads the curves.")
-    ] = Tracker.TENSORBOARD,
+        Literal["tensorboard", "mlflow"],
+        typer.Option("--format", help="Tracker that reads the curves."),
+    ] = "tensorboard",
 ) -> Output:
     """Write a run's curves for TensorBoard or MLflow."""
-    module = {Tracker.TENSORBOARD: "tensorboardX", Tracker.MLFLOW: "mlflow"}[form]
+    module = "tensorboardX" if form == "tensorboard" else "mlflow"
     if find_spec(module) is None:  # before anything is written
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     home.require_ledger()
@@ -170,7 +163,7 @@ def curves(
 
     found = read_curves(home, run)
     place = out
-    if form is Tracker.TENSORBOARD:
+    if form == "tensorboard":
         place = write_tensorboard(found, out)
     else:
         write_mlflow(found, out)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -36,12 +36,12 @@ from proctor.state import STATE, memory
 
 app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.")
 
-_ROLES = ("judge", "operator", "publisher", "witness")
 _TYPES = {"publisher": ECDSA, "witness": COSIGNATURE}  # of their vkeys; all others: ED25519
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
 RoleArgument = Annotated[
-    str, typer.Argument(metavar="ROLE", help="Role: judge, operator, publisher or witness.")
+    Literal["judge", "operator", "publisher", "witness"],
+    typer.Argument(metavar="ROLE", help="Role of the key."),
 ]
 VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
 
@@ -73,7 +73,6 @@ def new(
     name: Annotated[str | None, "Name of the key; by default its role."] = None,
 ) -> Output:
     """Make a key: the private key in FILE, the public key in FILE.vkey."""
-    _check_role(role)
     name = name or role
     if not re.fullmatch(r"[!-*,-~]+", name):
         raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
@@ -100,7 +99,6 @@ def grant(
     key: SigningKeyOption = None,
 ) -> Output:
     """Grant a key a role from now on."""
-    _check_role(role)
     text, public_key = open_vkey(file, _TYPES.get(role, ED25519))
     with _opened(home) as (recorder, _):
         number = recorder.grant_key(text, role=role, author=operator_key(key))
@@ -236,11 +234,6 @@ def _check_meant(record: KeyRecord, authority: Authority) -> None:
             "this is the last operator: none would be left to grant and revoke judges and "
             "witnesses. Grant another first, or give --yes"
         )
-
-
-def _check_role(role: str) -> None:
-    if role not in _ROLES:
-        raise ProctorError(f"unknown role {role!r}; choose from {', '.join(_ROLES)}")
 
 
 def _key_id(public_key: bytes) -> str:
