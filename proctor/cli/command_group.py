@@ -4,6 +4,7 @@ A command of a CommandGroup returns an Output, or yields several. A command that
 files open while an Output is printed. This module adds `--json`, shows progress, prints each Output
 as text or as JSON, and exits with the documented code. A parameter of type Home, or of a dataclass
 of options, becomes the options that it is made of; one that the command has itself is shared.
+`head: Annotated[Path, "Help."]` declares the option --head; `typer.Option` says what needs more.
 
 Each command says what it prints with `--json`, by names of proctor.schemas: `--json-schema` is
 made of it, and the reference page of the shapes.
@@ -14,7 +15,7 @@ I/O: prints to standard output.
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
@@ -22,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from proctor.cli.lazy import LazyGroup
 from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
@@ -35,6 +37,7 @@ __all__ = ["CommandGroup", "Output"]
 
 _JSON = "as_json"
 _SCHEMA = "json_schema"
+_NONE: Mapping[str, str] = {}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -61,12 +64,21 @@ class Output:
 
 
 class CommandGroup(typer.Typer):
-    """Commands that return an Output; give `name` if they are subcommands of that name."""
+    """Commands that return an Output; give `name` if they are subcommands of that name.
 
-    def __init__(self, name: str | None = None, help: str | None = None) -> None:  # noqa: A002 - Typer's
+    `lazy`: further subcommands, as in LazyGroup.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        help: str | None = None,  # noqa: A002 - Typer's
+        lazy: Mapping[str, str] = _NONE,
+    ) -> None:
         super().__init__(
             name=name,
             help=help,
+            cls=type("_Group", (LazyGroup,), {"lazy": lazy}),
             no_args_is_help=True,
             rich_markup_mode=None,
             context_settings={"max_content_width": 100},
@@ -118,7 +130,8 @@ def _answering(
     signature = inspect.signature(command, eval_str=True)
     own = dict(signature.parameters)
     made = {name: own.pop(name).annotation for name in [*own] if _is_made(own[name].annotation)}
-    options = [each for kind in made.values() for each in _options(kind) if each.name not in own]
+    kinds = sorted(made.values(), key=lambda kind: kind is Home)  # whose options come last
+    options = [each for kind in kinds for each in _options(kind) if each.name not in own]
     asks = own.pop(_JSON, None) is not None  # a parameter of the command itself
 
     @wraps(command)
@@ -139,7 +152,10 @@ def _answering(
                 code = EXIT_FOUND if output.found else code
         raise typer.Exit(code)
 
-    parameters = [_keyword(p.name, p.annotation, p.default) for p in (*own.values(), *options)]
+    parameters = [
+        _keyword(p.name, _declared(p.name, p.annotation), p.default)
+        for p in (*own.values(), *options)
+    ]
     if asks or signature.return_annotation is not None:
         parameters.append(_keyword(_JSON, JsonOption, False))
     if prints:
@@ -208,6 +224,16 @@ def _make(kind: type, given: dict[str, Any]) -> Any:
             for each in fields
         }
     )
+
+
+def _declared(name: str, kind: Any) -> Any:
+    """Return the annotation of a parameter; one with a text is that of an option of its name."""
+    match getattr(kind, "__metadata__", ()):
+        case (str(text),):
+            return Annotated[
+                kind.__origin__, typer.Option(f"--{name.replace('_', '-')}", help=text)
+            ]
+    return kind
 
 
 def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:

@@ -48,10 +48,11 @@ class LazyCommand(TyperCommand):
 class LazyGroup(TyperGroup):
     """Lists and completes its commands without loading them; loads the one that is called."""
 
-    lazy: ClassVar[Mapping[str, str]] = {}  # name -> module; packs bring more
+    lazy: ClassVar[Mapping[str, str]] = {}  # name -> module
+    packs: ClassVar[bool] = False  # whether installed packs bring more
 
     def __init__(self, **attributes: Any) -> None:
-        self._whole = False
+        self._whole = not self.packs
         super().__init__(**attributes)
         self._known |= {name: LazyCommand(name, module) for name, module in self.lazy.items()}
 

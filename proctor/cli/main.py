@@ -35,22 +35,14 @@ COMMANDS: Mapping[str, str] = {  # name -> the module
     "replay": "proctor.cli.reading",
     "log": "proctor.cli.reading",
     "fork": "proctor.cli.forking",
-    "credit": "proctor.cli.forking",
-    "campaign": "proctor.cli.campaign",
     "compare": "proctor.cli.compare",
-    "transcript": "proctor.cli.transcript",
     "verify": "proctor.cli.verify",
     "witness": "proctor.cli.witness",
-    "prove": "proctor.cli.bundle",
-    "export": "proctor.cli.bundle",
-    "attest": "proctor.cli.attest",
-    "import": "proctor.cli.bundle",
-    "curate": "proctor.cli.curate",
-    "lineage": "proctor.cli.lineage",
+    "export": "proctor.cli.export",
+    "import": "proctor.cli.importing",
+    "data": "proctor.cli.data",
     "notary": "proctor.cli.notary",
-    "ledger": "proctor.cli.ledger",
     "keys": "proctor.cli.keys",
-    "review": "proctor.cli.review",
     "sql": "proctor.cli.sql",
     "follow": "proctor.cli.sql",
     "serve": "proctor.cli.serve",
@@ -61,6 +53,7 @@ class Commands(LazyGroup):
     """All commands of `proctor`."""
 
     lazy = COMMANDS
+    packs = True
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""Opens the tuner of a model's advice, for `proctor tune` and between the attempts of a campaign.
+"""Opens the tuner of a model's advice for `proctor run --tune` and `proctor tune`.
 
 I/O: reads the keys of models from the environment; opens the log.
 """

@@ -96,7 +96,7 @@ KINDS: Mapping[str, Kind] = {
             "Campaigns",
             "One policy attempts the same task several times; each attempt is judged. A run that "
             "restarts is one, too.",
-            "The ledger has no campaign yet. proctor campaign makes one.",
+            "The ledger has no campaign yet. proctor run --attempts N makes one.",
             "WITH own AS (SELECT * FROM campaign_starts ORDER BY idx DESC LIMIT $1 OFFSET $2), "
             "kept AS (SELECT campaign_id, run_id, parent_run FROM attempts "
             "ANTI JOIN abandoned_attempts USING (campaign_id, run_id) "

@@ -45,7 +45,7 @@ def shapes(prints: str) -> list[Any]:
     found = []
     for name in prints.split(" | "):
         module, _, shape = name.removeprefix("list[").rstrip("]").partition(".")
-        each = getattr(import_module(f"proctor.schemas.{module}"), shape)
+        each: Any = getattr(import_module(f"proctor.schemas.{module}"), shape)
         found.append(list[each] if name.startswith("list[") else each)
     return found
 

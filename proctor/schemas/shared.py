@@ -69,6 +69,6 @@ class Listening(TypedDict):
 
     address: str  # URL, or the path of a socket
     name: NotRequired[str]  # of a witness
-    vkey: NotRequired[str]  # of a notary's ledger
+    vkey: NotRequired[str]  # of a witness, or a notary's ledger
     user: NotRequired[int]  # the notary's, as a number
     token: NotRequired[str]  # of the live view; the URL has it, too

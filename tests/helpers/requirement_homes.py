@@ -16,7 +16,9 @@ from frontdoor import TINY, call_here, with_settings
 from full_ledger import add_what_can_go_wrong, write_some_of_everything
 
 CAMPAIGN = [
-    "campaign",
+    "run",
+    "--policy",
+    "openai",
     *with_settings(TINY, "epochs=6", "lr=3.0", "warm_up_epochs=0"),
     *("--attempts", "2", "--set", "model=scripted"),
     *("--set", "price_in=1.0", "--set", "price_out=2.0"),

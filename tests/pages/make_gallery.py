@@ -74,7 +74,7 @@ def reports(scene: str, place: Path) -> list[Path]:
         if _REPORTED.match(line):
             named = _NAMED.search(out)
             made.append(place / f"{len(made)}.html")
-            run(f"proctor report {named[1] if named else 'latest'} -o {made[-1]}", place)
+            run(f"proctor report {named[1] if named else 'latest'} --out {made[-1]}", place)
             if len(made) == len(SCENES[scene]):
                 break
     return made

@@ -125,7 +125,7 @@ def _rolled_back(done: Rollback, salvaged: list[Salvaged], *, runs: int) -> Outp
         if runs:
             console.print(
                 f"made under what was rolled back, and tainted: {counted(runs, 'run')}; "
-                "`proctor curate recall` says what they were handed out in"
+                "`proctor data why` says what they were handed out in"
             )
         if salvaged:
             print_table(

@@ -10,10 +10,9 @@ from aggregates.improvement.advice import Advice
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
-from proctor.cli.campaign import WriterOption
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import MOST
+from proctor.cli.options import MOST, WriterOption
 from proctor.cli.remedies import completed
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -148,7 +147,8 @@ def _recorded(log: Any, model: str) -> Advice:
     name = Advice.id_of(model)
     if name not in log.repository:
         raise ProctorError(
-            f"no advice to a model named {model!r} is recorded; `proctor campaign --tune` begins it"
+            f"no advice to a model named {model!r} is recorded; `proctor run --attempts N "
+            "--tune` begins it"
         )
     found: Advice = log.repository.get(name)
     return found

@@ -65,19 +65,18 @@ json.dump(results, sys.stdout)
 """
 # What a base install does. The home is a golden one, whose private key nobody has.
 BASE: Mapping[str, list[str]] = {
-    "curate": ["--help"],
-    "curate list": [],
-    "curate origins": [],
-    "export": ["--bundle", "bundle"],
+    "data": ["--help"],
+    "data list": [],
+    "export": ["--help"],
+    "export bundle": ["--out", "bundle"],
+    "export proof": ["3", "--out", "proof"],
     "import": ["bundle", "--home", "imported"],
     "keys": ["--help"],
     "keys list": [],
     "line": ["--help"],
     "line show": ["--list", "checkpoints"],
     "keys new": ["operator", "operator.pem"],
-    "keys pem": ["home/ledger/ledger.vkey"],
     "log": [],
-    "prove": ["3", "--out", "proof"],
     "replay": [],
     "show": [],
     "sql": ["SELECT count(*) FROM events"],
@@ -86,9 +85,7 @@ BASE: Mapping[str, list[str]] = {
 }
 # What needs an extra, and which.
 NEEDS: Mapping[str, tuple[str, list[str]]] = {
-    "campaign": ("train", ["epochs=1", "--policy", "playbook"]),
-    "curate export": ("arrow", ["--kind", "sft", "--parquet", "examples.parquet"]),
-    "credit": ("train", []),
+    "export data": ("arrow", ["--kind", "sft", "--out", "examples.parquet"]),
     "demo": ("train", []),
     "fork": ("train", ["--at", "0"]),
     "line bisect": ("train", ["--bad", "latest"]),
@@ -105,9 +102,9 @@ NEEDS: Mapping[str, tuple[str, list[str]]] = {
 LONG = ("follow",)
 # Options of base commands that need an extra.
 OPTIONS: Mapping[str, list[str]] = {
-    "mlflow": ["export", "latest", "--mlflow", "curves"],
-    "tensorboard": ["export", "latest", "--tensorboard", "curves"],
-    "arrow": ["sql", "SELECT * FROM events", "--output", "events.parquet"],
+    "mlflow": ["export", "curves", "latest", "--format", "mlflow", "--out", "curves"],
+    "tensorboard": ["export", "curves", "latest", "--out", "curves"],
+    "arrow": ["sql", "SELECT * FROM events", "--out", "events.parquet"],
     "train": ["replay", "--execute"],
 }
 

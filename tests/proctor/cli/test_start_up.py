@@ -76,7 +76,7 @@ def test_first_look_loads_no_package_of_ours_but_the_command_line(option: str, h
     ("arguments", "allowed"),
     [
         (["verify"], {"numpy"}),
-        (["prove", "3"], {"numpy"}),
+        (["export", "proof", "3"], {"numpy"}),
         (["log"], {"numpy"}),
         (["sql", "SELECT count(*) FROM events"], {"duckdb", "numpy"}),
     ],

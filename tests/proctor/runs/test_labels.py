@@ -179,7 +179,7 @@ def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> 
     )
     assert done.returncode == 0, done.stderr
     assert active in done.stdout
-    assert "made under what was rolled back, and tainted: 1 run; `proctor curate" in done.stdout
+    assert "made under what was rolled back, and tainted: 1 run; `proctor data" in done.stdout
     now = shown()
     assert (now["why_not"], now["rolled_back"], now["active"]) == (["tainted"], True, False)
     assert now["taint_reasons"] == [f"checkpoint {active} was rolled back: it was worse"]

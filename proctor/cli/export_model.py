@@ -1,4 +1,4 @@
-"""`proctor attest`: the model of a run in a folder for others, with signed claims beside it."""
+"""`proctor export model`: the model of a run for others, with signed claims beside it."""
 
 import hashlib
 import shutil
@@ -40,19 +40,16 @@ _ROLE = "publisher"
 
 
 @app.command(prints="ledger.Attested")
-def attest(
+def model(
     home: Home,
     run: RunArgument,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="New folder for model and claims.")
+        Path, typer.Option("--out", metavar="DIR", help="New folder for model and claims.")
     ],
     key: Annotated[
         Path | None,
-        typer.Option(
-            "--key",
-            help="P-256 key that signs the files; by default ledger/keys/publisher.pem of the "
-            "home, which the first call makes and grants.",
-        ),
+        "P-256 key that signs the files; by default ledger/keys/publisher.pem of the "
+        "home, which the first call makes and grants.",
     ] = None,
 ) -> Output:
     """Hand over the model of a run: sign its files, and claim how it was trained and judged."""
@@ -63,7 +60,7 @@ def attest(
     paths = LedgerPaths(home.ledger)
     if not has_key(paths):
         raise ProctorError(
-            f"{paths.key} is missing: only who keeps the ledger and its private key can attest"
+            f"{paths.key} is missing: only who has the ledger's private key can do this"
         )
     # 1. What cannot be handed over is refused before a key is made and granted.
     with open_remembered(home) as ledger:
@@ -77,7 +74,7 @@ def attest(
         if len(chosen) > MOST_ENTRIES:
             raise ProctorError(
                 f"the folder would rest on {len(chosen)} entries; the most is {MOST_ENTRIES}: hand "
-                "over the whole ledger with `proctor export --bundle`"
+                "over the whole ledger with `proctor export bundle`"
             )
         proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
     signer = read_private_key(paths.key)
@@ -130,7 +127,7 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
     entries = _chosen(ledger, run)
     own = {entry.name for entry in entries if entry.stream_id == run}
     if "run.ended" not in own:
-        raise ProctorError(f"run {run} has not ended; attest it when it has")
+        raise ProctorError(f"run {run} has not ended; export its model when it has")
     if "run.weights_saved" not in own:
         raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
     if str(run) not in counting_audits(entries, authority=ledger.authority.stream_id):
@@ -173,7 +170,7 @@ def _publisher(
         )
     with home.open_log() as log:
         if not isinstance(log.recorder, SignedRecorder):
-            raise ProctorError("a notary keeps this ledger; attest there, without PROCTOR_NOTARY")
+            raise ProctorError("a notary keeps this ledger; export there, without PROCTOR_NOTARY")
         log.recorder.grant_key(vkey, role=_ROLE)
     return key, vkey, True
 
