@@ -132,7 +132,8 @@ def add_task(folder: Path, call: TaskCall) -> Path:
     """Write a task into a work tree's reference set; return its folder."""
     if not (folder / WORKER).is_file():
         raise ProctorError(
-            f"{folder / WORKER} not found; run `proctor line init FOLDER --function MODULE:NAME` first"
+            f"{folder / WORKER} not found; run `proctor line init {folder} --function MODULE:NAME` "
+            "first"
         )
     if f'"{call.function}"' not in (folder / WORKER).read_text(encoding="utf-8"):
         raise ProctorError(

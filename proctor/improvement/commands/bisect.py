@@ -33,13 +33,8 @@ app = CommandGroup()
 )
 def bisect(
     where: LineOptions,
-    good: Annotated[
-        str | None,
-        typer.Option("--good", help="A good checkpoint; by default the first of the line."),
-    ] = None,
-    bad: Annotated[
-        str | None, typer.Option("--bad", help="A bad checkpoint; by default the active one.")
-    ] = None,
+    good: Annotated[str | None, "A good checkpoint; by default the first of the line."] = None,
+    bad: Annotated[str | None, "A bad checkpoint; by default the active one."] = None,
     command: Annotated[
         str | None,
         typer.Option(
@@ -72,37 +67,24 @@ def bisect(
     ] = None,
     error: Annotated[
         float,
-        typer.Option(
-            "--error",
-            help="Share of wrong verdicts, below 0.5; 0: verdicts are certain. Any other value "
-            "says that some are wrong; how many is estimated from the verdicts.",
-        ),
+        "Share of wrong verdicts, below 0.5; 0: verdicts are certain. Any other value "
+        "says that some are wrong; how many is estimated from the verdicts.",
     ] = 0.0,
     confidence: Annotated[
         float,
-        typer.Option(
-            "--confidence",
-            help="Confidence at which a search with wrong verdicts ends. If probes tell too little "
-            "to reach it for one suspect, it names several.",
-        ),
+        "Confidence at which a search with wrong verdicts ends. If probes tell too little "
+        "to reach it for one suspect, it names several.",
     ] = 0.95,
-    check_ends: Annotated[
-        bool, typer.Option("--check-ends", help="Probe the two endpoints first.")
-    ] = False,
-    afresh: Annotated[
-        bool, typer.Option("--afresh", help="Search again, and ignore earlier probes.")
-    ] = False,
+    check_ends: Annotated[bool, "Probe the two endpoints first."] = False,
+    afresh: Annotated[bool, "Search again, and ignore earlier probes."] = False,
     most: Annotated[
         int | None,
         typer.Option("--most", min=1, help="Stop after this many probes; a later call continues."),
     ] = None,
     revealed: Annotated[
         bool,
-        typer.Option(
-            "--revealed",
-            help="Search for the older fault that a rejection or an alarm reveals. It is rolled "
-            "back if nothing that goes with it needed an operator; else an alarm proposes that.",
-        ),
+        "Search for the older fault that a rejection or an alarm reveals. It is rolled "
+        "back if nothing that goes with it needed an operator; else an alarm proposes that.",
     ] = False,
 ) -> Output:
     """Find the checkpoint that made results worse; exit code 1 if found."""

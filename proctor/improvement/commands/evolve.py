@@ -49,9 +49,7 @@ def evolve(
             f"{', '.join(TECHNIQUES)}.",
         ),
     ] = None,
-    reset: Annotated[
-        bool, typer.Option("--reset", help="Start again with the initial texts.")
-    ] = False,
+    reset: Annotated[bool, "Start again with the initial texts."] = False,
     probes: Annotated[
         int,
         typer.Option(

@@ -19,7 +19,6 @@ from proctor.cli.inputs import read_text
 from proctor.cli.options import MOST
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.improvement.commands import bisect, evolve, rollback, show, sign, task, watch
 from proctor.improvement.enroll import enroll
 from proctor.improvement.home import (
     BRANCH,
@@ -33,17 +32,20 @@ from proctor.improvement.home import (
 )
 from proctor.improvement.reports import describe_line, describe_proposal
 from proctor.improvement.server import write_server
-from proctor.improvement.task_drafts import drafts_folder
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.run_settings import read_pairs
 from proctor.sample.demo import tell_demo
 from proctor.sample.init import make_sample
 
+_HERE = "proctor.improvement.commands"
 app = CommandGroup(
-    "line", "Propose, judge and promote changes of a repository, under an operator's control."
+    "line",
+    "Propose, judge and promote changes of a repository, under an operator's control.",
+    lazy={
+        name: f"{_HERE}.{name}"
+        for name in ("show", "sign", "evolve", "bisect", "rollback", "watch", "task")
+    },
 )
-for each in (bisect, evolve, rollback, show, sign, task, watch):
-    app.add_typer(each.app)
 
 _OFF = "off"
 
@@ -85,10 +87,7 @@ def init(
         ),
     ] = None,
     demo: Annotated[
-        bool,
-        typer.Option(
-            "--demo", help="Show a harmful, a good and a bypassing change in the new sample."
-        ),
+        bool, "Show a harmful, a good and a bypassing change in the new sample."
     ] = False,
     branch: BranchOption = BRANCH,
 ) -> Output:
@@ -140,11 +139,11 @@ def _configured(where: LineOptions, said: list[str]) -> Output:
 def propose(
     where: LineOptions,
     diff: Annotated[Path, typer.Argument(metavar="DIFF", help="Unified diff against the line.")],
-    rationale: Annotated[str, typer.Option("--rationale", help="What the change solves, and how.")],
+    rationale: Annotated[str, "What the change solves, and how."],
     trigger: Annotated[
         str, typer.Option("--trigger", help=f"{', '.join(TRIGGERS)}.")
     ] = "operator_request",
-    proposer: Annotated[str, typer.Option("--proposer", help="Name of the proposer.")] = "person",
+    proposer: Annotated[str, "Name of the proposer."] = "person",
 ) -> Output:
     """Record a proposal; `line run` takes it through the gauntlet."""
     content = read_text(diff).encode()
@@ -174,11 +173,8 @@ def run(
     ] = None,
     measure: Annotated[
         bool,
-        typer.Option(
-            "--measure",
-            help="Run no proposal: evaluate the branch, hidden siblings of the tasks included; "
-            "exit code 1 on an alarm.",
-        ),
+        "Run no proposal: evaluate the branch, hidden siblings of the tasks included; "
+        "exit code 1 on an alarm.",
     ] = False,
     challenge: Annotated[
         int | None,
@@ -249,6 +245,7 @@ def _measured(home: Home, controller: Controller) -> Output:
 
 def _challenged(home: Home, controller: Controller, count: int, seed: int) -> Output:
     from proctor.improvement.challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
+    from proctor.improvement.task_drafts import drafts_folder  # noqa: PLC0415 - likewise
 
     folder = drafts_folder(home, controller.line.id)
     found = challenge(controller, folder, seed=seed, count=count)

@@ -29,10 +29,7 @@ _SHORT = 12  # characters of an id
 def rollback(
     where: LineOptions,
     checkpoint: CheckpointArgument,
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", help="Reason; shown wherever the taint is reported."),
-    ] = None,
+    reason: Annotated[str | None, "Reason; shown wherever the taint is reported."] = None,
     again: Annotated[
         bool,
         typer.Option(
@@ -42,10 +39,7 @@ def rollback(
         ),
     ] = False,
     run: Annotated[
-        bool,
-        typer.Option(
-            "--run", help="With --salvage: run each through the gauntlet before the next one."
-        ),
+        bool, "With --salvage: run each through the gauntlet before the next one."
     ] = False,
     key: SigningKeyOption = None,
 ) -> Output:

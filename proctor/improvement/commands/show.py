@@ -76,11 +76,7 @@ def show(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="With `--list waiting`: new folder for it, to sign on another machine.",
-        ),
+        Path | None, "With `--list waiting`: new folder for it, to sign on another machine."
     ] = None,
     as_of: AsOfOption = None,
 ) -> Iterator[Output]:

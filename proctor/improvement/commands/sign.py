@@ -43,7 +43,7 @@ class Signing:
     """An operator who signs, with a comment."""
 
     key: OperatorKeyOption
-    note: Annotated[str, typer.Option("--note", help="Comment.")] = ""
+    note: Annotated[str, "Comment."] = ""
 
     def envelope(
         self,
@@ -98,21 +98,14 @@ def sign_(
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option(
-            "--key",
-            help="Private key of the operator who signs; `answer` can do with the ledger's own "
-            "key, and `import` needs none.",
-        ),
+        "Private key of the operator who signs; `answer` can do with the ledger's own "
+        "key, and `import` needs none.",
     ] = None,
-    note: Annotated[str, typer.Option("--note", help="Comment.")] = "",
+    note: Annotated[str, "Comment."] = "",
     days: DaysOption = 7,
     pending: Annotated[
         Path | None,
-        typer.Option(
-            "--pending",
-            help="Folder written by `line show --list waiting --out`; sign there, without a "
-            "ledger.",
-        ),
+        "Folder written by `line show --list waiting --out`; sign there, without a ledger.",
     ] = None,
 ) -> Output:
     """Sign an operator's word: on proposals, on the line, or on an alarm."""

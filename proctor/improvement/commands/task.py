@@ -80,41 +80,23 @@ def new(
     categories: Annotated[
         list[str] | None, typer.Option("--category", help="Category; may be repeated.")
     ] = None,
-    difficulty: Annotated[
-        Literal["easy", "medium", "hard"],
-        typer.Option("--difficulty", help="How hard the task is."),
-    ] = "medium",
-    issue: Annotated[
-        Path | None, typer.Option("--issue", help="File with the text that the candidate gets.")
-    ] = None,
-    anchor: Annotated[
-        str | None,
-        typer.Option("--anchor", help="Regression that the task must find again, in words."),
-    ] = None,
-    stochastic: Annotated[
-        bool, typer.Option("--stochastic", help="Declare that right answers can fail.")
-    ] = False,
+    difficulty: Annotated[Literal["easy", "medium", "hard"], "How hard the task is."] = "medium",
+    issue: Annotated[Path | None, "File with the text that the candidate gets."] = None,
+    anchor: Annotated[str | None, "Regression that the task must find again, in words."] = None,
+    stochastic: Annotated[bool, "Declare that right answers can fail."] = False,
     kind: Annotated[
         Literal["implement", "plan"],
-        typer.Option(
-            "--kind",
-            help="implement: the candidate answers with a diff, and hidden tests run. plan: it "
-            "names the files that the change needs.",
-        ),
+        "implement: the candidate answers with a diff, and hidden tests run. plan: it "
+        "names the files that the change needs.",
     ] = "implement",
     by_model: Annotated[
-        bool,
-        typer.Option(
-            "--by-model", help="Ask the task only where a server is configured for the line."
-        ),
+        bool, "Ask the task only where a server is configured for the line."
     ] = False,
     tests: Annotated[
         list[str] | None,
         typer.Option("--test", metavar="PATH", help="Test file to run, if not all changed ones."),
     ] = None,
-    narrow: Annotated[
-        bool, typer.Option("--narrow", help="Run only the cases that the change makes pass.")
-    ] = False,
+    narrow: Annotated[bool, "Run only the cases that the change makes pass."] = False,
     most: Annotated[
         int | None,
         typer.Option(
@@ -129,10 +111,7 @@ def new(
             help="With --commit: more files to show, as in 'lib/*.sql'.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for the draft; by default the line's, in the home."),
-    ] = None,
+    out: Annotated[Path | None, "Folder for the draft; by default the line's, in the home."] = None,
 ) -> Output:
     """Draft a task from a commit, two folders or a run; or write one that is a single call."""
     sources = (commit, before or after, run, function)
@@ -192,29 +171,14 @@ def admit(
         typer.Argument(metavar="[TASK]", help="Draft, or task of `line show --list anchors`."),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder of the reference set, in your work tree; by default the one in --repo.",
-        ),
+        Path | None, "Folder of the reference set, in your work tree; by default the one in --repo."
     ] = None,
-    drafts: Annotated[
-        Path | None,
-        typer.Option("--drafts", help="Folder of drafts; by default the line's, in the home."),
-    ] = None,
-    signed: Annotated[
-        bool,
-        typer.Option(
-            "--signed", help="Refuse drafts that no operator has signed, as --carry does."
-        ),
-    ] = False,
+    drafts: Annotated[Path | None, "Folder of drafts; by default the line's, in the home."] = None,
+    signed: Annotated[bool, "Refuse drafts that no operator has signed, as --carry does."] = False,
     carry: Annotated[
         bool,
-        typer.Option(
-            "--carry",
-            help="Admit none: sign all drafts, and copy them to --out, a new folder, to admit them "
-            "on another machine.",
-        ),
+        "Admit none: sign all drafts, and copy them to --out, a new folder, to admit them "
+        "on another machine.",
     ] = False,
     days: DaysOption = 7,
 ) -> Output:
@@ -300,7 +264,8 @@ def _drafted(task: Task, into: Path) -> Output:
     )
     return Output(
         {"task": task.task_id, "drafts": into, "files": sorted(task.files), **cases},
-        f"drafted {task.task_id} in {into}: {told}\nnext: read it, then `proctor line task admit {task.task_id}`",
+        f"drafted {task.task_id} in {into}: {told}\n"
+        f"next: read it, then `proctor line task admit {task.task_id}`",
     )
 
 

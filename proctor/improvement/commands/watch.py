@@ -85,9 +85,7 @@ def watch(
             help="Seconds between an evaluation far below the original and one that confirms it.",
         ),
     ] = ChartLimits().pause,
-    show: Annotated[
-        bool, typer.Option("--show", help="Run no evaluation; show the recorded ones.")
-    ] = False,
+    show: Annotated[bool, "Run no evaluation; show the recorded ones."] = False,
     interval: Annotated[
         float | None,
         typer.Option(
