@@ -152,7 +152,8 @@ class Controller:
         if proposal.outcome is not None:
             return None
         if line.halt is not None:
-            return f"the line is halted: {line.halt}. To continue, see `proctor line sign resume --key KEY`"
+            to_go_on = "`proctor line sign resume --key KEY`"
+            return f"the line is halted: {line.halt}. To continue, see {to_go_on}"
         if proposal.base != line.head.commit or proposal.review in ("reject", "revise"):
             return None  # its end is all that is left
         if astray := self._astray(line):
@@ -226,8 +227,8 @@ class Controller:
             return None
         return (
             f"branch {self.place.branch!r} is at {head[:12]}, not at its checkpoint "
-            f"{line.head.commit[:12]}: evaluate it with `proctor line run --measure`, then make it a "
-            "checkpoint with `proctor line sign adopt --key KEY`"
+            f"{line.head.commit[:12]}: evaluate it with `proctor line run --measure`, then make it "
+            "a checkpoint with `proctor line sign adopt --key KEY`"
         )
 
     def _waits_for_approval(self, line: Line, proposal: Proposal) -> str | None:
