@@ -100,7 +100,7 @@ def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: St
         (["--command", "true", "--error", "0.5"], "--error is below 0.5"),
         (
             ["--command", "true", "--good", "nothing"],
-            "none of the ledger's checkpoints (7) can be meant by 'nothing'",
+            "none of the line's checkpoints (7) can be meant by 'nothing'",
         ),
         (["--command", "'"], "is not a valid command: No closing quotation"),
         (["--command", "true", "--file", "nowhere"], "nowhere is not a file"),

@@ -68,7 +68,7 @@ def test_nothing_that_trains_judges_or_reads_imports_the_pack(tmp_path: Path) ->
         ["verify"],
         ["log"],
         ["replay"],
-        ["report", "latest", "-o", str(tmp_path / "report.html")],
+        ["report", "latest", "--out", str(tmp_path / "report.html")],
         ["run", "--help"],
     )
     assert {name: code for name, (code, _) in found.items() if code} == {}
