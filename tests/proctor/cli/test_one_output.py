@@ -28,7 +28,7 @@ READING = (  # commands that need nothing but a ledger with a run
     "data why latest",
     "data why",
     "export data --kind sft",
-    "checkpoints list",
+    "line show --list checkpoints",
     "export bundle --out BUNDLE",
     "keys new operator KEY",
     "sql 'SELECT 1'",
