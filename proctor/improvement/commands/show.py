@@ -30,7 +30,6 @@ from proctor.improvement.reports import (
     tell_line,
     tell_proposal,
 )
-from proctor.improvement.server import read_server
 from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_session
 from proctor.schemas.improvement import LISTED, PROPOSALS, RUNS, TRENDS, USES
@@ -109,7 +108,11 @@ def show(
 
 
 def _line(home: Home, controller: Controller) -> Output:
-    server = read_server(line_folder(home, controller.line.id) / SERVER)
+    file, server = line_folder(home, controller.line.id) / SERVER, None
+    if file.is_file():
+        from proctor.improvement.server import read_server  # noqa: PLC0415 - slow to load
+
+        server = read_server(file)
     told = describe_line(controller, server=server)
     return Output(told, lambda: tell_line(told))
 
