@@ -83,8 +83,12 @@ class LazyGroup(TyperGroup):
 
 def _written_help(module: str, name: str) -> str:
     """Return the docstring of a command, or the help that its group is made with."""
-    found = find_spec(module)
-    source = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+    top, *names = module.split(".")
+    found = find_spec(top)  # of the whole name, it would import the packages between
+    if found is None or found.origin is None:
+        return ""
+    file = Path(found.origin).parent.joinpath(*names).with_suffix(".py")
+    source = file.read_text(encoding="utf-8") if file.is_file() else ""
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name.rstrip("_") == name:
             return ast.get_docstring(node) or ""

@@ -105,7 +105,7 @@ class LineServer:
         except PolicyError as error:
             raise GauntletError(
                 f"the server of the line's reference tasks does not answer: {error}; see `proctor "
-                "line init --server`"
+                "line init FOLDER --server KEY=VALUE`"
             ) from error
 
 
