@@ -85,8 +85,8 @@ def test_every_command_that_a_message_names_can_be_pasted() -> None:
     [
         ("see `proctor line run`", "see `proctor line run --repo 'a b' --home c`"),
         (
-            "see `proctor line sign adopt`",
-            "see `proctor line sign adopt --key KEY --repo 'a b' --home c`",
+            "see `proctor line task admit x`",
+            "see `proctor line task admit x --key KEY --repo 'a b' --home c`",
         ),
         ("`proctor line run --repo d`", "`proctor line run --repo d --home c`"),
         ("`proctor verify` or `ls`", "`proctor verify --home c` or `ls`"),
