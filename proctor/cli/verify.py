@@ -86,7 +86,9 @@ def verify(
             judge=judge,
             witnesses=witnesses,
         )
-        return check_rights(Home(home if target is None else Path(target)))
+        server = Home(home if target is None else Path(target), vkey=read_vkey_file(vkey))
+        server.verify_key()
+        return check_rights(server)
     named = None if target is None else place_of(target)
     if isinstance(named, Path) and not named.exists():
         raise ProctorError(f"{named} does not exist; name a file or a folder")

@@ -176,7 +176,7 @@ class _Findings:
     """What a ledger that holds says of its witnesses and of revoked keys."""
 
     witnessed: WitnessedHeads | None  # None: nobody was asked for
-    unasked: bool  # a policy asks for no witness
+    unasked: bool  # the quorum asks for no witness
     size: int
     suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
 
