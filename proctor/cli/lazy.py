@@ -4,7 +4,7 @@ I/O: imports modules; reads the source of those whose commands it lists.
 """
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
@@ -54,10 +54,10 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         self._whole = not self.packs
         super().__init__(**attributes)
-        self._known |= {name: LazyCommand(name, module) for name, module in self.lazy.items()}
+        self._known.update({name: LazyCommand(name, each) for name, each in self.lazy.items()})
 
     @property
-    def commands(self) -> dict[str, Any]:  # type: ignore[override] - computed here
+    def commands(self) -> MutableMapping[str, Any]:
         """All commands; those of packs are looked for where none of our own is called."""
         if not self._whole:
             from proctor.cli.packs import commands  # noqa: PLC0415 - takes longer than the rest
@@ -68,7 +68,7 @@ class LazyGroup(TyperGroup):
         return self._known
 
     @commands.setter
-    def commands(self, known: dict[str, Any]) -> None:
+    def commands(self, known: MutableMapping[str, Any]) -> None:
         self._known = known
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

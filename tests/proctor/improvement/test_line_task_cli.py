@@ -81,7 +81,7 @@ def test_plan_is_drafted_from_a_commit_carried_and_refused_unsigned(
 def test_every_call_for_a_task_is_recorded_and_a_silent_server_is_nobodys_loss(
     line: Line, tmp_path: Path
 ) -> None:
-    off = ["line", "init", line.repo, "--server", "off"]
+    off: list[str | Path] = ["line", "init", line.repo, "--server", "off"]
     assert call_here(off, home=line.home.path).stdout.strip() == "no server"
     file = tmp_path / "server.json"
     messages, schema = [{"role": "user", "content": "?"}], {"type": "object", "properties": {}}
