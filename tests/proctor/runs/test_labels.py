@@ -117,7 +117,7 @@ def test_there_is_no_label_when_the_code_is_of_no_checkpoint(tmp_path: Path) -> 
     assert "this code is not a checkpoint of this ledger; check out a checkpoint" in str(
         found.remark
     )
-    assert "or commit the code to the line and run `proctor line sign adopt`" in str(found.remark)
+    assert "or commit the code to the line and run `proctor line sign adopt" in str(found.remark)
 
 
 def test_label_is_a_checkpoint_that_was_rolled_back_when_that_runs(line: Line) -> None:
