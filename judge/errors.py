@@ -1,6 +1,7 @@
 """Errors of the judge package; one root, so that callers catch one thing."""
 
 __all__ = [
+    "ApprovalError",
     "BisectionError",
     "ConfinementError",
     "CurationError",
@@ -39,6 +40,10 @@ class SandboxError(StepError):
 
 class LineageError(JudgeError, VerificationError):
     """Entries that do not lead from an example to what let it come about; `index` is where."""
+
+
+class ApprovalError(JudgeError):
+    """An operator's word is missing, has expired, or is for something else."""
 
 
 class BisectionError(JudgeError):

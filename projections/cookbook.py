@@ -12,7 +12,8 @@ __all__ = ["Recipe", "recipes"]
 _SOURCE = Path(__file__).with_name("cookbook.sql")
 _PARTS = re.compile(
     r"^-- # (?P<section>.+)$"
-    r"|^-- ## (?P<title>.+)\n-- (?P<remark>.+)\n-- = (?P<columns>.+)\n(?P<sql>[^;]+;)",
+    r"|^-- ## (?P<name>[a-z-]+): (?P<title>.+)\n-- (?P<remark>.+)\n-- = (?P<columns>.+)\n"
+    r"(?P<sql>[^;]+;)",
     re.MULTILINE,
 )
 
@@ -22,6 +23,7 @@ class Recipe:
     """One question."""
 
     section: str
+    name: str  # for `proctor sql`
     title: str
     remark: str
     columns: tuple[str, ...]  # of the answer
@@ -37,5 +39,6 @@ def recipes() -> list[Recipe]:
             section = part["section"]
         else:
             columns = tuple(part["columns"].split(", "))
-            found.append(Recipe(section, part["title"], part["remark"], columns, part["sql"]))
+            said = {name: part[name] for name in ("name", "title", "remark", "sql")}
+            found.append(Recipe(section=section, columns=columns, **said))
     return found

@@ -1,6 +1,6 @@
 -- # Runs
 
--- ## How did each run go?
+-- ## runs: How did each run go?
 -- Newest first. If the axis is `unexercised`, the process score means little. Compare one level only.
 -- = run_id, level, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score, process_score, process_axis
 SELECT
@@ -10,7 +10,7 @@ FROM run_summary
 ORDER BY started_at DESC
 LIMIT 50;
 
--- ## Which runs are in progress, and how far are they?
+-- ## running: Which runs are in progress, and how far are they?
 -- A run whose process was killed stays in progress until the next command that appends closes it.
 -- = run_id, started_at, epochs, epochs_planned, best_val_accuracy
 SELECT run_id, started_at, epochs, epochs_planned, best_val_accuracy
@@ -18,7 +18,7 @@ FROM run_summary
 WHERE state = 'running'
 ORDER BY started_at;
 
--- ## What was measured in the newest run?
+-- ## newest-run: What was measured in the newest run?
 -- One row for each epoch. NULL was not measurable, NaN was measured.
 -- = epoch, train_loss, val_loss, val_accuracy, max_layer_grad_norm, dead_share, lr
 SELECT epoch, train_loss, val_loss, val_accuracy, max_layer_grad_norm, dead_share, lr
@@ -26,7 +26,7 @@ FROM epochs
 WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM run_starts)
 ORDER BY epoch;
 
--- ## When did a loss become NaN or infinite?
+-- ## divergence: When did a loss become NaN or infinite?
 -- The first epoch of each run whose training loss is NaN or infinite.
 -- = run_id, epoch, epochs
 SELECT run_id, MIN(epoch) AS epoch, COUNT(*) AS epochs
@@ -36,7 +36,7 @@ GROUP BY run_id
 ORDER BY epoch
 LIMIT 100;
 
--- ## Which learning rates did best?
+-- ## learning-rates: Which learning rates did best?
 -- Reads a value inside a JSON column; one ranking for each level of evidence and data set.
 -- = level, dataset, lr, runs, median_accuracy, best_accuracy
 SELECT
@@ -51,7 +51,7 @@ JOIN run_summary AS s USING (run_id)
 GROUP BY ALL
 ORDER BY r.level DESC, r.dataset, median_accuracy DESC;
 
--- ## Which policy does best?
+-- ## policies: Which policy does best?
 -- Judged runs only; one ranking for each level of evidence and data set.
 -- = level, dataset, policy_name, runs, failed, accuracy_score, process_score
 SELECT
@@ -67,7 +67,7 @@ WHERE verdict IS NOT NULL
 GROUP BY ALL
 ORDER BY level DESC, dataset, accuracy_score DESC;
 
--- ## How long did epochs take?
+-- ## epoch-times: How long did epochs take?
 -- From the times of the ledger's entries, so decisions in between are included.
 -- = run_id, epochs, median_s, longest_s
 WITH steps AS (
@@ -84,7 +84,7 @@ GROUP BY run_id
 ORDER BY median_s DESC
 LIMIT 50;
 
--- ## Which runs was a run restarted from?
+-- ## restarts: Which runs was a run restarted from?
 -- Ancestors of every restarted run, nearest first.
 -- = run_id, distance, ancestor, best_val_accuracy
 SELECT l.run_id, l.distance, l.ancestor, s.best_val_accuracy
@@ -96,7 +96,7 @@ LIMIT 100;
 
 -- # Rules and remedies
 
--- ## Which rules fire, and when?
+-- ## firings: Which rules fire, and when?
 -- By groups of ten epochs.
 -- = rule, from_epoch, evaluated, fired, share
 SELECT
@@ -109,7 +109,7 @@ FROM rule_evaluations
 GROUP BY ALL
 ORDER BY rule, from_epoch;
 
--- ## Which firings were not answered?
+-- ## unanswered: Which firings were not answered?
 -- Rules that are advisory in their run are omitted.
 -- = run_id, rule, firings, first_epoch
 SELECT run_id, rule, COUNT(*) AS firings, MIN(epoch) AS first_epoch
@@ -119,7 +119,7 @@ GROUP BY run_id, rule
 ORDER BY firings DESC
 LIMIT 100;
 
--- ## Which layer has the exploding gradients?
+-- ## exploding-layer: Which layer has the exploding gradients?
 -- Over all epochs in which R7 fired.
 -- = layer, epochs, largest
 WITH behind AS (
@@ -136,7 +136,7 @@ GROUP BY layer
 ORDER BY epochs DESC
 LIMIT 20;
 
--- ## Which remedies silence the rule that they are for?
+-- ## silencing: Which remedies silence the rule that they are for?
 -- Measured three epochs after the remedy; remedies without that measurement are not counted.
 -- = rule, direction, told, worked, share
 SELECT
@@ -150,7 +150,7 @@ JOIN decisions AS d ON d.run_id = f.run_id AND d.number = f.decision
 GROUP BY ALL
 ORDER BY f.rule, told DESC;
 
--- ## What did the loss do after each kind of remedy?
+-- ## after-remedies: What did the loss do after each kind of remedy?
 -- Measured validation loss in the epoch of the remedy and three epochs later, if both are finite.
 -- = direction, remedies, change, better
 SELECT
@@ -168,7 +168,7 @@ WHERE
 GROUP BY d.direction
 ORDER BY change;
 
--- ## Which deferrals never cleared?
+-- ## deferrals: Which deferrals never cleared?
 -- Neither a silent rule nor a remedy has cleared them.
 -- = run_id, epoch, rule, deferred_to
 SELECT run_id, epoch, rule, deferred_to
@@ -177,7 +177,7 @@ WHERE cleared_epoch IS NULL
 ORDER BY run_id, epoch
 LIMIT 100;
 
--- ## Which provoked faults are detected and remedied?
+-- ## provoked: Which provoked faults are detected and remedied?
 -- Faults that were put into runs on purpose.
 -- = name, runs, noticed, remedied, last_val_accuracy
 SELECT
@@ -192,7 +192,7 @@ ORDER BY name;
 
 -- # Decisions and deciders
 
--- ## What was decided in the newest run, and why?
+-- ## decisions: What was decided in the newest run, and why?
 -- With the author's justification and the outcome.
 -- = epoch, source, cites, direction, params, outcome, reason, justification
 SELECT epoch, source, cites, direction, params, outcome, reason, justification
@@ -200,7 +200,7 @@ FROM decision_outcomes
 WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM decisions)
 ORDER BY number;
 
--- ## What does a usable answer of each model cost?
+-- ## costs: What does a usable answer of each model cost?
 -- The cost covers only calls with a known price.
 -- = model, runs, asked, usable_share, cost_of_usable, seconds_a_call
 SELECT
@@ -215,7 +215,7 @@ WHERE asked > 0
 GROUP BY model
 ORDER BY usable_share DESC;
 
--- ## Why could answers not be used?
+-- ## unusable: Why could answers not be used?
 -- With an example of each problem.
 -- = model, outcome, problem, times, example
 SELECT model, outcome, problem, COUNT(*) AS times, ANY_VALUE(response) AS example
@@ -225,7 +225,7 @@ GROUP BY model, outcome, problem
 ORDER BY times DESC
 LIMIT 50;
 
--- ## Where did votes disagree?
+-- ## votes: Where did votes disagree?
 -- Decisions with the least agreement first.
 -- = run_id, epoch, rule, agreement, chosen, votes
 SELECT t.run_id, v.epoch, v.rule, v.agreement, v.chosen, v.votes
@@ -236,7 +236,7 @@ LIMIT 50;
 
 -- # Audits
 
--- ## Which steps of the audit do runs fail?
+-- ## failed-gates: Which steps of the audit do runs fail?
 -- Over all finished audits. `not_run` follows a step that failed.
 -- = step, name, status, audits
 SELECT step, name, status, COUNT(*) AS audits
@@ -244,7 +244,7 @@ FROM audit_steps
 GROUP BY ALL
 ORDER BY step, audits DESC;
 
--- ## What must change so that a violation does not recur?
+-- ## violations: What must change so that a violation does not recur?
 -- The prompt, the policy (it was told and did it again, or no model was asked), the harness, or a person.
 -- = cause, kind, rule, times
 SELECT cause, kind, rule, SUM(times) AS times
@@ -252,7 +252,7 @@ FROM violation_causes
 GROUP BY ALL
 ORDER BY times DESC;
 
--- ## Which runs were never audited?
+-- ## unaudited: Which runs were never audited?
 -- Ended runs only.
 -- = run_id, ended_at, state, best_val_accuracy
 SELECT run_id, ended_at, state, best_val_accuracy
@@ -263,7 +263,7 @@ LIMIT 50;
 
 -- # Campaigns
 
--- ## Did a campaign improve from one attempt to the next?
+-- ## campaigns: Did a campaign improve from one attempt to the next?
 -- Abandoned attempts are omitted.
 -- = campaign_id, number, validation_accuracy, process_score, gained, violations, cost, place
 SELECT
@@ -282,7 +282,7 @@ LIMIT 100;
 
 -- # Training data
 
--- ## Why are runs excluded from training data?
+-- ## excluded: Why are runs excluded from training data?
 -- A run can have several reasons. By default nothing is admitted.
 -- = reason, runs
 WITH reasons AS (SELECT run_id, UNNEST(why_not) AS reason FROM curated_runs)
@@ -292,7 +292,7 @@ FROM reasons
 GROUP BY reason
 ORDER BY runs DESC;
 
--- ## Which runs are tainted, since when, and by what?
+-- ## tainted: Which runs are tainted, since when, and by what?
 -- `tainted_idx` is the index of the entry from which the taint follows.
 -- = run_id, checkpoint, tainted_idx, tainted_by, taint_reasons
 SELECT run_id, checkpoint, tainted_idx, tainted_by, taint_reasons
@@ -301,15 +301,15 @@ WHERE tainted
 ORDER BY tainted_idx
 LIMIT 100;
 
--- ## What were tainted runs used for?
--- Later runs, prompts, proposals and checkpoints. For exports use `proctor curate recall`.
+-- ## tainted-uses: What were tainted runs used for?
+-- Later runs, prompts, proposals and checkpoints. For exports use `proctor data why`.
 -- = used_for, what, run_id, detail
 SELECT used_for, what, run_id, detail
 FROM tainted_uses
 ORDER BY idx
 LIMIT 100;
 
--- ## Was it tainted already when I exported it?
+-- ## tainted-exports: Was it tainted already when I exported it?
 -- Runs that existed when an export was made and were tainted later.
 -- = export_id, as_of, run_id, tainted_idx
 SELECT e.export_id, e.as_of, s.run_id, s.tainted_idx
@@ -319,7 +319,7 @@ WHERE s.tainted AND s.tainted_idx > e.as_of
 ORDER BY e.idx, s.idx
 LIMIT 100;
 
--- ## Which data and models may enter training data?
+-- ## admitted: Which data and models may enter training data?
 -- The latest admission or withdrawal of each. An admission counts only with an operator's signature.
 -- = kind, name, admitted, note, runs
 SELECT o.kind, o.name, o.admitted, o.note, COUNT(r.run_id) AS runs
@@ -328,7 +328,7 @@ LEFT JOIN run_origins AS r USING (kind, name)
 GROUP BY ALL
 ORDER BY o.kind, o.name;
 
--- ## What was each answer to a rule worth?
+-- ## decision-credit: What was each answer to a rule worth?
 -- By rule, side and remedy, over all runs but watched ones.
 -- = rule, side, direction, decisions, silenced, not_silenced, violations, advantage, reward
 SELECT rule, side, direction, decisions, silenced, not_silenced, violations, advantage, reward
@@ -338,7 +338,7 @@ LIMIT 50;
 
 -- # The system that changes itself
 
--- ## What is the state of each checkpoint?
+-- ## checkpoints: What is the state of each checkpoint?
 -- In the order of the chain. A rollback includes all descendants.
 -- = line_id, place, checkpoint_id, origin, active, rolled_back, rollback_reason, runs, eligible_runs
 SELECT
@@ -346,7 +346,7 @@ SELECT
 FROM checkpoint_standing
 ORDER BY line_id, idx;
 
--- ## What became of proposals, and who approved them?
+-- ## proposals: What became of proposals, and who approved them?
 -- Newest first.
 -- = created_at, proposer, trigger, tier, status, verdict, approved_by, reason, rationale
 SELECT created_at, proposer, trigger, tier, status, verdict, approved_by, reason, rationale
@@ -354,7 +354,7 @@ FROM infra_proposals
 ORDER BY idx DESC
 LIMIT 50;
 
--- ## Which tasks do candidates fail?
+-- ## failed-tasks: Which tasks do candidates fail?
 -- Tasks of the reference set, over all proposals.
 -- = task, asked, failed, problem
 SELECT task, COUNT(*) AS asked, COUNT(*) FILTER (NOT success) AS failed, ANY_VALUE(problem) AS problem
@@ -363,7 +363,7 @@ WHERE arm = 'candidate'
 GROUP BY task
 ORDER BY failed DESC, task;
 
--- ## Which evolution technique finds improvements?
+-- ## techniques: Which evolution technique finds improvements?
 -- Rounds by technique, with the outcome of their proposals.
 -- = technique, rounds, proposals, promoted, calls
 SELECT
@@ -377,7 +377,7 @@ LEFT JOIN infra_conclusions AS c USING (proposal_id)
 GROUP BY r.technique
 ORDER BY promoted DESC;
 
--- ## Does a line become worse although each change passed?
+-- ## drift: Does a line become worse although each change passed?
 -- Six metrics and the code's size for each checkpoint.
 -- = line_id, place, checkpoint_id, reference_success, budget_utilisation, retrieval_precision, production_success, validation_pass, proposal_acceptance, complexity
 SELECT
@@ -394,7 +394,7 @@ SELECT
 FROM checkpoint_metrics
 ORDER BY line_id, place;
 
--- ## Which alarms has no operator answered?
+-- ## alarms: Which alarms has no operator answered?
 -- Oldest first.
 -- = time, line_id, number, kind, checkpoint_id, detail
 SELECT time, line_id, number, kind, checkpoint_id, detail
@@ -402,21 +402,21 @@ FROM alarms
 WHERE open
 ORDER BY idx;
 
--- ## Which checkpoint made it worse, and how sure is that?
+-- ## culprit: Which checkpoint made it worse, and how sure is that?
 -- Every bisection, with its result so far.
 -- = bisection_id, suspects, probes, likeliest, probability, ended, culprit, rolled_back, reason
 SELECT bisection_id, suspects, probes, likeliest, probability, ended, culprit, rolled_back, reason
 FROM bisection_standing
 ORDER BY idx;
 
--- ## How probable is each suspect?
+-- ## suspects: How probable is each suspect?
 -- With an earlier `as_of`: after an earlier probe.
 -- = bisection_id, number, checkpoint_id, against, probability
 SELECT bisection_id, number, checkpoint_id, against, probability
 FROM bisection_posterior
 ORDER BY bisection_id, probability DESC, number;
 
--- ## What was salvaged after a culprit?
+-- ## salvaged: What was salvaged after a culprit?
 -- Changes that were rolled back with a culprit and proposed again without it.
 -- = culprit, original, proposal_id, status
 SELECT s.culprit, s.original, s.proposal_id, p.status
@@ -426,15 +426,15 @@ ORDER BY s.idx;
 
 -- # The ledger itself
 
--- ## What are the newest entries?
--- Use these indexes with `proctor log --entry`, `proctor prove` and `--as-of`.
+-- ## newest-entries: What are the newest entries?
+-- Use these indexes with `proctor log --entry`, `proctor export proof` and `--as-of`.
 -- = idx, time, name, stream_id, version
 SELECT idx, time, name, stream_id, version
 FROM events
 ORDER BY idx DESC
 LIMIT 20;
 
--- ## How many entries of each kind are there?
+-- ## entry-kinds: How many entries of each kind are there?
 -- With the time of the first and the last one.
 -- = name, entries, first, last
 SELECT name, COUNT(*) AS entries, MIN(time) AS first, MAX(time) AS last
@@ -442,7 +442,7 @@ FROM events
 GROUP BY name
 ORDER BY entries DESC;
 
--- ## How much happened on each day?
+-- ## days: How much happened on each day?
 -- A stream is a run, an audit, a campaign, a proposal and so on.
 -- = day, entries, streams, runs
 SELECT
@@ -455,7 +455,7 @@ GROUP BY day
 ORDER BY day DESC
 LIMIT 100;
 
--- ## Which keys were granted or revoked?
+-- ## keys: Which keys were granted or revoked?
 -- `proctor keys list` shows which keys are in force.
 -- = idx, name, role, vkey, signed_as, signed_by
 SELECT idx, name, (body ->> '$.role') AS role, (body ->> '$.vkey') AS vkey, signed_as, signed_by

@@ -130,7 +130,7 @@ COMMENT ON VIEW origin_tags IS 'Everything that entered each run: the rows of ru
 COMMENT ON COLUMN origin_tags.run_id IS 'The run';
 COMMENT ON COLUMN origin_tags.kind IS 'data or model';
 COMMENT ON COLUMN origin_tags.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
-COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor credit) and no operator has a key: then it needs no admission';
+COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor fork) and no operator has a key: then it needs no admission';
 
 CREATE VIEW run_forces AS
 WITH sampled AS (
@@ -664,7 +664,7 @@ COMMENT ON COLUMN preference_pairs.difference IS 'In validation accuracy, as the
 COMMENT ON COLUMN preference_pairs.noise IS 'Two standard errors of that difference, from the size of the validation set; NULL: unknown, and no export takes it';
 COMMENT ON COLUMN preference_pairs.violated IS 'Whether the rejected answer broke the process, which the chosen one did not; such a pair needs no higher accuracy, but none that is lower by more than the noise';
 
--- What `proctor credit` measured, in the forks' own audited records instead of its own words. The
+-- What `proctor fork --decision` measured, in the forks' own audited records instead of its own words. The
 -- recorded answer is that of the run, the other one that of the fork in the run's own order.
 CREATE VIEW measured_pairs AS
 WITH answers AS MATERIALIZED (

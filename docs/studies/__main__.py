@@ -8,6 +8,9 @@
     python docs/studies tiles [BUNDLE] [--vkey FILE] [--workers N] [--spans 4]
     python docs/studies tiles --entries N --into DIR [--workers N] [--spans 4]
     python docs/studies network [--into FILE] [--seeds 20]
+    python docs/studies rates gate|drift|bisection [...]
+    python docs/studies mutate [--repo REPO] [...]
+    python docs/studies tasks docs/studies/reference_tasks
     python docs/studies bench [ledger|monitor|notary|projections|reading] [...]
     python docs/studies before REVISION [...]
     python docs/studies long-runs [...]
@@ -15,11 +18,14 @@
     python docs/studies pages
 
 A study prints the tables of its page in docs/explanation/. Its runs are trained in as many
-processes as there are cores, one thread each. `bench` measures this machine, `before` an earlier
-revision as well, and `figures` puts what they print into a page. `pages` writes the pages that
-follow from the code.
+processes as there are cores, one thread each. `rates` simulates how often the gate, the alarms
+of drift and a bisection err; `mutate` plants defects into the code under the gauntlet, and lists
+those that no task detects. `tasks` writes this repository's reference tasks anew. `bench`
+measures this machine, `before` an earlier revision as well, and `figures` puts what they print
+into a page. `pages` writes the pages that follow from the code.
 
-Exit code 1: what was verified is not valid. 2: wrong usage or input.
+Exit code 1: what was verified is not valid, or too few defects are detected. 2: wrong usage
+or input.
 """
 
 import argparse
@@ -32,6 +38,7 @@ from pathlib import Path
 _DOCS = Path(__file__).resolve().parents[1]
 sys.path[0] = str(_DOCS)  # where the package `studies` is; Python puts the folder itself there
 
+from judge.errors import JudgeError  # noqa: E402
 from ledger.errors import LedgerError, VerificationError  # noqa: E402
 from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, ProctorError  # noqa: E402
 
@@ -51,6 +58,9 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
     "bench": "bench",
     "figures": "speed.page",
     "long-runs": "speed.long_runs",
+    "mutate": "mutate",
+    "rates": "rates",
+    "tasks": "reference.seeds",
 }
 
 
@@ -148,7 +158,7 @@ def main(arguments: Sequence[str]) -> None:
             _write_pages()
             return
         import_module(f"studies.{STUDIES[options.study][0]}").run(options)
-    except (LedgerError, ProctorError) as error:
+    except (JudgeError, LedgerError, ProctorError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(EXIT_FOUND if isinstance(error, VerificationError) else EXIT_USAGE)
     except KeyboardInterrupt:

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DIRECTIONS, REMEDIES
-from judge.reference.rescues import RESCUES
-from judge.reference.simulated_training import Scenario, play
 from policies.deciding.network import FEATURES, HIDDEN, OUTPUTS, Network, NetworkPolicy, features
 from policies.playbook import PlaybookPolicy
 from proctor.output.terminal import print_table
+from studies.reference.rescues import RESCUES
+from studies.reference.simulated_training import Scenario, play
 
 __all__ = ["come_right", "run", "train"]
 

@@ -1,10 +1,10 @@
-"""What the studies compute and print of many runs: intervals, shares, Markdown tables.
+"""What the studies compute and print: intervals, shares, Markdown tables.
 
 Source: Clopper and Pearson 1934 (the exact interval of a share).
 I/O: print_table() writes standard output.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,34 @@ class Share:
             return "-"
         low, high = self.interval()
         return f"{self.count} of {self.of} ({self.count / self.of:.1%}; {low:.1%} to {high:.1%})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Figures under a title."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Mapping[str, str]]) -> "Table":
+        """Return the table of rows that have the same columns."""
+        return cls(
+            title=title, columns=tuple(rows[0]), rows=tuple(tuple(row.values()) for row in rows)
+        )
+
+    def to_markdown(self) -> str:
+        """Return the table as the documentation shows it."""
+        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
+        return "\n".join(
+            [f"{self.title}:", "", *("| " + " | ".join(line) + " |" for line in lines)]
+        )
+
+
+def percent(share: float) -> str:
+    """Return a share as tables show it."""
+    return f"{100 * share:.1f}%"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -80,7 +80,7 @@ def verify_handed_in(
         raise StepError(
             f"the run ended as {reason} and recorded no hash of {', '.join(missing)}, so no "
             "submission can be compared with it; train it again with `proctor run`, or continue "
-            "its campaign with the same `proctor campaign` command",
+            "its campaign with the same `proctor run --attempts` command",
             end=reason,
             missing=missing,
         )

@@ -42,8 +42,8 @@ def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged
     line = controller.line
     if line.checkpoints[culprit].rolled_back is None:
         raise BisectionError(
-            f"checkpoint {culprit} is not rolled back; do that first: `proctor checkpoints "
-            f"rollback {culprit} --reason TEXT`"
+            f"checkpoint {culprit} is not rolled back; do that first: `proctor line rollback "
+            f"{culprit} --reason TEXT`"
         )
     with controller.locked():
         return list(_salvaged(controller, culprit, run=run))
@@ -129,7 +129,7 @@ def _latest(controller: Controller, original: str) -> tuple[int, Proposal | None
 def _what(controller: Controller, proposal: Proposal) -> str:
     if proposal.outcome is not None:
         return f"{proposal.outcome}: {proposal.reason}"
-    return controller.waits(proposal) or "submitted; `proctor infra run` judges it"
+    return controller.waits(proposal) or "submitted; `proctor line run` judges it"
 
 
 def _left(checkpoint: str, original: str, what: str) -> Salvaged:

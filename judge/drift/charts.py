@@ -1,7 +1,7 @@
 """Charts of one measurement along a chain of checkpoints, against the original baseline.
 
 The reference is fixed: a chart that takes its reference from the last checkpoint, or lets it fade,
-follows a slow loss down and never sees it. Page-Hinkley with fading stands here to show that.
+follows a slow loss down and never sees it.
 
 Source: Page (1954), "Continuous inspection schemes", for the sum; docs/explanation/drift.md for
 how the limits were calibrated, all together; Kendall (1954) for the bias of an estimated
@@ -28,8 +28,9 @@ __all__ = [
     "beyond",
     "broken",
     "declined",
+    "deficits",
+    "evaluations_needed",
     "grown",
-    "page_hinkley",
     "ratchet",
     "stalled",
     "unproductive",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 _MOST_CORRELATED = 0.95
+_ENOUGH = 0.008  # sd of a measurement with which alarms see a ratchet of 0.1% in 40 checkpoints
 Array = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
 
@@ -138,21 +140,6 @@ def ratchet(
     return sums
 
 
-def page_hinkley(values: Array, *, fading: float, delta: float) -> Array:
-    """Return the fading Page-Hinkley statistics of a loss; for comparison only.
-
-    The reference is the mean of what has been seen; both it and the sum forget by `fading`.
-    """
-    found = np.zeros(values.shape)
-    weight, mean, so_far = 0.0, np.zeros(values.shape[:-1]), np.zeros(values.shape[:-1])
-    for number in range(values.shape[-1]):
-        weight = fading * weight + 1.0
-        mean = mean + (values[..., number] - mean) / weight
-        so_far = np.maximum(0.0, fading * so_far + mean - values[..., number] - delta)
-        found[..., number] = so_far
-    return found
-
-
 def beyond(
     values: Array, base: Baseline, limits: ChartLimits, *, again: Array | None = None
 ) -> Flags:
@@ -230,6 +217,11 @@ def grown(complexity: Array, values: Array, base: Baseline, limits: ChartLimits)
     mean, count = _running_mean(values, limits.window)
     worth = (mean + limits.sigmas * np.expand_dims(base.sd, -1) / np.sqrt(count)) / first
     return complexity - np.maximum(worth, 1.0) > limits.growth
+
+
+def evaluations_needed(sd: float) -> int:
+    """Return how many evaluations each measurement has to consist of, for the ratchet's sake."""
+    return max(1, int(np.ceil((sd / _ENOUGH) ** 2)))
 
 
 def velocity(values: Array, base: Baseline, limits: ChartLimits) -> Array:

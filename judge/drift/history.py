@@ -44,7 +44,7 @@ class Repeats:
         if len(self.values) < FEWEST:
             raise DriftError(
                 f"the original checkpoint has {len(self.values)} evaluations; at least {FEWEST} "
-                "are needed. Make them with `proctor checkpoints baseline`"
+                "are needed. Make them with `proctor line watch`"
             )
         return baseline_of(self.values, resolution=1 / self.tasks)
 

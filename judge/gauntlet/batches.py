@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.approvals import (
+from judge.approvals import (
     BATCH,
     CARRIED,
     LEDGER,
@@ -32,7 +32,8 @@ from judge.gauntlet.approvals import (
     of_proposal,
     read_approval,
 )
-from judge.gauntlet.errors import ApprovalError, GauntletError
+from judge.errors import ApprovalError
+from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.workplace import Workplace
 from ledger.handover.envelope import payload_of
 
@@ -130,7 +131,7 @@ def carry(place: Workplace, proposal: Proposal, *, to: str) -> dict[str, Any] | 
         if read_approval(proposal.envelope, operators=place.operators()).kind != BATCH:
             return None
         verify_named(place, proposal, base=to)
-    except GauntletError:
+    except (ApprovalError, GauntletError):
         return None
     others = [each for each in proposal.evidence if each.get("kind") != CARRIED]
     return {

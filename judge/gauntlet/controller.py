@@ -21,15 +21,10 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
+from judge.errors import ApprovalError
 from judge.gauntlet import batches, benchmarking, promotion, reviews, stages
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.errors import (
-    ApprovalError,
-    DeclarationError,
-    DiffError,
-    GauntletError,
-    TierError,
-)
+from judge.gauntlet.errors import DeclarationError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
@@ -174,7 +169,8 @@ class Controller:
         if proposal.outcome is not None:
             return None
         if line.halt is not None:
-            return f"the line is halted: {line.halt}. To continue, see `proctor infra resume`"
+            to_go_on = "`proctor line sign resume --key KEY`"
+            return f"the line is halted: {line.halt}. To continue, see {to_go_on}"
         if proposal.base != line.head.commit or proposal.review in ("reject", "revise"):
             return None  # its end is all that is left
         if astray := self._astray(line):
@@ -246,8 +242,8 @@ class Controller:
             return None
         return (
             f"branch {self.place.branch!r} is at {head[:12]}, not at its checkpoint "
-            f"{line.head.commit[:12]}: evaluate it with `proctor infra measure`, then make it a "
-            "checkpoint with `proctor infra adopt`"
+            f"{line.head.commit[:12]}: evaluate it with `proctor line run --measure`, then make it "
+            "a checkpoint with `proctor line sign adopt --key KEY`"
         )
 
     def _waits_for_approval(self, line: Line, proposal: Proposal) -> str | None:
@@ -261,7 +257,7 @@ class Controller:
         try:
             reviews.check_recorded(self.place, proposal)
         except ApprovalError as error:
-            return f"tier 1: {error} (`proctor infra review`)"
+            return f"tier 1: {error} (`proctor line show --list waiting`)"
         return None
 
     def _step(self, proposal: Proposal) -> None:

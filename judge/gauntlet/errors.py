@@ -1,7 +1,6 @@
 """Errors of the gauntlet; one root, so that callers catch one thing."""
 
 __all__ = [
-    "ApprovalError",
     "CandidateError",
     "DeclarationError",
     "DiffError",
@@ -64,7 +63,3 @@ class CandidateError(GauntletError):
 
 class NoAnswerError(CandidateError):
     """A candidate gave no answer at all: it left, hung, or ran out of time or memory."""
-
-
-class ApprovalError(GauntletError):
-    """An operator's word is missing, has expired, or is for something else."""

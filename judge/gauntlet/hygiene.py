@@ -33,16 +33,17 @@ class Rollback:
 
 
 def roll_back(
-    place: Workplace, checkpoint: str, reason: str, *, author: AuthorKey | None = None
+    place: Workplace, checkpoint: str, reason: str | None, *, author: AuthorKey | None = None
 ) -> Rollback:
     """Mark a checkpoint and its descendants, and bring the branch back to what is active then.
 
     One that was rolled back by name is not marked again, but the branch is brought after it. One
-    that went with an ancestor is, for a reason of its own: salvage leaves it alone. Raises
+    that went with an ancestor is, for a reason of its own: salvage leaves it alone. Without a
+    reason, one that is rolled back already stays as it is marked. Raises
     GauntletError where there is no such line, checkpoint or reason; ConflictError's like, and
     whatever the ledger says of the author's key, from the log. Whoever calls holds the line's lock.
     """
-    if not reason.strip():
+    if reason is not None and not reason.strip():
         raise GauntletError(
             "a rollback needs a reason: it is shown with everything that the rollback taints"
         )
@@ -57,9 +58,15 @@ def roll_back(
     if found.parent is None:
         raise GauntletError(
             f"checkpoint {checkpoint} is the first of the line, so there is no earlier one to "
-            "return to; commit a fix, and take it over with `proctor infra adopt`"
+            "return to; commit a fix, and take it over with `proctor line sign adopt --key KEY`"
         )
-    if checkpoint not in place.line().rollbacks:
+    if reason is None:
+        if found.rolled_back is None:
+            raise GauntletError(
+                f"checkpoint {checkpoint} is not rolled back; do that first: `proctor line "
+                f"rollback {checkpoint} --reason TEXT`"
+            )
+    elif checkpoint not in place.line().rollbacks:
         place.change_line(lambda line: _mark(line, checkpoint, reason), author=author)
     advice = _bring_back(place)
     line = place.line()
@@ -94,5 +101,5 @@ def _bring_back(place: Workplace) -> str | None:
     return (
         f"branch {place.branch!r} is at {head[:12]}, because it was moved by hand, and was not "
         f"changed; the active checkpoint is {line.head.commit[:12]}: revert the bad change in a "
-        "commit, and take that over with `proctor infra adopt`"
+        "commit, and take that over with `proctor line sign adopt --key KEY`"
     )

@@ -14,8 +14,9 @@ from typing import Any
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.approvals import read_approval
-from judge.gauntlet.errors import ApprovalError, MovedError, RepositoryError
+from judge.approvals import read_approval
+from judge.errors import ApprovalError
+from judge.gauntlet.errors import MovedError, RepositoryError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.workplace import Workplace

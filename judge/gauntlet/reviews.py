@@ -12,10 +12,10 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import REVIEWS, Proposal
+from judge.approvals import BATCH, LEDGER, TEXT_SHOWN, Approval, read_approval
+from judge.errors import ApprovalError
 from judge.gauntlet import batches
-from judge.gauntlet.approvals import BATCH, LEDGER, TEXT_SHOWN, Approval, read_approval
 from judge.gauntlet.batches import checked, line_subjects, on_record, signed
-from judge.gauntlet.errors import ApprovalError
 from judge.gauntlet.workplace import Workplace
 
 

@@ -233,7 +233,8 @@ def _base_cases(
         said = own.output[-_MOST_SAID:].decode(errors="replace")
         raise GauntletError(
             f"the line's own tests fail at {base}: {own.problem}. No proposal can be compared "
-            f"with them; fix them by hand, then run `proctor infra adopt`. Their output: {said}"
+            f"with them; fix them by hand, then run `proctor line sign adopt --key KEY`. Their "
+            f"output: {said}"
         )
     return own.cases
 

@@ -17,7 +17,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.approvals import LEDGER, TEXT_SHOWN, ledger_digest
+from judge.approvals import LEDGER, TEXT_SHOWN, ledger_digest
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.errors import GauntletError, ManifestError, RepositoryError
 from judge.gauntlet.repository.git import Repository

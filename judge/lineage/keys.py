@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from judge.errors import LineageError
-from judge.gauntlet.approvals import (
+from judge.approvals import (
     LEDGER,
     RECORDED,
     Approval,
@@ -21,7 +20,7 @@ from judge.gauntlet.approvals import (
     names_of,
     read_approval,
 )
-from judge.gauntlet.errors import ApprovalError
+from judge.errors import ApprovalError, LineageError
 from judge.lineage.chain import Body, Chain
 from ledger.errors import MalformedError
 from ledger.handover.envelope import payload_of

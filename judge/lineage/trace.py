@@ -18,8 +18,8 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.line import INSTALLED, Line
+from judge.approvals import BATCH, CARRIED, of_proposal
 from judge.errors import LineageError
-from judge.gauntlet.approvals import BATCH, CARRIED, of_proposal
 from judge.lineage.chain import Body, Chain, Found, LineageStep, natural, verify_created
 from judge.lineage.example import ExportLine, as_shown, decisions_of, shown_by
 from judge.lineage.keys import Keys

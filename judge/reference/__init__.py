@@ -1,1 +1,1 @@
-"""Makes this repository's own reference tasks from seeds, and plants defects to test them."""
+"""What is right of a decision, said by the judge's own copy of the rules; scenarios."""

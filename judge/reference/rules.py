@@ -1,7 +1,7 @@
 """The rules by which the reference set's simulated trainings are judged.
 
 They are fixed: a task has the same answer whatever the thresholds of the calibrated profile become.
-The simulated training (judge/reference/simulated_training.py) is laid out for these thresholds.
+docs/studies/reference/simulated_training.py is laid out for these thresholds.
 I/O: none.
 """
 

@@ -38,8 +38,8 @@ class WitnessStore(SQLiteFile):
     def __init__(self, path: Path) -> None:
         if not path.exists():
             raise StorageError(
-                f"{path}: witness database not found; `witness init` makes a witness. If there "
-                "was one, do not restore an old copy: start a new witness with a new key"
+                f"{path}: witness database not found; `witness serve --name NAME` makes a witness. "
+                "If there was one, do not restore an old copy: start a new witness with a new key"
             )
         check_regular(path)
         super().__init__(path)

@@ -104,7 +104,7 @@ class Witness:
         """Open the witness in a folder. Raises KeyFileError or StorageError."""
         path = _vkey_file(folder)
         if not path.exists():
-            raise KeyFileError(f"{path}: witness not found; make one with `witness init`")
+            raise KeyFileError(f"{path}: witness not found; give --name to make one")
         with explained(path):
             vkey = read_text(path, most=MAX_VKEY).strip()
         name = parse_vkey(vkey, type=COSIGNATURE).name

@@ -1,6 +1,7 @@
-"""`proctor campaign`, which trains and judges; it returns the exit code."""
+"""`proctor run --attempts`, which trains and judges."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -12,9 +13,10 @@ from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.wording import counted
 from monitor.config import RunConfig
-from proctor.cli.campaign_tuning import tuning
 from proctor.cli.command_group import Output
 from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
+from proctor.cli.packs import tuning
+from proctor.cli.training import AttemptOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.progress import unseen
@@ -36,25 +38,27 @@ def campaign(
     config: RunConfig,
     policy: str,
     policy_settings: Sequence[str],
-    *,
-    attempts: int,
-    feedback: bool,
-    name: str,
-    limits: list[str] | None,
-    tune: bool = False,
-    writer: Sequence[str] = (),
-    executor: Kind = "local",
+    asked: AttemptOptions,
+    executor: Kind,
 ) -> Output:
     """Begin a campaign, carry it on, or tell how it ended."""
+    writer = asked.writer or []
     choice = PolicyChoice.read(policy, policy_settings)
-    task = Task(config, choice.to_dict(), attempts, feedback, name, tune)
-    if writer and not tune:
+    task = Task(
+        config,
+        choice.to_dict(),
+        asked.attempts or 1,
+        asked.feedback is not False,
+        asked.name,
+        asked.tune,
+    )
+    if writer and not asked.tune:
         raise ProctorError("--writer needs --tune: it is the model that writes the advice")
-    if tune and choice.settings is None:
+    if asked.tune and choice.settings is None:
         raise ProctorError(f"--tune needs a model to tune: the policy {policy} asks none")
-    judge = JudgeConfig.for_own_run(read_pairs(limits or []))
+    judge = JudgeConfig.for_own_run(read_pairs(asked.limits or []))
     splits = data_of(config)
-    verify_ready(home, choice, campaign=True, tune=tune)
+    verify_ready(home, choice, campaign=True, tune=asked.tune)
     with home.open_log() as log:
         before = task.find(log)
         if before is None or before.ranking is None:
@@ -63,7 +67,9 @@ def campaign(
         if opened.ranking is None:
             with (
                 unseen(when=policy == HUMAN),
-                tuning(home, log, choice.settings if tune else None, writer, say=say) as tuner,
+                tuning()(home, log, choice.settings, writer, say=say)
+                if asked.tune
+                else nullcontext() as tuner,
                 open_executor(
                     executor, home, log, workers=1, watching=watching(), choices=[choice]
                 ) as trainer,

@@ -4,20 +4,26 @@ A command of a CommandGroup returns an Output, or yields several. A command that
 files open while an Output is printed. This module adds `--json`, shows progress, prints each Output
 as text or as JSON, and exits with the documented code. A parameter of type Home, or of a dataclass
 of options, becomes the options that it is made of; one that the command has itself is shared.
+`head: Annotated[Path, "Help."]` declares the option --head; `typer.Option` says what needs more.
+
+Each command says what it prints with `--json`, by names of proctor.schemas: `--json-schema` is
+made of it, and the reference page of the shapes.
 
 I/O: prints to standard output.
 """
 
 import inspect
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from proctor.cli.lazy import LazyGroup
 from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
@@ -30,6 +36,8 @@ from proctor.output.terminal import console, error_console, is_text, print_json,
 __all__ = ["CommandGroup", "Output"]
 
 _JSON = "as_json"
+_SCHEMA = "json_schema"
+_NONE: Mapping[str, str] = {}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -56,28 +64,43 @@ class Output:
 
 
 class CommandGroup(typer.Typer):
-    """Commands that return an Output; give `name` if they are subcommands of that name."""
+    """Commands that return an Output; give `name` if they are subcommands of that name.
 
-    def __init__(self, name: str | None = None, help: str | None = None) -> None:  # noqa: A002 - Typer's
-        if name is None:
-            super().__init__()
-            return
+    `lazy`: further subcommands, as in LazyGroup.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        help: str | None = None,  # noqa: A002 - Typer's
+        lazy: Mapping[str, str] = _NONE,
+    ) -> None:
         super().__init__(
             name=name,
             help=help,
+            cls=type("_Group", (LazyGroup,), {"lazy": lazy}),
             no_args_is_help=True,
             rich_markup_mode=None,
             context_settings={"max_content_width": 100},
         )
 
     def command(
-        self, *names: Any, long: bool = False, **settings: Any
+        self,
+        *names: Any,
+        long: bool = False,
+        prints: str = "",
+        continues: str = "",
+        **settings: Any,
     ) -> Callable[[Command], Command]:
-        """Register a command as Typer does; what a `long` one prints goes through a pager."""
+        """Register a command as Typer does; what a `long` one prints goes through a pager.
+
+        `prints`: the shapes of its JSON, as in `runs.Trained | list[ledger.Key]`. `continues`: the
+        option with which the same command goes on where it was interrupted, or `always`.
+        """
         register = super().command(*names, **settings)
 
         def add(function: Command) -> Command:
-            register(_answering(function, long=long))
+            register(_answering(function, long=long, prints=prints, continues=continues))
             return function
 
         return add
@@ -100,16 +123,20 @@ class CommandGroup(typer.Typer):
         return function
 
 
-def _answering(command: Callable[..., Any], *, long: bool) -> Callable[..., None]:
+def _answering(
+    command: Callable[..., Any], *, long: bool, prints: str = "", continues: str = ""
+) -> Callable[..., None]:
     """Return the function that Typer calls: it runs the command and prints its Output."""
     signature = inspect.signature(command, eval_str=True)
     own = dict(signature.parameters)
     made = {name: own.pop(name).annotation for name in [*own] if _is_made(own[name].annotation)}
-    options = [each for kind in made.values() for each in _options(kind) if each.name not in own]
+    kinds = sorted(made.values(), key=lambda kind: kind is Home)  # whose options come last
+    options = [each for kind in kinds for each in _options(kind) if each.name not in own]
     asks = own.pop(_JSON, None) is not None  # a parameter of the command itself
 
     @wraps(command)
     def call(*, as_json: bool = False, **given: Any) -> None:
+        given.pop(_SCHEMA, None)  # which has its own end
         for name, value in given.items():
             _verify_text(name, value)
         arguments = {name: _make(kind, given) for name, kind in made.items()}
@@ -125,12 +152,39 @@ def _answering(command: Callable[..., Any], *, long: bool) -> Callable[..., None
                 code = EXIT_FOUND if output.found else code
         raise typer.Exit(code)
 
-    parameters = [_keyword(p.name, p.annotation, p.default) for p in (*own.values(), *options)]
+    parameters = [
+        _keyword(p.name, _declared(p.name, p.annotation), p.default)
+        for p in (*own.values(), *options)
+    ]
     if asks or signature.return_annotation is not None:
         parameters.append(_keyword(_JSON, JsonOption, False))
+    if prints:
+        parameters.append(_keyword(_SCHEMA, _SchemaOption, False))
+        vars(call).update(prints=prints, continues=continues)
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
+
+
+def _print_schema(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        from proctor.schemas.making import document, shapes  # noqa: PLC0415 - loads DuckDB
+
+        found = document(ctx.command_path, shapes(vars(ctx.command.callback)["prints"]))
+        with paged():
+            print(json.dumps(found, indent=1))
+        raise typer.Exit
+
+
+_SchemaOption = Annotated[
+    bool,
+    typer.Option(
+        "--json-schema",
+        callback=_print_schema,
+        is_eager=True,
+        help="Print the JSON Schema of that document and exit.",
+    ),
+]
 
 
 def _verify_text(name: str, value: Any) -> None:
@@ -170,6 +224,16 @@ def _make(kind: type, given: dict[str, Any]) -> Any:
             for each in fields
         }
     )
+
+
+def _declared(name: str, kind: Any) -> Any:
+    """Return the annotation of a parameter; one with a text is that of an option of its name."""
+    match getattr(kind, "__metadata__", ()):
+        case (str(text),):
+            return Annotated[
+                kind.__origin__, typer.Option(f"--{name.replace('_', '-')}", help=text)
+            ]
+    return kind
 
 
 def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:

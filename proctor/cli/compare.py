@@ -1,14 +1,20 @@
 """`proctor compare`: policies on the same conditions and seeds."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from monitor.config import RunConfig, TaskConfig
-from proctor.cli.campaign import ConfigOption, SetOption, SettingsArgument
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import ExecutorOption, WorkersOption
+from proctor.cli.options import (
+    ConfigOption,
+    ExecutorOption,
+    SetOption,
+    SettingsArgument,
+    WorkersOption,
+)
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_for
@@ -18,11 +24,12 @@ app = CommandGroup()
 AnyTraining = RunConfig | TaskConfig
 
 
-@app.command()
-def compare(
-    home: Home,
-    settings: SettingsArgument = None,
-    config: ConfigOption = None,
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What is compared."""
+
+    settings: SettingsArgument = None
+    config: ConfigOption = None
     policies: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,49 +37,34 @@ def compare(
             help="A policy to compare, as for `run`; give it several times. The first is what the "
             "others are compared with.  [default: nothing, playbook]",
         ),
-    ] = None,
-    sets: SetOption = None,
+    ] = None
+    sets: SetOption = None
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, max=10_000, help="Number of seeds, from 0.")
-    ] = 5,
+    ] = 5
     conditions: Annotated[
-        Path | None,
-        typer.Option(
-            "--conditions", help="A TOML file with a table of settings for each condition."
-        ),
-    ] = None,
-    workers: WorkersOption = None,
-    executor: ExecutorOption = "local",
-    name: Annotated[
-        str,
-        typer.Option("--name", help="Name that distinguishes comparisons with the same settings."),
-    ] = "",
+        Path | None, "A TOML file with a table of settings for each condition."
+    ] = None
+    workers: WorkersOption = None
+    executor: ExecutorOption = "local"
+    name: Annotated[str, "Name that distinguishes comparisons with the same settings."] = ""
     task: Annotated[
         Path | None,
         typer.Option(
             "--task", metavar="FILE", help="Compare on the model and data of this Python file."
         ),
-    ] = None,
-) -> Output:
+    ] = None
+
+
+@app.command(prints="runs.Comparison", continues="always")
+def compare(home: Home, asked: CompareOptions) -> Output:
     """Compare policies on the same conditions and seeds; the same command continues it."""
-    if task is not None and config is not None:
+    if asked.task is not None and asked.config is not None:
         raise ProctorError("--task excludes --config: give KEY=VALUE settings")
-    chosen = start_for(lambda: _configure(task, config, settings or []))
+    chosen = start_for(lambda: _configure(asked.task, asked.config, asked.settings or []))
     from proctor.cli import compare_jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    return compare_jobs.compare(
-        home,
-        chosen,
-        tuple(policies or ("nothing", "playbook")),
-        tuple(sets or ()),
-        seeds=seeds,
-        conditions=conditions,
-        workers=workers,
-        executor=executor,
-        name=name,
-        task=task,
-        settings=settings or [],
-    )
+    return compare_jobs.compare(home, chosen, asked)
 
 
 def _configure(task: Path | None, file: Path | None, settings: list[str]) -> AnyTraining:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from ledger.progress import advanced
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.command_group import Output
+from proctor.cli.compare import CompareOptions
 from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -35,21 +35,9 @@ from proctor.runs.standings import Standing, fitting, standings, told_code, told
 from proctor.runs.tasks import read_task_file
 
 
-def compare(
-    home: Home,
-    config: RunConfig | TaskConfig,
-    policies: Sequence[str],
-    sets: Sequence[str],
-    *,
-    seeds: int,
-    conditions: Path | None,
-    workers: int | None,
-    executor: Kind = "local",
-    name: str,
-    task: Path | None = None,
-    settings: Sequence[str] = (),
-) -> Output:
+def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -> Output:
     """Begin a comparison, carry it on, or show what it found."""
+    policies, sets = asked.policies or ["nothing", "playbook"], asked.sets or []
     if twice := [each for each, times in Counter(policies).items() if times > 1]:
         raise ProctorError(f"--policy {twice[0]} is given twice")
     if len(policies) < 2:
@@ -57,13 +45,19 @@ def compare(
     choices = tuple(
         PolicyChoice.read(each, sets if each in (OPENAI, MIXED) else ()) for each in policies
     )
-    text = None if task is None else read_task_file(task)
-    make = of_network(config) if text is None else of_task(text, read_pairs(settings))
-    plan = Plan(choices, read_conditions(conditions, make), tuple(range(seeds)), name, text)
+    text = None if asked.task is None else read_task_file(asked.task)
+    make = of_network(config) if text is None else of_task(text, read_pairs(asked.settings or []))
+    plan = Plan(
+        choices,
+        read_conditions(asked.conditions, make),
+        tuple(range(asked.seeds)),
+        asked.name,
+        text,
+    )
     for choice in choices:
         verify_ready(home, choice, campaign=False)
     with home.alone("comparing", str(plan.id), say=lambda text: error_console.print(words(text))):
-        comparison = _carry_out(home, plan, executor, workers)
+        comparison = _carry_out(home, plan, asked.executor, asked.workers)
         found = describe_comparison(
             home,
             str(comparison.id),

@@ -1,4 +1,4 @@
-"""`proctor credit`, which trains: forks of a run, in pairs, and what they differ in."""
+"""`proctor fork --decision`, which trains: forks of a run, in pairs, and what they differ in."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -21,13 +21,14 @@ from ledger.progress import advanced
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.fork_jobs import ending
+from proctor.cli.forking import ForkOptions
 from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import as_records, console, error_console, print_table, words
 from proctor.remembering import open_remembered, open_session
-from proctor.runs.executors import Executor, Kind, open_executor, trained
+from proctor.runs.executors import Executor, open_executor, trained
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
@@ -47,21 +48,11 @@ class Question:
     arms: Mapping[str, Decision]
 
 
-def credit(
-    home: Home,
-    name: str,
-    *,
-    numbers: Sequence[int],
-    against: Sequence[str],
-    then: str,
-    seeds: int,
-    workers: int | None = None,
-    executor: Kind = "local",
-    from_start: bool,
-) -> Output:
+def credit(home: Home, name: str, numbers: Sequence[int], asked: ForkOptions) -> Output:
     """Measure the decisions of a run, or show what was measured by the same command before."""
+    then = asked.then or "nothing"
     parent = read_parent(home, name)
-    questions = find_questions(parent, numbers, against)
+    questions = find_questions(parent, numbers, asked.against or [])
     choice = PolicyChoice.read(then, ())
     if choice.records_calls or then.startswith("exec:"):
         raise ProctorError(
@@ -69,7 +60,9 @@ def credit(
         )
     verify_ready(home, choice, campaign=False)
     plan = {each.past.number: list(each.arms) for each in questions}
-    measured = Credit.start(str(parent.run.id), after=then, seeds=range(seeds), arms=plan)
+    measured = Credit.start(
+        str(parent.run.id), after=then, seeds=range(asked.orders or 5), arms=plan
+    )
     with (
         home.alone(
             "measuring", str(measured.id), say=lambda text: error_console.print(words(text))
@@ -79,10 +72,10 @@ def credit(
         with suppress(AggregateNotFoundError):
             measured = log.repository.get(measured.id)
         if not measured.ended:
-            with open_executor(executor, home, log, workers=workers) as opened:
+            with open_executor(asked.executor, home, log, workers=asked.workers) as opened:
                 _measure(
                     *(home, log, opened, parent, measured, questions, choice),
-                    from_start=from_start,
+                    from_start=asked.from_start,
                 )
         results = [e for e in log.events.get(measured.id) if type(e) is Credit.Measured]
     found = open_session(home).query(_STANDING, [str(measured.id)])
@@ -107,7 +100,7 @@ def find_questions(
     chosen = chosen or [past for past in run.decisions if past.decision.acts]
     if not chosen:
         raise ProctorError(
-            f"run {run.id} has no decision that acts; name one with --decision NUMBER"
+            f"run {run.id} has no decision that acts: name another with --decision NUMBER"
         )
     if {"task", "level"} & set(run.config):
         raise ProctorError(
@@ -319,7 +312,7 @@ def _output(
                     words(
                         f"decision {row['decision']} beside {row['arm']}: one of "
                         f"{row['looks']} measurements of the same, with other orders or another "
-                        "policy after it; `proctor curate export --measured` uses intervals of "
+                        "policy after it; `proctor export data --measured` uses intervals of "
                         f"{level_of(row['looks']):.1%} in place of {LEVEL:.0%}"
                     )
                 )

@@ -1,7 +1,6 @@
 """`proctor fork`, which trains."""
 
 import json
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from judge.auditing.reexecution import verify_epoch
 from ledger.application import LedgerApplication
 from ledger.progress import advanced
 from proctor.cli.command_group import Output
+from proctor.cli.forking import ForkOptions
 from proctor.cli.inputs import read_text
 from proctor.cli.jobs import verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_table
-from proctor.runs.executors import Kind, open_executor, trained
+from proctor.runs.executors import open_executor, trained
 from proctor.runs.forks import Job, Parent, find_origin, read_parent
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
 from proctor.runs.progress import say, watching
@@ -28,20 +28,12 @@ from proctor.runs.progress import say, watching
 RECORDED = "recorded"  # the policy that decides as the run's record says
 
 
-def fork(
-    home: Home,
-    name: str,
-    epoch: int,
-    *,
-    policies: Sequence[str],
-    decisions: Sequence[Path],
-    then: str,
-    sets: Sequence[str],
-    orders: int,
-    from_start: bool,
-    executor: Kind = "local",
-) -> Output:
+def fork(home: Home, name: str, asked: ForkOptions) -> Output:
     """Train forks of a run and tell what they came to."""
+    epoch, decisions, sets = asked.at, asked.files or [], asked.sets or []
+    assert epoch is not None  # by its verify()
+    policies = asked.policies or ([] if decisions else ["playbook"])
+    then = asked.then or "playbook"
     parent = read_parent(home, name)
     verify_epoch(parent.events, epoch)  # before a decision on it is looked at
     names = (*policies, *((then,) if decisions else ()))
@@ -63,14 +55,14 @@ def fork(
         home.open_log() as log,
         unseen(when=HUMAN in names),
         open_executor(
-            executor, home, log, watching=watching(), choices=[*filter(None, chosen.values())]
+            asked.executor, home, log, watching=watching(), choices=[*filter(None, chosen.values())]
         ) as opened,
     ):
         say(f"the state of run {parent.run.id} after epoch {epoch}")
-        origin = find_origin(home, parent, epoch, from_start=from_start)
+        origin = find_origin(home, parent, epoch, from_start=asked.from_start)
         forks = [(policy, list[Said](), chosen[policy]) for policy in policies]
         forks += [(str(path), said[path], chosen[then]) for path in decisions]
-        planned = [(*fork, order) for fork in forks for order in range(orders)]
+        planned = [(*fork, order) for fork in forks for order in range(asked.orders or 1)]
 
         def job_of(place: int) -> Job:
             _, given, choice, order = planned[place]

@@ -1,13 +1,21 @@
-"""`proctor fork` and `credit`: a run goes on from a recorded epoch, with other decisions."""
+"""`proctor fork`: a run goes on from a recorded epoch, with other decisions."""
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from proctor.cli.campaign import SetOption
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import ExecutorOption, FromStartOption, RunArgument, WorkersOption
+from proctor.cli.options import (
+    ExecutorOption,
+    FromStartOption,
+    RunArgument,
+    SetOption,
+    WorkersOption,
+    verify_unused,
+)
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_as_recorded
@@ -15,13 +23,13 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command()
-def fork(
-    home: Home,
-    run: RunArgument = "latest",
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions:
+    """Where a run is forked, and what decides in the forks."""
+
     at: Annotated[
         int | None, typer.Option("--at", metavar="EPOCH", help="The last epoch that is shared.")
-    ] = None,
+    ] = None
     policies: Annotated[
         list[str] | None,
         typer.Option(
@@ -29,91 +37,90 @@ def fork(
             help="Policy that decides from that epoch on, as for `run`, or `recorded`: the run's "
             "own decisions again. Give it several times for several forks.",
         ),
-    ] = None,
-    decisions: Annotated[
+    ] = None
+    files: Annotated[
         list[Path] | None,
         typer.Option(
-            "--decision",
+            "--decide",
             metavar="FILE",
             help="JSON file with the decision on that epoch, or a list of them; --then decides "
             "the later epochs. Give it several times for several forks.",
         ),
-    ] = None,
-    then: Annotated[
-        str, typer.Option("--then", help="Policy that decides after a --decision.")
-    ] = "playbook",
-    sets: SetOption = None,
-    orders: Annotated[
-        int,
-        typer.Option(
-            "--orders", min=1, max=1_000, help="Forks with as many orders of the examples each."
-        ),
-    ] = 1,
-    executor: ExecutorOption = "local",
-    from_start: FromStartOption = False,
-) -> Output:
-    """Go on from a recorded epoch of a run with other decisions, as a run of its own."""
-    if at is None:
-        raise ProctorError("--at EPOCH is missing: `proctor show` lists the run's epochs")
-    run = start_as_recorded(home, run)
-    from proctor.cli import fork_jobs  # noqa: PLC0415 - torch takes seconds to import
-
-    return fork_jobs.fork(
-        home,
-        run,
-        at,
-        policies=policies or (() if decisions else ("playbook",)),
-        decisions=decisions or (),
-        then=then,
-        sets=sets or (),
-        orders=orders,
-        executor=executor,
-        from_start=from_start,
-    )
-
-
-@app.command()
-def credit(
-    home: Home,
-    run: RunArgument = "latest",
+    ] = None
     decisions: Annotated[
-        list[int] | None,
+        list[str] | None,
         typer.Option(
             "--decision",
             metavar="NUMBER",
-            help="Number of a decision, from 1; give it several times. [default: all that act]",
+            help="In place of --at: measure what this decision was worth, by forks with it and "
+            "with others. A number from 1, or `all` that act; give it several times.",
         ),
-    ] = None,
+    ] = None
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            "--against",
-            help="An alternative, as `nothing` or `decrease_lr least`; give it several times. "
-            "[default: all that the playbook allows, and nothing]",
-        ),
-    ] = None,
+        "With --decision: an alternative, as `nothing` or `decrease_lr least`; give it "
+        "several times.  [default: all that the playbook allows, and nothing]",
+    ] = None
     then: Annotated[
-        str, typer.Option("--then", help="Policy that decides after the decision, in all forks.")
-    ] = "nothing",
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=2, max=1_000, help="Orders of the examples.")
-    ] = 5,
-    workers: WorkersOption = None,
-    executor: ExecutorOption = "local",
-    from_start: FromStartOption = False,
-) -> Output:
-    """Measure what decisions were worth: fork the run with the alternatives, and compare."""
-    run = start_as_recorded(home, run)
-    from proctor.cli import credit_jobs  # noqa: PLC0415 - torch takes seconds to import
+        str | None,
+        "Policy that decides after --decide or --decision.  [default: playbook; with "
+        "--decision, nothing]",
+    ] = None
+    sets: SetOption = None
+    orders: Annotated[
+        int | None,
+        typer.Option(
+            "--orders",
+            min=1,
+            max=1_000,
+            help="Orders of the examples, with a fork for each.  [default: 1; with --decision, 5]",
+        ),
+    ] = None
+    workers: WorkersOption = None
+    executor: ExecutorOption = "local"
+    from_start: FromStartOption = False
 
-    return credit_jobs.credit(
-        home,
-        run,
-        numbers=decisions or (),
-        against=against or (),
-        then=then,
-        seeds=seeds,
-        workers=workers,
-        executor=executor,
-        from_start=from_start,
-    )
+    @property
+    def numbers(self) -> list[int]:
+        """The decisions to measure; none: all that act."""
+        decisions = self.decisions or []
+        if "all" in decisions:
+            return []
+        if wrong := [each for each in decisions if not re.fullmatch("[1-9][0-9]{0,8}", each)]:
+            raise ProctorError(f"--decision {wrong[0]}: give the number of a decision, or `all`")
+        return [int(each) for each in decisions]
+
+    def verify(self) -> None:
+        """Raise ProctorError for options that do not go together."""
+        if self.decisions:
+            verify_unused(
+                "not with --decision, which forks at the epochs of the decisions",
+                at=self.at is not None,
+                policy=self.policies,
+                decide=self.files,
+                set=self.sets,
+            )
+            if self.orders == 1:
+                raise ProctorError("--orders 1: a measurement needs 2 orders or more")
+            return
+        verify_unused("only with --decision NUMBER", against=self.against, workers=self.workers)
+        if self.at is None:
+            raise ProctorError(
+                "give --at EPOCH to go on from there, or --decision NUMBER to measure a decision; "
+                "`proctor show` lists epochs and decisions"
+            )
+
+
+@app.command(prints="runs.Forked | runs.Credit", continues="--decision")
+def fork(home: Home, asked: ForkOptions, run: RunArgument = "latest") -> Output:
+    """Go on from a recorded epoch with other decisions, or measure what decisions were worth."""
+    asked.verify()
+    numbers = asked.numbers
+    run = start_as_recorded(home, run)
+    if asked.decisions:
+        from proctor.cli import credit_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+        return credit_jobs.credit(home, run, numbers, asked)
+    from proctor.cli import fork_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    return fork_jobs.fork(home, run, asked)

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ledger.files import create_exclusively
-from ledger.handover.envelope import public_pem
 from ledger.keys import create_publisher_key, load_or_create_key
 from ledger.notes import public_bytes, publisher_vkey, vkey
 from ledger.recorder import SignedRecorder
@@ -37,17 +36,17 @@ from proctor.state import STATE, memory
 
 app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.")
 
-_ROLES = ("judge", "operator", "publisher", "witness")
 _TYPES = {"publisher": ECDSA, "witness": COSIGNATURE}  # of their vkeys; all others: ED25519
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
 RoleArgument = Annotated[
-    str, typer.Argument(metavar="ROLE", help="Role: judge, operator, publisher or witness.")
+    Literal["judge", "operator", "publisher", "witness"],
+    typer.Argument(metavar="ROLE", help="Role of the key."),
 ]
 VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
 
 
-@app.command("list")
+@app.command("list", prints="list[ledger.Key]")
 def list_(home: Home) -> Output:
     """List all keys with the entries at which they were in force, and revocations."""
     home.require_ledger()
@@ -67,16 +66,13 @@ def list_(home: Home) -> Output:
     return Output(keys, lambda: print_table(columns, rows))
 
 
-@app.command()
+@app.command(prints="ledger.NewKey")
 def new(
     role: RoleArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the private key.")],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the key; by default its role.")
-    ] = None,
+    name: Annotated[str | None, "Name of the key; by default its role."] = None,
 ) -> Output:
     """Make a key: the private key in FILE, the public key in FILE.vkey."""
-    _check_role(role)
     name = name or role
     if not re.fullmatch(r"[!-*,-~]+", name):
         raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
@@ -95,14 +91,7 @@ def new(
     return Output({"key": file, "vkey_file": beside, "vkey": text}, text)
 
 
-@app.command()
-def pem(file: VkeyArgument) -> Output:
-    """Print a public key as PEM, for openssl and other tools."""
-    text = public_pem(open_vkey(file, ED25519, ECDSA, COSIGNATURE)[1])
-    return Output({"pem": text}, lambda: print(text, end=""))
-
-
-@app.command()
+@app.command(prints="ledger.Granted")
 def grant(
     home: Home,
     role: RoleArgument,
@@ -110,27 +99,20 @@ def grant(
     key: SigningKeyOption = None,
 ) -> Output:
     """Grant a key a role from now on."""
-    _check_role(role)
     text, public_key = open_vkey(file, _TYPES.get(role, ED25519))
     with _opened(home) as (recorder, _):
         number = recorder.grant_key(text, role=role, author=operator_key(key))
     return _changed({"granted": _key_id(public_key), "role": role, "index": number - 1})
 
 
-@app.command()
+@app.command(prints="ledger.Revoked")
 def revoke(
     home: Home,
     file: VkeyArgument,
-    since: Annotated[
-        str,
-        typer.Option("--since", help="Time from which the key is not trusted: `now`, or ISO 8601."),
-    ],
-    reason: Annotated[str, typer.Option("--reason", help="Reason.")],
+    since: Annotated[str, "Time from which the key is not trusted: `now`, or ISO 8601."],
+    reason: Annotated[str, "Reason."],
     key: SigningKeyOption = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Allow revoking an expired key or the last operator's key."),
-    ] = False,
+    yes: Annotated[bool, "Allow revoking an expired key or the last operator's key."] = False,
 ) -> Output:
     """Revoke a key from a given time, which may be in the past."""
     text, public_key = open_vkey(file, ED25519, ECDSA, COSIGNATURE)
@@ -149,7 +131,7 @@ def revoke(
     return _changed({"revoked": _key_id(public_key), "role": record.role, "index": number - 1})
 
 
-@app.command()
+@app.command(prints="ledger.Rotated")
 def rotate(home: Home) -> Output:
     """Replace the ledger's private key; both keys sign, and the old one is deleted."""
     with _opened(home) as (recorder, _):
@@ -157,13 +139,11 @@ def rotate(home: Home) -> Output:
     return _changed({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)})
 
 
-@app.command()
+@app.command(prints="ledger.Accepted")
 def accept(
     place: HomeOption = HOME,
     vkey: VkeyOption = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Trust the key that the ledger has now.")
-    ] = False,
+    yes: Annotated[bool, "Trust the key that the ledger has now."] = False,
 ) -> Output:
     """Trust another ledger, or an older copy, in the place of one that you know.
 
@@ -254,11 +234,6 @@ def _check_meant(record: KeyRecord, authority: Authority) -> None:
             "this is the last operator: none would be left to grant and revoke judges and "
             "witnesses. Grant another first, or give --yes"
         )
-
-
-def _check_role(role: str) -> None:
-    if role not in _ROLES:
-        raise ProctorError(f"unknown role {role!r}; choose from {', '.join(_ROLES)}")
 
 
 def _key_id(public_key: bytes) -> str:

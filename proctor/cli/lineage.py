@@ -1,4 +1,4 @@
-"""`proctor lineage`: where one training example comes from, as a file that proves it.
+"""`proctor data lineage`: where one training example comes from, as a file that proves it.
 
 Exit code 0: it leads to what let it come about. 1: a link is missing, or what it rests on was
 rolled back or withdrawn since. 2: it is no decision of this ledger.
@@ -39,7 +39,7 @@ app = CommandGroup()
 _MAX_EXPORT = 1 << 30  # bytes
 
 
-@app.command()
+@app.command(prints="ledger.Lineage")
 def lineage(
     home: Home,
     example: Annotated[
@@ -49,12 +49,9 @@ def lineage(
         ),
     ],
     export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export", help="JSON Lines file with the example; its line is checked, too."
-        ),
+        Path | None, "JSON Lines file with the example; its line is checked, too."
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write a proof to this file.")] = None,
+    out: Annotated[Path | None, "Write a proof to this file."] = None,
     vkey: VkeyOption = None,
 ) -> Output:
     """Trace an example to its decision, run, checkpoint, evaluation, approval and key."""

@@ -14,7 +14,7 @@ import typer
 
 from proctor import __version__
 from proctor.cli.failures import report, verify_own_packages
-from proctor.cli.lazy import LazyGroup, command_path
+from proctor.cli.lazy import LazyGroup, command_path, is_continued
 from proctor.cli.start import noted
 from proctor.cli.streams import safe_streams
 from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
@@ -26,144 +26,34 @@ _HELP = (
 )
 
 
-# Name -> the module, and the first sentence of the help; a test compares it with the command's own.
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "demo": (
-        "proctor.cli.training",
-        "Train a small model from a bad start, judge the run and verify the ledger.",
-    ),
-    "run": (
-        "proctor.cli.training",
-        "Train a model; record every measurement, and decide on every rule that fires.",
-    ),
-    "judge": (
-        "proctor.cli.training",
-        "Audit a run in eleven steps and print two scores; exit code 1 on a hard fail.",
-    ),
-    "show": (
-        "proctor.cli.reading",
-        "Show a run: curves, rules, decisions, verdict.",
-    ),
-    "report": (
-        "proctor.cli.report",
-        "Write a report as one HTML file, which needs no network and can be verified.",
-    ),
-    "replay": (
-        "proctor.cli.reading",
-        "Print the events of a run, campaign or comparison, or execute it again from its events.",
-    ),
-    "log": (
-        "proctor.cli.reading",
-        "List the ledger's entries, or show one entry in full.",
-    ),
-    "fork": (
-        "proctor.cli.forking",
-        "Go on from a recorded epoch of a run with other decisions, as a run of its own.",
-    ),
-    "credit": (
-        "proctor.cli.forking",
-        "Measure what decisions were worth: fork the run with the alternatives, and compare.",
-    ),
-    "campaign": (
-        "proctor.cli.campaign",
-        "Attempt a task several times; the same command continues or shows the result.",
-    ),
-    "compare": (
-        "proctor.cli.compare",
-        "Compare policies on the same conditions and seeds; the same command continues it.",
-    ),
-    "tune": (
-        "proctor.cli.tune",
-        "Tune the advice block of a model's prompt, and test it on scenarios.",
-    ),
-    "transcript": (
-        "proctor.cli.transcript",
-        "Show what a run asked of language models, people and the playbook.",
-    ),
-    "verify": (
-        "proctor.cli.verify",
-        "Verify every entry, link, root and signature, offline, with the public key alone.",
-    ),
-    "witness": (
-        "proctor.cli.witness",
-        "Run a witness, or have a ledger's newest tree head cosigned.",
-    ),
-    "prove": (
-        "proctor.cli.bundle",
-        "Write a proof of one event, which the public key alone verifies.",
-    ),
-    "export": (
-        "proctor.cli.bundle",
-        "Export the ledger as a bundle, its head as DSSE, or a run's curves for other trackers.",
-    ),
-    "attest": (
-        "proctor.cli.attest",
-        "Hand over the model of a run: sign its files, and claim how it was trained and judged.",
-    ),
-    "import": (
-        "proctor.cli.bundle",
-        "Verify a bundle and make a home of it, to show, query and replay; or bring one "
-        "up to date.",
-    ),
-    "curate": (
-        "proctor.cli.curate",
-        "Export training data from valid runs, seal the exports, and recall examples.",
-    ),
-    "lineage": (
-        "proctor.cli.lineage",
-        "Trace an example to its decision, run, checkpoint, evaluation, approval and key.",
-    ),
-    "notary": (
-        "proctor.cli.notary",
-        "Serve a ledger to other users, who cannot read its key or change its files.",
-    ),
-    "ledger": (
-        "proctor.cli.ledger",
-        "Check the rights to a ledger on a PostgreSQL server.",
-    ),
-    "keys": (
-        "proctor.cli.keys",
-        "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.",
-    ),
-    "review": (
-        "proctor.cli.review",
-        "Mark a decision as gold or bad; signed with an operator's key.",
-    ),
-    "sql": (
-        "proctor.cli.sql",
-        "Query the ledger's tables; the ledger is verified first.",
-    ),
-    "follow": (
-        "proctor.cli.sql",
-        "Keep projections.duckdb in the home up to date, for other tools; entries are verified "
-        "first.",
-    ),
-    "serve": (
-        "proctor.cli.serve",
-        "Show runs in a browser while they train: a local web server that changes nothing.",
-    ),
-    "infra": (
-        "proctor.cli.infra",
-        "Propose, judge and promote changes of a repository, under an operator's control.",
-    ),
-    "checkpoints": (
-        "proctor.cli.checkpoints",
-        "Manage checkpoints: list, roll back, bisect, and watch for drift.",
-    ),
-    "schema": (
-        "proctor.cli.schema",
-        "Print the JSON Schema of what a command prints with --json.",
-    ),
+COMMANDS: Mapping[str, str] = {  # name -> the module
+    "demo": "proctor.cli.training",
+    "run": "proctor.cli.training",
+    "judge": "proctor.cli.training",
+    "show": "proctor.cli.reading",
+    "report": "proctor.cli.report",
+    "replay": "proctor.cli.reading",
+    "log": "proctor.cli.reading",
+    "fork": "proctor.cli.forking",
+    "compare": "proctor.cli.compare",
+    "verify": "proctor.cli.verify",
+    "witness": "proctor.cli.witness",
+    "export": "proctor.cli.export",
+    "import": "proctor.cli.importing",
+    "data": "proctor.cli.data",
+    "notary": "proctor.cli.notary",
+    "keys": "proctor.cli.keys",
+    "sql": "proctor.cli.sql",
+    "follow": "proctor.cli.sql",
+    "serve": "proctor.cli.serve",
 }
-
-# Commands that go on where they were interrupted.
-CONTINUED = ("campaign", "checkpoints bisect", "compare", "credit", "infra run")
 
 
 class Commands(LazyGroup):
     """All commands of `proctor`."""
 
     lazy = COMMANDS
+    packs = True
 
 
 app = typer.Typer(
@@ -216,6 +106,6 @@ def main() -> None:
             code = EXIT_TERMINATED if signal.SIGTERM in stops else EXIT_INTERRUPTED
             told = "terminated" if code == EXIT_TERMINATED else "interrupted"
             told += "; if a run was going on, it is closed as interrupted"
-            again = command_path(group, arguments) in CONTINUED
+            again = is_continued(group, arguments)
             print(told + "; the same command continues" * again, file=sys.stderr)
         sys.exit(code)

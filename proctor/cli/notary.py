@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aggregates.registry import REGISTRY
 from ledger.notary.desk import Desk
 from ledger.notary.privileges import Account, become, find_account, give_folder, harden
@@ -22,21 +20,13 @@ from proctor.home import PASSPHRASE, Home
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="shared.Listening")
 def notary(
-    socket: Annotated[Path, typer.Option("--socket", help="Unix socket to listen on.")],
-    rules: Annotated[
-        Path, typer.Option("--rules", help="TOML file that says which user may append what.")
-    ],
-    user: Annotated[
-        str | None, typer.Option("--user", help="Run as this user; needs root.")
-    ] = None,
+    socket: Annotated[Path, "Unix socket to listen on."],
+    rules: Annotated[Path, "TOML file that says which user may append what."],
+    user: Annotated[str | None, "Run as this user; needs root."] = None,
     any_events: Annotated[
-        bool,
-        typer.Option(
-            "--any-events",
-            help="Take events of every name and body: the ledger of another program.",
-        ),
+        bool, "Take events of every name and body: the ledger of another program."
     ] = False,
     place: HomeOption = HOME,
 ) -> Iterator[Output]:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from proctor.errors import ProctorError
+
 HOME = Path(".proctor")
 MOST = 2**63 - 1  # an index has 63 bits
 HomeOption = Annotated[
@@ -87,3 +89,53 @@ ExecutorOption = Annotated[
         "--executor", help="Where runs are trained: this machine, or a Ray cluster (RAY_ADDRESS)."
     ),
 ]
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Configuration, as in lr=0.3 epochs=8 dataset=imagefolder:DIR.",
+    ),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="A TOML file with configuration.")
+]
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        help="playbook, nothing, random, openai, mixed, human, MODULE:CLASS or exec:COMMAND.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy, as in model=NAME."),
+]
+ProvokeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--provoke", metavar="NAME", help="Provoke this fault of the catalogue in the run."
+    ),
+]
+ProvokeSeedOption = Annotated[
+    int, typer.Option("--provoke-seed", min=0, help="Seed of the fault's severity and place.")
+]
+WriterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--writer",
+        metavar="KEY=VALUE",
+        help="A setting of the model that writes advice; without it, templates are used.",
+    ),
+]
+OutOption = Annotated[Path, typer.Option("--out", help="File to write.")]
+WitnessesOption = Annotated[
+    Path | None,
+    typer.Option("--witnesses", help="File that names witnesses and a quorum (C2SP tlog-policy)."),
+]
+
+
+def verify_unused(why: str, **options: object) -> None:
+    """Raise ProctorError naming the options that were given and that mean nothing here."""
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    if given:
+        raise ProctorError(f"{', '.join(given)}: {why}")

@@ -21,9 +21,25 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command(long=True)
-def show(home: Home, run: RunArgument = "latest") -> Output:
-    """Show a run: curves, rules, decisions, verdict."""
+@app.command(long=True, prints="runs.Story | runs.Transcript | shared.Row")
+def show(
+    home: Home,
+    run: RunArgument = "latest",
+    transcript: Annotated[
+        bool, "Show what the run asked of language models, people and the playbook."
+    ] = False,
+    call: Annotated[
+        int | None,
+        typer.Option(
+            "--call", min=1, max=MOST, help="Show this call of the transcript, with its texts."
+        ),
+    ] = None,
+) -> Output:
+    """Show a run: curves, rules, decisions, verdict; or its transcript."""
+    if transcript or call is not None:
+        from proctor.cli import transcript as told  # noqa: PLC0415 - few need it
+
+        return told.transcript(home, run, call)
     from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()
@@ -37,7 +53,11 @@ def show(home: Home, run: RunArgument = "latest") -> Output:
     return Output(story, lambda: tell_story(story), note=note if gone else "")
 
 
-@app.command(long=True)
+@app.command(
+    long=True,
+    prints="list[shared.Entry] | runs.RunState | runs.CampaignState | runs.ComparisonState | "
+    "runs.Rebuilt | runs.RunAgain | runs.CampaignAgain | runs.ComparisonAgain",
+)
 def replay(
     home: Home,
     run: Annotated[
@@ -56,31 +76,24 @@ def replay(
             help="Rebuild the training state after this epoch, by training.",
         ),
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="With --at: write the state to this file.")
-    ] = None,
+    out: Annotated[Path | None, "With --at: write the state to this file."] = None,
     from_start: FromStartOption = False,
-    event: Annotated[
-        int | None, typer.Option("--event", help="Show the run's state after its N-th event.")
-    ] = None,
-    execute: Annotated[
-        bool,
-        typer.Option("--execute", help="Train again and compare every value, bit for bit."),
-    ] = False,
+    event: Annotated[int | None, "Show the run's state after its N-th event."] = None,
+    execute: Annotated[bool, "Train again and compare every value, bit for bit."] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Output:
     """Print the events of a run, campaign or comparison, or execute it again from its events."""
     if sum((execute, at is not None, event is not None)) > 1:
         raise ProctorError("--at, --event and --execute exclude each other: give one of them")
-    if at is None and (from_start or to is not None):
-        raise ProctorError("--from-start and --to belong to --at EPOCH")
+    if at is None and (from_start or out is not None):
+        raise ProctorError("--from-start and --out belong to --at EPOCH")
     if at is not None:
         run = start_as_recorded(home, run)
         from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
         config = jobs.judge_config(limits, data_dir)
-        return jobs.rebuild(home, run, at, from_start=from_start, to=to, config=config)
+        return jobs.rebuild(home, run, at, from_start=from_start, to=out, config=config)
     if execute:
         run = start_as_recorded(home, run)
         from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
@@ -100,12 +113,12 @@ def replay(
     return Output(state, lambda: print_table(("", ""), state.items(), title=title))
 
 
-@app.command(long=True)
+@app.command(long=True, prints="list[shared.Entry] | shared.Entry")
 def log(
     home: Home,
     start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=MOST, help="Maximum number of entries.")
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=MOST, help="Maximum number of entries.")
     ] = 1_000_000,
     last: Annotated[
         int | None, typer.Option("--last", min=1, max=MOST, help="Only the newest N entries.")
@@ -126,7 +139,7 @@ def log(
             return Output(described, lambda: print_entry(described))
         if last is not None:
             start = max(start, ledger.size - last)
-        chosen = list(islice(ledger.entries(start=start), limit))
+        chosen = list(islice(ledger.entries(start=start), count))
     tell_unread(ledger)
     _tell_aside(chosen)
     return Output(

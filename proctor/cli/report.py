@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = CommandGroup()
 
 
-@app.command()
+@app.command(prints="ledger.ReportFiles")
 def report(
     home: Home,
     subject: Annotated[
@@ -33,70 +33,64 @@ def report(
             "newest run. Or a report, which is written again from its own proofs.",
         ),
     ] = "latest",
+    *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the page to FILE.")
-    ] = None,
+        Path,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Write the page to FILE; or one chart, if its name ends in .svg or .png.",
+        ),
+    ],
     chart: Annotated[
         str | None,
-        typer.Option("--chart", metavar="NAME", help="Chart for --svg and --png, as in loss."),
-    ] = None,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write one chart as SVG.")
-    ] = None,
-    png: Annotated[
-        Path | None, typer.Option("--png", metavar="FILE", help="Write one chart as PNG.")
+        typer.Option("--chart", metavar="NAME", help="Chart for .svg and .png, as in loss."),
     ] = None,
     vkey: VkeyOption = None,
 ) -> Output:
-    """Write a report as one HTML file, which needs no network and can be verified."""
-    if out is None and svg is None and png is None:
-        raise ProctorError("name a file: -o FILE.html for the page, --svg or --png for one chart")
-    if chart is None and not (svg is None and png is None):
-        raise ProctorError("--svg and --png write one chart: name it with --chart")
+    """Write a report as one HTML file, which needs no network and can be verified; or one chart."""
+    drawn = out.suffix in (".svg", ".png")
+    if chart is not None and not drawn:
+        raise ProctorError(f"--chart {chart}: end the name of --out in .svg or .png")
     require_extra("report")
     from proctor.pages.charts.drawing import png as as_png  # noqa: PLC0415 - an extra
     from proctor.pages.charts.drawing import svg as as_svg  # noqa: PLC0415
     from proctor.reports.pages import charts_of, page_of  # noqa: PLC0415
 
-    for path, others in ((out, (svg, png)), (svg, (png,)), (png, ())):
-        if path is not None:
-            verify_target(path, home=home, others=(*others, vkey))
+    verify_target(out, home=home, others=(vkey,))
     source = _source(home, subject)
     advanced("drawing charts", 0)
     charts = charts_of(source)
-    chosen = None
-    if chart is not None:
-        chosen = charts.get(chart)
-        if chosen is None:
-            known = ", ".join(charts) or "none"
-            raise ProctorError(f"the report has no chart {chart!r}; it has: {known}")
-    made: dict[Path, bytes] = {}
-    if out is not None:
-        made[out] = page_of(source).encode()
-    if chosen is not None and svg is not None:
-        made[svg] = as_svg(chosen).encode()
-    if chosen is not None and png is not None:
-        made[png] = as_png(chosen)
-    for path, content in made.items():
-        write_output(path, content, home=home)
+    if drawn and chart not in charts:
+        known = ", ".join(charts) or "none"
+        raise ProctorError(
+            f"the report has no chart {chart!r}; --chart takes one of: {known}"
+            if chart
+            else f"{out} shows one chart; name it with --chart, one of: {known}"
+        )
+    content: str | bytes
+    if chart is None:
+        content = page_of(source).encode()
+    else:
+        content = as_png(charts[chart]) if out.suffix == ".png" else as_svg(charts[chart])
+    write_output(out, content, home=home)
     many = len(source.entries)
     told = {
         "kind": source.subject.kind,
         "subject": source.subject.id,
-        "files": {str(path): len(content) for path, content in made.items()},
+        "files": {str(out): len(content)},
         "charts": list(charts),
         "entries": many,
         "size": source.head.size,
     }
 
     def tell() -> None:
-        for path, content in made.items():
-            console.print(words(f"wrote {path}, {len(content):,} bytes"))
+        console.print(words(f"wrote {out}, {len(content):,} bytes"))
         console.print(
             f"about {source.subject.kind} {source.subject.id}: {many} proved entries "
             f"of {source.head.size}; charts: {', '.join(charts) or 'none'}"
         )
-        if out is not None:
+        if not drawn:
             key = vkey or home.ledger / "ledger.vkey"
             console.print(words(f"verify it: proctor verify {out} --vkey {key}"))
 

@@ -17,12 +17,11 @@ app = CommandGroup()
 _NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-@app.command()
+@app.command(prints="shared.Listening")
 def serve(
     home: Home,
     host: Annotated[
-        str,
-        typer.Option("--host", help="Address to listen on. Only this machine reaches 127.0.0.1."),
+        str, "Address to listen on. Only this machine reaches 127.0.0.1."
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port; 0 chooses a free port.")

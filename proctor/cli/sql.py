@@ -22,9 +22,11 @@ from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
 from proctor.output.paging import paged
 from proctor.output.sql_shell import shell
+from proctor.output.terminal import print_table
 from proctor.remembering import open_session, tables
 from proctor.state import memory
 from projections.cache import CatchUp, catch_up, publish
+from projections.cookbook import recipes
 from projections.errors import AheadError, BusyError
 from projections.reading import Session
 
@@ -32,13 +34,14 @@ app = CommandGroup()
 _OPEN = "SELECT run_id FROM run_starts ANTI JOIN run_ends USING (run_id)"
 
 
-@app.command()
+@app.command(prints="list[shared.Row] | ledger.Snapshot | ledger.Written")
 def sql(
     home: Home,
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUERY]", help="SQL statement (DuckDB). Without one, start a shell."
+            metavar="[QUERY]",
+            help="SQL statement (DuckDB), or the name of a recipe. Without one, start a shell.",
         ),
     ] = None,
     form: Annotated[
@@ -47,42 +50,53 @@ def sql(
             "--format", help="Output format; by default a table, or the format of the file name."
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Write the result to this file.")
-    ] = None,
-    as_of: AsOfOption = None,
-    copy: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option("--snapshot", help="Run no query; copy the DuckDB file for other tools."),
+        "Write the result to this file. Without QUERY, and with a name that ends in "
+        ".duckdb: copy all tables, for other tools.",
     ] = None,
-    unverified: Annotated[
-        bool, typer.Option("--unverified", help="Do not verify the ledger first.")
+    names: Annotated[
+        bool, typer.Option("--list", help="List the recipes: questions that SQL here answers.")
     ] = False,
+    as_of: AsOfOption = None,
+    unverified: Annotated[bool, "Do not verify the ledger first."] = False,
     as_json: JsonOption = False,
 ) -> Output | None:
     """Query the ledger's tables; the ledger is verified first. SQL cannot read files."""
-    if copy is not None:
-        if (query, form, output, as_of) != (None, None, None, None):
-            raise ProctorError("--snapshot copies the whole file and runs no query; give it alone")
+    known = {each.name: each for each in recipes()}
+    if names:
+        listed = [{"name": each.name, "question": each.title} for each in known.values()]
+        return Output(
+            listed,
+            lambda: print_table(("name", "question"), [tuple(each.values()) for each in listed]),
+        )
+    if query is None and out is not None:
+        if out.suffix != ".duckdb":
+            raise ProctorError(
+                f"{out}: give the QUERY too; only a copy of all tables, whose name "
+                "ends in .duckdb, needs none"
+            )
+        if form is not None or as_of is not None:
+            raise ProctorError(f"{out} is a copy of all tables: leave out --format and --as-of")
         session = open_session(home, unverified=unverified)
-        with appearing(copy, home) as file:
+        with appearing(out, home) as file:
             session.snapshot(file)
             size = file.tell()
-        return Output({"snapshot": copy, "bytes": size}, f"wrote {size:,} bytes to {copy}")
-    chosen = form_of(form, output, as_json=as_json)
-    if query is None and output is not None:
-        raise ProctorError("--output is for one answer; give the QUERY too")
+        return Output({"snapshot": out, "bytes": size}, f"wrote {size:,} bytes to {out}")
+    chosen = form_of(form, out, as_json=as_json)
+    if query in known:
+        query = known[query].sql
     session = open_session(home, as_of=as_of, unverified=unverified)
     _tell_gone(home, session)
     if query is None:
         raise typer.Exit(shell(session, form=chosen))
-    if output is None:
+    if out is None:
         with paged():
             print_answer(session, query, form=chosen)
         return None
-    with appearing(output, home) as file:
+    with appearing(out, home) as file:
         rows = write_answer(session, query, form=chosen, target=file)
-    return Output({"output": output, "rows": rows}, f"wrote {counted(rows, 'row')} to {output}")
+    return Output({"out": out, "rows": rows}, f"wrote {counted(rows, 'row')} to {out}")
 
 
 def _tell_gone(home: Home, session: Session) -> None:
@@ -96,13 +110,13 @@ def _tell_gone(home: Home, session: Session) -> None:
         )
 
 
-@app.command()
+@app.command(prints="ledger.CaughtUp")
 def follow(
     home: Home,
     every: Annotated[
         float, typer.Option("--every", min=0.05, max=3600, help="Seconds between two checks.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Catch up once and exit.")] = False,
+    once: Annotated[bool, "Catch up once and exit."] = False,
 ) -> Iterator[Output]:
     """Keep projections.duckdb in the home up to date, for other tools; entries are verified first.
 

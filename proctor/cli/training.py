@@ -1,22 +1,28 @@
 """`proctor demo`, `run` and `judge`: what trains a model, or trains it again."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from monitor.config import RunConfig
-from proctor.cli.campaign import (
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import (
     ConfigOption,
+    DataDirOption,
+    ExecutorOption,
+    LimitOption,
     PolicyOption,
     ProvokeOption,
     ProvokeSeedOption,
+    RunArgument,
     SetOption,
     SettingsArgument,
+    WriterOption,
+    verify_unused,
 )
-from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import DataDirOption, ExecutorOption, LimitOption, RunArgument
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import handed_over, start_for, start_like
@@ -41,7 +47,50 @@ TaskOption = Annotated[
 app = CommandGroup()
 
 
-@app.command()
+@dataclass(frozen=True, kw_only=True)
+class AttemptOptions:
+    """Several runs in place of one, each judged before the next."""
+
+    attempts: Annotated[
+        int | None,
+        typer.Option(
+            "--attempts",
+            min=1,
+            max=1_000,
+            help="Train and judge this many runs and rank them; the same command continues.",
+        ),
+    ] = None
+    feedback: Annotated[
+        bool | None,
+        typer.Option(
+            "--feedback/--no-feedback",
+            help="With --attempts: give each the verdicts on earlier ones.  [default: feedback]",
+        ),
+    ] = None
+    name: Annotated[str, "With --attempts: distinguishes those with the same settings."] = ""
+    limits: LimitOption = None
+    tune: Annotated[bool, "With --attempts: tune the model's advice block between them."] = False
+    writer: WriterOption = None
+
+    def verify(self, task: Path | None) -> None:
+        """Raise ProctorError for options that do not go together."""
+        if self.attempts is None:
+            verify_unused(
+                "only for several runs; give --attempts N, too",
+                feedback=self.feedback is not None,
+                name=self.name,
+                limit=self.limits,
+                tune=self.tune,
+                writer=self.writer,
+            )
+        elif task is not None:
+            raise ProctorError(
+                "--attempts excludes --task: an attempt may restart with another model, and a "
+                "task's file has one. Leave out --attempts, or use `proctor compare --task FILE`"
+            )
+
+
+@app.command(prints="runs.Demo")
 def demo(home: Home) -> Output:
     """Train a small model from a bad start, judge the run and verify the ledger."""
     config = start_for(lambda: RunConfig.from_dict(DEMO))
@@ -50,9 +99,10 @@ def demo(home: Home) -> Output:
     return jobs.demo(home, config)
 
 
-@app.command()
+@app.command(prints="runs.Trained | runs.TrainedTask | runs.Campaign", continues="--attempts")
 def run(
     home: Home,
+    several: AttemptOptions,
     settings: SettingsArgument = None,
     config: ConfigOption = None,
     policy: PolicyOption = "playbook",
@@ -63,11 +113,16 @@ def run(
     executor: ExecutorOption = "local",
 ) -> Output:
     """Train a model; record every measurement, and decide on every rule that fires."""
+    several.verify(task)
     if task is not None:
         if config is not None or provoke is not None:
             raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
         return _run_task(home, task, settings or [], policy, sets or [], executor)
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
+    if several.attempts is not None:
+        from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+        return campaign_jobs.campaign(home, chosen, policy, sets or [], several, executor)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return jobs.run(home, chosen, policy, sets or [], executor)
@@ -89,17 +144,12 @@ def _run_task(
     return jobs.run_a_task(home, task, chosen, policy, sets, executor)
 
 
-@app.command()
+@app.command(prints="runs.Audit")
 def judge(
     home: Home,
     run: RunArgument = "latest",
-    submission: Annotated[
-        Path | None,
-        typer.Option("--submission", help="Judge this folder instead of the run's own."),
-    ] = None,
-    head: Annotated[
-        Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
-    ] = None,
+    submission: Annotated[Path | None, "Judge this folder instead of the run's own."] = None,
+    head: Annotated[Path | None, "Tree head that you kept; see `verify`."] = None,
     execute: Annotated[
         bool,
         typer.Option(
@@ -109,16 +159,10 @@ def judge(
     ] = True,
     sample: Annotated[
         bool,
-        typer.Option(
-            "--sample",
-            help="Train again up to the submitted weights, and on to an epoch drawn at random: "
-            "faster and less certain. The report says how certain.",
-        ),
+        "Train again up to the submitted weights, and on to an epoch drawn at random: "
+        "faster and less certain. The report says how certain.",
     ] = False,
-    whole: Annotated[
-        bool,
-        typer.Option("--whole", help="Verify all of the ledger, not only what is new."),
-    ] = False,
+    whole: Annotated[bool, "Verify all of the ledger, not only what is new."] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Iterator[Output]:

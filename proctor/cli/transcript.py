@@ -1,4 +1,4 @@
-"""`proctor transcript`: what a run's policy asked, what was answered, and what was made of it.
+"""`proctor show --transcript`: what a policy asked, what was answered, and how it was used.
 
 Trust: what is told comes from a ledger that was just verified; bodies are held against their
 hashes when they are read, and shown without control characters.
@@ -9,23 +9,18 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
-
-import typer
 
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
-from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import MOST, RunArgument
+from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
 from proctor.output.terminal import console, outline, print_table, visible, words
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
-
-app = CommandGroup()
 
 _COLUMNS = {  # of the table -> of a call
     "call": "number",
@@ -45,16 +40,8 @@ _COLUMNS = {  # of the table -> of a call
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-@app.command(long=True)
-def transcript(
-    home: Home,
-    run: RunArgument = "latest",
-    call: Annotated[
-        int | None,
-        typer.Option("--call", min=1, max=MOST, help="Show this call with request and answer."),
-    ] = None,
-) -> Output:
-    """Show what a run asked of language models, people and the playbook."""
+def transcript(home: Home, run: str, call: int | None) -> Output:
+    """Return what a run asked of language models, people and the playbook; or one call."""
     home.require_ledger()
     name, bodies = _read(home, run)
     with _naming(name):

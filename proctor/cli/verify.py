@@ -1,10 +1,10 @@
-"""`proctor verify`: a ledger, bundle, report, proof, lineage, evidence or model, as the target is.
+"""`proctor verify`: whatever can be verified; the target itself shows what it is.
 
 Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not, or some are.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,52 +21,56 @@ from proctor.cli.options import (
     JudgeVkeyOption,
     MaxBlobBytesOption,
     VkeyOption,
+    WitnessesOption,
+    verify_unused,
 )
-from proctor.cli.verify_files import is_handover, verify_file, verify_handover
-from proctor.cli.verify_ledgers import BundleCheck, LedgerCheck, verify_ledger
+from proctor.cli.verify_files import (
+    is_export,
+    is_handover,
+    verify_export,
+    verify_file,
+    verify_handover,
+)
+from proctor.cli.verify_ledgers import BundleCheck, LedgerCheck, check_rights, verify_ledger
 from proctor.errors import ProctorError
 from proctor.home import Home
-
-if TYPE_CHECKING:
-    pass
 
 app = CommandGroup()
 
 _STORES = {each.name for each in (LedgerPaths(Path()).database, LedgerPaths(Path()).server)}
 
 
-@app.command()
+@app.command(
+    prints="ledger.Verified | ledger.Invalid | ledger.VerifiedModel | ledger.VerifiedReport | "
+    "ledger.VerifiedProof | ledger.VerifiedProofs | ledger.VerifiedLineage | "
+    "ledger.VerifiedEvidence | shared.Refused | curation.SealedFile | curation.NotSealed | "
+    "ledger.Rights"
+)
 def verify(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="Home, bundle (also s3://BUCKET/KEY), model of `attest`, report, proof, lineage "
-            "or evidence; by default --home."
+            help="Home, bundle (also s3://BUCKET/KEY), exported model, report, proof, lineage, "
+            "evidence, or export of training data (which --home has sealed); by default --home."
         ),
     ] = None,
     vkey: VkeyOption = None,
     judge: JudgeVkeyOption = None,
     head: Annotated[
-        Path | None,
-        typer.Option("--head", help="Tree head that you kept: detects truncation and rewriting."),
+        Path | None, "Tree head that you kept: detects truncation and rewriting."
     ] = None,
-    keep: Annotated[
-        Path | None, typer.Option("--keep", help="Write the newest tree head to this file.")
-    ] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option("--policy", help="Witnesses that must have cosigned (C2SP tlog-policy)."),
-    ] = None,
-    new: Annotated[
-        bool, typer.Option("--new", help="Verify only the entries since the last verification.")
-    ] = False,
+    out: Annotated[Path | None, "Write the newest tree head to this file, to keep it."] = None,
+    witnesses: WitnessesOption = None,
+    new: Annotated[bool, "Verify only the entries since the last verification."] = False,
     evidence: Annotated[
-        Path | None,
-        typer.Option(
-            "--evidence", help="Write a proof of a fork or rollback to this file, if one is found."
-        ),
+        Path | None, "Write a proof of a fork or rollback to this file, if one is found."
     ] = None,
     max_blob_bytes: MaxBlobBytesOption = None,
+    rights: Annotated[
+        bool,
+        "Check only what this user of a PostgreSQL server may do to the ledger there; "
+        "exit code 1 for a right beyond appending, or a missing one.",
+    ] = False,
     home: HomeOption = HOME,
 ) -> Output:
     """Verify every entry, link, root and signature, offline, with the public key alone.
@@ -74,6 +78,17 @@ def verify(
     The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
     with another history, fails.
     """
+    ledgers_only = {"head": head, "out": out, "new": new, "evidence": evidence}
+    if rights:
+        verify_unused(
+            "not with --rights, which verifies nothing else",
+            **ledgers_only,
+            judge=judge,
+            witnesses=witnesses,
+        )
+        server = Home(home if target is None else Path(target), vkey=read_vkey_file(vkey))
+        server.verify_key()
+        return check_rights(server)
     named = None if target is None else place_of(target)
     if isinstance(named, Path) and not named.exists():
         raise ProctorError(f"{named} does not exist; name a file or a folder")
@@ -83,16 +98,17 @@ def verify(
     if isinstance(named, Path) and not (named.is_file() or named.is_dir()):
         raise ProctorError(f"{named} is neither a regular file nor a folder; name one")
     if isinstance(place, Path) and place.is_file():
-        if head or keep or new or evidence:
-            raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
-        return verify_file(place, vkey=vkey, policy=policy, judge=read_vkey(judge))
+        verify_unused(f"not for {place}, which is a file and no ledger", **ledgers_only)
+        if is_export(place):
+            verify_unused(
+                f"not for {place}, an export of training data", judge=judge, witnesses=witnesses
+            )
+            return verify_export(place, Home(home, vkey=read_vkey_file(vkey)))
+        return verify_file(place, vkey=vkey, witnesses=witnesses, judge=read_vkey(judge))
     owner = read_vkey_file(vkey)
     if isinstance(named, Path) and is_handover(named):
-        if head or keep or new or evidence:
-            raise ProctorError(
-                f"{place} is a model handed over; --head, --keep, --new, --evidence do not apply"
-            )
-        return verify_handover(named, vkey=owner, policy=policy, judge=read_vkey(judge))
+        verify_unused(f"not for {place}, which is a model handed over", **ledgers_only)
+        return verify_handover(named, vkey=owner, witnesses=witnesses, judge=read_vkey(judge))
     if judge is not None:
         raise ProctorError(
             "--judge applies to a model handed over, a report and a lineage, which show a verdict; "
@@ -112,8 +128,8 @@ def verify(
     return verify_ledger(
         check,
         head=None if head is None else read_text(head),
-        keep=keep,
-        quorum=None if policy is None else read_quorum(policy),
+        keep=out,
+        quorum=None if witnesses is None else read_quorum(witnesses),
         evidence=evidence,
         trusting=owner is None,
     )

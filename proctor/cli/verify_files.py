@@ -28,12 +28,14 @@ from ledger.witnessing.quorum import read_quorum
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_text, read_vkey_file
+from proctor.cli.inputs import read_octets, read_text, read_vkey_file
 from proctor.errors import ProctorError
+from proctor.home import Home
 from proctor.output.entries import describe_entry, print_entry
 from proctor.output.terminal import (
     console,
     error_console,
+    print_table,
     words,
 )
 from proctor.remembering import recall
@@ -43,12 +45,13 @@ if TYPE_CHECKING:
     from ledger.handover.selection import Selection
     from proctor.handover.vouching import Vouched
 
-__all__ = ["is_handover", "verify_file", "verify_handover"]
+__all__ = ["is_export", "is_handover", "verify_export", "verify_file", "verify_handover"]
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
 _EVIDENCE = "ledger/evidence/v1\n"
 _MOST = 64 << 20  # bytes of a file
+_MOST_EXPORT = 1 << 30  # likewise, of training data
 _NOT_OF_A_LINEAGE = "that the checkpoint was not rolled back, and the origin not withdrawn, later"
 _NOT_OF_AN_EARLIER_LINEAGE = (
     "that the audit shown is the one that counts: an earlier version made this file, which leaves "
@@ -76,14 +79,14 @@ def is_handover(place: Path) -> bool:
 
 
 def verify_handover(
-    folder: Path, *, vkey: str | None, policy: Path | None, judge: str | None
+    folder: Path, *, vkey: str | None, witnesses: Path | None, judge: str | None
 ) -> Output:
     """Verify a model handed over."""
     from proctor.handover.card import NOT_CLAIMED  # noqa: PLC0415 - few need it
     from proctor.handover.folder import check_handover  # noqa: PLC0415 - loads DuckDB
     from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
-    quorum = None if policy is None else read_quorum(policy)
+    quorum = None if witnesses is None else read_quorum(witnesses)
     try:
         opened = check_handover(folder, vkey=vkey)
         evidence, selection = opened.evidence, opened.evidence.selection
@@ -157,8 +160,49 @@ def verify_handover(
     return Output(told, tell)
 
 
+def is_export(path: Path) -> bool:
+    """Tell whether a file is JSON Lines, as an export of training data is."""
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
+
+
+def verify_export(path: Path, home: Home) -> Output:
+    """Verify an export of training data against its seal in a ledger."""
+    if not LedgerPaths(home.ledger).exist:
+        raise ProctorError(
+            f"{path} is JSON: an export of training data needs the ledger that sealed it; give "
+            "--home DIR"
+        )
+    from judge.curation.recall import recall as called_back  # noqa: PLC0415 - loads DuckDB
+    from judge.curation.sealing import verify_file  # noqa: PLC0415 - likewise
+    from judge.errors import CurationError  # noqa: PLC0415 - likewise
+    from proctor.cli.data import opened  # noqa: PLC0415 - likewise
+
+    home.verify_key()
+    content = read_octets(path, most=_MOST_EXPORT)
+    with opened(home, None) as tables:
+        try:
+            sealed = verify_file(tables, content, blobs=home.blobs)
+        except CurationError as error:
+            problem = str(error)
+            return Output(
+                {"sealed": False, "problem": problem}, f"not sealed: {problem}", found=True
+            )
+        found = list(called_back(tables, blobs=home.blobs, export=sealed["export_id"]))
+    told = {
+        "sealed": True,
+        "export": sealed["export_id"],
+        "entry": sealed["idx"],
+        "as_of": sealed["as_of"],
+        "examples": sealed["examples"],
+        "drawn_again": sealed["drawn"],
+        "to_be_called_back": len(found),
+    }
+    return Output(told, lambda: print_table(("", ""), told.items()), found=bool(found))
+
+
 def verify_file(
-    path: Path, *, vkey: Path | None, policy: Path | None, judge: str | None = None
+    path: Path, *, vkey: Path | None, witnesses: Path | None, judge: str | None = None
 ) -> Output:
     """Verify a file by what it is: a proof, a lineage, a report or evidence."""
     with path.open("rb") as file:
@@ -167,7 +211,7 @@ def verify_file(
         name = LedgerPaths(path).database.name
         raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
     if start.startswith(b"<!DOCTYPE html>"):
-        return _verify_report(path, vkey=vkey, policy=policy, judge=judge)
+        return _verify_report(path, vkey=vkey, witnesses=witnesses, judge=judge)
     text = read_text(path, most=_MOST)
     if judge is not None and text.startswith((_EVIDENCE, _PROOF)):
         raise ProctorError(
@@ -184,12 +228,13 @@ def verify_file(
         if is_handover(folder):
             raise ProctorError(f"{path} is of a model handed over; name its folder, {folder}")
         raise ProctorError(
-            f"{path} is neither a report, a tlog-proof, a lineage nor an evidence file"
+            f"{path} is neither a report, a tlog-proof, a lineage, evidence nor an export of "
+            "training data"
         )
     key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
-    quorum = None if policy is None else read_quorum(policy)
+    quorum = None if witnesses is None else read_quorum(witnesses)
     try:
         proved = open_proofs(text, vkey=key, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
         opened = proved[0] if proved else open_lineage(text, vkey=key)
@@ -205,9 +250,7 @@ def verify_file(
     except VerificationError as e:
         return _refused(e)
     witnessed = (
-        ""
-        if quorum is None or quorum.rule == "none"
-        else ", as the policy's witnesses have cosigned"
+        "" if quorum is None or quorum.rule == "none" else ", as its witnesses have cosigned"
     )
     if isinstance(opened, OpenedLineage):
         return _lineage_held(opened, found, witnessed)
@@ -215,7 +258,7 @@ def verify_file(
 
 
 def _verify_report(
-    path: Path, *, vkey: Path | None, policy: Path | None, judge: str | None
+    path: Path, *, vkey: Path | None, witnesses: Path | None, judge: str | None
 ) -> Output:
     """Make a report again from its proved entries, and compare the two."""
     key = read_vkey_file(vkey)
@@ -225,7 +268,7 @@ def _verify_report(
     from proctor.handover.vouching import all_trusted, vouched  # noqa: PLC0415 - loads DuckDB
     from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
 
-    quorum = None if policy is None else read_quorum(policy)
+    quorum = None if witnesses is None else read_quorum(witnesses)
     try:
         checked = check_report(path, vkey=key)
         if quorum is not None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ledger.errors import (
     EvidenceError,
@@ -16,6 +16,7 @@ from ledger.errors import (
 from ledger.handover.bundle_check import BundlePass, check_bundle, read_vkey
 from ledger.handover.bundle_files import Place
 from ledger.mapper import ns_to_datetime
+from ledger.paths import LedgerPaths
 from ledger.verification.authority import Authority, Suspicion, suspects
 from ledger.verification.memory import Remembered
 from ledger.verification.reader import VerificationReport, check_ledger, check_new, open_verified
@@ -32,20 +33,19 @@ from ledger.witnessing.quorum import Quorum, WitnessedHeads, witnessed_heads
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
+from proctor.home import Home
 from proctor.output.entries import describe_verification
 from proctor.output.files import write_output
 from proctor.output.terminal import (
     console,
     error_console,
+    print_table,
     words,
 )
 from proctor.remembering import recall
 from proctor.state import STATE, memory
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["BundleCheck", "LedgerCheck", "verify_ledger"]
+__all__ = ["BundleCheck", "LedgerCheck", "check_rights", "verify_ledger"]
 
 
 class LedgerCheck:
@@ -176,7 +176,7 @@ class _Findings:
     """What a ledger that holds says of its witnesses and of revoked keys."""
 
     witnessed: WitnessedHeads | None  # None: nobody was asked for
-    unasked: bool  # a policy asks for no witness
+    unasked: bool  # the quorum asks for no witness
     size: int
     suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
 
@@ -205,9 +205,9 @@ class _Findings:
 
     def tell(self) -> None:
         if self.unasked:
-            console.print("not witnessed: the policy's `quorum none` asks for no witness")
+            console.print("not witnessed: `quorum none` asks for no witness")
         elif self.witnessed is not None and self.witnessed.note is None:
-            console.print("[red]not witnessed[/]: no tree head meets the policy's quorum")
+            console.print("[red]not witnessed[/]: no tree head meets the quorum")
         elif self.witnessed is not None:
             short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
             console.print(
@@ -299,3 +299,30 @@ def _evidence(check: LedgerCheck | BundleCheck, *, kept: str, newest: str) -> Co
     if recalled is not None:  # a ledger that was cut off may have lost some
         rotations = max(rotations, recalled.state.stands(recalled.vkey).rotations, key=len)
     return find_contradiction(leaf_hashes, vkey=vkey, rotations=rotations, newest=newest, kept=kept)
+
+
+def check_rights(home: Home) -> Output:
+    """Tell which rights a user of a PostgreSQL server has beyond appending, and which lack."""
+    home.require_ledger()
+    paths = LedgerPaths(home.ledger)
+    if not paths.server.exists():
+        raise ProctorError(
+            f"{paths.database}: this ledger is in a file; whoever may write the file may do all "
+            "to it. Rights are checked for a ledger on a PostgreSQL server"
+        )
+    from ledger.postgres_rights import read_rights  # noqa: PLC0415 - psycopg is an extra
+
+    rights = read_rights(paths.server)
+    rows = [
+        *(("needless", text) for text in rights.extra),
+        *(("missing", text) for text in rights.missing),
+    ]
+    value = {"user": rights.user, "needless": rights.extra, "missing": rights.missing}
+    if not rows:
+        return Output(value, f"user {rights.user}: may read, append and no more")
+    return Output(
+        value,
+        lambda: print_table((f"user {rights.user}", "right"), rows),
+        found=True,
+        note="docs/how-to/use-postgresql.md lists the rights that a producer needs",
+    )

@@ -1,13 +1,13 @@
 """`proctor witness`: be a witness, or get a ledger's newest tree head cosigned by some.
 
-Over HTTP (serve, ask) or by files for machines that are not connected (request, sign, add).
+Over HTTP (serve, ask) or by files for machines that are not connected (ask, sign).
 """
 
 import ipaddress
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,7 @@ from ledger.witnessing.witness import MAX_REQUEST, Witness
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import open_vkey, passphrase, read_octets, read_text
-from proctor.cli.options import MOST
+from proctor.cli.options import MOST, OutOption, WitnessesOption, verify_unused
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output.files import write_output
@@ -47,37 +47,32 @@ app = CommandGroup("witness", "Run a witness, or have a ledger's newest tree hea
 StateOption = Annotated[
     Path, typer.Option("--state", help="Folder with the witness's key and state.")
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="File to write.")]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        help="Make the witness first, with this name, such as example.org/witness; it cannot be "
+        "changed later.",
+    ),
+]
 _MOST_SECONDS = 600
 _MOST_LINES = 16  # that a note may have
 _NEWEST = 10_000  # tree heads among which an answer's is looked for
 
 
-@app.command()
-def init(
-    name: Annotated[
-        str,
-        typer.Option("--name", help="Name such as example.org/witness; cannot be changed later."),
-    ],
-    state: StateOption,
-) -> Output:
-    """Make a witness and print its public key."""
-    vkey = Witness.create(state, name=name, passphrase=passphrase())
-    return Output({"vkey": vkey}, vkey)
-
-
-@app.command()
+@app.command(prints="ledger.Origin")
 def trust(
     vkey: Annotated[Path, typer.Argument(help="First public key of the ledger.")],
     state: StateOption,
+    name: NameOption = None,
 ) -> Output:
     """Add a ledger for the witness to cosign."""
-    with _open(state) as witness:
-        origin = witness.trust(open_vkey(vkey, ED25519)[0])
-    return Output({"origin": origin}, f"{origin} will be witnessed")
+    with _open(state, name) as witness:
+        origin, own = witness.trust(open_vkey(vkey, ED25519)[0]), witness.vkey
+    return Output({"origin": origin, "witness": own}, f"{origin} will be witnessed by {own}")
 
 
-@app.command()
+@app.command(prints="shared.Listening")
 def serve(
     state: StateOption,
     listen: Annotated[
@@ -88,34 +83,39 @@ def serve(
             help="Address to listen on; port 0 chooses a free port.",
         ),
     ] = "127.0.0.1:8123",
+    name: NameOption = None,
 ) -> Iterator[Output]:
     """Serve requests over HTTP until the process is stopped."""
     from ledger.witnessing.server import make_server, url_of  # noqa: PLC0415 - in an extra
 
     host, port = _address(listen)
-    with _open(state) as witness:
+    with _open(state, name) as witness:
         try:
             server = make_server(witness, host=host, port=port)
         except OSError as error:
             raise ProctorError(f"--listen {listen}: {error.strerror}") from error
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_HELD))
         url = url_of(server)
-        yield Output({"address": url, "name": witness.name}, f"{witness.name} listens on {url}")
+        yield Output(
+            {"address": url, "name": witness.name, "vkey": witness.vkey},
+            f"{witness.name} listens on {url}\n{witness.vkey}",
+        )
         server.run()
 
 
-@app.command()
+@app.command(prints="ledger.Cosigned | ledger.NotCosigned")
 def sign(
-    request: Annotated[Path, typer.Argument(help="File written by `witness request`.")],
+    request: Annotated[Path, typer.Argument(help="File written by `witness ask --out`.")],
     state: StateOption,
     out: OutOption,
-    rotations: Annotated[
-        Path | None, typer.Option("--rotations", help="Rotations that came with the request.")
-    ] = None,
 ) -> Output:
-    """Answer a request file: write the cosignature if the ledger is consistent."""
+    """Answer a request file: write the cosignature if the ledger is consistent.
+
+    A file REQUEST.rotations that came with it is read, too.
+    """
+    rotations = request.with_name(f"{request.name}.rotations")
     with _open(state) as witness:
-        if rotations is not None:
+        if rotations.exists():
             _granted(witness.add_rotations(read_octets(rotations, most=MAX_REQUEST)), rotations)
         octets = read_octets(request, most=MAX_REQUEST)
         answer = witness.add_checkpoint(octets)
@@ -135,27 +135,64 @@ def sign(
     )
 
 
-@app.command()
-def request(
+@app.command(prints="ledger.Witnessed | ledger.WitnessRequest | ledger.CosignedHead")
+def ask(
     home: Home,
-    out: OutOption,
-    witness: Annotated[
-        Path | None, typer.Option("--witness", help="Public key of the witness.")
+    witnesses: WitnessesOption = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=0.1, max=_MOST_SECONDS, help="Timeout for each request, in seconds."
+        ),
+    ] = 10.0,
+    out: Annotated[
+        Path | None, "Write the request to this file, for `witness sign` elsewhere."
     ] = None,
+    answer: Annotated[Path | None, "Add the cosignature that `witness sign` wrote here."] = None,
+    witness: Annotated[Path | None, "With --out or --answer: public key of the witness."] = None,
     old: Annotated[
         int | None,
         typer.Option(
-            "--old", min=0, max=MOST, help="Number of entries that the witness has cosigned."
+            "--old",
+            min=0,
+            max=MOST,
+            help="With --out: how many entries the witness has cosigned, if it says so.",
         ),
     ] = None,
 ) -> Output:
+    """Have witnesses cosign the newest tree head; exit code 0 if the quorum is met."""
+    if out is not None and answer is not None:
+        raise ProctorError("--out writes a request and --answer adds what came back: give one")
+    if answer is not None:
+        verify_unused("only with --out", old=old is not None)
+        return _add(home, answer, _vkeys(witness, witnesses))
+    if out is not None:
+        return _write_request(home, out, old, () if old is not None else _vkeys(witness, witnesses))
+    verify_unused("only with --out or --answer", witness=witness, old=old is not None)
+    if witnesses is None:
+        raise ProctorError(
+            "give --witnesses FILE, which names witnesses and their URLs; or --out FILE, to send "
+            "the request as a file"
+        )
+    return _ask_by_http(home, witnesses, timeout=timeout)
+
+
+def _vkeys(witness: Path | None, witnesses: Path | None) -> list[str]:
+    if (witness is None) == (witnesses is None):
+        raise ProctorError("give either --witness VKEYFILE or --witnesses FILE")
+    if witness is not None:
+        return [open_vkey(witness, COSIGNATURE)[0]]
+    assert witnesses is not None
+    return [each.vkey for each in read_quorum(witnesses).witnesses]
+
+
+def _write_request(home: Home, out: Path, old: int | None, vkeys: Sequence[str]) -> Output:
     """Write a request file for a witness to cosign the newest tree head."""
-    if witness is None and old is None:
-        raise ProctorError("give --witness VKEYFILE, or --old N if you know what it has cosigned")
+    if old is None and len(vkeys) != 1:
+        raise ProctorError(f"a request is for one witness, not {len(vkeys)}: give --witness VKEY")
     with _newest(home) as (ledger, note):
         if old is None:
-            assert witness is not None
-            old = cosigned_size(ledger.head_notes(), vkey=open_vkey(witness, COSIGNATURE)[0])
+            old = cosigned_size(ledger.head_notes(), vkey=vkeys[0])
         size = parse_tree_head(note).size
         if old > size:
             raise ProctorError(
@@ -167,28 +204,12 @@ def request(
         if ledger.authority.rotations:
             path = out.with_name(f"{out.name}.rotations")
             write_output(path, "".join(ledger.authority.rotations), home=home)
-            text += f"\nthe ledger's key was rotated: give the witness {path} as well"
+            text += f"\nthe ledger's key was rotated: put {path} beside the request"
     return Output({"out": out, "size": size, "old": old, "rotations": path}, text)
 
 
-@app.command()
-def add(
-    home: Home,
-    answer: Annotated[Path, typer.Argument(help="File written by `witness sign`.")],
-    witness: Annotated[
-        Path | None, typer.Option("--witness", help="Public key of the witness.")
-    ] = None,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", help="Policy that names the witness.")
-    ] = None,
-) -> Output:
+def _add(home: Home, answer: Path, vkeys: list[str]) -> Output:
     """Add a witness's cosignature to its tree head."""
-    if policy is not None and witness is None:
-        vkeys = [each.vkey for each in read_quorum(policy).witnesses]
-    elif witness is not None and policy is None:
-        vkeys = [open_vkey(witness, COSIGNATURE)[0]]
-    else:
-        raise ProctorError("give either --witness VKEYFILE or --policy FILE")
     with _newest(home) as (ledger, _):
         notes = deque(ledger.head_notes(), maxlen=_NEWEST)
     try:
@@ -202,23 +223,11 @@ def add(
     )
 
 
-@app.command()
-def ask(
-    home: Home,
-    policy: Annotated[
-        Path, typer.Option("--policy", help="Policy with the witnesses and their URLs.")
-    ],
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", min=0.1, max=_MOST_SECONDS, help="Timeout for each request, in seconds."
-        ),
-    ] = 10.0,
-) -> Output:
-    """Ask the witnesses to cosign the newest tree head; exit code 0 if the quorum is met."""
-    quorum = read_quorum(policy)
+def _ask_by_http(home: Home, witnesses: Path, *, timeout: float) -> Output:
+    """Ask the witnesses over HTTP."""
+    quorum = read_quorum(witnesses)
     if not any(witness.url for witness in quorum.witnesses):
-        raise ProctorError(f"{policy}: no witness has a URL; use `witness request` and files")
+        raise ProctorError(f"{witnesses}: no witness has a URL; write a request with --out")
     with _newest(home) as (ledger, note):
         quorum.verify_log(ledger.vkey)
         answers = _ask_all(quorum, ledger, note, timeout=timeout)
@@ -259,7 +268,7 @@ def _ask_all(
         name = witness.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         old = cosigned_size(ledger.head_notes(), vkey=witness.vkey)
         if witness.url is None:
-            answers[name] = Asked(outcome="failed", detail="it has no URL in the policy")
+            answers[name] = Asked(outcome="failed", detail="it has no URL")
         elif old == parse_tree_head(note).size:
             answers[name] = Asked(
                 outcome="cosigned", detail=f"{counted(old, 'entry')}, since before"
@@ -301,7 +310,9 @@ def _newest(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
 
 
 @contextmanager
-def _open(state: Path) -> Iterator[Witness]:
+def _open(state: Path, name: str | None = None) -> Iterator[Witness]:
+    if name is not None:
+        Witness.create(state, name=name, passphrase=passphrase())
     with Witness.open(state, passphrase=passphrase()) as witness:
         yield witness
 

@@ -18,7 +18,6 @@ from judge.gauntlet.errors import ManifestError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, parse_manifest
 from judge.gauntlet.tasks.reference_set import (
-    DIFFICULTIES,
     MANIFEST,
     Difficulty,
     Task,
@@ -92,7 +91,7 @@ class TaskCall:
     function: str  # package.module:name
     arguments: Sequence[object]
     expected: object
-    category: str
+    categories: tuple[str, ...]
     difficulty: Difficulty
 
 
@@ -107,7 +106,7 @@ def enroll(
     paths = repository.paths(repository.head(branch))
     if PATH in paths or (folder / PATH).exists():
         raise ProctorError(
-            f"{folder / PATH} already exists: edit it, or see the line with `proctor infra status`"
+            f"{folder / PATH} already exists: edit it, or see the line with `proctor line show`"
         )
     for function in functions:
         _check_function(function, paths)
@@ -132,7 +131,10 @@ def enroll(
 def add_task(folder: Path, call: TaskCall) -> Path:
     """Write a task into a work tree's reference set; return its folder."""
     if not (folder / WORKER).is_file():
-        raise ProctorError(f"{folder / WORKER} not found; run `proctor infra enroll` first")
+        raise ProctorError(
+            f"{folder / WORKER} not found; run `proctor line init {folder} --function MODULE:NAME` "
+            "first"
+        )
     if f'"{call.function}"' not in (folder / WORKER).read_text(encoding="utf-8"):
         raise ProctorError(
             f"{folder / WORKER} does not know {call.function}: import it there, and add it to "
@@ -149,7 +151,7 @@ def add_task(folder: Path, call: TaskCall) -> Path:
         description=said,
         expected_outcome=said,
         expected_diff_path=None,
-        categories=(call.category,),
+        categories=call.categories,
         difficulty=call.difficulty,
         added_by="person",
         added_at=date.today(),
@@ -167,14 +169,6 @@ def add_task(folder: Path, call: TaskCall) -> Path:
     )
     write_tasks(folder / SET, [task], add=(folder / SET / MANIFEST).exists())
     return place
-
-
-def check_difficulty(said: str) -> Difficulty:
-    """Return the difficulty; raise ProctorError for another word."""
-    for each in DIFFICULTIES:
-        if said == each:
-            return each
-    raise ProctorError(f"--difficulty {said}: must be one of {', '.join(DIFFICULTIES)}")
 
 
 def _check_function(function: str, paths: Sequence[str]) -> None:

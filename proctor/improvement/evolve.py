@@ -218,7 +218,7 @@ def _blocked(controller: Controller) -> str | None:
     """Return why nothing can be proposed now."""
     line = controller.line
     if line.halt is not None:
-        return f"the line is halted, see `proctor infra resume`: {line.halt}"
+        return f"the line is halted, see `proctor line sign resume --key KEY`: {line.halt}"
     if line.valley is not None:
         return f"valley {line.valley['id'][:12]} is open: its steps go first"
     place = controller.place
@@ -226,7 +226,7 @@ def _blocked(controller: Controller) -> str | None:
     if head != line.head.commit:
         return (
             f"{place.branch!r} is at {head[:12]} and not at its checkpoint "
-            f"{line.head.commit[:12]}: see `proctor infra adopt`"
+            f"{line.head.commit[:12]}: see `proctor line sign adopt --key KEY`"
         )
     return None
 

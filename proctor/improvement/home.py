@@ -7,7 +7,7 @@ infra/LINE/server.json   the language model that answers the tasks for one, if t
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,11 @@ from aggregates.improvement.line import Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.scoring import Scorer
-from judge.reference.scorers import SCORERS
 from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named
+from proctor.improvement.clone import scorers
 from proctor.output.terminal import error_console, on_one_line, words
 from proctor.remembering import open_remembered
 
@@ -32,8 +32,11 @@ BRANCH = "main"
 SERVER = "server.json"
 RepoOption = Annotated[Path, typer.Option("--repo", help="Repository to manage.")]
 BranchOption = Annotated[str, typer.Option("--line", help="Branch to manage.")]
-ProposalArgument = Annotated[
-    str, typer.Argument(metavar="PROPOSAL", help="An id, the start of an id, or `latest`.")
+CheckpointArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT", help="An id or commit, the beginning of one, `active` or `latest`."
+    ),
 ]
 HERE = Path()
 
@@ -91,44 +94,41 @@ def open_controller(
 
 def _scorers(folder: Path, line: UUID, log: LedgerApplication, home: Home) -> Mapping[str, Scorer]:
     if not (folder / SERVER).is_file():
-        return SCORERS
+        return scorers()
     from proctor.improvement.server import with_server  # noqa: PLC0415 - seldom, and slow to load
 
-    return with_server(SCORERS, folder / SERVER, line=line, log=log, blobs=home.blobs)
+    return with_server(scorers(), folder / SERVER, line=line, log=log, blobs=home.blobs)
 
 
 def find_proposal(controller: Controller, name: str) -> UUID:
     """Return the proposal that `name` means: `latest`, an id, or the beginning of one."""
     ids = controller.records.proposals()
     if not ids:
-        raise ProctorError("there is no proposal on this line; `proctor infra propose` makes one")
+        raise ProctorError("there is no proposal on this line; `proctor line propose` makes one")
     if name == "latest":
         return ids[-1]
-    return find_named(ids, name, noun="proposal", see="see `proctor infra status`")
+    return find_named(ids, name, noun="proposal", see="see `proctor line show`")
 
 
-def find_checkpoint(known: Mapping[str, str], active: Iterable[str], name: str) -> str:
-    """Return the checkpoint that `name` means, of commits by checkpoint in their order.
+def checkpoint_of(line: Line, name: str) -> str:
+    """Return the checkpoint of a line that `name` means.
 
     An id or a commit, or the beginning of one; `active` is the active one, `latest` the newest,
     which may have been rolled back.
     """
-    if not known:
-        raise ProctorError("there is no checkpoint yet; `proctor infra status` begins a line")
+    known = list(line.checkpoints.values())
+    if name in ("active", "latest"):
+        return line.active if name == "active" else known[-1].id
     sought = name.lower()
-    if name == "latest":
-        return list(known)[-1]
-    found = list(active) if name == "active" else []
-    found = found or [
-        each
-        for each, commit in known.items()
-        if sought and (each.startswith(sought) or commit.startswith(sought))
+    found = [
+        each.id
+        for each in known
+        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
     ]
     if len(found) != 1:
-        what = "none" if not found else f"{len(found)}"
         raise ProctorError(
-            f"{what} of the ledger's checkpoints ({len(known)}) can be meant by {name!r}; see "
-            "`proctor checkpoints list`"
+            f"{len(found) or 'none'} of the line's checkpoints ({len(known)}) can be meant by "
+            f"{name!r}; see `proctor line show --list checkpoints`"
         )
     return found[0]
 

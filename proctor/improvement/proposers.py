@@ -178,7 +178,7 @@ class TunerProposer:
         if left_out:
             verb = "is" if left_out == 1 else "are"
             reason += (
-                f"; {counted(left_out, 'run')} {verb} not learned from (`proctor curate why RUN`)"
+                f"; {counted(left_out, 'run')} {verb} not learned from (`proctor data why RUN`)"
             )
         return Wanted(outcome="nothing", last=True, reason=reason)
 

@@ -1,6 +1,6 @@
 """What there is to tell of a line and its proposals, in plain values and as text."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -8,15 +8,21 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
 from ledger.application import LedgerApplication
+from ledger.recording.recorders import EntryRecorder
 from ledger.wording import counted
+from policies.asking.settings import ModelSettings
+from proctor.cli.remedies import pasteable
 from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import cell, console, print_table, words
 
 _SHORT = 12  # characters of a hash
 
 
-def describe_line(controller: Controller) -> dict[str, Any]:
-    """Return the line: its chain of checkpoints, what stops it, and what is queued."""
+def describe_line(controller: Controller, *, server: ModelSettings | None = None) -> dict[str, Any]:
+    """Return the line: its chain of checkpoints, what stops it, and what is queued.
+
+    `server`: the model that answers its tasks for one.
+    """
     line = controller.line
     place = controller.place
     head = place.repository.head(place.branch)
@@ -31,6 +37,7 @@ def describe_line(controller: Controller) -> dict[str, Any]:
         "valley": line.valley
         and {name: value for name, value in line.valley.items() if name != "envelope"},
         "alarms": line.alarms,
+        "server": None if server is None else server.to_dict(),
         "open_alarms": [vars(alarm) for alarm in line.open_alarms.values()],
         "checkpoints": [
             {
@@ -77,15 +84,14 @@ def describe_proposal(proposal: Proposal) -> dict[str, Any]:
 
 def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, Any]]:
     """Give the events of a stream with their indexes in the ledger and their names."""
-    start = 1
-    while found := log.recorder.select_notifications(start, 1_000):
-        for each in found:
-            if each.originator_id == stream:
-                yield each.id - 1, each.topic, log.mapper.to_domain_event(each)
-        start = found[-1].id + 1
+    recorder = log.recorder
+    assert isinstance(recorder, EntryRecorder), "a ledger's recorder has entries"
+    entries = recorder.stream_entries(stream.bytes, gt=None, lte=None, desc=False, limit=None)
+    for entry, event in zip(entries, log.events.get(stream), strict=True):
+        yield entry.index, entry.name, event
 
 
-def tell_line(told: Mapping[str, Any], *, named: Callable[[str], str]) -> None:
+def tell_line(told: Mapping[str, Any]) -> None:
     """Print a line for people."""
     console.print(
         words(
@@ -95,11 +101,13 @@ def tell_line(told: Mapping[str, Any], *, named: Callable[[str], str]) -> None:
         )
     )
     if not told["at_checkpoint"]:
-        text = "the branch is NOT at its active checkpoint; see `proctor infra measure`"
-        console.print(words(named(text)))
+        text = "the branch is NOT at its active checkpoint; see `proctor line run --measure`"
+        console.print(words(pasteable(text)))
     if told["halted"]:
         console.print(words(f"HALTED by {told['halted_by']}: {told['halted']}"))
-    tell_alarms(told["open_alarms"], named=named)
+    tell_alarms(told["open_alarms"])
+    if told["server"]:
+        console.print(words(f"tasks for a model are answered by {told['server']['model']}"))
     if told["valley"]:
         passed, steps = told["valley"]["passed"], counted(len(told["valley"]["steps"]), "step")
         console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps}"))
@@ -126,13 +134,13 @@ def tell_line(told: Mapping[str, Any], *, named: Callable[[str], str]) -> None:
         )
 
 
-def tell_alarms(alarms: Sequence[Mapping[str, Any]], *, named: Callable[[str], str]) -> None:
-    """Print what waits for an operator's answer; `named` completes the commands in a text."""
+def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
+    """Print what waits for an operator's answer."""
     for each in alarms:
         console.print(words(f"ALARM {each['number']}, {each['kind']}: {each['detail']}"))
     if alarms:
-        text = "look into them, then: `proctor checkpoints answer ALARM --note TEXT --key KEY`"
-        console.print(words(named(text)))
+        text = "look into them, then: `proctor line sign answer ALARM --note TEXT --key KEY`"
+        console.print(words(pasteable(text)))
 
 
 def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:

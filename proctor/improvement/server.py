@@ -79,7 +79,7 @@ class LineServer:
         if asked.outcome not in _SAID:
             raise GauntletError(
                 f"{asker.endpoint} did not answer a reference task: {asked.problem}; start the "
-                "server, then continue with `proctor infra run`"
+                "server, then continue with `proctor line run`"
             )
         usage = client.last.usage or {}
         return Said(
@@ -105,7 +105,7 @@ class LineServer:
         except PolicyError as error:
             raise GauntletError(
                 f"the server of the line's reference tasks does not answer: {error}; see `proctor "
-                "infra task server`"
+                "line init FOLDER --server KEY=VALUE`"
             ) from error
 
 

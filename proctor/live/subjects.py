@@ -96,7 +96,7 @@ KINDS: Mapping[str, Kind] = {
             "Campaigns",
             "One policy attempts the same task several times; each attempt is judged. A run that "
             "restarts is one, too.",
-            "The ledger has no campaign yet. proctor campaign makes one.",
+            "The ledger has no campaign yet. proctor run --attempts N makes one.",
             "WITH own AS (SELECT * FROM campaign_starts ORDER BY idx DESC LIMIT $1 OFFSET $2), "
             "kept AS (SELECT campaign_id, run_id, parent_run FROM attempts "
             "ANTI JOIN abandoned_attempts USING (campaign_id, run_id) "
@@ -153,7 +153,7 @@ KINDS: Mapping[str, Kind] = {
             "line",
             "Lines",
             "A branch that may change itself: each change is tested, and promoted if it is better.",
-            "The ledger has no line yet. proctor infra opens one.",
+            "The ledger has no line yet. proctor line opens one.",
             "WITH own AS (SELECT * FROM line_starts ORDER BY idx DESC LIMIT $1 OFFSET $2) "
             "SELECT o.line_id AS id, t.time, o.branch, (SELECT COUNT(*) FROM checkpoint_starts "
             "AS c WHERE c.line_id = o.line_id) AS checkpoints, "

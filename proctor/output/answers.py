@@ -47,7 +47,7 @@ def form_of(form: Form | None, output: Path | None, *, as_json: bool) -> Form:
         return endings[output.suffix]
     form = form or Form.TABLE
     if form is Form.PARQUET and output is None:
-        raise ProctorError("Parquet is not for reading; say with --output which file to write")
+        raise ProctorError("Parquet is not for reading; say with --out which file to write")
     if form is Form.TABLE and output is not None:
         raise ProctorError("a table is for reading; a file is written as csv, json or parquet")
     return form

@@ -1,6 +1,6 @@
-"""An export as files: JSON Lines, which its seal is of, and Parquet with the same columns.
+"""An export as a file: JSON Lines, which its seal is of, or Parquet with the same columns.
 
-I/O: writes the files, each whole or not at all.
+I/O: writes the file, whole or not at all.
 """
 
 import json
@@ -17,13 +17,9 @@ _COLUMNS = {
 }
 
 
-def write_export(drawn: Drawn, *, out: Path | None, parquet: Path | None, home: Home) -> None:
-    """Write what was drawn to the files that are named."""
-    table = None if parquet is None else _parquet(drawn)  # first: it may be what fails
-    if out is not None:
-        write_output(out, drawn.lines, home=home)
-    if parquet is not None and table is not None:
-        write_output(parquet, table, home=home)
+def write_export(drawn: Drawn, out: Path, *, parquet: bool, home: Home) -> None:
+    """Write what was drawn to a file."""
+    write_output(out, _parquet(drawn) if parquet else drawn.lines, home=home)
 
 
 def _parquet(drawn: Drawn) -> bytes:

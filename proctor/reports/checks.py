@@ -1,7 +1,7 @@
 """Whether a report file is what its proved entries say.
 
 A page is compared with the one that this version makes. Another version makes another page: then
-what the page says is not checked, and `proctor report FILE.html -o NEW.html` writes it again.
+what the page says is not checked, and `proctor report FILE.html --out NEW.html` writes it again.
 
 Trust: the file is hostile.  I/O: reads the file.
 """
@@ -47,7 +47,7 @@ def check_report(path: Path, *, vkey: str) -> Checked:
             source,
             [],
             f"the page was made by other versions ({versions}); its proofs hold: `proctor report "
-            f"{path} -o NEW.html` writes the page again from them",
+            f"{path} --out NEW.html` writes the page again from them",
         )
     page = page_of(source)
     if page == text:

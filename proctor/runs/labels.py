@@ -22,19 +22,14 @@ from pathlib import Path
 from types import ModuleType
 from uuid import UUID
 
+from aggregates.canonical import digest
 from aggregates.improvement.line import INSTALLED, Checkpoint, Line
-from judge.gauntlet.hygiene import Rollback
-from judge.gauntlet.repository.manifest import PATH
-from judge.gauntlet.tasks.reference_set import load
-from judge.reference.scorers import SCORERS
 from ledger.application import LedgerApplication
-from ledger.entries import AuthorKey
 from ledger.errors import ConflictError
 from monitor.code import HOUSE, PACKAGES, code_sha256, deciding_files
-from proctor.errors import ProctorError
 from proctor.home import notifications
 
-__all__ = ["Label", "find_label", "installed_line", "record_installed", "roll_back_installed"]
+__all__ = ["Label", "find_label", "lines", "record_installed"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ def record_installed(
     There is no commit; the hash of the code stands for it and for its tree. Nor is there an
     envelope: nobody approves what is installed. `may` tells of which events this user can append.
     """
-    line = installed_line(log)
+    line = _installed_line(log)
     if not may("line.opened" if line is None else "checkpoint.adopted"):
         return
     if line is None and next(notifications(log, "line.opened", "run.started"), None) is not None:
@@ -62,14 +57,14 @@ def record_installed(
         return
     code = code_sha256()
     if line is not None:
-        known = {each.code for other in _lines(log) for each in other.checkpoints.values()}
+        known = {each.code for other in lines(log) for each in other.checkpoints.values()}
         if code in known or not _is_as_packaged():
             return
     told = {
         "commit": code,
         "tree": code,
-        "manifest": sha256((HOUSE / PATH).read_bytes()).hexdigest(),
-        "reference_set": load(HOUSE / "judge" / "reference_tasks", scorers=SCORERS).sha256,
+        "manifest": sha256((HOUSE / "judge/tiers.toml").read_bytes()).hexdigest(),
+        "reference_set": digest({"tasks": []}),  # no task measures it
         "code": code,
     }
     if line is None:
@@ -80,7 +75,7 @@ def record_installed(
         log.save(line)
 
 
-def installed_line(log: LedgerApplication) -> Line | None:
+def _installed_line(log: LedgerApplication) -> Line | None:
     """Return the line of installed code; None where the home did not begin with one."""
     name = Line.id_of(INSTALLED, INSTALLED)
     if name not in log.repository:
@@ -89,51 +84,13 @@ def installed_line(log: LedgerApplication) -> Line | None:
     return found
 
 
-def roll_back_installed(
-    log: LedgerApplication, checkpoint: str, reason: str, *, author: AuthorKey | None
-) -> Rollback | None:
-    """Roll back a version of the installed code, by its id or hash or the beginning of either.
-
-    None where that is no such checkpoint, or may be another line's as well. Raises ProctorError
-    for the first version: there is none before it.
-    """
-    sought = checkpoint.lower()
-    found = [
-        (line, each)
-        for line in _lines(log)
-        for each in line.checkpoints.values()
-        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
-    ]
-    if len(found) != 1 or found[0][0].branch != INSTALLED:
-        return None
-    line, chosen = found[0]
-    if chosen.parent is None:
-        raise ProctorError(
-            f"checkpoint {chosen.id} is the first version of the installed code in this home, so "
-            "there is none to return to; install another version, or begin a new home"
-        )
-    if chosen.id not in line.rollbacks:
-        line.roll_back(chosen.id, reason)
-        log.save(line, author=author)
-    reached = tuple(line.descendants(chosen.id))
-    runs_here = code_sha256() in {line.checkpoints[each].code for each in reached}
-    return Rollback(
-        checkpoint=chosen.id,
-        reached=reached,
-        to=line.active,
-        commit=line.head.commit,
-        branch_at=line.head.commit,
-        advice="this version is still installed: install another one" if runs_here else None,
-    )
-
-
 def find_label(log: LedgerApplication) -> Label:
     """Return the label of what runs here, by what this ledger knows of checkpoints."""
-    lines = list(_lines(log))
-    if not lines:
+    known = list(lines(log))
+    if not known:
         return _none(
             "this ledger has no registered code version; a new home registers the installed one, "
-            "and `proctor infra status --repo .` in the repository of this code registers it here, "
+            "and `proctor line show --repo .` in the repository of this code registers it here, "
             "see docs/how-to/curate.md"
         )
     if (foreign := _loaded_from_elsewhere()) is not None:
@@ -148,14 +105,14 @@ def find_label(log: LedgerApplication) -> Label:
             line.branch,
             each,
         )
-        for line in lines
+        for line in known
         for place, each in enumerate(line.checkpoints.values())
         if each.code == code
     ]
     if not fitting:
         return _none(
             "this code is not a checkpoint of this ledger; check out a checkpoint, or commit the "
-            "code to the line and run `proctor infra adopt`"
+            "code to the line and run `proctor line sign adopt --key KEY`"
         )
     chosen: Checkpoint
     *_, branch, chosen = max(fitting, key=lambda found: found[:4])
@@ -165,7 +122,7 @@ def find_label(log: LedgerApplication) -> Label:
             chosen.id,
             f"this code is checkpoint {chosen.id}, which was rolled back: this run is tainted from "
             f"its start ({chosen.rolled_back}); {do} that was not rolled back: "
-            "`proctor checkpoints list`",
+            "`proctor line show --list checkpoints`",
         )
     return Label(chosen.id)
 
@@ -174,7 +131,8 @@ def _none(why: str) -> Label:
     return Label(None, f"not exportable as training data: {why}")
 
 
-def _lines(log: LedgerApplication) -> Iterator[Line]:
+def lines(log: LedgerApplication) -> Iterator[Line]:
+    """Give the lines that this ledger has opened and that can be read."""
     for each in notifications(log, "line.opened"):
         line = log.readable(UUID(str(each.originator_id)), Line)
         if line is not None:

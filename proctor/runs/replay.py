@@ -93,8 +93,8 @@ def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
 def _ids_by_start(ledger: VerifiedLedger, *names: str) -> list[UUID]:
     """Return the streams whose first entries can be read; the last is what `latest` means.
 
-    Campaigns and comparisons come first, then forks, which `credit` makes by the dozen, then the
-    other runs.
+    Campaigns and comparisons come first, then forks, which `fork --decision` makes by the dozen,
+    then the other runs.
     """
     starts, forks = [], set()
     for entry in ledger.select(names=[*names, "run.forked"]):

@@ -1,4 +1,4 @@
-"""`proctor infra demo`: the gauntlet's story, told once on the sample repository.
+"""`proctor line init --demo`: the gauntlet's story, told once on the sample repository.
 
 A harmful change is refused although the tests pass, a good one gets onto the line, the chain of
 checkpoints is right, and what is brought in behind the gauntlet's back is noticed.
@@ -14,13 +14,12 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.measurement import Measurement, measure
 from policies.proposing.proposer import make_diff
-from proctor.errors import EXIT_FOUND, EXIT_HELD
+from proctor.cli.command_group import Output
 from proctor.home import Home
 from proctor.improvement.home import BRANCH, hidden_folder, open_controller
 from proctor.improvement.reports import events_of
-from proctor.output.progress import settle
 from proctor.output.summaries import INFRA_SUMMARIES
-from proctor.output.terminal import console, on_one_line, print_json, words
+from proctor.output.terminal import console, on_one_line, words
 from proctor.remembering import open_remembered
 from proctor.sample.init import WORK, git, make_sample
 from proctor.sample.repository import NO_SORT, SELECTION, SORT, THRIFTY, UNSORTED
@@ -40,22 +39,21 @@ class DemoStep:
     entries: tuple[int, ...] = ()
 
 
-def tell_demo(home: Home, folder: Path, *, as_json: bool) -> int:
-    """Tell the story and return the exit code: 0 only if every step went as it has to."""
+def tell_demo(home: Home, folder: Path) -> Output:
+    """Tell the story; the exit code is 0 only if every step went as it has to."""
     # Each promotion would ask each stochastic task at least fifty times.
     line = make_sample(home, folder, shapes=DETERMINISTIC)
-    steps = []
-    for step in _story(home, folder):
-        steps.append(step)
-        if not as_json:
-            _tell(step, number=len(steps))
+    steps = list(_story(home, folder))
     held = all(step.as_it_should for step in steps)
-    if as_json:
-        print_json({"line": str(line), "repository": str(folder), "held": held, "steps": steps})
-    elif held:
+
+    def tell() -> None:
+        for number, step in enumerate(steps, start=1):
+            _tell(step, number=number)
         for number, command in enumerate(next_commands(home, folder, proposal=str(steps[2].id))):
             console.print(words(f"{'      ' if number else 'next: '}{command}"))
-    return EXIT_HELD if held else EXIT_FOUND
+
+    told = {"line": str(line), "repository": str(folder), "held": held, "steps": steps}
+    return Output(told, tell, found=not held)
 
 
 def next_commands(home: Home, folder: Path, *, proposal: str) -> tuple[str, ...]:
@@ -63,9 +61,9 @@ def next_commands(home: Home, folder: Path, *, proposal: str) -> tuple[str, ...]
     where = f"--home {shlex.quote(str(home.path))}"
     there = f"{where} --repo {shlex.quote(str(folder))}"
     return (
-        f"proctor infra status {there}",
-        f"proctor infra show {proposal} {there}",
-        f"proctor infra anchors {there}",
+        f"proctor line show {there}",
+        f"proctor line show {proposal} {there}",
+        f"proctor line show --list anchors {there}",
         f"proctor verify {where}",
     )
 
@@ -197,7 +195,6 @@ def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
 
 
 def _tell(step: DemoStep, *, number: int) -> None:
-    settle()
     mark = "held" if step.as_it_should else "NOT AS IT SHOULD BE"
     console.print(words(f"{number}. {step.what}: {mark}"))
     console.print(words(f"   {on_one_line(step.found)}"))

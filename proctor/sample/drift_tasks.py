@@ -6,14 +6,15 @@ stand in the repository.
 
 import secrets
 from pathlib import Path
+from types import ModuleType
 
 from judge.drift.evaluation import Maker
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task, write_tasks
-from judge.reference.seeds import make_siblings
 from proctor.errors import ProctorError
+from proctor.improvement.clone import clone_module
 from proctor.sample.tasks import SHAPES, Shape, make_tasks
 
-_OWN = "made: "  # how the sources of tasks begin that judge.reference.seeds makes
+_OWN = "made: "  # how the sources of tasks begin that docs/studies/reference makes
 
 
 def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
@@ -21,8 +22,9 @@ def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
 
     Raises ProctorError where several are asked for and none can be made.
     """
-    if all(task.entry.source.startswith(_OWN) for task in tasks.tasks):
-        return lambda folder: _make_own(folder, siblings)
+    makers = clone_module("seeds")
+    if makers and all(task.entry.source.startswith(_OWN) for task in tasks.tasks):
+        return lambda folder: _make_own(makers, folder, siblings)
     names = {task.task_id for task in tasks.tasks}
     shapes = [shape for shape in SHAPES if shape.name in names]
     if len(shapes) == len(names):
@@ -35,9 +37,9 @@ def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
     return None
 
 
-def _make_own(folder: Path, siblings: int) -> str:
+def _make_own(makers: ModuleType, folder: Path, siblings: int) -> str:
     secret = secrets.token_bytes(32)
-    make_siblings(folder, secret, siblings)
+    makers.make_siblings(folder, secret, siblings)
     return secret.hex()
 
 

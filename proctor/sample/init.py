@@ -32,7 +32,7 @@ def make_sample(
 ) -> UUID:
     """Write the sample, or another of its kind, into a new folder; return its line's id."""
     if folder.exists() and any(folder.iterdir()):
-        advice = "; to put your own repository under the gauntlet, use `proctor infra enroll`"
+        advice = "; to put your own repository under the gauntlet, add --function MODULE:NAME"
         raise ProctorError(
             f"{folder} already exists and is not empty; choose another folder"
             + (advice if (folder / ".git").exists() else "")

@@ -78,7 +78,7 @@ def _entry(shape: Shape, name: str, source: str) -> TaskEntry:
         expected_diff_path=None,
         categories=shape.categories,
         difficulty=shape.difficulty,
-        added_by="proctor infra init",
+        added_by="proctor line init",
         added_at=_ADDED,
         regression_anchor_for=None,
     )

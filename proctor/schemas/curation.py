@@ -70,6 +70,13 @@ class Sealed(TypedDict):
     to_be_called_back: int
 
 
+class DataList(TypedDict):
+    """What was exported, and from which origins data and answers came."""
+
+    exports: list[Sealed]
+    origins: list["OriginRow"]
+
+
 class SealedFile(TypedDict):
     """A file with its seal; exit code 1 if part of it is recalled."""
 

@@ -9,12 +9,13 @@ from proctor.schemas.making import columns
 from proctor.schemas.shared import Number, Tally
 
 LISTED = """
-    SELECT s.*, m.production_runs, m.production_good, m.production_alarm
+    SELECT
+        s.*,
+        m.* EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back, proposals),
+        m.proposals AS proposals_judged
     FROM checkpoint_standing AS s JOIN checkpoint_metrics AS m USING (line_id, checkpoint_id)
     ORDER BY s.line_id, s.idx"""
-METRICS = """
-    SELECT * EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back)
-    FROM checkpoint_metrics WHERE line_id = ? AND checkpoint_id = ?"""
+TRENDS = "SELECT * FROM metric_trends ORDER BY line_id, metric"
 RUNS = """
     SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
     FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
@@ -26,7 +27,8 @@ USES = """
     JOIN run_standing AS s USING (run_id) WHERE s.checkpoint = ? ORDER BY u.idx, u.what"""
 
 Checkpoint = Annotated[
-    dict[str, Any], columns("Checkpoint", "A checkpoint: a row of checkpoint_standing.", LISTED)
+    dict[str, Any],
+    columns("Checkpoint", "A checkpoint: a row of checkpoint_standing, with its measures.", LISTED),
 ]
 CheckpointParts = Annotated[
     dict[str, Any],
@@ -34,23 +36,14 @@ CheckpointParts = Annotated[
         "CheckpointParts",
         "A checkpoint with its measures, proposals, runs, and uses of tainted runs.",
         "SELECT c.* EXCLUDE (proposals, runs), "  # noqa: S608 - our own questions
-        f"(SELECT m FROM ({METRICS}) AS m) AS metrics, "
         f"(SELECT LIST(p) FROM ({PROPOSALS}) AS p) AS proposals, "
         f"(SELECT LIST(r) FROM ({RUNS}) AS r) AS runs, (SELECT LIST(u) FROM ({USES}) AS u) AS uses "
         f"FROM ({LISTED}) AS c",
     ),
 ]
-CheckpointMetrics = Annotated[
-    dict[str, Any],
-    columns(
-        "CheckpointMetrics",
-        "The measures of a checkpoint, by checkpoint_metrics.",
-        "SELECT * FROM checkpoint_metrics",
-    ),
-]
 Trend = Annotated[
     dict[str, Any],
-    columns("Trend", "A measure along the chain, by metric_trends.", "SELECT * FROM metric_trends"),
+    columns("Trend", "A measure along the chain, by metric_trends.", TRENDS),
 ]
 
 
@@ -151,6 +144,7 @@ class Line(TypedDict):
     halted_by: str | None
     valley: Valley | None
     alarms: int
+    server: dict[str, Any] | None  # the model that answers the tasks for one
     open_alarms: list[Alarm]
     checkpoints: list[ChainLink]
     queue: list[Queued]
@@ -262,12 +256,11 @@ class Import(TypedDict):
 
 
 class Signed(TypedDict):
-    """An approval signed in a folder of export-pending."""
+    """Proposals that an operator answered in a folder, without the ledger."""
 
     signed: str
-    proposal: NotRequired[str]
-    proposals: NotRequired[list[str]]  # of a batch
-    file: str
+    proposals: list[str]
+    files: list[str]
 
 
 class Admitted(TypedDict):
@@ -305,31 +298,6 @@ class Drafted(TypedDict):
     left_out: int
 
 
-class Mutant(TypedDict):
-    """A planted defect."""
-
-    path: str
-    line: int
-    function: str
-    kind: str
-    description: str
-    id: str
-
-
-class Mutations(TypedDict):
-    """Planted defects, and which of them are caught."""
-
-    commit: str
-    found: int
-    run: int
-    share: Number
-    caught: dict[str, str]
-    survivors: list[Mutant]
-    equivalent: list[Mutant]
-    mistaken: list[str]
-    unknown: list[str]
-
-
 class Candidates(TypedDict):
     """Situations that are decided wrongly; exit code 1 if there are any."""
 
@@ -349,10 +317,21 @@ class Rollback(TypedDict):
     advice: str | None
 
 
+class Salvaged(TypedDict):
+    """What became of a change that was rolled back with a culprit."""
+
+    checkpoint: str
+    original: str
+    proposal: str | None
+    outcome: str | None
+    what: str
+
+
 class RolledBack(Rollback):
     """A rollback by a person; exit code 1 if the branch is not moved."""
 
     runs: int
+    salvaged: list[Salvaged]
 
 
 class Probe(TypedDict):
@@ -409,16 +388,6 @@ class NoFault(TypedDict):
     """Nothing reveals an older fault."""
 
 
-class Salvaged(TypedDict):
-    """What became of a change that was rolled back with a culprit."""
-
-    checkpoint: str
-    original: str
-    proposal: str | None
-    outcome: str | None
-    what: str
-
-
 class Baseline(TypedDict):
     """Evaluations of a line's original checkpoint."""
 
@@ -461,10 +430,10 @@ class Drift(TypedDict):
     waits: str | None
 
 
-class Metrics(TypedDict):
-    """Measures of all checkpoints."""
+class Checkpoints(TypedDict):
+    """All checkpoints of the ledger, and the trend of each measure along a chain."""
 
-    checkpoints: list[CheckpointMetrics]
+    checkpoints: list[Checkpoint]
     trends: list[Trend]
 
 
@@ -523,13 +492,6 @@ class Advice(TypedDict):
     scoreboard: dict[str, Tally]
     candidates: list[str]
     own_scenarios: list[str]
-
-
-class Scenario(TypedDict):
-    """A scenario that counts from now on."""
-
-    model: str
-    scenario: str
 
 
 class Kept(TypedDict):

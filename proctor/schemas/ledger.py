@@ -3,7 +3,7 @@
 I/O: none.
 """
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, TypedDict
 
 from proctor.schemas.shared import Entry, TreeHead
 
@@ -165,17 +165,30 @@ class Proof(TypedDict):
     proof: str
 
 
-class Exported(TypedDict):
-    """What was exported; only what was asked for has keys."""
+class ExportedBundle(TypedDict):
+    """A bundle that was written."""
 
-    run: NotRequired[str | None]
-    tensorboard: NotRequired[str]
-    mlflow: NotRequired[str]
-    bundle: NotRequired[str]
-    size: NotRequired[int]
-    earlier_heads: NotRequired[int]
-    blobs: NotRequired[int]
-    dsse: NotRequired[str]
+    out: str
+    size: int
+    earlier_heads: int
+    blobs: int
+
+
+class ExportedEnvelope(TypedDict):
+    """A verdict or a tree head that was written as a DSSE envelope."""
+
+    out: str
+    size: int
+    run: str | None  # null: the tree head
+    pem: str | None  # file with the key that signed
+
+
+class ExportedCurves(TypedDict):
+    """The curves of a run that were written."""
+
+    run: str
+    format: Literal["tensorboard", "mlflow"]
+    out: str
 
 
 class Imported(TypedDict):
@@ -217,12 +230,6 @@ class NewKey(TypedDict):
     vkey: str
 
 
-class Pem(TypedDict):
-    """A public key as PEM."""
-
-    pem: str
-
-
 class Granted(TypedDict):
     """A key that was granted a role."""
 
@@ -256,12 +263,6 @@ class Accepted(TypedDict):
     accepted: bool
 
 
-class Vkey(TypedDict):
-    """A witness's public key."""
-
-    vkey: str
-
-
 class Rights(TypedDict):
     """What a user of a PostgreSQL server may do to a ledger, beside reading and appending."""
 
@@ -274,6 +275,7 @@ class Origin(TypedDict):
     """The origin of a ledger that a witness cosigns from now on."""
 
     origin: str
+    witness: str  # vkey
 
 
 class Cosigned(TypedDict):
@@ -352,7 +354,7 @@ class Snapshot(TypedDict):
 class Written(TypedDict):
     """An answer in a file."""
 
-    output: str
+    out: str
     rows: int
 
 

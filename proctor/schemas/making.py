@@ -8,6 +8,7 @@ I/O: none but an in-memory database.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import duckdb
@@ -18,7 +19,7 @@ from proctor.schemas.shared import Failure
 from projections.projector import create_schema
 from projections.template import copied
 
-__all__ = ["columns", "definitions", "document"]
+__all__ = ["columns", "definitions", "document", "shapes"]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _SQL = "x-sql"
@@ -39,12 +40,22 @@ def columns(name: str, says: str, sql: str) -> msgspec.Meta:
     return msgspec.Meta(title=name, description=says, extra_json_schema={_SQL: sql})
 
 
+def shapes(prints: str) -> list[Any]:
+    """Return the shapes that a command names, as in `runs.Trained | list[ledger.Key]`."""
+    found = []
+    for name in prints.split(" | "):
+        module, _, shape = name.removeprefix("list[").rstrip("]").partition(".")
+        each: Any = getattr(import_module(f"proctor.schemas.{module}"), shape)
+        found.append(list[each] if name.startswith("list[") else each)
+    return found
+
+
 def document(name: str, shapes: Sequence[Any]) -> dict[str, Any]:
     """Return the JSON Schema of a command whose answer has one of these shapes, or is a Failure."""
     answers, defs = definitions((*shapes, Failure))
     return {
         "$schema": _DRAFT,
-        "title": f"proctor {name} --json",
+        "title": f"{name} --json",
         "anyOf": list(answers),
         "$defs": defs,
     }

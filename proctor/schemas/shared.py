@@ -7,6 +7,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]  # as terminal.print_json() writes floats
 
+Row = dict[str, Any]  # by the names of its columns
+
 
 class Failure(TypedDict):
     """What every command prints in place of its answer if it fails; exit code 1 or 2."""
@@ -62,19 +64,11 @@ class Tally(TypedDict):
     ties: int
 
 
-class Table(TypedDict):
-    """Figures of a simulation, as texts."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
 class Listening(TypedDict):
     """A server that is ready; printed on one line as soon as it is."""
 
     address: str  # URL, or the path of a socket
     name: NotRequired[str]  # of a witness
-    vkey: NotRequired[str]  # of a notary's ledger
+    vkey: NotRequired[str]  # of a witness, or a notary's ledger
     user: NotRequired[int]  # the notary's, as a number
     token: NotRequired[str]  # of the live view; the URL has it, too

@@ -17,7 +17,7 @@ from gauntlet_lines import NAMES, SELECTION, SMALL, Line, judged
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.errors import GauntletError
+from judge.errors import JudgeError
 from ledger.errors import LedgerError
 from proctor.home import Home
 from proctor.sample.repository import FILES
@@ -237,7 +237,7 @@ def put(line: Line, diff: bytes, declared: Mapping[str, int]) -> Told:
     with line.controller() as controller:
         try:
             found = judged(controller, diff, declared)
-        except (GauntletError, InvariantError, LedgerError) as error:
+        except (JudgeError, InvariantError, LedgerError) as error:
             return Told("refused", str(error))
         told = answer(controller.waits(found), found)
         if controller.line.halt is not None:

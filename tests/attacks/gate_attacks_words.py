@@ -23,9 +23,9 @@ from gauntlet_lines import (
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.approvals import make_approval, sign
+from judge.approvals import make_approval, sign
+from judge.errors import JudgeError
 from judge.gauntlet.controller import Controller, digest_of
-from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.measurement import measure
 from judge.gauntlet.promotion import INTENT
 from proctor.sample.demo import unified
@@ -53,7 +53,7 @@ def _tier_1(line: Line) -> bytes:
 def _refused(act: Callable[[], object], otherwise: str = "it counts") -> Told:
     try:
         act()
-    except (GauntletError, InvariantError) as error:
+    except (JudgeError, InvariantError) as error:
         return Told("refused", str(error))
     return Told("taken", otherwise)
 

@@ -124,8 +124,8 @@ def test_every_page_with_console_blocks_is_run_or_says_why_not() -> None:
 @pytest.mark.parametrize(
     ("shown", "problem"),
     [
-        ("proctor infra evolv", "there is no command `proctor infra evolv`"),
-        ("proctor infra evolve --repairs 0", "`proctor infra evolve` has no option --repairs"),
+        ("proctor line evolv", "there is no command `proctor line evolv`"),
+        ("proctor line evolve --repairs 0", "`proctor line evolve` has no option --repairs"),
     ],
 )
 def test_command_that_does_not_exist_is_found(shown: str, problem: str) -> None:

@@ -102,7 +102,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def exported(home: Path, key: str) -> str:
     place = f"s3://bucket/{key}"
-    done = call_here(["export", "--bundle", place], home=home)
+    done = call_here(["export", "bundle", "--out", place], home=home)
     assert done.returncode == 0, done.stderr
     return place
 
@@ -141,7 +141,7 @@ def test_bundle_in_a_bucket_is_extended(server: str, tmp_path: Path) -> None:
     assert answer(call_here(["import", place, "--json"], home=tmp_path / "other"))["new"] == 300
     assert written_at(server, full) == before
     grow(tmp_path / "another", events=10)
-    done = call_here(["export", "--bundle", place], home=tmp_path / "another")
+    done = call_here(["export", "bundle", "--out", place], home=tmp_path / "another")
     assert done.returncode == 2
     assert f"{place} contains the bundle of a different ledger" in done.stderr
 

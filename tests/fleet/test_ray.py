@@ -22,7 +22,7 @@ SETTINGS = [
     *("epochs=5", "warm_up_epochs=0", "lr=3.0", "numerics=portable"),
 ]
 COMPARE = ["compare", *SETTINGS, "--seeds", "2", "--json"]
-CAMPAIGN = ["campaign", *SETTINGS, "--policy", "playbook", "--attempts", "2", "--json"]
+CAMPAIGN = ["run", *SETTINGS, "--policy", "playbook", "--attempts", "2", "--json"]
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_credit_on_the_cluster_is_the_credit_of_this_machine(
     here, there = tmp_path / "here", tmp_path / "there"
     finished(start(["run", *SETTINGS, "snapshots=every:1", "--json"], here))
     shutil.copytree(here, there)
-    command = ["credit", "--decision", "1", "--against", "nothing", "--seeds", "2", "--json"]
+    command = ["fork", "--decision", "1", "--against", "nothing", "--orders", "2", "--json"]
     local, remote = finished(start(command, here)), finished(start(command, there, cluster))
     assert remote["decisions"] == local["decisions"]
 

@@ -47,7 +47,7 @@ def learn_from(folder: Path, share: int) -> str:
             proctor(provoked(fault, seed), home=home)
             proctor(["judge"], home=home)
     target = folder / f"sft-{share}.jsonl"
-    return proctor(["curate", "export", "--kind", "sft", "--out", target], home=home)
+    return proctor(["export", "data", "--kind", "sft", "--out", target], home=home)
 
 
 def main(folder: Path) -> None:

@@ -154,7 +154,7 @@ def print_instructed(folder: Path, url: str) -> None:
     for fault, seed in product(FAULTS, SEEDS):
         home, target = folder / "measured" / f"{fault}-{seed}-playbook", folder / "held-out.jsonl"
         try:
-            proctor(["curate", "export", "--kind", "sft", "--out", target], home=home)
+            proctor(["export", "data", "--kind", "sft", "--out", target], home=home)
         except SystemExit:  # not exercised: nothing to export
             continue
         examples += [json.loads(line)["messages"] for line in target.read_text().splitlines()]

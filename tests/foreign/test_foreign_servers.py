@@ -105,7 +105,7 @@ def test_run_completes_and_can_be_done_again_whatever_a_server_answers(
     assert run["state"] == "completed"
     verified = call(["verify"], home=home)
     assert verified.returncode == 0, verified.stdout
-    told = answer(call(["transcript", "--json"], home=home))
+    told = answer(call(["show", "--transcript", "--json"], home=home))
     decided = question(home, "SELECT source, number FROM decisions")
     assert told["policy"]["rung"] in case.rungs
     asked = [one for one in told["calls"] if one["action"] != "probe"]

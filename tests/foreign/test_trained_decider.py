@@ -23,7 +23,7 @@ def test_model_trained_on_an_export_decides_behind_a_server(
     for seed in (100, 101):
         proctor(provoked("lr_too_low", seed), home=home)
         proctor(["judge"], home=home)
-    proctor(["curate", "export", "--kind", "sft", "--out", examples], home=home)
+    proctor(["export", "data", "--kind", "sft", "--out", examples], home=home)
     training = [str(BIN / "python"), str(HERE / "train_decider.py"), str(tmp_path), str(examples)]
     done = subprocess.run([*training, "--steps", "40"], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -37,7 +37,7 @@ def test_model_trained_on_an_export_decides_behind_a_server(
         policy = ("--policy", "openai", *(part for one in settings for part in ("--set", one)))
         proctor(provoked("lr_too_low", 0, *policy), home=decided)
     proctor(["verify"], home=decided)
-    told = json.loads(proctor(["transcript", "--json"], home=decided))
+    told = json.loads(proctor(["show", "--transcript", "--json"], home=decided))
     asked = [one for one in told["calls"] if one["action"] == "decide"]
     assert asked
     query = "SELECT source FROM decisions"

@@ -1,7 +1,7 @@
 """Trains a small language model on exported decisions, from random weights, for any server.
 
 Run by the Python of the foreign environment: `train_decider.py FOLDER FILE...` learns from files
-that `proctor curate export --kind sft` wrote, and writes FOLDER/decider.gguf for llama.cpp and
+that `proctor export data --kind sft` wrote, and writes FOLDER/decider.gguf for llama.cpp and
 FOLDER/decider/ for transformers. The model is a Llama with half a million parameters. It learns to
 predict each next token of a conversation; the tokens of answers count ten times as much as those of
 the situations, which it never has to write.

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
+from judge.approvals import make_approval, sign
 from judge.gauntlet import batches, benchmarking, reviews
-from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError

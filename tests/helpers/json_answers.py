@@ -5,8 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from proctor.schemas.commands import ANSWERS, asked_command
-from proctor.schemas.making import document
+import typer
+
+from proctor.cli.lazy import load
+from proctor.cli.main import app
+from proctor.schemas.making import document, shapes
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
@@ -25,15 +28,34 @@ _KNOWN = {  # a keyword that is not here would be passed over in silence
 
 def check_json(arguments: Sequence[str], printed: str) -> None:
     """Raise AssertionError unless every document is of the command's schema."""
-    name = asked_command(list(arguments))
-    assert name is not None, f"no schema of {arguments}"
+    schema = _schema(_printed_by(arguments))
     for line in printed.splitlines():
-        assert not (problem := faults(json.loads(line), schema_of(name))), (name, problem, line)
+        assert not (problem := faults(json.loads(line), schema)), (
+            arguments,
+            problem,
+            line,
+        )
+
+
+def _printed_by(arguments: Sequence[str]) -> str:
+    """Return the names of the shapes that a command prints."""
+    command: Any = typer.main.get_command(app)
+    for word in arguments:
+        command = load(command)
+        if not hasattr(command, "commands"):
+            break
+        command = command.commands[word]
+    return str(load(command).callback.prints)
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """Return the schema of what a command prints."""
+    return _schema(_printed_by(command.split()))
 
 
 @cache
-def schema_of(name: str) -> dict[str, Any]:
-    return document(name, ANSWERS[name])
+def _schema(prints: str) -> dict[str, Any]:
+    return document(prints, shapes(prints))
 
 
 def faults(value: Any, schema: Mapping[str, Any]) -> list[str]:

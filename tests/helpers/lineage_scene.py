@@ -20,7 +20,7 @@ from aggregates.improvement.line import INSTALLED, Line
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
-from judge.gauntlet.approvals import make_approval, sign
+from judge.approvals import make_approval, sign
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey

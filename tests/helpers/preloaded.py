@@ -17,7 +17,7 @@ import proctor.cli.main
 import proctor.runs.replay
 from proctor.cli.main import COMMANDS
 
-for module, _ in COMMANDS.values():
+for module in COMMANDS.values():
     import_module(module)
 
 gc.collect()

@@ -2,7 +2,7 @@
 
 `PYTHONPATH=tests/helpers python tests/helpers/requirement_homes.py` makes them in this folder:
 `record`, a ledger with every kind of event, which were not measured; `trained`, a real campaign of
-a scripted model; `line`, what `proctor infra demo` leaves behind.
+a scripted model; `line`, what `proctor line init sample --demo` leaves behind.
 """
 
 import argparse
@@ -16,7 +16,9 @@ from frontdoor import TINY, call_here, with_settings
 from full_ledger import add_what_can_go_wrong, write_some_of_everything
 
 CAMPAIGN = [
-    "campaign",
+    "run",
+    "--policy",
+    "openai",
     *with_settings(TINY, "epochs=6", "lr=3.0", "warm_up_epochs=0"),
     *("--attempts", "2", "--set", "model=scripted"),
     *("--set", "price_in=1.0", "--set", "price_out=2.0"),
@@ -40,7 +42,7 @@ def make_trained(home: Path) -> None:
 
 def make_line(home: Path) -> None:
     """Take a harmful, a good and a bypassing change through the gauntlet."""
-    _call(["infra", "demo", home / "sample"], home)
+    _call(["line", "init", home / "sample", "--demo"], home)
 
 
 HOMES: Mapping[str, Callable[[Path], None]] = {

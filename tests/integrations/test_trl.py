@@ -29,11 +29,11 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The exported file of a home whose run was measured, with each fork judged."""
     home = tmp_path_factory.mktemp("measured")
     done("run", *SLOW, home=home)
-    credit = done("credit", "--decision", "1", "--against", "nothing", "--seeds", "3", home=home)
+    credit = done("fork", "--decision", "1", "--against", "nothing", "--orders", "3", home=home)
     assert "+0.02" in credit
     assert "chosen" in credit
     out = home / "pairs.jsonl"
-    export = ("curate", "export", "--kind", "preferences", "--measured", "--out", str(out))
+    export = ("export", "data", "--kind", "preferences", "--measured", "--out", str(out))
     *others, last = rows(home, "SELECT run_id FROM run_starts ORDER BY idx")
     for each in others:
         done("judge", each["run_id"], home=home)
@@ -41,7 +41,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not out.exists()
     done("judge", last["run_id"], home=home)
     done(*export, home=home)
-    done("curate", "verify", str(out), home=home)
+    done("verify", str(out), home=home)
     return out
 
 

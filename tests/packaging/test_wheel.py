@@ -129,15 +129,13 @@ def test_home_begins_a_checkpoint_of_its_own_for_each_version_that_is_installed(
 
     for installed in (first, second, second, edited, first):
         call(installed, "run", *TINY)
-    listed = json.loads(call(first, "checkpoints", "list", "--json").stdout)
+    listed = json.loads(call(first, "line", "show", "--list", "checkpoints", "--json").stdout)
     assert [(each["origin"], each["runs"]) for each in listed] == [("opened", 2), ("adopted", 2)]
     labels = "SELECT label_matches, COUNT(*) AS runs FROM run_labels GROUP BY ALL ORDER BY runs"
     found = json.loads(call(first, "sql", labels, "--json").stdout)
     assert found == [{"label_matches": False, "runs": 1}, {"label_matches": True, "runs": 4}]
     name = listed[1]["checkpoint_id"]
-    back = json.loads(
-        call(first, "checkpoints", "rollback", name, "--reason", "worse", "--json").stdout
-    )
+    back = json.loads(call(first, "line", "rollback", name, "--reason", "worse", "--json").stdout)
     assert (back["reached"], back["to"], back["runs"]) == ([name], listed[0]["checkpoint_id"], 2)
     again = call(second, "run", *TINY).stderr
     assert f"this code is checkpoint {name}, which was rolled back" in again
@@ -145,5 +143,5 @@ def test_home_begins_a_checkpoint_of_its_own_for_each_version_that_is_installed(
     tainted = "SELECT COUNT(*) AS runs FROM run_standing WHERE tainted"
     assert json.loads(call(second, "sql", tainted, "--json").stdout) == [{"runs": 3}]
     own = listed[0]["checkpoint_id"]
-    refused = call(first, "checkpoints", "rollback", own, "--reason", "worse", code=2).stderr
+    refused = call(first, "line", "rollback", own, "--reason", "worse", code=2).stderr
     assert f"{own} is the first version of the installed code in this home" in refused

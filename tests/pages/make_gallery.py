@@ -28,7 +28,7 @@ SCENES: Mapping[str, tuple[str, ...]] = {
     "docs/tutorial/first-run.md": ("run", "idle"),
     "docs/examples/cheat/README.md": ("caught",),
     "docs/examples/compare/README.md": ("comparison",),
-    "proctor infra demo sample": ("line",),
+    "proctor line init sample --demo": ("line",),
 }
 ENDS = {  # what a picture ends with
     "run": "#chart-loss",
@@ -38,7 +38,7 @@ ENDS = {  # what a picture ends with
     "line": "table >> nth=1",
 }
 WIDTH = 1080  # pixels
-_REPORTED = re.compile(r"proctor (judge|compare|infra demo)\b")
+_REPORTED = re.compile(r"proctor (judge|compare|line init)\b")
 _NAMED = re.compile(r"^(?:comparison|line) ([0-9a-f-]{36})", re.MULTILINE)
 
 
@@ -74,7 +74,7 @@ def reports(scene: str, place: Path) -> list[Path]:
         if _REPORTED.match(line):
             named = _NAMED.search(out)
             made.append(place / f"{len(made)}.html")
-            run(f"proctor report {named[1] if named else 'latest'} -o {made[-1]}", place)
+            run(f"proctor report {named[1] if named else 'latest'} --out {made[-1]}", place)
             if len(made) == len(SCENES[scene]):
                 break
     return made

@@ -48,7 +48,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("real", golden, "latest"),
     ]:
         out = place / f"{name}.html"
-        done = call_here(["report", subject, "-o", out], home=home)
+        done = call_here(["report", subject, "--out", out], home=home)
         assert done.returncode == 0, done.stderr
         made[name] = out.as_uri()
     return made

@@ -11,7 +11,7 @@ from aggregates.rules import evaluate_rules
 from judge.reference.observations import from_plain, to_plain
 from policies.proposing.adversary import edge_cases
 
-TASKS = Path(__file__).parents[2] / "judge" / "reference_tasks" / "tasks"
+TASKS = Path(__file__).parents[2] / "docs" / "studies" / "reference_tasks" / "tasks"
 
 
 @pytest.fixture(scope="module")

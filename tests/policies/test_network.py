@@ -5,11 +5,11 @@ import json
 import pytest
 from handmade_network import network_for, pack, weights_for
 from situations import observe, signals
+from studies.reference.seeds import make
+from studies.reference.simulated_training import Scenario, SimulatedOutcome, play
 
 from aggregates.rules import RULES
 from aggregates.weights import describe_tensors, read_tensors
-from judge.reference.seeds import make
-from judge.reference.simulated_training import Scenario, SimulatedOutcome, play
 from policies.deciding.catalogue import create_policy
 from policies.deciding.network import FEATURES, Network, NetworkPolicy, features, load_network
 from policies.errors import PolicyError

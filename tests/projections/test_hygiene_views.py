@@ -387,7 +387,7 @@ def test_advice_is_tainted_when_a_run_that_it_is_about_is(told: Told, tmp_path: 
     shutil.copytree(told.directory, tmp_path / "ledger")
     shown = call_here(["tune", "show", "about B"], home=tmp_path).stdout.replace("\n", " ")
     assert f"tainted: it changes version 1, and run {under}: checkpoint" in shown
-    assert "next: `proctor tune reset 'about B'" in shown
+    assert "next: `proctor tune use 'about B' base" in shown
     assert "empties the block" in shown
 
 

@@ -21,13 +21,14 @@ pytestmark = pytest.mark.foreign
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PYTHON = ROOT / ".venv-tools" / "bin" / "python"
+FOLDERS = {"tensorboard": "tb", "mlflow": "mlflow"}  # by the tracker that reads them
 NOT_CURVES = {"epoch", "idx", "reported", "run_id"}
 
 
 def exported(home: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     """Export in the environment of the tools, to which the project's packages are added."""
     return subprocess.run(
-        [PYTHON, "-m", "proctor", "export", *arguments],
+        [PYTHON, "-m", "proctor", "export", "curves", *arguments],
         env={
             **os.environ,
             "PROCTOR_HOME": str(home),
@@ -47,9 +48,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with LedgerApplication.open(place / "home" / "ledger", REGISTRY) as log:
         runs = [synthetic_run(log, diverged=(3,), end="failed"), synthetic_run(log, seed=1)]
     for run in runs:
-        where: list[str | Path] = ["--tensorboard", place / "tb", "--mlflow", place / "mlflow"]
-        done = exported(place / "home", str(run.id), *where)
-        assert done.returncode == 0, done.stderr
+        for form, folder in FOLDERS.items():
+            where: list[str | Path] = ["--format", form, "--out", place / folder]
+            done = exported(place / "home", str(run.id), *where)
+            assert done.returncode == 0, done.stderr
     return place
 
 
@@ -96,9 +98,8 @@ def test_values_are_those_of_the_table(place: Path) -> None:
     assert sorted(found["mlflow"][run]["status"] for run in wanted) == ["FAILED", "FINISHED"]
 
 
-@pytest.mark.parametrize("option", ["--tensorboard", "--mlflow"])
-def test_second_export_of_a_run_is_refused(place: Path, option: str) -> None:
-    folder = place / {"--tensorboard": "tb", "--mlflow": "mlflow"}[option]
-    done = exported(place / "home", "latest", option, folder)
+@pytest.mark.parametrize("form", FOLDERS)
+def test_second_export_of_a_run_is_refused(place: Path, form: str) -> None:
+    done = exported(place / "home", "latest", "--format", form, "--out", place / FOLDERS[form])
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert "exists: TensorBoard" in done.stderr or "already; delete it" in done.stderr

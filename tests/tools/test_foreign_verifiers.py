@@ -21,7 +21,7 @@ def handed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["run", *TINY[:-2], "threads=1", *start],
         ["judge"],
         ["keys", "rotate"],
-        ["attest", "latest", "-o", place / "model"],
+        ["export", "model", "latest", "--out", place / "model"],
     )
     for arguments in commands:
         done = call(arguments, home=place / "home")

@@ -1,12 +1,9 @@
 """The reference page of the command line, from its own help."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import typer
 from typer.testing import CliRunner
 
-from proctor.cli.lazy import load
+from proctor.cli.lazy import leaves
 from proctor.cli.main import app
 
 __all__ = ["cli_page", "command_names"]
@@ -17,9 +14,9 @@ All commands start with `proctor`; `python -m proctor` is the same. In a folder 
 of other projects, use `proctor` or `python -P -m proctor`: with `-m`, Python looks for its first
 modules in the current folder before Proctor can prevent it. Commands that work on a
 ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
-all take `--json`, which prints one JSON document to standard output
-([shapes](json.md); `proctor schema COMMAND` prints the JSON Schema). Progress and errors go to
-standard error: at a terminal, work of more than two seconds shows the time left. Other variables:
+all take `--json`, which prints one JSON document to standard output ([shapes](json.md)), and
+`--json-schema`, which prints the JSON Schema of that document. Progress and errors go to standard
+error: at a terminal, work of more than two seconds shows the time left. Other variables:
 `PROCTOR_STATE` (where verified tree heads are remembered; `off`), `PROCTOR_NOTARY` (a notary's
 socket), `PROCTOR_KEY_PASSPHRASE`; `PERSISTENCE_MODULE` and `POSTGRES_...`
 ([a ledger on a server](../how-to/use-postgresql.md)).
@@ -43,16 +40,9 @@ A `RUN` is a run's id, the beginning of one, or `latest`: the newest run that is
 
 
 def command_names() -> list[str]:
-    """Return every command, subcommands as two words."""
-
-    def below(group: Any, before: str) -> Iterator[str]:
-        for name, listed in sorted(group.commands.items()):
-            yield f"{before}{name}"
-            command = load(listed)
-            if hasattr(command, "commands"):
-                yield from below(command, f"{before}{name} ")
-
-    return list(below(typer.main.get_command(app), ""))
+    """Return every command, each group before its subcommands."""
+    paths = [path.split() for path, _ in leaves(typer.main.get_command(app))]
+    return list(dict.fromkeys(" ".join(path[: n + 1]) for path in paths for n in range(len(path))))
 
 
 def cli_page() -> str:

@@ -6,8 +6,9 @@ __all__ = ["cookbook_page"]
 
 _HEAD = """# SQL cookbook
 
-Copy a query below into `proctor sql "..."`, or several into the shell that `proctor sql` opens.
-With `--as-of N`, or after `SET VARIABLE as_of = N;`, the answer is as of the ledger's entry N.
+`proctor sql NAME` runs a recipe, and `proctor sql --list` lists them. Copy a query below into
+`proctor sql "..."` to change it, or several into the shell that `proctor sql` opens. With
+`--as-of N`, or after `SET VARIABLE as_of = N;`, the answer is as of the ledger's entry N.
 [Query a ledger](query.md) describes formats, files and other tools;
 [tables](../reference/tables.md) lists what can be queried.
 
@@ -24,5 +25,6 @@ def cookbook_page() -> str:
         if each.section != section:
             section = each.section
             parts.append(f"## {section}\n")
-        parts.append(f"### {each.title}\n\n{each.remark}\n\n```sql\n{each.sql}\n```\n")
+        told = f"`proctor sql {each.name}`. {each.remark}"
+        parts.append(f"### {each.title}\n\n{told}\n\n```sql\n{each.sql}\n```\n")
     return "\n".join(parts)

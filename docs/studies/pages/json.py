@@ -2,24 +2,29 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
-from proctor.schemas.commands import ANSWERS
-from proctor.schemas.making import definitions
+import typer
+
+from proctor.cli.lazy import leaves
+from proctor.cli.main import app
+from proctor.schemas.making import definitions, shapes
 from proctor.schemas.shared import Failure
 
 _HEAD = """# JSON of the commands
 
-Written by `python docs/studies pages` from `proctor/schemas/`. Edit the shapes there.
+Written by `python docs/studies pages` from `proctor/schemas/`, and from the commands, which name
+their shapes.
 
 Every command takes `--json` and prints one JSON document on one line to standard output. `follow`
 prints one document for each check, and the servers (`notary`, `serve`, `witness serve`) print one
 when they are ready. Progress and warnings go to standard error. Exit codes:
 [command line](cli.md).
 
-`proctor schema COMMAND` prints the JSON Schema (draft 2020-12) of a command's answer, and
-`proctor schema` all of them. The schemas are closed: a field that they do not name is an error. A
-document that the answer is not has the shape `Failure`.
+With `--json-schema`, a command prints the JSON Schema (draft 2020-12) of its answer and exits. The
+schemas are closed: a field that they do not name is an error. If a command fails, it prints a
+`Failure` in place of its answer.
 
 Numbers that are not finite are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`. Times are ISO
 8601 in UTC, bytes are hexadecimal. `?` marks a field that may be missing, `| null` a value that may
@@ -35,11 +40,12 @@ _WORDS = {"array": "list", "object": "map"}
 
 def json_page() -> str:
     """Return the page as Markdown."""
-    shapes = [shape for each in ANSWERS.values() for shape in each]
-    answers, defs = definitions((*shapes, Failure))
+    commands = leaves(typer.main.get_command(app))
+    printed = {name: shapes(command.callback.prints) for name, command in commands}
+    answers, defs = definitions([*chain.from_iterable(printed.values()), Failure])
     told = iter(answers)
     lines = [_HEAD.rstrip("\n")]
-    for name, each in ANSWERS.items():
+    for name, each in printed.items():
         lines.append(f"| `{name}` | {', or '.join(_kind(next(told)) for _ in each)} |")
     lines.append("\n## Shapes\n")
     for name, schema in sorted(defs.items()):

@@ -348,7 +348,7 @@ def test_forks_with_the_parents_or_with_given_decisions_are_held(tmp_path: Path)
         home=home,
     )
     assert forked.returncode == 0, forked.stderr
-    forked = call_here(["fork", "--at", at, "--decision", given], home=home)
+    forked = call_here(["fork", "--at", at, "--decide", given], home=home)
     assert forked.returncode == 0, forked.stderr
     runs = json.loads(call_here(["sql", "--json", "SELECT run_id FROM forks"], home=home).stdout)
     assert len(runs) == 3

@@ -12,9 +12,9 @@ import pytest
 from exhaustive import EXHAUSTIVE
 from hypothesis import given
 from hypothesis import strategies as st
+from studies.bisection_rates import ROWS, Errors, simulate, simulate_one
 
 from judge.bisection.search import Probe, Search, estimated, luck, next_probe, posterior, standing
-from judge.bisection.simulation import ROWS, Errors, simulate, simulate_one
 
 CHAINS = st.integers(1, 70)
 VERDICTS = st.sampled_from(("bad", "good", "skip"))

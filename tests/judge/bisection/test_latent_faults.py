@@ -63,7 +63,7 @@ def test_rejection_that_reveals_nothing_starts_nothing(tmp_path: Path) -> None:
         before = controller.place.log.recorder.max_notification_id()
         assert look(controller.place, controller.records) is None
         assert controller.place.log.recorder.max_notification_id() == before
-    done = call_here(["checkpoints", "look-back", "--repo", line.repo], home=line.home.path)
+    done = call_here(["line", "bisect", "--revealed", "--repo", line.repo], home=line.home.path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "no rejection and no alarm reveals an older fault" in done.stdout
 
@@ -87,17 +87,17 @@ def test_alarm_proposes_the_rollback_when_people_made_a_checkpoint_that_goes_wit
     with line.controller() as controller:
         controller.adopt(line.adoption(controller))
         rejected(line, controller)
-    found = told(line, "checkpoints", "look-back", code=1)
+    found = told(line, "line", "bisect", "--revealed", code=1)
     assert (found["culprit"], found["tasks"]) == (line.ids[CULPRIT], [TASK])
     assert found["rollback"] is None
     assert "people made checkpoint" in found["needs_operator"]
-    assert told(line, "checkpoints", "look-back", code=1)["bisection"] == found["bisection"]
+    assert told(line, "line", "bisect", "--revealed", code=1)["bisection"] == found["bisection"]
     with line.controller() as controller:
         (alarm,) = controller.line.open_alarms.values()
         assert alarm.kind == ALARM
         assert line.ids[CULPRIT] in alarm.detail
         assert not controller.line.rollbacks
-    command = ("checkpoints", "rollback", found["culprit"], "--reason", "it does not sort")
+    command = ("line", "rollback", found["culprit"], "--reason", "it does not sort")
     assert told(line, *command, code=0)["to"] == line.ids[CULPRIT - 1]
     assert line.text(SELECTION) == FILES[SELECTION]
 
@@ -106,7 +106,7 @@ def test_rounds_at_their_defaults_take_an_older_fault_back(tmp_path: Path) -> No
     line = Chain(tmp_path, checkpoints=4, culprit=CULPRIT)
     with ChatServer(plays([idle])) as server:
         settings = ["--set", "model=scripted", "--set", f"base_url={server.url}"]
-        done = told(line, "infra", "evolve", "--policy", "openai", *settings, code=0)
+        done = told(line, "line", "evolve", *settings, code=0)
     assert [each["outcome"] for each in done["ended"]] == ["rejected"]
     (fault,) = done["faults"]
     assert fault["culprit"] == line.ids[CULPRIT]

@@ -5,17 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-
-from judge.drift import charts
-from judge.drift.charts import Baseline, ChartLimits, baseline_of
-from judge.drift.simulation import (
+from studies.drift_rates import (
     DriftSimulation,
     correlated_table,
     disturbed_table,
-    evaluations_needed,
     production_table,
     simulate,
 )
+
+from judge.drift import charts
+from judge.drift.charts import Baseline, ChartLimits, baseline_of, evaluations_needed
 from judge.errors import DriftError
 
 NONE = np.array(0.0)

@@ -6,8 +6,8 @@ import pytest
 from gauntlet_lines import COMPONENT, NAMES, SELECTION, SETTINGS, SMALL, THRIFTY, Line, submit
 
 from aggregates.improvement.proposal import Proposal
+from judge.errors import ApprovalError
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import ApprovalError
 
 MANIFEST = "judge/tiers.toml"
 FILES = {

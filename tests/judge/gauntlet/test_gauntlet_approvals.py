@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from judge.gauntlet.approvals import MOST_DAYS, SUBJECTS, check_approval, make_approval, sign
-from judge.gauntlet.errors import ApprovalError
+from judge.approvals import MOST_DAYS, SUBJECTS, check_approval, make_approval, sign
+from judge.errors import ApprovalError
 from ledger.handover.envelope import seal
 from ledger.notes import public_bytes, vkey
 

@@ -26,11 +26,12 @@ from msgspec.structs import replace
 
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
+from judge.approvals import make_approval, sign
+from judge.errors import ApprovalError
 from judge.gauntlet import anchors, benchmarking
-from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import Controller, digest_of
-from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
+from judge.gauntlet.errors import GauntletError, RepositoryError
 from judge.gauntlet.promotion import INTENT
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.reviews import check_recorded

@@ -55,7 +55,7 @@ def story(line: Line) -> list[tuple[str, dict[str, Any]]]:
 
 
 def run(line: Line, **killed: float) -> int:
-    arguments = ["infra", "run", "--repo", str(line.repo)]
+    arguments = ["line", "run", "--repo", str(line.repo)]
     done = run_command(arguments, home=line.home.path, environment={}, **killed)  # type: ignore[arg-type]
     assert done.code in (0, 1, -9), done.out
     assert "Traceback" not in done.out, done.out

@@ -77,7 +77,7 @@ def test_branch_stays_where_people_moved_it(chain: Chain) -> None:
         done = roll_back(controller.place, chain.ids[2], "worse")
         assert done.branch_at == chain.head() == moved
         assert done.advice is not None
-        assert "proctor infra adopt" in done.advice
+        assert "proctor line sign adopt" in done.advice
         assert controller.line.active == chain.ids[1]
 
 

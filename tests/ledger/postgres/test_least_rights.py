@@ -164,7 +164,7 @@ def test_producer_with_documented_rights_appends_rotates_and_is_told_so(
         assert recorder.insert_events(events()) == [before + 23]
     report = check_ledger(home / "ledger")
     assert (report.ok, report.size) == (True, before + 23)
-    done = call_here(["ledger", "check-rights"], home=home)
+    done = call_here(["verify", "--rights"], home=home)
     assert (done.returncode, done.stdout) == (
         0,
         "user producer: may read, append and no more\n",
@@ -193,7 +193,7 @@ def test_attempt_of_a_producer_with_documented_rights_is_rejected(
                 else:
                     done.append((attempt, None))
         assert not done, "\n".join(map(str, done))
-        assert call_here(["ledger", "check-rights"], home=home).returncode == 0
+        assert call_here(["verify", "--rights"], home=home).returncode == 0
         after = check_ledger(home / "ledger")
         assert (after.ok, after.head) == (True, before.head)
         assert recorder.insert_events(events(3)) == [size + 1, size + 2, size + 3]
@@ -335,17 +335,17 @@ def test_right_that_is_needless_or_missing_is_listed(
     with session(server, "postgres") as c:
         c.execute(grant)
         try:
-            done = call_here(["ledger", "check-rights"], home=home)
+            done = call_here(["verify", "--rights"], home=home)
         finally:
             c.execute(take_back)
     assert (done.returncode, told in " ".join(done.stdout.split())) == (1, True), done.stdout
-    assert call_here(["ledger", "check-rights"], home=home).returncode == 0
+    assert call_here(["verify", "--rights"], home=home).returncode == 0
 
 
 def test_right_to_cosign_is_not_needless(server: PostgresServer, home: Path) -> None:
     with session(server, "postgres") as c:
         c.execute("GRANT UPDATE (note) ON ledger.tree_heads TO producer")
-        done = call_here(["ledger", "check-rights"], home=home)
+        done = call_here(["verify", "--rights"], home=home)
         c.execute("REVOKE UPDATE (note) ON ledger.tree_heads FROM producer")
     assert done.returncode == 0, done.stdout
 
@@ -353,5 +353,5 @@ def test_right_to_cosign_is_not_needless(server: PostgresServer, home: Path) -> 
 def test_rights_of_a_ledger_in_a_file_are_explained(tmp_path: Path) -> None:
     with closing(LedgerApplication.open(tmp_path / "ledger", REGISTRY)):
         pass
-    done = call_here(["ledger", "check-rights"], home=tmp_path)
+    done = call_here(["verify", "--rights"], home=tmp_path)
     assert (done.returncode, "in a file" in done.stderr) == (2, True)

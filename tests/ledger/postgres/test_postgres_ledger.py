@@ -519,7 +519,7 @@ def test_commands_work_on_a_server(
         (["sql", "SELECT COUNT(*) AS n FROM runs"], "1"),
         (["keys", "rotate"], "rotated"),
         (["keys", "list"], "ledger"),
-        (["export", "--bundle", str(tmp_path / "bundle")], "bundle"),
+        (["export", "bundle", "--out", str(tmp_path / "bundle")], "bundle"),
         (["verify", str(tmp_path / "bundle")], "complete to tree head"),
         (["verify", str(home / "ledger" / "ledger.postgres")], "complete to tree head"),
     ):

@@ -45,15 +45,17 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 
 def told(line: Chain, *arguments: str | Path, code: int = 0) -> Any:
-    done = call_here(
-        ["checkpoints", *arguments, "--repo", line.repo, "--json"], home=line.home.path
-    )
+    done = call_here(["line", *arguments, "--repo", line.repo, "--json"], home=line.home.path)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 
+def salvaged(line: Chain, culprit: str, *more: str) -> Any:
+    return told(line, "rollback", culprit, "--salvage", *more)["salvaged"]
+
+
 def refused(line: Chain, *arguments: str | Path) -> str:
-    done = call_here(["checkpoints", *arguments, "--repo", line.repo], home=line.home.path)
+    done = call_here(["line", *arguments, "--repo", line.repo], home=line.home.path)
     assert (done.returncode, done.stdout) == (2, "")
     return done.stderr
 
@@ -66,7 +68,7 @@ def test_culprit_is_told_with_its_commit_and_proposal(line: Story) -> None:
     found = told(line, *check(line), code=1)
     assert found["culprit"] == line.ids[CULPRIT]
     assert found["proposals"] == [line.proposals[CULPRIT - 1]]
-    shown = call_here(["checkpoints", *check(line), "--repo", line.repo], home=line.home.path)
+    shown = call_here(["line", *check(line), "--repo", line.repo], home=line.home.path)
     assert shown.returncode == 1
     assert f"{line.ids[CULPRIT]} is the first bad checkpoint of the 6 searched" in shown.stdout
     assert f"commit {found['commit']}" in shown.stdout
@@ -74,9 +76,9 @@ def test_culprit_is_told_with_its_commit_and_proposal(line: Story) -> None:
     options = shlex.join(["--repo", str(line.repo)])  # the home is in the environment
     commands = [text.partition(": ")[2] for text in shown.stdout.splitlines()[-2:]]
     assert commands == [
-        f"proctor checkpoints rollback {line.ids[CULPRIT]} "
+        f"proctor line rollback {line.ids[CULPRIT]} "
         f"--reason 'found by bisection {found['bisection'][:12]}' {options}",
-        f"proctor checkpoints salvage {line.ids[CULPRIT]} {options}"
+        f"proctor line rollback {line.ids[CULPRIT]} --salvage {options}"
         "  # proposes again what came after it",
     ]
 
@@ -98,7 +100,7 @@ def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: St
         (["--command", "true", "--error", "0.5"], "--error is below 0.5"),
         (
             ["--command", "true", "--good", "nothing"],
-            "none of the ledger's checkpoints (7) can be meant by 'nothing'",
+            "none of the line's checkpoints (7) can be meant by 'nothing'",
         ),
         (["--command", "'"], "is not a valid command: No closing quotation"),
         (["--command", "true", "--file", "nowhere"], "nowhere is not a file"),
@@ -131,7 +133,7 @@ def test_command_that_names_what_no_probe_has_is_rejected_and_nothing_recorded(
 
 def test_ends_are_to_be_checked_when_the_culprit_rests_on_their_word(line: Story) -> None:
     ends = ["--good", line.ids[CULPRIT - 1], "--bad", line.ids[CULPRIT]]
-    command = ["checkpoints", *check(line), *ends, "--repo", line.repo]
+    command = ["line", *check(line), *ends, "--repo", line.repo]
     shown = call_here(command, home=line.home.path)
     assert shown.returncode == 1
     assert "it was assumed to be bad and not verified" in shown.stdout.replace("\n", " ")
@@ -141,15 +143,15 @@ def test_ends_are_to_be_checked_when_the_culprit_rests_on_their_word(line: Story
 
 
 def test_salvage_is_refused_when_the_culprit_stands(line: Story) -> None:
-    said = refused(line, "salvage", line.ids[CULPRIT])
-    remedy = f"`proctor checkpoints rollback {line.ids[CULPRIT]} --reason TEXT --repo {line.repo}`"
+    said = refused(line, "rollback", line.ids[CULPRIT], "--salvage")
+    remedy = f"`proctor line rollback {line.ids[CULPRIT]} --reason TEXT --repo {line.repo}`"
     assert f"is not rolled back; do that first: {remedy}" in said
 
 
 @pytest.mark.parametrize("name", ["active", "latest"])
 def test_salvage_takes_a_name_when_it_is_no_id(line: Story, name: str) -> None:
     assert f"checkpoint {line.ids[-1]} is not rolled back" in refused(
-        line, "salvage", name
+        line, "rollback", name, "--salvage"
     ).replace("\n", " ")
 
 
@@ -157,7 +159,7 @@ def test_salvage_takes_a_name_when_it_is_no_id(line: Story, name: str) -> None:
 def test_search_is_carried_on_when_it_was_killed(tmp_path: Path) -> None:
     line = Chain(tmp_path / "line", checkpoints=9, culprit=6)
     line.check.write_text(SLOW_CHECK + line.check.read_text())
-    arguments = ["checkpoints", *check(line), "--repo", line.repo, "--json"]
+    arguments = ["line", *check(line), "--repo", line.repo, "--json"]
     environment = {**os.environ, "PROCTOR_HOME": str(line.home.path), "PROCTOR_STATE": "off"}
     out, err = tmp_path / "out", tmp_path / "err"
     process = start_forked(arguments, environment=environment, out=out, err=err)
@@ -193,19 +195,19 @@ def test_latest_is_the_newest_when_it_was_rolled_back_and_active_another(
     rolled_back: Story,
 ) -> None:
     line = rolled_back
-    assert told(line, "salvage", "latest") == []  # nothing came after it
-    stands = refused(line, "salvage", "active").replace("\n", " ")
+    assert salvaged(line, "latest") == []  # nothing came after it
+    stands = refused(line, "rollback", "active", "--salvage").replace("\n", " ")
     assert f"checkpoint {line.ids[CULPRIT - 1]} is not rolled back" in stands
 
 
 @pytest.mark.slow
 def test_what_came_after_a_culprit_is_proposed_again_once(rolled_back: Story) -> None:
     line = rolled_back
-    first = told(line, "salvage", line.ids[CULPRIT])
+    first = salvaged(line, line.ids[CULPRIT])
     assert [each["original"] for each in first] == line.proposals[CULPRIT:]
     assert [each["proposal"] is None for each in first] == [False, True, False]
     assert "its diff does not apply" in first[1]["what"]
-    assert told(line, "salvage", line.ids[CULPRIT]) == first
+    assert salvaged(line, line.ids[CULPRIT]) == first
     question = "SELECT original, proposal_id FROM salvages ORDER BY idx"
     done = call_here(["sql", question, "--json"], home=line.home.path)
     assert [tuple(row.values()) for row in json.loads(done.stdout)] == [
@@ -216,12 +218,12 @@ def test_what_came_after_a_culprit_is_proposed_again_once(rolled_back: Story) ->
 @pytest.mark.slow
 def test_what_came_after_a_culprit_is_judged_again_without_it(rolled_back: Story) -> None:
     line = rolled_back
-    first = told(line, "salvage", line.ids[CULPRIT])
-    last = told(line, "salvage", line.ids[CULPRIT], "--run")
+    first = salvaged(line, line.ids[CULPRIT])
+    last = salvaged(line, line.ids[CULPRIT], "--run")
     assert [each["outcome"] for each in last] == ["promoted", None, "rejected"]
     assert last[0]["proposal"] == first[0]["proposal"]
     assert last[2]["proposal"] != first[2]["proposal"]  # the line had moved under it
-    assert told(line, "salvage", line.ids[CULPRIT], "--run") == last
+    assert salvaged(line, line.ids[CULPRIT], "--run") == last
     with line.controller() as controller:
         known = controller.place.proposal(UUID(last[0]["proposal"])).evidence
     assert [each["kind"] for each in known] == ["note", "salvage"]  # what tainted it goes on to
@@ -242,7 +244,7 @@ def test_salvage_leaves_what_was_rolled_back_by_name_when_its_ancestor_was_befor
     line = rolled_back
     with line.controller() as controller, controller.locked():
         roll_back(controller.place, line.ids[5], "it is no better by itself")
-    left = told(line, "salvage", line.ids[CULPRIT])
+    left = salvaged(line, line.ids[CULPRIT])
     by_itself = [each["checkpoint"] for each in left if "rolled back itself" in each["what"]]
     assert by_itself == line.ids[5:]
     assert [each["proposal"] for each in left[1:]] == [None, None]

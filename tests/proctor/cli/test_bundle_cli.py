@@ -19,7 +19,7 @@ from ledger.errors import ContradictionError, SignatureError, VerificationError
 from ledger.handover.proof_files import open_proof
 from ledger.notes import public_bytes, vkey
 from ledger.witnessing.evidence import open_evidence
-from proctor.cli.bundle import app
+from proctor.cli.main import app
 from proctor.errors import ProctorError
 
 
@@ -50,7 +50,7 @@ def said(done: Result) -> Any:
 @pytest.fixture(scope="module")
 def bundle(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("handed") / "bundle"
-    assert "exported" in run("export", "--bundle", folder, home=trained).output
+    assert "exported" in run("export", "bundle", "--out", folder, home=trained).output
     return folder
 
 
@@ -101,10 +101,10 @@ def test_imported_run_is_judged_without_being_written_to(trained: Path, theirs: 
 def test_export_again_and_import_again_bring_up_to_date(trained: Path, tmp_path: Path) -> None:
     home, theirs, folder = (tmp_path / name for name in ("home", "theirs", "bundle"))
     shutil.copytree(trained, home)
-    size = said(run("export", "--bundle", folder, "--json", home=home))["size"]
+    size = said(run("export", "bundle", "--out", folder, "--json", home=home))["size"]
     assert said(run("import", folder, "--json", home=theirs))["new"] == size
     go_on(home)
-    longer = said(run("export", "--bundle", folder, "--json", home=home))["size"]
+    longer = said(run("export", "bundle", "--out", folder, "--json", home=home))["size"]
     done = said(run("import", folder, "--json", home=theirs))
     assert (done["size"], done["new"]) == (longer, longer - size)
     assert done["new"] > 0
@@ -133,7 +133,7 @@ def test_import_of_a_tampered_bundle_is_rejected(bundle: Path, tmp_path: Path) -
 def test_import_asks_for_what_is_known(bundle: Path, tmp_path: Path) -> None:
     error = refused("import", tmp_path, home=tmp_path / "home")
     assert isinstance(error, ProctorError)
-    assert "; `proctor export --bundle DIR` makes one" in str(error)
+    assert "; `proctor export bundle --out DIR` makes one" in str(error)
     other = tmp_path / "vkey"
     other.write_text(vkey("other", public_bytes(Ed25519PrivateKey.generate())))
     error = refused("import", bundle, "--vkey", other, home=tmp_path / "home")
@@ -154,22 +154,22 @@ def test_event_is_proved_by_index_and_by_place_in_its_stream(trained: Path, tmp_
     log = answer(call_here(["log", "--json"], home=trained))
     event = next(entry for entry in log if entry["event"] == "run.ended")
     out = tmp_path / "ended.tlog-proof"
-    told = run("prove", event["index"], "--out", out, home=trained).output
+    told = run("export", "proof", event["index"], "--out", out, home=trained).output
     assert told == f"wrote the proof of entry {event['index']} to {out}\n"
     proved = open_proof(out.read_text(), vkey=vkey)
     assert proved.entry.name == "run.ended"
     assert proved.entry.entry_hash.hex() == event["hash"]
     place = f"{event['stream']}/{event['version']}"
-    done = run("prove", place, home=trained)
+    done = run("export", "proof", place, home=trained)
     assert done.output == out.read_text()
-    assert said(run("prove", place, "--json", home=trained))["proof"] == out.read_text()
+    assert said(run("export", "proof", place, "--json", home=trained))["proof"] == out.read_text()
 
 
 @pytest.mark.parametrize(
     "event", ["100000", "-1", "x", "1.5", "\u0663", f"{'0' * 36}/1", "/", "1/1"]
 )
 def test_event_that_is_not_there_is_wrong_input(trained: Path, event: str) -> None:
-    error = refused("prove", "--", event, home=trained)
+    error = refused("export", "proof", "--", event, home=trained)
     assert isinstance(error, ProctorError | SystemExit)
     if isinstance(error, ProctorError):
         assert str(error).startswith(f"there is no event {event};")
@@ -183,14 +183,16 @@ def test_evidence_is_written_when_a_bundle_contradicts_a_kept_head(
     for home in (one, two):
         shutil.copytree(trained, home)
         go_on(home)
-        run("export", "--bundle", home / "bundle", home=home)
+        run("export", "bundle", "--out", home / "bundle", home=home)
     forget = {"XDG_STATE_HOME": str(tmp_path / "state")}
     with mock.patch.dict(os.environ, forget):
-        assert call_here(["verify", one / "bundle", "--keep", kept], home=one).returncode == 0
+        assert call_here(["verify", one / "bundle", "--out", kept], home=one).returncode == 0
     out = tmp_path / "evidence"
     command: list[str | Path] = ["verify", two / "bundle", "--head", kept, "--evidence", out]
     with mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(tmp_path / "other state")}):
         assert call_here(command, home=two).returncode == 1
     assert open_evidence(out.read_text()).kind == "fork"
-    assert isinstance(refused("export", "--bundle", one / "bundle", home=two), ContradictionError)
+    assert isinstance(
+        refused("export", "bundle", "--out", one / "bundle", home=two), ContradictionError
+    )
     assert call_here(["verify", out], home=two).returncode == 0

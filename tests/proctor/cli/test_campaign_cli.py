@@ -31,8 +31,8 @@ TASK = [
     *("epochs=6", "threads=1", "lr=3.0", "warm_up_epochs=0"),
 ]
 MODEL = ["--set", "model=scripted", "--set", "price_in=1.0", "--set", "price_out=2.0"]
-FED = ["campaign", *TASK, *MODEL, "--attempts", "3", "--json"]
-UNFED = ["campaign", *TASK, *MODEL, "--attempts", "2", "--no-feedback", "--json"]
+FED = ["run", "--policy", "openai", *TASK, *MODEL, "--attempts", "3", "--json"]
+UNFED = ["run", "--policy", "openai", *TASK, *MODEL, "--attempts", "2", "--no-feedback", "--json"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def test_mode_is_in_every_artefact(fed: Done) -> None:
         assert fed.records.transcripts[run][0].mode == MODE
         submitted = Home(fed.home).submission(run) / "run_config.json"
         assert json.loads(submitted.read_text())["mode"] == MODE
-    assert answer(call_here(["transcript", "--json"], home=fed.home))["mode"] == MODE
+    assert answer(call_here(["show", "--transcript", "--json"], home=fed.home))["mode"] == MODE
 
 
 def test_same_command_tells_how_an_ended_campaign_ended(fed: Done) -> None:
@@ -157,7 +157,7 @@ def test_key_is_nowhere_when_every_decision_is_refused_with_it(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert CANARY not in done.stdout + done.stderr
     assert all(CANARY.encode() not in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
-    calls = answer(call_here(["transcript", "--json"], home=tmp_path))["calls"]
+    calls = answer(call_here(["show", "--transcript", "--json"], home=tmp_path))["calls"]
     assert {call["outcome"] for call in calls[1:]} == {"rejected"}
     assert all("[secret]" in call["problem"] for call in calls[1:])
     (event, *_) = [
@@ -180,20 +180,20 @@ def test_unreachable_server_is_refused_before_a_run_is_opened(tmp_path: Path) ->
 
 
 def test_transcript_shows_each_call_with_what_was_asked_and_answered(fed: Done) -> None:
-    told = answer(call_here(["transcript", "--json"], home=fed.home))
+    told = answer(call_here(["show", "--transcript", "--json"], home=fed.home))
     probe, decision = told["calls"][:2]
     assert (probe["action"], probe["epoch"], decision["action"]) == ("probe", None, "decide")
     assert decision["rung"] == told["policy"]["rung"] == "json_schema"
     sizes = sorted(call["request_bytes"] for call in told["calls"] if call["epoch"] is not None)
     assert [told["summary"]["request_bytes"][at] for at in (0, 2)] == [sizes[0], sizes[-1]]
-    one = answer(call_here(["transcript", "--call", "2", "--json"], home=fed.home))
+    one = answer(call_here(["show", "--transcript", "--call", "2", "--json"], home=fed.home))
     assert len(one["request_text"].encode()) == decision["request_bytes"]
     assert (
         "# Feedback on earlier attempts"
         in json.loads(one["request_text"])["messages"][0]["content"]
     )
     assert json.loads(one["response_text"])["usage"] == decision["usage"]
-    text = call_here(["transcript", "--call", "2"], home=fed.home).stdout
+    text = call_here(["show", "--transcript", "--call", "2"], home=fed.home).stdout
     assert "## Due rules" in text
     assert "decider" in call_here(["transcript"], home=fed.home).stdout
 
@@ -203,7 +203,7 @@ def test_transcript_that_is_not_there_is_a_clear_error(fed: Done, tmp_path: Path
     call_here(["run", *TASK, "--policy", "nothing"], home=tmp_path)
     done = call_here(["transcript"], home=tmp_path)
     assert (done.returncode, "has no transcript" in done.stderr) == (2, True)
-    done = call_here(["transcript", "--call", "99"], home=fed.home)
+    done = call_here(["show", "--transcript", "--call", "99"], home=fed.home)
     assert (done.returncode, "has calls 1 to" in done.stderr) == (2, True)
 
 
@@ -268,7 +268,7 @@ def test_changed_answer_is_told(fed: Done, tmp_path: Path) -> None:
     told = answer(done)
     assert (done.returncode, told["same"]) == (1, False)
     assert any("was changed" in str(difference["found"]) for difference in told["policy"])
-    assert call_here(["transcript", run, "--call", "2"], home=home).returncode == 1
+    assert call_here(["show", "--transcript", run, "--call", "2"], home=home).returncode == 1
 
 
 @pytest.mark.sampled(2)
@@ -307,7 +307,7 @@ def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> No
         started.start_attempt(str(run.id))
         log.save(started)
         log.save(run)
-    command = ["campaign", "epochs=2", "threads=1", "--policy", "playbook", "--attempts", "2"]
+    command = ["run", "epochs=2", "threads=1", "--policy", "playbook", "--attempts", "2"]
     with home.running(run.id):  # as the other process holds it
         done = call_here(command, home=tmp_path)
     assert (done.returncode, "is going on elsewhere" in done.stderr) == (2, True)
@@ -318,7 +318,16 @@ def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
     dead = ["--provoke", "dead_activations", "--policy", "playbook", "--attempts", "2"]
-    arguments = ["campaign", *with_settings(TASK, "epochs=4", "edits=restart"), *dead, "--json"]
+    arguments = [
+        "run",
+        "--attempts",
+        "3",
+        "--policy",
+        "openai",
+        *with_settings(TASK, "epochs=4", "edits=restart"),
+        *dead,
+        "--json",
+    ]
     done = call_here(arguments, home=tmp_path)
     told = answer(done)
     assert [attempt["state"] for attempt in told["attempts"]] == ["restart", "completed"]
@@ -371,7 +380,7 @@ def test_settings_of_a_policy_hold_no_secret() -> None:
 
 def test_wrong_configuration_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    done = call_here(["campaign", "lr=-1", *MODEL], home=home)
+    done = call_here(["run", "--attempts", "3", "--policy", "openai", "lr=-1", *MODEL], home=home)
     assert (done.returncode, "lr must be" in done.stderr) == (2, True)
     assert not home.exists()
     with pytest.raises(ConfigurationError):

@@ -85,7 +85,7 @@ def test_comparison_that_swaps_the_runs_of_another_is_rejected(
     again = call_here([*COMMAND, "--json"], home=home)  # the honest one stands
     assert (again.returncode, answer(again)["standings"]) == (0, told["standings"])
     report = tmp_path / "report.html"
-    written = call_here(["report", forged["comparison"], "-o", str(report)], home=home)
+    written = call_here(["report", forged["comparison"], "--out", str(report)], home=home)
     assert written.returncode == 0
     page = report.read_text(encoding="utf-8")
     assert "4 runs do not fit" in page
@@ -105,7 +105,9 @@ def test_one_more_draw_of_a_comparison_is_counted_in_both(
     shown = call_here([*COMMAND], home=home)
     assert "4 runs of 1 other comparison" in " ".join(shown.stdout.split())
     report = tmp_path / "report.html"
-    assert call_here(["report", told["comparison"], "-o", str(report)], home=home).returncode == 0
+    assert (
+        call_here(["report", told["comparison"], "--out", str(report)], home=home).returncode == 0
+    )
     assert "4 runs of 1 other comparison" in report.read_text(encoding="utf-8")
     assert verified(report, home=home) == 0
 

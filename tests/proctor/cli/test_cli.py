@@ -69,7 +69,7 @@ def test_every_command_takes_home_and_json(command: str) -> None:
 
 def test_verify_holds_and_contains_the_kept_head(trained: Path, tmp_path: Path) -> None:
     kept = tmp_path / "head"
-    report = answer(call(["verify", "--keep", kept, "--json"], home=trained))
+    report = answer(call(["verify", "--out", kept, "--json"], home=trained))
     assert report["ok"] is True
     assert report["complete_to"] == report["size"] > 12
     again = call(["verify", "--head", kept], home=trained)
@@ -100,7 +100,7 @@ def test_edited_event_is_rejected_by_its_index(copy: Path, trained: Path) -> Non
 
 def test_truncated_ledger_is_rejected_with_a_kept_head(copy: Path, tmp_path: Path) -> None:
     kept = tmp_path / "head"
-    call(["verify", "--keep", kept], home=copy)
+    call(["verify", "--out", kept], home=copy)
     with sqlite3.connect(copy / "ledger" / "ledger.sqlite") as database:
         (size,) = database.execute("SELECT MAX(size) FROM tree_heads").fetchone()
         (before,) = database.execute(
@@ -246,7 +246,7 @@ def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:
         ["replay", "--at", "999"],
         ["fork", "--at", "999"],
         ["fork"],
-        ["credit", "--decision", "99"],
+        ["fork", "--decision", "99"],
         ["replay", ""],
         ["show", "nothing"],
         ["log", "--entry", "99999"],
@@ -274,8 +274,14 @@ def test_wrong_question_gets_one_clear_error(trained: Path, arguments: list[str]
     [
         (["log", "--last", "0"], "Invalid value for '--last'"),
         (["tune", "show", "nobody"], "no advice to a model named 'nobody' is recorded"),
-        (["tune", "on", ""], "MODEL must be a model's name of 1 to 200 printable characters"),
-        (["campaign", "--tune"], "the policy openai needs a model: give --set model=NAME"),
+        (
+            ["tune", "use", "", "on"],
+            "MODEL must be a model's name of 1 to 200 printable characters",
+        ),
+        (
+            ["run", "--attempts", "3", "--policy", "openai", "--tune"],
+            "the policy openai needs a model: give --set model=NAME",
+        ),
         (["sql", "selec 1"], 'syntax error at or near "selec"'),
         (["run", "lr=abc"], "lr must be a number from 1e-08 to 10, not 'abc'"),
     ],

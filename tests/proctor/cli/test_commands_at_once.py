@@ -32,7 +32,7 @@ def test_no_command_fails_because_of_others_in_the_same_home(
         ["show", run["run_id"]],
         ["judge", run["run_id"]],
         ["sql", COUNT, "--json"],
-        ["sql", "--snapshot", str(tmp_path / "copy-{}.duckdb")],
+        ["sql", "--out", str(tmp_path / "copy-{}.duckdb")],
         ["log", "--json"],
     ]
 

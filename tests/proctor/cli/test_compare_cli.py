@@ -98,9 +98,12 @@ def test_what_a_task_cannot_be_used_for_is_said(tmp_path: Path) -> None:
     done = call_here(["compare", "--task", str(TASKS / "characters.py")], home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "characters.py has the metric perplexity (lower is better)" in done.stderr
-    done = call_here(["campaign", "--task", str(TASKS / "tabular.py")], home=tmp_path)
+    done = call_here(
+        ["run", "--attempts", "3", "--policy", "openai", "--task", str(TASKS / "tabular.py")],
+        home=tmp_path,
+    )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "a campaign trains the built-in network" in done.stderr
+    assert "--attempts excludes --task" in done.stderr
     assert not (tmp_path / "ledger").exists()
 
 

@@ -76,7 +76,9 @@ def runs(home: Path) -> dict[str, str]:
 @pytest.fixture
 def curate(home: Path) -> Call:
     def call(*arguments: str | Path) -> CompletedProcess[str]:
-        done = call_here(["curate", *arguments], home=home)
+        group = {"export": ["export", "data"], "verify": ["verify"]}
+        first, *rest = arguments
+        done = call_here([*group.get(str(first), ["data", first]), *rest], home=home)
         assert "Traceback" not in done.stderr
         return done
 
@@ -109,15 +111,16 @@ def test_export_is_sealed_and_a_changed_file_is_rejected(
 
 @pytest.mark.slow
 def test_export_is_sealed_once_and_is_the_same_as_a_table(home: Path, curate: Call) -> None:
-    out, table = home / "sft.jsonl", home / "sft.parquet"
-    first = answer(curate("export", "--kind", "sft", "--out", out, "--parquet", table, "--json"))
+    out, table, same = home / "sft.jsonl", home / "sft.parquet", home / "same.jsonl"
+    first = answer(curate("export", "--kind", "sft", "--out", out, "--json"))
+    assert curate("export", "--kind", "sft", "--out", table).returncode == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert pq.read_table(table).to_pylist() == lines
     again = answer(
-        curate("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--out", table, "--json")
+        curate("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--out", same, "--json")
     )
     assert again["sealed_before"] is not None
-    assert table.read_bytes() == out.read_bytes()
+    assert same.read_bytes() == out.read_bytes()
 
 
 @pytest.mark.slow
@@ -177,14 +180,14 @@ def test_withdrawn_origin_calls_its_examples_back(
     curate("export", "--kind", "sft", "--out", out)
     done = curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
     assert done.returncode == 0, done.stderr
-    found = curate("recall", "--json")
+    found = curate("why", "--json")
     assert found.returncode == 1
     assert [(each["example"], each["tainted"]) for each in json.loads(found.stdout)] == [
         (f"{runs['asked']}/1", True)
     ]
     assert curate("verify", out).returncode == 1
     assert curate("why", runs["asked"]).returncode == 1
-    assert answer(curate("list", "--json"))[0]["to_be_called_back"] == 1
+    assert answer(curate("list", "--json"))["exports"][0]["to_be_called_back"] == 1
 
 
 def test_export_as_of_an_index_before_an_exclusion_is_rejected_unless_asked_as_it_was(
@@ -217,9 +220,9 @@ def test_export_as_it_was_is_listed_and_called_back(home: Path, curate: Call) ->
     assert curate("export", "--kind", "sft", "--as-it-was").returncode == 2
     curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
     told = answer(curate(*again, "--as-it-was"))
-    queries = [row["query"] for row in answer(curate("list", "--json"))]
+    queries = [row["query"] for row in answer(curate("list", "--json"))["exports"]]
     assert queries == [{}, {"as_it_was": True}]
-    assert {each["export"] for each in json.loads(curate("recall", "--json").stdout)} == {
+    assert {each["export"] for each in json.loads(curate("why", "--json").stdout)} == {
         first["export"],
         told["export"],
     }
@@ -242,7 +245,7 @@ def test_origin_is_admitted_with_an_operators_key_only(
     assert refused.returncode == 2
     allowed = curate(*admit, "--key", home / "ada.pem")
     assert allowed.returncode == 0, allowed.stderr
-    standing = {row["name"]: row["standing"] for row in answer(curate("origins", "--json"))}
+    standing = {row["name"]: row["standing"] for row in answer(curate("list", "--json"))["origins"]}
     assert standing["human"] == "admitted"
 
 
@@ -252,7 +255,7 @@ def test_origin_that_no_run_has_is_rejected(home: Path, curate: Call) -> None:
     assert refused.returncode == 2
     said = " ".join(refused.stderr.split())
     assert "no run of this ledger has the model 'playboook'" in said
-    assert "`proctor curate origins` lists them, --unseen admits it all the same" in said
+    assert "`proctor data list` lists them, --unseen admits it all the same" in said
 
 
 @pytest.mark.parametrize(
@@ -267,7 +270,7 @@ def test_origin_that_no_run_has_is_rejected(home: Path, curate: Call) -> None:
 def test_number_that_none_can_have_is_rejected_where_it_is_given(
     told: Path, wrong: tuple[str, str]
 ) -> None:
-    refused = call_here(["curate", "export", "--kind", "sft", *wrong], home=told)
+    refused = call_here(["export", "data", "--kind", "sft", *wrong], home=told)
     assert refused.returncode == 2
     assert f"Invalid value for '{wrong[0]}'" in refused.stderr
 
@@ -283,15 +286,3 @@ def test_export_of_nothing_is_told_and_neither_written_nor_sealed(home: Path, cu
     assert "no example is left: nothing was sealed or written" in done.stderr
     with Home(home).open_log() as log:
         assert log.recorder.max_notification_id() == before
-
-
-@pytest.mark.slow
-def test_one_name_for_two_files_is_rejected_before_anything_is_sealed(
-    home: Path, curate: Call
-) -> None:
-    (home / "there").mkdir()
-    for name in ("both", "there/../both"):
-        done = curate("export", "--kind", "sft", "--out", home / "both", "--parquet", home / name)
-        assert (done.returncode, "is named twice" in done.stderr) == (2, True), done.stderr
-    assert not (home / "both").exists()
-    assert "sealed" not in curate("list").stdout

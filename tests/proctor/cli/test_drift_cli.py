@@ -72,22 +72,24 @@ def asked(line: Line, sql: str) -> Any:
 
 
 def test_alarm_is_shown_until_an_operator_answers(line: Line) -> None:
-    found = told(line, "checkpoints", "drift", "--show", code=1)
+    found = told(line, "line", "watch", "--show", code=1)
     kinds = [alarm["kind"] for alarm in found["open"]]
     assert kinds == [alarm["kind"] for alarm in found["raised"]] == ["ratchet", "decline"]
     assert found["baseline"]["repeats"] == 20
     assert found["points"][-1]["sum"] > 8
-    status = told(line, "infra", "status")
+    status = told(line, "line", "show")
     assert [alarm["number"] for alarm in status["open_alarms"]] == [1, 2]
-    waiting = call_here(["infra", "review", "--repo", line.repo], home=line.home.path).stdout
+    waiting = call_here(
+        ["line", "show", "--list", "waiting", "--repo", line.repo], home=line.home.path
+    ).stdout
     assert "ALARM 1, ratchet: losses since the original add up to" in waiting
-    again = told(line, "checkpoints", "drift", "--show", code=1)
+    again = told(line, "line", "watch", "--show", code=1)
     assert again["raised"] == []
     by = write_key(line)
-    left = told(line, "checkpoints", "answer", "1", "--note", "the tasks were too hard", *by)
+    left = told(line, "line", "sign", "answer", "1", "--note", "the tasks were too hard", *by)
     assert [alarm["number"] for alarm in left["open"]] == [2]
     refused = call_here(
-        ["checkpoints", "answer", "1", "--note", "again", "--repo", line.repo], home=line.home.path
+        ["line", "sign", "answer", "1", "--note", "again", "--repo", line.repo], home=line.home.path
     )
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "alarm 1 is not open; open: 2" in refused.stderr
@@ -98,9 +100,7 @@ def test_alarm_is_shown_until_an_operator_answers(line: Line) -> None:
 
 
 def test_charts_are_drawn_against_the_original(line: Line) -> None:
-    drawn = call_here(
-        ["checkpoints", "drift", "--show", "--repo", line.repo], home=line.home.path
-    ).stdout
+    drawn = call_here(["line", "watch", "--show", "--repo", line.repo], home=line.home.path).stdout
     assert "share of tasks answered rightly" in drawn
     assert "sum of losses since the original" in drawn
 
@@ -119,7 +119,7 @@ def test_measures_are_asked_in_sql(line: Line) -> None:
 
 @pytest.mark.slow
 def test_watch_ends_at_an_alarm(line: Line) -> None:
-    found = told(line, "checkpoints", "watch", "--looks", "3", code=1)
+    found = told(line, "line", "watch", "--interval", "60", code=1)
     assert "decline" in {alarm["kind"] for alarm in found["open"]}
 
 
@@ -130,23 +130,16 @@ def test_measures_are_plotted_along_the_chain(tmp_path: Path) -> None:
         evaluate(chain, "drift", right=94)
         synthetic_proposal(log, chain)  # whose benchmark is all that is known of its checkpoint
         log.save(chain)
-    shown = call_here(["checkpoints", "metrics"], home=tmp_path)
+    shown = call_here(["line", "show", "--list", "checkpoints"], home=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "reference_success, % (line" in shown.stdout
     assert "retrieval_precision, %" not in shown.stdout  # nothing was measured
-    found = answer(call_here(["checkpoints", "metrics", "--json"], home=tmp_path))
+    found = answer(call_here(["line", "show", "--list", "checkpoints", "--json"], home=tmp_path))
     first, second = found["checkpoints"]
     assert (first["reference_success"], first["benchmark_answers"]) == (0.94, 1)
     assert (second["reference_success"], second["evaluations"]) == (1.0, 0)
-    one = answer(call_here(["checkpoints", "show", "active", "--json"], home=tmp_path))
-    assert one["metrics"]["benchmark_success"] == 1.0
-
-
-@pytest.mark.slow
-def test_simulation_is_of_the_lines_own_baseline(line: Line) -> None:
-    tables = told(line, "checkpoints", "simulate", "--streams", "10")
-    assert [len(table["rows"]) for table in tables] == [2, 8, 6, 7, 8, 3, 5, 5]
-    assert "at a standard deviation of 0.0039" in tables[0]["title"]
+    one = answer(call_here(["line", "show", "active", "--json"], home=tmp_path))
+    assert one["benchmark_success"] == 1.0
 
 
 @pytest.mark.slow  # trains about thirty times
@@ -169,7 +162,7 @@ def test_policy_that_trains_to_chance_level_is_an_alarm_within_ten_runs(tmp_path
     healthy = asked(line, "SELECT success, accuracy FROM production_runs")
     assert len(healthy) == 20
     print("healthy", [(each["success"], each["accuracy"]) for each in healthy])
-    assert not told(line, "checkpoints", "drift", "--show")["open"]
+    assert not told(line, "line", "watch", "--show")["open"]
     runs = 0
     while not (found := call_drift(line))["open"]:
         assert runs < 10
@@ -181,7 +174,7 @@ def test_policy_that_trains_to_chance_level_is_an_alarm_within_ten_runs(tmp_path
 
 def call_drift(line: Line) -> Any:
     done = call_here(
-        ["checkpoints", "drift", "--show", "--repo", line.repo, "--json"], home=line.home.path
+        ["line", "watch", "--show", "--repo", line.repo, "--json"], home=line.home.path
     )
     assert done.returncode in {0, 1}, done.stderr
     return json.loads(done.stdout)

@@ -38,7 +38,7 @@ READING = (
     ["sql", "SELECT 1"],
     ["replay"],
     ["keys", "list"],
-    ["curate", "list"],
+    ["data", "list"],
     ["follow", "--once"],
     ["verify"],
     ["verify", "--new"],

@@ -82,25 +82,28 @@ def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: A
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["fork"], "--at EPOCH is missing"),
+        (["fork"], "give --at EPOCH to go on from there, or --decision NUMBER"),
+        (["fork", "--decision", "1", "--at", "1"], "--at: not with --decision"),
+        (["fork", "--at", "1", "--against", "nothing"], "--against: only with --decision"),
+        (["fork", "--decision", "one"], "give the number of a decision, or `all`"),
         (["fork", "--at", "4"], "has the epochs 0 to 3, not epoch 4"),
         (["fork", "--at", "1", "--policy", "nobody"], "unknown policy 'nobody'"),
         (["fork", "--at", "1", "--policy", "nothing", "--set", "lr=9"], "leave out --set"),
-        (["fork", "--at", "2", "--decision", "other.json"], "R7 did not fire in epoch 2"),
+        (["fork", "--at", "2", "--decide", "other.json"], "R7 did not fire in epoch 2"),
         (
-            ["fork", "--at", "1", "--decision", "other.json"],
+            ["fork", "--at", "1", "--decide", "other.json"],
             "no rule that needs an answer fired in epoch 1, so the fork would not ask for a "
             "decision; one fired in the epochs 2, 3: give one of them as --at",
         ),
-        (["fork", "--at", "1", "--decision", "odd.json"], "odd.json"),
-        (["fork", "--at", "9", "--decision", "other.json"], "the epochs 0 to 3, not epoch 9"),
-        (["fork", "--at", "1", "--decision", "none.json"], "none.json: no decision"),
-        (["fork", "--at", "1", "--decision", "twice.json"], "the same decision twice"),
-        (["credit", "--decision", "99"], "has no decision 99"),
-        (["credit", "--then", "exec:true"], "choose a policy that asks nobody"),
-        (["credit", "--decision", "1", "--against", "x"], "'x' is no alternative to decision 1"),
+        (["fork", "--at", "1", "--decide", "odd.json"], "odd.json"),
+        (["fork", "--at", "9", "--decide", "other.json"], "the epochs 0 to 3, not epoch 9"),
+        (["fork", "--at", "1", "--decide", "none.json"], "none.json: no decision"),
+        (["fork", "--at", "1", "--decide", "twice.json"], "the same decision twice"),
+        (["fork", "--decision", "99"], "has no decision 99"),
+        (["fork", "--decision", "all", "--then", "exec:true"], "choose a policy that asks nobody"),
+        (["fork", "--decision", "1", "--against", "x"], "'x' is no alternative to decision 1"),
         (["replay", "--at", "9"], "has the epochs 0 to 3, not epoch 9"),
-        (["replay", "--at", "1", "--to", "nowhere/state"], "there is no folder nowhere"),
+        (["replay", "--at", "1", "--out", "nowhere/state"], "there is no folder nowhere"),
         (["replay", "--at", "1", "--execute"], "exclude each other"),
         (["replay", "--from-start"], "belong to --at"),
     ],
@@ -150,7 +153,7 @@ def test_latest_is_no_fork_and_show_names_forks_and_parent(home: Path, forks: An
     parent = answer("show", home=home)
     assert parent["summary"]["run_id"] == forks["parent"]
     assert parent["forks"] == [{"run": run, "epoch": 2} for run in made]
-    assert answer("curate", "why", home=home, found=True)["run_id"] == forks["parent"]
+    assert answer("data", "why", home=home, found=True)["run_id"] == forks["parent"]
     assert answer("replay", "--event", "1", home=home)["run"] == forks["parent"]
     fork = answer("show", made[0], home=home)
     assert (fork["fork_of"], fork["forks"]) == ({"run": forks["parent"], "epoch": 2}, [])
@@ -161,7 +164,7 @@ def test_latest_is_no_fork_and_show_names_forks_and_parent(home: Path, forks: An
 
 @pytest.mark.slow
 def test_credit_is_measured_in_pairs_and_shown_again(home: Path) -> None:
-    ask = ("credit", "--decision", "1", "--against", "nothing", "--seeds", "2")
+    ask = ("fork", "--decision", "1", "--against", "nothing", "--orders", "2")
     found = answer(*ask, home=home)
     assert len(found["forks"]) == 4
     [row] = found["decisions"]
@@ -187,5 +190,13 @@ def test_run_that_has_nothing_to_measure_is_refused(
     settings: list[str], why: str, tmp_path: Path
 ) -> None:
     answer("run", *with_settings(SETTINGS, *settings), home=tmp_path)
-    command = ("fork", "--at", "1") if "edits=restart" in settings else ("credit",)
+    command = (
+        ("fork", "--at", "1")
+        if "edits=restart" in settings
+        else (
+            "fork",
+            "--decision",
+            "all",
+        )
+    )
     assert why in refusal(*command, home=tmp_path)

@@ -10,7 +10,7 @@ from ledger.database import _REMEDIES
 from proctor.cli.failures import report
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "campaign"])
+@pytest.mark.parametrize("command", ["run", "compare"])
 def test_setting_that_is_given_as_an_option_is_told_how_to_be_written(
     command: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from ledger.application import LedgerApplication
 
 pytestmark = pytest.mark.slow
 LEDGER = (  # in this order, in a home with one judged run
-    "attest latest --out MODEL",
+    "export model latest --out MODEL",
     "verify MODEL",
     "keys new operator OP",
     "keys new judge JUDGE",
@@ -25,48 +25,49 @@ LEDGER = (  # in this order, in a home with one judged run
     "keys grant judge JUDGE.vkey --key OP",
     "keys revoke JUDGE.vkey --since now --reason lost --key OP",
     "keys list",
-    "keys pem OP.vkey",
     "keys rotate",
-    "review DECISION gold --key OP",
-    "curate admit data NAME --key OP --note fine --unseen",
-    "curate withdraw data NAME --key OP --note wrong",
-    "curate origins",
-    "curate export --kind sft",
-    "curate verify TEXT",
-    "curate why",
+    "data review DECISION gold --key OP",
+    "data admit data NAME --key OP --note fine --unseen",
+    "data withdraw data NAME --key OP --note wrong",
+    "data list",
+    "export data --kind sft",
+    "verify TEXT",
+    "data why latest",
+    "data why",
     "verify",
-    "prove 0 --out PROOF",
+    "export proof 0 --out PROOF",
     "verify PROOF --vkey VKEY",
-    "export --bundle BUNDLE --dsse DSSE",
+    "export bundle --out BUNDLE",
+    "export verdict head --out DSSE --pem",
     "verify BUNDLE",
     "import BUNDLE --home COPY",
     "follow --once",
-    "sql 'SELECT * FROM runs' --output ROWS.csv",
+    "sql 'SELECT * FROM runs' --out ROWS.csv",
+    "sql --out TABLES.duckdb",
+    "sql --list",
+    "sql newest-run",
     "replay --event 3",
-    "report -o REPORT.html --chart loss --svg CHART.svg",
+    "report --out REPORT.html",
+    "report --out CHART.svg --chart loss",
     "verify REPORT.html --vkey VKEY",
-    "witness init --name example.org/w --state STATE",
-    "witness trust VKEY --state STATE",
-    "witness request --old 0 --out REQUEST",
-    "witness sign REQUEST --state STATE --out SIGNED --rotations REQUEST.rotations",
-    "witness add SIGNED --witness WITNESS",
-    "schema",
+    "witness trust VKEY --state STATE --name example.org/w",
+    "witness ask --old 0 --out REQUEST",
+    "witness sign REQUEST --state STATE --out SIGNED",
+    "witness ask --answer SIGNED --witness WITNESS",
 )
 GAUNTLET = (
-    "infra init REPO",
-    "infra status --repo REPO",
-    "infra gaps --repo REPO",
-    "infra anchors --repo REPO",
-    "infra review --repo REPO",
-    "infra export-pending PENDING --repo REPO",
-    "infra task server --repo REPO",
-    "infra simulate --small",
-    "infra evolve --off --repo REPO",
-    "checkpoints list",
-    "checkpoints show",
-    "checkpoints metrics",
-    "checkpoints bisect-rates --small",
-    "checkpoints look-back --repo REPO",
+    "line init REPO",
+    "line init REPO --server off",
+    "line show --repo REPO",
+    "line show --list gaps --repo REPO",
+    "line show --list anchors --repo REPO",
+    "line show --list waiting --repo REPO",
+    "line show --list waiting --out PENDING --repo REPO",
+    "line show --list checkpoints",
+    "line show active",
+    "line run --repo REPO",
+    "line evolve --off --repo REPO",
+    "line bisect --revealed --repo REPO",
 )
 
 
@@ -90,8 +91,8 @@ def test_json_of_ledger_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     decision = next(each["index"] for each in entries if each["event"] == "run.decision_made")
     for line in LEDGER:
         found = ask(line.replace("DECISION", str(decision)), home)
-        if line.startswith("witness init"):
-            Path("WITNESS").write_text(found["vkey"] + "\n")
+        if line.startswith("witness trust"):
+            Path("WITNESS").write_text(found["witness"] + "\n")
 
 
 def test_server_prints_its_address_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def test_verdict_on_a_run_that_went_on_after_it_is_rejected(home: Path, what: st
     report = home.parent / "report.html"
     done = call_here(["report", str(run), "--out", report], home=home)
     assert done.returncode == 0, done.stderr
-    refused = call_here(["attest", str(run), "--out", home.parent / "folder"], home=home)
+    refused = call_here(["export", "model", str(run), "--out", home.parent / "folder"], home=home)
     assert refused.returncode == 2
     assert "no audit of run" in refused.stderr
 
@@ -230,7 +230,7 @@ def test_judges_events_over_an_edited_run_are_rejected(home: Path, change: Chang
     assert after["summary"]["verdict"] is None
     assert [each["complete"] for each in after["other_audits"]] == [False]
     assert ask(home, "SELECT * FROM counting_audits") == []
-    refused = call_here(["attest", "--out", home.parent / "folder"], home=home)
+    refused = call_here(["export", "model", "--out", home.parent / "folder"], home=home)
     assert refused.returncode == 2
 
 
@@ -253,7 +253,7 @@ def test_verdict_counts_when_nothing_but_other_streams_follow(home: Path) -> Non
     assert call_here(["judge", run, "--no-execute"], home=home).returncode == 0
     told = answer(call_here(["show", run, "--json"], home=home))
     assert told["summary"]["verdict"] == "held"
-    told = call_here(["attest", run, "--out", home.parent / "folder"], home=home)
+    told = call_here(["export", "model", run, "--out", home.parent / "folder"], home=home)
     assert told.returncode == 0, told.stderr
 
 

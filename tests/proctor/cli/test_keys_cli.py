@@ -1,4 +1,4 @@
-"""`proctor keys` and `proctor review`: whose word stands in the ledger, and who signed what."""
+"""`proctor keys` and `data review`: whose word stands in the ledger, and who signed what."""
 
 import json
 import re
@@ -16,9 +16,9 @@ from ledger.errors import AuthorityError, KeyFileError, LedgerError
 from ledger.paths import LedgerPaths
 from ledger.verification import reader
 from ledger.verification.reader import check_ledger
+from proctor.cli import data as data_cli
 from proctor.cli import judging
 from proctor.cli import keys as keys_cli
-from proctor.cli import review as review_cli
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.remembering import open_remembered
@@ -35,7 +35,7 @@ def keys(*arguments: str | Path, home: Path | None = None) -> str:
 
 
 def review(*arguments: str | Path, home: Path) -> str:
-    return invoke(review_cli.app, arguments, home)
+    return invoke(data_cli.app, ("review", *arguments), home)
 
 
 def invoke(app: Any, arguments: tuple[str | Path, ...], home: Path | None) -> str:
@@ -88,10 +88,9 @@ def test_new_key_is_guarded_and_its_vkey_lies_beside_it(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.with_name(f"{role}.pem.vkey").read_text() == printed
         assert printed.startswith(f"{role}+")
-        assert keys("pem", f"{path}.vkey") == openssl_public(path)
     with pytest.raises(ProctorError, match="already exists"):
         keys("new", "judge", tmp_path / "operator.pem")
-    with pytest.raises(ProctorError, match="choose from judge, operator, publisher, witness"):
+    with pytest.raises(AssertionError, match="'ledger' is not one of 'judge', 'operator', 'publ"):
         keys("new", "ledger", tmp_path / "ledger.pem")
     with pytest.raises(ProctorError, match="cannot be a key's name"):
         keys("new", "judge", tmp_path / "judge.pem", "--name", "a+b")
@@ -140,7 +139,7 @@ def test_wrong_input_is_rejected(home: Path, tmp_path: Path) -> None:
     with pytest.raises(ProctorError, match="is a private key, which must stay secret"):
         keys("grant", "operator", operator, home=home)
     for text, says in (
-        (keys("pem", f"{operator}.vkey"), "is a PEM file"),
+        (openssl_public(operator), "is a PEM file"),
         ("none", "C2SP verifier key"),
     ):
         (tmp_path / "wrong").write_text(text)
@@ -185,7 +184,9 @@ def test_passphrase_is_asked_for_by_the_name_of_its_variable(
     keys("new", "operator", operator)
 
     def said() -> str:
-        done = call_here(["review", "0", "gold", "--key", operator], home=tmp_path / "nowhere")
+        done = call_here(
+            ["data", "review", "0", "gold", "--key", operator], home=tmp_path / "nowhere"
+        )
         assert done.returncode == 2
         return done.stderr
 
@@ -209,7 +210,7 @@ def test_review_is_signed_by_an_operator_in_force(home: Path, tmp_path: Path) ->
         review("0", *mark, home=home)
     with pytest.raises(ProctorError, match="there is no entry 9999"):
         review("9999", *mark, home=home)
-    with pytest.raises(ProctorError, match="gold"):
+    with pytest.raises(AssertionError, match="'fine' is not one of 'gold', 'bad'"):
         review(str(index), "fine", "--key", operator, home=home)
     with pytest.raises(KeyFileError, match="cannot be read"):
         review(str(index), "bad", "--key", tmp_path / "nothing.pem", home=home)

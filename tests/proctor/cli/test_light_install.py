@@ -37,7 +37,7 @@ sys.meta_path.insert(0, Blocked())
 DRIVER = """
 import json, os, sys, tempfile, traceback
 from proctor.cli.main import main
-import proctor.cli.reading, proctor.cli.verify, proctor.cli.sql, proctor.cli.checkpoints
+import proctor.cli.reading, proctor.cli.verify, proctor.cli.sql, proctor.improvement.commands.line
 results = []
 for arguments in json.load(sys.stdin):
     files = [tempfile.TemporaryFile() for _ in range(2)]
@@ -65,20 +65,18 @@ json.dump(results, sys.stdout)
 """
 # What a base install does. The home is a golden one, whose private key nobody has.
 BASE: Mapping[str, list[str]] = {
-    "checkpoints": ["--help"],
-    "checkpoints list": [],
-    "curate": ["--help"],
-    "curate list": [],
-    "curate origins": [],
-    "export": ["--bundle", "bundle"],
+    "data": ["--help"],
+    "data list": [],
+    "export": ["--help"],
+    "export bundle": ["--out", "bundle"],
+    "export proof": ["3", "--out", "proof"],
     "import": ["bundle", "--home", "imported"],
-    "infra": ["--help"],
     "keys": ["--help"],
     "keys list": [],
+    "line": ["--help"],
+    "line show": ["--list", "checkpoints"],
     "keys new": ["operator", "operator.pem"],
-    "keys pem": ["home/ledger/ledger.vkey"],
     "log": [],
-    "prove": ["3", "--out", "proof"],
     "replay": [],
     "show": [],
     "sql": ["SELECT count(*) FROM events"],
@@ -87,33 +85,26 @@ BASE: Mapping[str, list[str]] = {
 }
 # What needs an extra, and which.
 NEEDS: Mapping[str, tuple[str, list[str]]] = {
-    "campaign": ("train", ["epochs=1", "--policy", "playbook"]),
-    "checkpoints baseline": ("train", []),
-    "checkpoints bisect": ("train", ["--bad", "latest"]),
-    "checkpoints drift": ("train", []),
-    "curate export": ("arrow", ["--kind", "sft", "--parquet", "examples.parquet"]),
-    "credit": ("train", []),
+    "export data": ("arrow", ["--kind", "sft", "--out", "examples.parquet"]),
     "demo": ("train", []),
     "fork": ("train", ["--at", "0"]),
-    "infra baseline": ("train", ["--into", "."]),
-    "infra challenge": ("train", []),
-    "infra demo": ("train", []),
-    "infra evolve": ("train", []),
-    "infra measure": ("train", []),
-    "infra mutate": ("train", []),
-    "infra run": ("train", []),
+    "line bisect": ("train", ["--bad", "latest"]),
+    "line evolve": ("train", []),
+    "line init": ("train", ["sample", "--demo"]),
+    "line run": ("train", []),
+    "line watch": ("train", []),
     "judge": ("train", []),
     "serve": ("serve", ["--port", "0"]),
     "run": ("train", ["epochs=1"]),
     "witness serve": ("witness", ["--state", "witness"]),
 }
 # What would measure or wait for many minutes, if it were started with its defaults.
-LONG = ("checkpoints bisect-rates", "checkpoints simulate", "follow", "infra simulate")
+LONG = ("follow",)
 # Options of base commands that need an extra.
 OPTIONS: Mapping[str, list[str]] = {
-    "mlflow": ["export", "latest", "--mlflow", "curves"],
-    "tensorboard": ["export", "latest", "--tensorboard", "curves"],
-    "arrow": ["sql", "SELECT * FROM events", "--output", "events.parquet"],
+    "mlflow": ["export", "curves", "latest", "--format", "mlflow", "--out", "curves"],
+    "tensorboard": ["export", "curves", "latest", "--out", "curves"],
+    "arrow": ["sql", "SELECT * FROM events", "--out", "events.parquet"],
     "train": ["replay", "--execute"],
 }
 

@@ -32,7 +32,7 @@ def test_lineage_is_told_and_what_is_written_holds_offline(
     key.write_text(scene.vkey)
     example = scene.examples["tier one"]
     arguments: list[str | Path]
-    arguments = ["lineage", example, "--export", scene.exported, "--out", file, "--json"]
+    arguments = ["data", "lineage", example, "--export", scene.exported, "--out", file, "--json"]
     told = answer(call(arguments, home=home))
     assert told["bytes"] == file.stat().st_size < 100_000
     assert told["tainted"] == []
@@ -63,7 +63,7 @@ def test_missing_link_is_an_error_with_exit_code_1(
     scene: LineageScene, home: Path, tmp_path: Path, example: str, message: str
 ) -> None:
     file = tmp_path / "none.lineage"
-    done = call(["lineage", scene.examples[example], "--out", file], home=home)
+    done = call(["data", "lineage", scene.examples[example], "--out", file], home=home)
     assert done.returncode == 1
     assert message in done.stderr
     assert not file.exists()
@@ -79,7 +79,7 @@ def test_missing_link_is_an_error_with_exit_code_1(
 def test_name_of_no_example_is_rejected_as_wrong_input(
     home: Path, example: str, message: str
 ) -> None:
-    done = call_here(["lineage", example], home=home)
+    done = call_here(["data", "lineage", example], home=home)
     assert (done.returncode, message in " ".join(done.stderr.split())) == (2, True), done.stderr
     assert "the `id` of a line of an export" in " ".join(done.stderr.split())
 
@@ -97,11 +97,11 @@ def test_lineage_of_what_was_rolled_back_since_is_told_with_exit_code_1(
     assert call_here(["follow", "--once"], home=later).returncode == 0
     with duckdb.connect(Home(later).projection) as cache:  # which is no evidence
         cache.execute("DELETE FROM log.checkpoint_rollbacks")
-    done = call(["lineage", after, "--out", tmp_path / "one.lineage"], home=later)
+    done = call(["data", "lineage", after, "--out", tmp_path / "one.lineage"], home=later)
     assert done.returncode == 1, done
     assert "tainted since" in done.stdout
     assert (tmp_path / "one.lineage").exists()
-    assert call(["lineage", before], home=later).returncode == 0  # the honest control
+    assert call(["data", "lineage", before], home=later).returncode == 0  # the honest control
 
 
 def test_lineage_over_the_export_that_it_reads_is_rejected(
@@ -110,6 +110,6 @@ def test_lineage_over_the_export_that_it_reads_is_rejected(
     export = tmp_path / "sft.jsonl"
     export.write_bytes(scene.exported.read_bytes())
     example = scene.examples["tier one"]
-    done = call_here(["lineage", example, "--export", export, "--out", export], home=home)
+    done = call_here(["data", "lineage", example, "--export", export, "--out", export], home=home)
     assert (done.returncode, "is named twice" in done.stderr) == (2, True), done.stderr
     assert export.read_bytes() == scene.exported.read_bytes()

@@ -95,7 +95,7 @@ def test_event_that_no_reader_can_read_is_rejected(notary: RunningNotary) -> Non
 @pytest.mark.parametrize(
     ("command", "missing"),
     [
-        (["campaign", *TINY, "--policy", "playbook"], "audit.started"),
+        (["run", "--attempts", "3", *TINY, "--policy", "playbook"], "audit.started"),
         (["run", *TINY, "edits=restart"], "audit.started"),
         (["run", *TINY, "--policy", "openai", "--set", "model=m"], "transcript.started"),
     ],
@@ -119,7 +119,7 @@ def test_what_the_notary_would_not_take_in_the_end_is_rejected_before_training(
     [
         ["show"],
         pytest.param(["verify"], marks=pytest.mark.slow),
-        pytest.param(["log", "--limit", "3"], marks=pytest.mark.slow),
+        pytest.param(["log", "--count", "3"], marks=pytest.mark.slow),
         pytest.param(["replay"], marks=pytest.mark.slow),
         pytest.param(["replay", "--execute"], marks=pytest.mark.slow),
     ],

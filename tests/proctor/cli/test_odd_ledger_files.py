@@ -21,7 +21,7 @@ from proctor.home import Home
 COMMANDS = {
     "verify": ["verify"],
     "sql": ["sql", "SELECT COUNT(*) FROM events"],
-    "log": ["log", "--limit", "2"],
+    "log": ["log", "--count", "2"],
     "show": ["show"],
     "judge": ["judge", "--no-execute"],
     "export": ["export", "--bundle"],

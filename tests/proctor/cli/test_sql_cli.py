@@ -58,10 +58,8 @@ def shell(
 def test_forms_hold_the_same_answer(trained: Path, tmp_path: Path) -> None:
     rows = answer(call_here(["sql", ASKED, "--json"], home=trained))
     for name in ("x.csv", "x.json", "x.parquet"):
-        told = answer(
-            call_here(["sql", ASKED, "--output", tmp_path / name, "--json"], home=trained)
-        )
-        assert told == {"output": str(tmp_path / name), "rows": len(rows)}
+        told = answer(call_here(["sql", ASKED, "--out", tmp_path / name, "--json"], home=trained))
+        assert told == {"out": str(tmp_path / name), "rows": len(rows)}
     assert json.loads((tmp_path / "x.json").read_text()) == rows
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.csv", "x.json", "x.parquet"]
     table = pyarrow.parquet.read_table(tmp_path / "x.parquet")
@@ -81,18 +79,19 @@ def test_forms_hold_the_same_answer(trained: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["SELECT 1", "--format", "parquet"], "--output"),
-        (["SELECT 1", "--format", "table", "--output", "{folder}/x.csv"], "a table is for reading"),
-        (["SELECT 1", "--output", "{folder}/x.txt"], "end its name in .csv, .json, .parquet"),
+        (["SELECT 1", "--format", "parquet"], "--out"),
+        (["SELECT 1", "--format", "table", "--out", "{folder}/x.csv"], "a table is for reading"),
+        (["SELECT 1", "--out", "{folder}/x.txt"], "end its name in .csv, .json, .parquet"),
         (["SELECT 1", "--json", "--format", "csv"], "two forms"),
-        (["SELECT 1 AS a, 2 AS a", "--output", "{folder}/x.csv"], "two columns have one name"),
-        (["SELECT INTERVAL 1 DAY", "--output", "{folder}/x.csv"], "cast it"),
-        (["SELECT INTERVAL 1 DAY", "--output", "{folder}/x.parquet"], "cast it"),
-        (["SET VARIABLE a = 1", "--output", "{folder}/x.parquet"], "no answer"),
-        (["SELEKT", "--output", "{folder}/x.csv"], "SELEKT"),
-        (["--output", "{folder}/x.csv"], "give the QUERY"),
+        (["SELECT 1 AS a, 2 AS a", "--out", "{folder}/x.csv"], "two columns have one name"),
+        (["SELECT INTERVAL 1 DAY", "--out", "{folder}/x.csv"], "cast it"),
+        (["SELECT INTERVAL 1 DAY", "--out", "{folder}/x.parquet"], "cast it"),
+        (["SET VARIABLE a = 1", "--out", "{folder}/x.parquet"], "no answer"),
+        (["SELEKT", "--out", "{folder}/x.csv"], "SELEKT"),
+        (["--out", "{folder}/x.csv"], "give the QUERY too"),
+        (["--out", "{folder}/x.duckdb", "--format", "csv"], "leave out --format and --as-of"),
         (["SELECT 1", "--as-of", "999999"], "has the entries 0 to"),
-        (["SELECT 1", "--snapshot", "{folder}/x.duckdb"], "give it alone"),
+        (["SELECT 1", "--out", "{folder}/x.duckdb"], "end its name in .csv, .json, .parquet"),
     ],
 )
 def test_wrong_question_writes_no_file(
@@ -110,10 +109,10 @@ def test_file_keeps_what_it_held_when_the_answer_fails_halfway(
     kept = tmp_path / "kept.csv"
     kept.write_text("mine")
     broken = "SELECT IF(i < 400000, i, error('broken')) AS i FROM range(500000) AS t(i)"
-    done = call_here(["sql", broken, "--output", kept], home=trained)
+    done = call_here(["sql", broken, "--out", kept], home=trained)
     assert (done.returncode, "broken" in done.stderr) == (2, True)
     assert kept.read_text() == "mine"
-    assert call_here(["sql", "SELECT 1 AS i", "--output", kept], home=trained).returncode == 0
+    assert call_here(["sql", "SELECT 1 AS i", "--out", kept], home=trained).returncode == 0
     assert kept.read_text() == '"i"\n1\n'
     assert list(tmp_path.iterdir()) == [kept]
 
@@ -146,14 +145,22 @@ def test_file_of_the_home_as_target_is_rejected(tmp_path: Path, name: str) -> No
     assert (home / "free.csv").read_text() == "mine"
 
 
-@pytest.mark.parametrize("option", ["--output", "--snapshot"])
-def test_answer_in_place_of_the_ledger_is_rejected(copy: Path, option: str) -> None:
-    ledger = copy / "ledger" / "ledger.sqlite"
+@pytest.mark.parametrize("asked", [["SELECT 1", "--format", "csv"], []], ids=["answer", "tables"])
+def test_answer_in_place_of_the_ledger_is_rejected(copy: Path, asked: list[str]) -> None:
+    ledger = copy / "ledger" / ("ledger.sqlite" if asked else "tables.duckdb")
+    if not asked:
+        ledger.symlink_to("ledger.sqlite")
     before = ledger.read_bytes()
-    asked = ["SELECT 1", "--format", "csv"] if option == "--output" else []
-    done = call_here(["sql", *asked, option, ledger], home=copy)
+    done = call_here(["sql", *asked, "--out", ledger], home=copy)
     assert (done.returncode, "name another" in done.stderr) == (2, True)
     assert ledger.read_bytes() == before
+
+
+def test_recipe_of_the_cookbook_is_run_by_its_name(trained: Path) -> None:
+    listed = answer(call_here(["sql", "--list", "--json"], home=trained))
+    assert {"name": "runs", "question": "How did each run go?"} in listed
+    (row,) = answer(call_here(["sql", "runs", "--json"], home=trained))
+    assert row["state"] == "completed"
 
 
 def test_as_of_is_the_state_after_that_entry(trained: Path) -> None:
@@ -163,11 +170,11 @@ def test_as_of_is_the_state_after_that_entry(trained: Path) -> None:
         assert rows == [{"n": index + 1, "last": index}]
 
 
-@pytest.mark.parametrize("command", ["list", "show"])
+@pytest.mark.parametrize("what", [("--list", "checkpoints"), ("active",)])
 def test_index_behind_the_ledgers_end_is_rejected_wherever_it_is_given(
-    trained: Path, command: str
+    trained: Path, what: tuple[str, ...]
 ) -> None:
-    done = call_here(["checkpoints", command, "--as-of", "999999"], home=trained)
+    done = call_here(["line", "show", *what, "--as-of", "999999"], home=trained)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--as-of 999999: the ledger has the entries 0 to" in done.stderr
 
@@ -225,7 +232,7 @@ def test_shell_reads_a_terminal_until_it_is_left(
 
 def test_copy_is_read_by_duckdb_alone(trained: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.duckdb"
-    told = answer(call_here(["sql", "--snapshot", copy, "--json"], home=trained))
+    told = answer(call_here(["sql", "--out", copy, "--json"], home=trained))
     assert told == {"snapshot": str(copy), "bytes": copy.stat().st_size}
     with duckdb.connect(str(copy)) as connection:
         found = connection.execute("SELECT COUNT(*) AS n FROM events").fetchall()

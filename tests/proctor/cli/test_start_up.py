@@ -76,7 +76,7 @@ def test_first_look_loads_no_package_of_ours_but_the_command_line(option: str, h
     ("arguments", "allowed"),
     [
         (["verify"], {"numpy"}),
-        (["prove", "3"], {"numpy"}),
+        (["export", "proof", "3"], {"numpy"}),
         (["log"], {"numpy"}),
         (["sql", "SELECT count(*) FROM events"], {"duckdb", "numpy"}),
     ],
@@ -92,7 +92,7 @@ def test_listed_help_is_the_help_of_the_command(name: str) -> None:
     group = typer.main.get_command(app)
     listed = group.commands[name]  # type: ignore[attr-defined]
     own = load(listed).get_short_help_str(limit=1_000)
-    assert COMMANDS[name][1] == own, f"in proctor/cli/main.py, write of {name}: {own!r}"
+    assert listed.get_short_help_str(limit=1_000) == own
 
 
 def test_version_is_printed(home: Path) -> None:
@@ -100,7 +100,7 @@ def test_version_is_printed(home: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"proctor {__version__}\n".encode())
 
 
-@pytest.mark.parametrize("command", [[], ["verify"], ["keys"], ["keys", "list"], ["infra", "run"]])
+@pytest.mark.parametrize("command", [[], ["verify"], ["keys"], ["keys", "list"], ["line", "run"]])
 @pytest.mark.sampled(3)
 def test_short_option_shows_the_same_help(command: list[str], home: Path) -> None:
     done = proctor(*command, "-h", home=home)

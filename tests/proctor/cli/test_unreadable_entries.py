@@ -52,8 +52,7 @@ FIRST = {  # events that begin streams of their own
 
 SAME = (
     "checkpoints",
-    "curate list",
-    "curate origins",
+    "data list",
     "log",
     "show",
     "show the run",
@@ -98,17 +97,16 @@ def readers(home: Path, run: UUID, tmp_path: Path) -> dict[str, Any]:
         "show the run": ["show", str(run), "--json"],
         "replay": ["replay", "--json"],
         "state": ["replay", str(run), "--event", "3", "--json"],
-        "transcript": ["transcript", "--json"],
+        "transcript": ["show", "--transcript", "--json"],
         "sql": ["sql", "SELECT run_id, state, epochs FROM run_summary ORDER BY ALL", "--json"],
-        "log": ["log", "--limit", "3", "--json"],
-        "checkpoints": ["checkpoints", "list", "--json"],
+        "log": ["log", "--count", "3", "--json"],
+        "checkpoints": ["line", "show", "--list", "checkpoints", "--json"],
         "keys": ["keys", "list", "--json"],
-        "curate list": ["curate", "list", "--json"],
-        "curate origins": ["curate", "origins", "--json"],
-        "why": ["curate", "why", str(run), "--json"],
+        "data list": ["data", "list", "--json"],
+        "why": ["data", "why", str(run), "--json"],
         "verify": ["verify", "--json"],
         "follow": ["follow", "--once", "--json"],
-        "export": ["export", "--bundle", tmp_path / f"bundle{uuid4()}", "--json"],
+        "export": ["export", "bundle", "--out", tmp_path / f"bundle{uuid4()}", "--json"],
     }
     told = {}
     for name, arguments in asked.items():

@@ -110,16 +110,16 @@ def test_other_commands_refuse_what_is_behind_what_is_remembered(
 @pytest.mark.parametrize(
     "command",
     [
-        "prove 3",
-        "export --bundle out",
-        "export --dsse out --key operator.pem",
+        "export proof 3",
+        "export bundle --out out",
+        "export verdict head --out out --key operator.pem",
         "import BUNDLE",
-        "review 0 gold --key operator.pem",
+        "data review 0 gold --key operator.pem",
         "keys list",
         "keys grant operator fresh.pem.vkey --key operator.pem",
         "keys revoke judge.vkey --since now --reason lost --key operator.pem",
         "keys rotate",
-        "witness request --old 0 --out out",
+        "witness ask --old 0 --out out",
     ],
 )
 def test_command_on_a_ledger_behind_what_is_remembered_is_rejected(
@@ -148,20 +148,20 @@ def test_command_on_a_ledger_behind_what_is_remembered_is_rejected(
     with open_verified(behind / "ledger") as ledger:  # nothing was added to it
         assert ledger.size == parse_tree_head(read_tree_head(scene.earlier) or "").size
     honest = result(scene.root)
-    assert honest is None or (command.startswith("review") and "not a decision" in str(honest))
+    assert honest is None or (command.startswith("data review") and "not a decision" in str(honest))
 
 
 def test_policy_says_how_far_the_ledger_is_witnessed(scene: Scene, tmp_path: Path) -> None:
     policy = scene.root / "policy"
-    report = verify(scene, "--policy", policy)
+    report = verify(scene, "--witnesses", policy)
     assert 0 < report["witnessed"] <= report["size"]
     nobody = tmp_path / "nobody"
     nobody.write_text("quorum none\n")
-    assert verify(scene, "--policy", nobody)["witnessed"] is None
-    assert "asks for no witness" in call(["verify", "--policy", nobody], home=scene.root).stdout
+    assert verify(scene, "--witnesses", nobody)["witnessed"] is None
+    assert "asks for no witness" in call(["verify", "--witnesses", nobody], home=scene.root).stdout
     lonely = tmp_path / "lonely"
     lonely.write_text(policy.read_text().replace("witness-", "nobody-"))
-    done = call(["verify", "--policy", lonely], home=scene.root)
+    done = call(["verify", "--witnesses", lonely], home=scene.root)
     assert done.returncode in (1, 2)
 
 
@@ -181,7 +181,7 @@ def test_entries_that_rest_on_a_revoked_key_are_suspect_unless_witnessed_before(
     (without,) = verify(scene)["suspect"]  # nobody is believed to have seen anything
     assert (without["first"], without["reason"]) == (0, "copied")
     assert call(["verify"], home=scene.root).returncode == 1
-    within = verify(scene, "--policy", policy)["suspect"]
+    within = verify(scene, "--witnesses", policy)["suspect"]
     assert all(each["first"] >= each["witnessed_before"] > 0 for each in within)
 
 

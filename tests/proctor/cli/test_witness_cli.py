@@ -77,24 +77,20 @@ def home(place: Path) -> Path:
 
 def make_witness(place: Path, name: str) -> None:
     """Make a witness that trusts the ledger."""
-    arguments = ["witness", "init", "--name", f"{name}.example", "--state", str(place / name)]
-    done = call_here([*arguments, "--json"], home=place)
-    assert answer(done)["vkey"] == (place / name / "witness.vkey").read_text().strip()
-    assert trust_ledger(place, name).returncode == 0
+    done = trust_ledger(place, name, "--name", f"{name}.example", "--json")
+    assert answer(done)["witness"] == (place / name / "witness.vkey").read_text().strip()
 
 
-def trust_ledger(place: Path, name: str) -> subprocess.CompletedProcess[str]:
+def trust_ledger(place: Path, name: str, *more: str) -> subprocess.CompletedProcess[str]:
     vkey = place / "home/ledger/ledger.vkey"
-    return call_here(["witness", "trust", vkey, "--state", place / name], home=place)
+    return call_here(["witness", "trust", vkey, "--state", place / name, *more], home=place)
 
 
 def request(place: Path, *more: str) -> subprocess.CompletedProcess[str]:
     where: list[str | Path] = ["--witness", place / "w/witness.vkey"]
     if "--old" in more:
         where = []
-    return call_here(
-        ["witness", "request", "--out", place / "q", *where, *more], home=place / "home"
-    )
+    return call_here(["witness", "ask", "--out", place / "q", *where, *more], home=place / "home")
 
 
 def sign(place: Path, *more: str | Path) -> subprocess.CompletedProcess[str]:
@@ -104,7 +100,7 @@ def sign(place: Path, *more: str | Path) -> subprocess.CompletedProcess[str]:
 
 def add(place: Path) -> subprocess.CompletedProcess[str]:
     where: list[str | Path] = ["--witness", place / "w/witness.vkey"]
-    return call_here(["witness", "add", place / "a", *where], home=place / "home")
+    return call_here(["witness", "ask", "--answer", place / "a", *where], home=place / "home")
 
 
 def by_files(place: Path) -> None:
@@ -172,9 +168,11 @@ def test_rotated_ledger_is_cosigned_when_its_rotations_come_along(place: Path, h
     rotate(home)
     append(home, first=6, last=7)
     rotate(home)
-    assert "was rotated: give" in request(place).stdout
+    assert f"put {place / 'q.rotations'} beside the request" in request(place).stdout
+    (place / "q.rotations").rename(place / "aside")
     assert sign(place).returncode == 2
-    assert sign(place, "--rotations", place / "q.rotations").returncode == 0
+    (place / "aside").rename(place / "q.rotations")
+    assert sign(place).returncode == 0
     assert add(place).returncode == 0
     assert newest_note(home).count("\n\u2014 ") == 2
 
@@ -200,17 +198,23 @@ def test_answer_for_another_ledger_is_rejected(place: Path, home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["request", "--out", "q"], "give --witness VKEYFILE, or --old N"),
-        (["add", "q"], "give either --witness VKEYFILE or --policy FILE"),
-        (["add", "w/witness.vkey", "--witness", "w/witness.vkey"], "is no answer of a witness"),
+        (["ask"], "give --witnesses FILE, which names witnesses"),
+        (["ask", "--out", "q"], "give either --witness VKEYFILE or --witnesses FILE"),
+        (["ask", "--answer", "q"], "give either --witness VKEYFILE or --witnesses FILE"),
+        (["ask", "--answer", "q", "--out", "r"], "give one"),
+        (["ask", "--answer", "q", "--old", "1"], "--old: only with --out"),
+        (
+            ["ask", "--answer", "w/witness.vkey", "--witness", "w/witness.vkey"],
+            "is no answer of a witness",
+        ),
         (["sign", "missing", "--state", "w", "--out", "a"], "missing cannot be read"),
         (["serve", "--state", "w", "--listen", "localhost"], "give an IP address and a port"),
         (["serve", "--state", "w", "--listen", "127.0.0.1:99999"], "give an IP address and a"),
         (["serve", "--state", "w", "--listen", "192.0.2.1:0"], "--listen 192.0.2.1:0: Cannot"),
         (["serve", "--state", "none"], "witness not found"),
         (["trust", "w/witness.vkey", "--state", "w"], "this is a witness's key"),
-        (["ask", "--policy", "w/witness.vkey"], "line 1: "),
-        (["init", "--state", "x", "--name", "a b"], "cannot be a witness name"),
+        (["ask", "--witnesses", "w/witness.vkey"], "line 1: "),
+        (["serve", "--state", "x", "--name", "a b"], "cannot be a witness name"),
     ],
 )
 def test_wrong_usage_is_explained(
@@ -250,7 +254,7 @@ def policy_of(place: Path, urls: dict[str, str], rule: str) -> Path:
 
 
 def ask(place: Path, policy: Path) -> tuple[int, dict[str, str], bool]:
-    arguments: list[str | Path] = ["witness", "ask", "--policy", policy, "--timeout", "5"]
+    arguments: list[str | Path] = ["witness", "ask", "--witnesses", policy, "--timeout", "5"]
     done = call_here([*arguments, "--json"], home=place / "home")
     said = answer(done)
     outcomes = {name: asked["outcome"] for name, asked in said["witnesses"].items()}
@@ -313,7 +317,7 @@ def test_policy_for_another_ledger_is_rejected_before_anybody_is_asked(
     policy = policy_of(place, {"w": "http://127.0.0.1:1"}, "any")
     other = (tmp_path / "other/ledger/ledger.vkey").read_text()
     policy.write_text(f"log {other}{policy.read_text()}")
-    done = call_here(["witness", "ask", "--policy", policy], home=place / "home")
+    done = call_here(["witness", "ask", "--witnesses", policy], home=place / "home")
     assert done.returncode == 1
     assert "the policy has no log line for the ledger" in done.stderr
 

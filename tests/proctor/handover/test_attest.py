@@ -55,13 +55,13 @@ CUT_VKEY = (
 
 
 def attest(home: Path, out: Path, *more: str | Path, run: str = "latest") -> dict[str, Any]:
-    done = call_here(["attest", run, "-o", out, "--json", *more], home=home)
+    done = call_here(["export", "model", run, "--out", out, "--json", *more], home=home)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
 def refused(home: Path, out: Path, *more: str | Path, run: str = "latest") -> str:
-    done = call_here(["attest", run, "-o", out, *more], home=home)
+    done = call_here(["export", "model", run, "--out", out, *more], home=home)
     assert (done.returncode, out.exists()) == (2, False), done.stdout
     return " ".join(done.stderr.split())
 
@@ -175,7 +175,7 @@ def test_key_of_another_ledger_is_rejected(home: Path, folder: Path, tmp_path: P
     done = call_here(["verify", folder, "--vkey", other], home=home)
     assert (done.returncode, "ledger.vkey: this is not" in done.stdout) == (1, True)
     done = call_here(["verify", folder, "--new"], home=home)
-    assert (done.returncode, "do not apply" in done.stderr) == (2, True)
+    assert (done.returncode, "which is a model handed over" in done.stderr) == (2, True)
 
 
 def test_publisher_is_made_once_and_replaced_when_revoked(
@@ -211,7 +211,7 @@ def test_publisher_is_made_once_and_replaced_when_revoked(
     check_handover(tmp_path / "first", vkey=vkey(home))
     state = tmp_path / "state"
     assert call(["verify"], home=home, state=state).returncode == 0
-    remembered: list[str | Path] = ["attest", "latest", "-o", tmp_path / "third"]
+    remembered: list[str | Path] = ["export", "model", "latest", "--out", tmp_path / "third"]
     assert call(remembered, home=home, state=state).returncode == 0
     done = call(["verify", tmp_path / "first"], home=home, state=state)
     assert (done.returncode, "publisher.pem: the ledger has revoked" in done.stdout) == (1, True)
@@ -243,7 +243,7 @@ def test_what_cannot_be_handed_over_is_refused_in_one_sentence(tmp_path: Path) -
         assert says in refused(home, out, run=str(run.id))
     store(home)
     attest(home, out, run=str(judged.id))
-    done = call_here(["attest", str(judged.id), "-o", out], home=home)
+    done = call_here(["export", "model", str(judged.id), "--out", out], home=home)
     assert (done.returncode, "is not an empty folder" in " ".join(done.stderr.split())) == (2, True)
     (home / "ledger" / "keys" / "ledger.pem").unlink()
     assert "only who keeps the ledger" in refused(home, tmp_path / "no", run=str(judged.id))
@@ -341,7 +341,7 @@ def test_folder_and_report_hold_after_all_that_a_ledger_may_see(
     assert call_here(granted, home=home).returncode == 0
     attest(home, tmp_path / "handed", "--key", own)
     page = tmp_path / "page.html"
-    assert call_here(["report", "latest", "-o", page], home=home).returncode == 0
+    assert call_here(["report", "latest", "--out", page], home=home).returncode == 0
     owner = home / "ledger" / "ledger.vkey"
     for path in (tmp_path / "handed", page):
         asked: list[str | Path] = ["verify", path, "--vkey", owner, "--judge", f"{judge}.vkey"]

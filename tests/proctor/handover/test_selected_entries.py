@@ -700,9 +700,11 @@ def test_report_says_what_is_not_there(tmp_path: Path) -> None:
     told = {}
     for subject in (campaign, str(run.id)):
         page = tmp_path / f"{subject}.html"
-        assert call_here(["report", subject, "-o", page], home=home).returncode == 0
+        assert call_here(["report", subject, "--out", page], home=home).returncode == 0
         told[subject] = verified(scene, page)[1]["not_claimed"]
-    inside = call_here(["attest", str(run.id), "-o", home / "ledger" / "new"], home=home)
+    inside = call_here(
+        ["export", "model", str(run.id), "--out", home / "ledger" / "new"], home=home
+    )
     assert (inside.returncode, "keeps what is its own" in inside.stderr) == (2, True)
     assert any("a verdict on 1 of 2 runs" in each for each in told[campaign])
     assert not any("left out" in each for each in told[str(run.id)])  # the control

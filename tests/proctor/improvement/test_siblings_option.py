@@ -21,7 +21,7 @@ def fixed_tasks(repo: Path) -> ReferenceSet:
         function="slugs.text:slugify",
         arguments=["A b"],
         expected="a-b",
-        category="behaviour",
+        categories=("behaviour",),
         difficulty="easy",
     )
     add_task(repo, call)

@@ -204,7 +204,15 @@ def campaigns(seed: int, folder: Path, *, flaky: float) -> tuple[list[float], li
         with ChatServer(model) as server, pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPENAI_BASE_URL", server.url)
             patch.setenv("OPENAI_API_KEY", "none")
-            command = ["campaign", *TASK, f"seed={seed}", "--attempts", str(ATTEMPTS)]
+            command = [
+                "run",
+                "--policy",
+                "openai",
+                *TASK,
+                f"seed={seed}",
+                "--attempts",
+                str(ATTEMPTS),
+            ]
             command += ["--set", "model=scripted", "--json", *(["--tune"] if tune else [])]
             done = call_here(command, home=folder / f"{seed}-{tune}")
         found.append([each["process_score"] for each in answer(done)["attempts"]])

@@ -373,15 +373,15 @@ def test_commands_show_and_steer_the_advice(
         def tune(*arguments: str) -> Any:
             return answer(call_here(["tune", *arguments, "--json"], home=made.home.path))
 
-        told = tune("off", "scripted")
+        told = tune("use", "scripted", "off")
         assert (told["on"], told["version"]) == (False, 1)
         assert told["scoreboard"]["one_shot"] == {"wins": 1, "losses": 0, "ties": 0}
-        model = ("--set", "model=scripted", "--set", f"base_url={made.server.url}")
+        model = ("scripted", "--set", f"base_url={made.server.url}")
         last = tune("round", *model)["rounds"][-1]
         assert (last["outcome"], last["reason"]) == ("nothing", "tuning is turned off")
         assert not made.server.requests
-        assert tune("reset", "scripted")["advice"] == ""
-        missing = call_here(["tune", "admit", "scripted", "none"], home=made.home.path)
+        assert tune("use", "scripted", "base")["advice"] == ""
+        missing = call_here(["tune", "use", "scripted", "none"], home=made.home.path)
         assert missing.returncode == 2
         assert "there is no scenario 'none'" in missing.stderr
         unknown = call_here(["tune", "show", "another"], home=made.home.path)

@@ -11,11 +11,11 @@ import pytest
 from frontdoor import TINY, call_here
 from gauntlet_lines import RUNNER
 from handmade_network import weights_for
+from studies.reference.seeds import Planned, write_set
 
 import proctor
 from aggregates.rules import RULES
 from judge.gauntlet.repository.git import Repository
-from judge.reference.seeds import Planned, write_set
 from policies.deciding.network import Network
 from proctor.sample.init import git
 
@@ -71,8 +71,8 @@ def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     for name in PACKAGES:
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(HOUSE / name, repo / name, ignore=without)
-    shutil.rmtree(repo / SET / "tasks")
-    (repo / SET / "manifest.json").unlink()
+    (repo / SET).mkdir()
+    shutil.copy(HOUSE / "docs/studies/reference_tasks/worker.py", repo / SET)
     write_set(repo / SET, [Planned("network", each) for each in difficulties])
     (repo / "tests").mkdir()
     for path, text in {
@@ -102,10 +102,10 @@ def proposed(home: Path, repo: Path, data: bytes) -> dict[str, Any]:
     change = repo.parent / "change.diff"
     change.write_text(git(repo, "diff", "--binary"))
     git(repo, "checkout", "--quiet", "--", WEIGHTS)
-    why = ("--rationale", "Trained again.", "--tier", f"{WEIGHTS}=2", "--repo", repo)
-    (queued,) = told(home, "infra", "propose", change, *why)
+    why = ("--rationale", "Trained again.", "--repo", repo)
+    (queued,) = told(home, "line", "propose", change, *why)
     assert queued["outcome"] is None, queued
-    (done,) = told(home, "infra", "run", queued["proposal"], "--repo", repo, codes=(0, 1))
+    (done,) = told(home, "line", "run", queued["proposal"], "--repo", repo, codes=(0, 1))
     found: dict[str, Any] = done
     return found
 
@@ -143,7 +143,7 @@ def test_weights_are_rejected_promoted_rolled_back_and_decide_in_a_run(
     assert repository.read(repository.head("main"), WEIGHTS) == better
     decided = run_of_the_champion(home, repo)
     assert decided == (Network.read(better).sha256, found["checkpoint"])
-    told(home, "checkpoints", "rollback", "active", "--reason", "Too eager.", "--repo", repo)
+    told(home, "line", "rollback", "active", "--reason", "Too eager.", "--repo", repo)
     assert repository.read(repository.head("main"), WEIGHTS) == first
     weights, checkpoint = run_of_the_champion(home, repo)
     assert weights == Network.read(first).sha256
@@ -167,6 +167,6 @@ def test_learned_agent_is_promoted_over_one_that_only_waits_and_rolled_back(
     home = tmp_path / "home"
     found = proposed(home, repo, LEARNED)
     assert found["outcome"] == "promoted", found
-    told(home, "checkpoints", "rollback", "active", "--reason", "Tried once.", "--repo", repo)
+    told(home, "line", "rollback", "active", "--reason", "Tried once.", "--repo", repo)
     repository = Repository(repo)
     assert repository.read(repository.head("main"), WEIGHTS) == weights_for(())

@@ -28,7 +28,7 @@ def home(trained: Path, tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize(
-    "command", [["prove", "0", "--out"], ["curate", "export", "--kind", "sft", "--out"]]
+    "command", [["export", "proof", "0", "--out"], ["export", "data", "--kind", "sft", "--out"]]
 )
 @pytest.mark.sampled(3)
 def test_writing_over_what_is_precious_is_rejected(
@@ -43,12 +43,12 @@ def test_writing_over_what_is_precious_is_rejected(
     assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
     assert (path.read_bytes() if path.exists() else None) == before
     assert call_here(["verify"], home=home).returncode == 0
-    assert "sealed" not in call_here(["curate", "list"], home=home).stdout
+    assert "sealed" not in call_here(["data", "list"], home=home).stdout
 
 
 def test_an_earlier_answer_is_written_over(home: Path, tmp_path: Path) -> None:
     (vkey,) = (home / "ledger").glob("*.vkey")
     for number in ("0", "1"):
-        done = call_here(["prove", number, "--out", str(tmp_path / "proof")], home=home)
+        done = call_here(["export", "proof", number, "--out", str(tmp_path / "proof")], home=home)
         assert done.returncode == 0, done.stderr
     assert call_here(["verify", tmp_path / "proof", "--vkey", vkey], home=home).returncode == 0

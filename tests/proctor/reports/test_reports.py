@@ -200,10 +200,11 @@ def test_embedded_data_cannot_end_its_element() -> None:
 
 def test_command_says_what_is_missing(home: Home, tmp_path: Path) -> None:
     wrong: list[tuple[list[str | Path], str]] = [
-        ([], "name a file: -o FILE.html for the page"),
-        (["--svg", tmp_path / "a.svg"], "name it with --chart"),
-        (["ffff", "-o", tmp_path / "a.html"], "no run, campaign, comparison or line begins with"),
-        ([tmp_path / "a.html", "-o", tmp_path / "b.html"], "give --vkey"),
+        ([], "Missing option '--out'"),
+        (["--out", tmp_path / "a.svg"], "name it with --chart, one of: "),
+        (["--out", tmp_path / "a.html", "--chart", "loss"], "end the name of --out in .svg or"),
+        (["ffff", "--out", tmp_path / "a.html"], "no run, campaign, comparison or line begins"),
+        ([tmp_path / "a.html", "--out", tmp_path / "b.html"], "give --vkey"),
     ]
     for arguments, message in wrong:
         done = call_here(["report", *arguments], home=home.path)
@@ -223,7 +224,7 @@ def test_report_is_verified_offline(
 ) -> None:
     vkey = home.ledger / "ledger.vkey"
     out = tmp_path / "report.html"
-    made = answer(call_here(["report", subjects[kind][0], "-o", out, "--json"], home=home.path))
+    made = answer(call_here(["report", subjects[kind][0], "--out", out, "--json"], home=home.path))
     assert made["kind"] == kind
     page = out.read_text()
     assert list(Elements(page).active()) == []
@@ -232,7 +233,7 @@ def test_report_is_verified_offline(
     assert held.returncode == 0, held.stdout + held.stderr
     assert held.stdout.startswith("held: the whole report follows from")
     again = tmp_path / "again.html"
-    done = call_here(["report", out, "-o", again, "--vkey", vkey], home=elsewhere)
+    done = call_here(["report", out, "--out", again, "--vkey", vkey], home=elsewhere)
     assert done.returncode == 0, done.stderr
     assert again.read_text() == page
     out.write_text(page.replace("<h1", "<h1 class=x", 1).replace('"entries":', '"entries":1', 1))
@@ -278,12 +279,13 @@ def test_single_charts_are_files(
 ) -> None:
     svg, png = tmp_path / "loss.svg", tmp_path / "loss.png"
     run = subjects["run"][0]
-    done = call_here(["report", run, "--chart", "loss", "--svg", svg, "--png", png], home=home.path)
-    assert done.returncode == 0, done.stderr
+    for out in (svg, png):
+        done = call_here(["report", run, "--chart", "loss", "--out", out], home=home.path)
+        assert done.returncode == 0, done.stderr
     assert svg.read_text().startswith("<svg ")
     assert png.read_bytes().startswith(b"\x89PNG")
-    unknown = call_here(["report", run, "--chart", "x", "--svg", svg], home=home.path)
-    assert "it has: loss, accuracy, rules, lr, gradients" in unknown.stderr
+    unknown = call_here(["report", run, "--chart", "x", "--out", svg], home=home.path)
+    assert "takes one of: loss, accuracy, rules, lr, gradients" in unknown.stderr
 
 
 def test_intervals_are_shown_as_they_are_written() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from frontdoor import call_here
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
@@ -38,7 +39,7 @@ def first_run(home: Path) -> str:
 
 
 def attested(home: Path, out: Path) -> tuple[Envelope, Mapping[str, Any]]:
-    done = call_here(["export", "--dsse", out, "--verdict", first_run(home)], home=home)
+    done = call_here(["export", "verdict", first_run(home), "--out", out], home=home)
     assert done.returncode == 0, done.stderr
     envelope = Envelope.from_dict(json.loads(out.read_text()))
     return envelope, json.loads(envelope.payload)
@@ -65,6 +66,15 @@ def test_verdict_is_a_statement_about_the_files_that_were_handed_in(
     assert entries[told["entry"]["index"]]["event"] == "audit.scored"
 
 
+def test_key_of_an_envelope_is_written_beside_it_as_pem(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "head.json"
+    done = call_here(["export", "verdict", "head", "--out", out, "--pem"], home=home)
+    assert done.returncode == 0, done.stderr
+    raw = load_key(LedgerPaths(home / "ledger").key, passphrase=None).public_key()
+    pem = raw.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    assert out.with_name("head.json.pem").read_bytes() == pem
+
+
 def test_statement_with_another_score_is_rejected_by_other_tools(
     home: Path, tmp_path: Path
 ) -> None:
@@ -76,9 +86,6 @@ def test_statement_with_another_score_is_rejected_by_other_tools(
 
 def test_run_without_an_audit_that_counts_is_refused(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "verdict.json"
-    done = call_here(["export", "--dsse", out, "--verdict", "latest"], home=home)
+    done = call_here(["export", "verdict", "latest", "--out", out], home=home)
     assert (done.returncode, out.exists()) == (2, False)
     assert "`proctor judge " in done.stderr
-    done = call_here(["export", "--bundle", tmp_path / "b", "--verdict", "latest"], home=home)
-    assert done.returncode == 2
-    assert "--verdict needs --dsse" in done.stderr

@@ -31,7 +31,7 @@ TASK = [
     *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
     *("epochs=4", "threads=1", "lr=3.0", "warm_up_epochs=0"),
 ]
-PLAYBOOK = ["campaign", *TASK, "--policy", "playbook", "--attempts", "1", "--json"]
+PLAYBOOK = ["run", *TASK, "--policy", "playbook", "--attempts", "1", "--json"]
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_judging_an_attempt_that_goes_on_is_rejected_and_spoils_nothing(tmp_path
             judged.append(call(["judge", "latest"], home=tmp_path))
         return act(request, headers)
 
-    command = ["campaign", *TASK, "--set", "model=m", "--attempts", "1", "--json"]
+    command = ["run", "--policy", "openai", *TASK, "--set", "model=m", "--attempts", "1", "--json"]
     with ChatServer(behave) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", server.url)
         done = call_here(command, home=tmp_path)
@@ -241,7 +241,7 @@ def test_data_that_has_changed_between_attempts_is_rejected(tmp_path: Path) -> N
     _paint(data, seed=1)
     settings = [f"dataset=imagefolder:{data}", "epochs=2", "threads=1", "batch_size=8"]
     home = _train_only(tmp_path / "home", settings, attempts=2)
-    command = ["campaign", *settings, "--policy", "playbook", "--attempts", "2", "--json"]
+    command = ["run", *settings, "--policy", "playbook", "--attempts", "2", "--json"]
     few = call_here(command, home=home)
     assert (few.returncode, "the validation set has 4 examples, too few to rank" in few.stderr) == (
         2,

@@ -21,7 +21,17 @@ TASK = [
     *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
     *("epochs=6", "threads=1", "lr=3.0", "warm_up_epochs=0"),
 ]
-COMMAND = ["campaign", *TASK, "--set", "model=scripted", "--attempts", "2", "--json"]
+COMMAND = [
+    "run",
+    "--policy",
+    "openai",
+    *TASK,
+    "--set",
+    "model=scripted",
+    "--attempts",
+    "2",
+    "--json",
+]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ TASK = [
 def pairs(home: Path) -> list[tuple[str, str]]:
     """Export pairs; return the runs of each, the better one first."""
     out = home / "pairs.jsonl"
-    done = call(["curate", "export", "--kind", "preferences", "--out", out], home=home)
+    done = call(["export", "data", "--kind", "preferences", "--out", out], home=home)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads(line)["id"] for line in out.read_text().splitlines()]
     return [(better[:36], worse[:36]) for better, worse in (each.split(">") for each in found)]
@@ -35,7 +35,7 @@ def test_first_runs_of_two_policies_give_a_pair(trained: Path, tmp_path: Path) -
 
 
 def answer_of_excluded(home: Path, run: str) -> dict[str, object]:
-    done = call(["curate", "why", run, "--json"], home=home)
+    done = call(["data", "why", run, "--json"], home=home)
     assert done.returncode == 1
     found: dict[str, object] = json.loads(done.stdout)
     return found
@@ -46,7 +46,7 @@ def test_first_campaigns_of_two_policies_give_pairs(tmp_path: Path) -> None:
     home = tmp_path / "home"
     told = {
         policy: answer(
-            call(["campaign", *TASK, "--attempts", "3", "--policy", policy, "--json"], home=home)
+            call(["run", *TASK, "--attempts", "3", "--policy", policy, "--json"], home=home)
         )
         for policy in ("playbook", "nothing")
     }

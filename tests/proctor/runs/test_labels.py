@@ -107,7 +107,7 @@ def test_there_is_no_label_when_the_code_is_of_no_checkpoint(tmp_path: Path) -> 
     with other.log() as log:
         assert find_label(log).remark == (
             "not exportable as training data: this ledger has no registered code version; "
-            "a new home registers the installed one, and `proctor infra status --repo .` in the "
+            "a new home registers the installed one, and `proctor line show --repo .` in the "
             "repository of this code registers it here, see docs/how-to/curate.md"
         )
     with other.controller() as controller:
@@ -117,7 +117,7 @@ def test_there_is_no_label_when_the_code_is_of_no_checkpoint(tmp_path: Path) -> 
     assert "this code is not a checkpoint of this ledger; check out a checkpoint" in str(
         found.remark
     )
-    assert "or commit the code to the line and run `proctor infra adopt`" in str(found.remark)
+    assert "or commit the code to the line and run `proctor line sign adopt" in str(found.remark)
 
 
 def test_label_is_a_checkpoint_that_was_rolled_back_when_that_runs(line: Line) -> None:
@@ -168,26 +168,26 @@ def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> 
     assert not judged["scores"]["hard_fail"]
 
     def shown(*more: str) -> dict[str, object]:
-        found = answer(call(["checkpoints", "show", active, *more, "--json"], home=home))
+        found = answer(call(["line", "show", active, *more, "--json"], home=home))
         (told,) = found["runs"]
         return {**told, "active": found["active"], "rolled_back": found["rolled_back"]}
 
     assert (shown()["run_id"], shown()["label_active"], shown()["why_not"]) == (run, True, [])
     done = call(
-        ["checkpoints", "rollback", "active", "--reason", "it was worse", "--repo", line.repo],
+        ["line", "rollback", "active", "--reason", "it was worse", "--repo", line.repo],
         home=home,
     )
     assert done.returncode == 0, done.stderr
     assert active in done.stdout
-    assert "made under what was rolled back, and tainted: 1 run; `proctor curate" in done.stdout
+    assert "made under what was rolled back, and tainted: 1 run; `proctor data" in done.stdout
     now = shown()
     assert (now["why_not"], now["rolled_back"], now["active"]) == (["tainted"], True, False)
     assert now["taint_reasons"] == [f"checkpoint {active} was rolled back: it was worse"]
     then = shown("--as-of", str(int(str(now["tainted_idx"])) - 1))
     assert (then["why_not"], then["rolled_back"], then["active"]) == ([], False, True)
-    listed = answer(call(["checkpoints", "list", "--json"], home=home))
+    listed = answer(call(["line", "show", "--list", "checkpoints", "--json"], home=home))
     assert [each["runs"] for each in listed] == [0, 0, 1]
     assert listed[1]["active"]
     assert first.checkpoint == listed[0]["checkpoint_id"]
-    again = call(["checkpoints", "rollback", "nothing", "--reason", "x"], home=home)
+    again = call(["line", "rollback", "nothing", "--reason", "x"], home=home)
     assert again.returncode == 2

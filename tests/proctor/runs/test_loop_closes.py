@@ -17,7 +17,7 @@ from projections.reading import query
 
 
 def evolve(line: LearningLine) -> dict[str, Any]:
-    command: list[str | Path] = ["infra", "evolve", "--technique", "one_shot", "--json"]
+    command: list[str | Path] = ["line", "evolve", "--technique", "one_shot", "--json"]
     told = answer(call([*command, "--repo", line.repo], home=line.home.path))
     assert isinstance(told, dict)
     (ended,) = told["ended"]
@@ -75,9 +75,9 @@ def test_curated_runs_change_a_proposal_and_what_is_withdrawn_taints_it(tmp_path
 def lineage(line: LearningLine, example: str, folder: Path) -> set[str]:
     """Export, and return the events that lead to one example of it."""
     file, proof, home = folder / "sft.jsonl", folder / "one.lineage", line.home.path
-    done = call(["curate", "export", "--kind", "sft", "--out", file], home=home)
+    done = call(["export", "data", "--kind", "sft", "--out", file], home=home)
     assert done.returncode == 0, done.stderr
-    done = call(["lineage", example, "--export", file, "--out", proof], home=home)
+    done = call(["data", "lineage", example, "--export", file, "--out", proof], home=home)
     assert done.returncode == 0, done.stderr
     vkey = LedgerPaths(line.home.ledger).vkey
     held = answer(call(["verify", proof, "--vkey", vkey, "--json"], home=None, cwd=folder))

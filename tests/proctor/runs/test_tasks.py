@@ -75,11 +75,11 @@ def test_task_is_trained_judged_and_repeated_bit_for_bit(
         "submitted weights are measured beside the task's code"
     ]
     out = tmp_path / "verdict.json"
-    done = call_here(["export", "--dsse", out, "--verdict", "latest"], home=home)
+    done = call_here(["export", "verdict", "latest", "--out", out], home=home)
     assert done.returncode == 0, done.stderr
     stated = json.loads(payload_of(out.read_text()))["predicate"]
     assert stated["unchecked"] == evidence["unchecked"]
-    done = call_here(["attest", "latest", "-o", tmp_path / "handed"], home=home)
+    done = call_here(["export", "model", "latest", "--out", tmp_path / "handed"], home=home)
     assert done.returncode == 0, done.stderr
     card = (tmp_path / "handed" / "model" / "README.md").read_text()
     assert "| classes | 3 |" in card

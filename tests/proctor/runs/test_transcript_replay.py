@@ -106,7 +106,7 @@ def test_cached_answers_are_the_same_and_cost_nothing(
         asked = len(server.requests)
         assert call_here(command, home=tmp_path).returncode == 0
         assert len(server.requests) == asked + 1  # the probe: a server can have changed
-    summary = answer(call_here(["transcript", "--json"], home=tmp_path))["summary"]
+    summary = answer(call_here(["show", "--transcript", "--json"], home=tmp_path))["summary"]
     assert summary["calls"] == summary["usable"] == summary["cached"] + 1 == asked > 2
     assert (summary["tokens"], summary["cost"]) == (120, 0.0)
     again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
@@ -140,7 +140,7 @@ def test_ensemble_follows_from_its_ballots(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         command = [*RUN, *exploding, "--policy", "openai", *MODEL, "--set", "votes=3"]
         assert call_here(command, home=tmp_path).returncode == 0
-    told = answer(call_here(["transcript", "--json"], home=tmp_path))
+    told = answer(call_here(["show", "--transcript", "--json"], home=tmp_path))
     assert {vote["rule"] for vote in told["votes"]} == {"R7"}
     assert {vote["agreement"] for vote in told["votes"]} == {1.0}
     again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
@@ -174,7 +174,7 @@ def reviewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_run_of_a_person_follows_from_what_was_typed(reviewed: Path) -> None:
-    reviews = answer(call_here(["transcript", "--json"], home=reviewed))["reviews"]
+    reviews = answer(call_here(["show", "--transcript", "--json"], home=reviewed))["reviews"]
     assert {review["verdict"] for review in reviews} == {"approve", "edit", "reject"}
     told = answer(call_here(["replay", "--execute", "--json"], home=reviewed))
     assert (told["same"], told["policy"], told["calls"] >= 3) == (True, [], True)

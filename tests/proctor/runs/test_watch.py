@@ -249,7 +249,7 @@ def test_commands_name_the_level_of_a_watched_run(tmp_path: Path) -> None:
     again = call_here(["replay", run.id, "--execute"], home=tmp_path)
     assert again.returncode == 2
     assert "a watched run cannot be trained again" in again.stderr
-    why = call_here(["curate", "why", run.id], home=tmp_path)
+    why = call_here(["data", "why", run.id], home=tmp_path)
     assert why.stdout.splitlines()[0].endswith(
         "because it was watched in a loop of its owner, and nobody can train it again."
     )

@@ -7,15 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paired_results import asked, flaky, pair, result, task
-
-from judge.gauntlet.comparison import trials
-from judge.gauntlet.comparison.disturbances import (
+from studies.gate import trials
+from studies.gate.disturbances import (
     DISTURBANCES,
     Change,
     follow,
     follow_exact,
     steady,
 )
+from studies.gate.simulation import Scale, power_row
+from studies.gate.trials import (
+    World,
+    mixed_sequences,
+    null_sequences,
+    plain_rule,
+    try_changes,
+)
+
 from judge.gauntlet.comparison.e_values import (
     ComparisonSettings,
     Floats,
@@ -26,14 +34,6 @@ from judge.gauntlet.comparison.e_values import (
 )
 from judge.gauntlet.comparison.evaluate import compare
 from judge.gauntlet.comparison.sequential import ErrorBudget, share, wanted_pairs
-from judge.gauntlet.comparison.simulation import Scale, power_row
-from judge.gauntlet.comparison.trials import (
-    World,
-    mixed_sequences,
-    null_sequences,
-    plain_rule,
-    try_changes,
-)
 from judge.gauntlet.comparison.weighing import weigh
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 

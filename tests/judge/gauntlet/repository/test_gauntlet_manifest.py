@@ -324,7 +324,9 @@ def test_playbook_is_read_only_here() -> None:
 
 def test_representative_tasks_are_in_the_reference_set_here() -> None:
     tasks = {
-        path.split("/")[3] for path in own_paths() if path.startswith("judge/reference_tasks/t")
+        path.split("/")[4]
+        for path in own_paths()
+        if path.startswith("docs/studies/reference_tasks/t")
     }
     assert len(own().benchmark.representative) == 5
     assert set(own().benchmark.representative) <= tasks

@@ -19,6 +19,7 @@ FAULTS = {
     "policies/offers.py": "def offers(rule, seen):\n    return {}\n",
     "policies/playbook.py": "PlaybookPolicy.decide = lambda self, observation: []\n",
 }
+REFERENCE = "tests/studies/test_reference_tasks.py"
 BROKEN = "raise RuntimeError('whoever imports this notices it')\n"
 
 
@@ -65,7 +66,7 @@ def run_pytest(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def test_fault_is_found_by_the_tests_that_are_chosen(tree: Path, path: str) -> None:
     ignored = [f"--ignore={each}" for each in chosen_for(path).left_out]
     with appended(tree / path, FAULTS[path]):
-        done = run_pytest(tree, "-x", *ignored, "tests/policies", "tests/judge/reference")
+        done = run_pytest(tree, "-x", *ignored, "tests/policies", REFERENCE)
     assert done.returncode == 1, done.stdout[-2_000:]
 
 

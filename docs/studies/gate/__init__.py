@@ -1,0 +1,1 @@
+"""The gate: its simulated error rates, and which planted defects its tasks miss."""

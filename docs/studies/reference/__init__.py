@@ -1,0 +1,1 @@
+"""Makers and scorers of this repository's own reference tasks."""

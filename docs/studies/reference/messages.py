@@ -1,0 +1,424 @@
+"""Makers of reference tasks about models' answers: reading, form, and votes.
+
+The same random numbers give the same task, byte for byte.
+I/O: none.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER, DIRECTIONS, EVENT_TYPES, NO_ACTION, REMEDIES
+from aggregates.rules import PRECEDENCE, RULES
+from aggregates.spec import ACTIVATIONS
+from judge.reference.observations import to_plain
+from judge.reference.oracle import expected_answers
+from judge.reference.situations import SIDES, observe
+from studies.reference.making import Made, observe_several
+
+
+def make_readings(rng: Random, difficulty: str) -> Made:
+    """Messages as servers send them: sound ones, nearly sound ones, and what is none at all."""
+    cases, expected = [], []
+
+    def case(rung: str, content: Any, outcome: dict[str, Any], **more: Any) -> None:
+        message = {"tool_calls": content} if rung == "tool" else {"content": content}
+        cases.append({"rung": rung, "message": message, **more})
+        expected.append(outcome)
+
+    refused: dict[str, Any] = {"refused": True}
+    if difficulty == "easy":
+        _sound_messages(rng, case)
+    elif difficulty == "medium":
+        _decisions_said(rng, case)
+    else:
+        _odd_messages(rng, case, refused)
+    return Made(
+        kind="answers",
+        scorer="readings",
+        expected={"cases": expected},
+        categories=("answers", "parsing"),
+        description={
+            "easy": "Answers of models in the form that was asked for, on every rung",
+            "medium": "Answers with decisions that are right, doubled, strange or not due",
+            "hard": "Nearly valid JSON, fences, thoughts, doubled keys, and texts out of bounds",
+        }[difficulty],
+        outcome="what is meant is read, and everything else is refused with a reason",
+        files={"cases.json": cases},
+    )
+
+
+Case = Callable[..., None]
+
+
+def _called(arguments: Any, name: str = "answer") -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _said(seen: Observation) -> list[dict[str, Any]]:
+    """Return a right answer to each due rule, in plain values."""
+    said = []
+    for expected in expected_answers(seen):
+        rule = expected["rule"]
+        direction, params = DEFER, {}
+        if expected["acts"]:
+            act = expected["acts"][0]
+            direction = act["direction"]
+            params = {name: _middle(bounds) for name, bounds in act["params"].items()}
+        said.append(
+            {
+                "event_type": REMEDIES[direction].event_type,
+                "cites": [rule],
+                "direction": direction,
+                "params": params,
+                "justification": f"{rule} is out of its band.",
+            }
+        )
+    return said
+
+
+def _middle(bounds: Sequence[Any]) -> Any:
+    if len(bounds) == 2 and all(isinstance(bound, float) for bound in bounds):
+        return (bounds[0] + bounds[1]) / 2
+    return bounds[0]
+
+
+def _sound_messages(rng: Random, case: Case) -> None:
+    for count in (1, 2, 3, 4):
+        seen = observe_several(rng, count)
+        said = _said(seen)
+        text = json.dumps({"decisions": said})
+        right = {"decisions": said, "open": []}
+        plain = {"observation": to_plain(seen)}
+        case("json_schema", text, right, **plain)
+        case("json_object", f"\n {text}\t\r\n", right, **plain)
+        case("tool", [_called(text)], right, **plain)
+        case("prompt", f"Here is my answer:\n{text}\nI am done.", right, **plain)
+        shuffled = [*said]
+        rng.shuffle(shuffled)
+        spelled = json.dumps({"decisions": shuffled}, indent=2)
+        case("prompt", f"```json\n{spelled}\n```", right, **plain)
+        nulls = [
+            {
+                **one,
+                "params": {
+                    **one["params"],
+                    "block": None,
+                    "clip_norm": one["params"].get("clip_norm"),
+                },
+            }
+            for one in said
+        ]
+        case("json_schema", json.dumps({"decisions": nulls}), right, **plain)
+
+
+def _decisions_said(rng: Random, case: Case) -> None:
+    seen = observe_several(rng, 3)
+    said = _said(seen)
+    first, second, third = said
+    due = list(seen.due)
+    plain = {"observation": to_plain(seen)}
+    strange = next(rule for rule in RULES if rule not in due)
+    refused: dict[str, Any] = {"refused": True}
+
+    def value(found: Any, outcome: dict[str, Any]) -> None:
+        case("json_schema", json.dumps(found), outcome, **plain)
+
+    def some(*kept: dict[str, Any], **says: str) -> dict[str, Any]:
+        answered = {rule for one in kept for rule in one["cites"]}
+        left = [rule for rule in due if rule not in answered]
+        # A rule's own problem is told there, and no other rule is blamed for it.
+        spares = dict.fromkeys(left, ";") | dict.fromkeys(says, "no decision")
+        return {"decisions": list(kept), "open": left, "says": says, "spares": spares}
+
+    def loosely(outcome: dict[str, Any]) -> dict[str, Any]:
+        """Leave open how the rules are told of a decision that cites none of them."""
+        return {**outcome, "spares": {}}
+
+    def without(one: dict[str, Any], name: str) -> dict[str, Any]:
+        return {key: item for key, item in one.items() if key != name}
+
+    waits = {**first, "event_type": NO_ACTION, "direction": DEFER, "params": {}}
+    value({"decisions": said}, some(*said))
+    value({"decisions": [third, first]}, some(first, third))
+    value({"decisions": [first, first, second]}, some(second, **{due[0]: "two decisions"}))
+    value({"decisions": [first, waits, third]}, some(third, **{due[0]: "two decisions"}))
+    value({"decisions": []}, loosely(some(**dict.fromkeys(due, "no decision"))))
+    value(
+        {"decisions": [{**first, "cites": [strange]}, second]},
+        loosely(some(second, **{due[0]: strange})),
+    )
+    value({"decisions": [{**first, "cites": [due[0], strange]}]}, some(**{due[0]: strange}))
+    value(
+        {"decisions": [{**first, "direction": "jump"}, third]}, some(third, **{due[0]: "direction"})
+    )
+    value({"decisions": [{**second, "justification": " "}, third]}, some(third))
+    value({"decisions": [{**second, "extra": 1}, third]}, some(third))
+    value({"decisions": [without(second, "params"), third]}, some(third))
+    value({"decisions": [{**third, "params": [1]}, second]}, some(second))
+    value({"decisions": [{**third, "event_type": "joke"}, second]}, some(second))
+    value({"decisions": [{**third, "cites": due[2]}, second]}, loosely(some(second)))
+    value({"decisions": [{**third, "cites": [3, None]}, second]}, loosely(some(second)))
+    value({"decisions": ["no decision", 7, None, second]}, loosely(some(second)))
+    value({"decisions": [{**waits, "cites": due}]}, some({**waits, "cites": due}))
+    value(
+        {"decisions": [{**waits, "cites": due[:2]}, second]}, some(**dict.fromkeys(due[:2], "two"))
+    )
+    value({"decisions": [{**waits, "params": {"deferred_to": None}}, third]}, some(waits, third))
+    both = {**waits, "cites": [due[0], due[2]]}
+    value({"decisions": [second, both]}, some(both, second))
+    value({"decisions": [{"cites": [strange]}] * 16}, loosely(some()))
+    value({"decisions": [first] * 17}, refused)
+    value({"decisions": said, "note": "more"}, refused)
+    value({"answers": said}, refused)
+    value({"decisions": {"0": first}}, refused)
+    value(said, refused)
+    value(None, refused)
+    aside = replace(seen, due=tuple(due[1:]))  # the first one fired, and is decided on elsewhere
+    text = json.dumps({"decisions": [first, second]})
+    outcome = {"decisions": [second], "open": [due[2]], "says": {due[2]: "not due"}}
+    case("json_schema", text, outcome, observation=to_plain(aside))
+    _factors_said(rng, case)
+
+
+def _factors_said(rng: Random, case: Case) -> None:
+    """Answer with learning rates at the ends of what is open, and beyond."""
+    far = observe(rng, {"R1": "high"})
+    much = [
+        {**one, "params": {"lr": far.settings.lr / factor}}
+        for one in _said(far)
+        for factor in (2.9, 3.0, 10.0, 10.2)
+    ]
+    for one, fits in zip(much, (False, True, True, False), strict=True):
+        outcome = {"decisions": [one] if fits else [], "open": [] if fits else ["R1"]}
+        text = json.dumps({"decisions": [one]})
+        case("json_schema", text, outcome, observation=to_plain(far))
+
+
+def _odd_messages(rng: Random, case: Case, refused: dict[str, Any]) -> None:
+    number = rng.randint(10, 99)
+    plain, text = {"a": [number, None, True]}, json.dumps({"a": [number, None, True]})
+    fine = {"value": plain}
+    for broken in (
+        text[:-1],
+        text.replace("null", "None"),
+        text.replace('"', "'"),
+        text.replace("null", "NaN"),
+        text.replace("null", "-Infinity"),
+        text.replace("null", "1e999"),
+        text.replace("]", ",]"),
+        f"{text} {text}",
+        f"```json\n{text}\n```",
+        f"So: {text}",
+        '{"a": 1, "a": 2}',
+        '{"a": {"b": 1, "c": 2, "b": 3}}',
+        "",
+        " \n ",
+    ):
+        case("json_object", broken, refused)
+    for empty in (None, 7, [text], {"text": text}):
+        case("json_schema", empty, refused)
+        case("prompt", empty, refused)
+    for calls in (
+        None,
+        [],
+        text,
+        ["call"],
+        [{"function": "answer"}],
+        [_called(text), _called(text)],
+        [_called(text, "reply")],
+        [_called(plain)],
+        [_called("")],
+        [_called(f"So: {text}")],
+    ):
+        case("tool", calls, refused)
+    case("tool", [_called(f" {text}\n")], fine)
+    for meant in (
+        text,
+        f"I think {{so}} and {{ so on: {text} }}",
+        f'<think>First {{"a": 1}}, no.</think>\n{text}',
+        f'<think>one</think> {{"b": 2}} <think>two</think> {text}',
+        f"```\n{text}\n```",
+        f'```json\r\n{text}\r\n``` and {{"b": 2}} besides',
+        f"``` json\n{text}",
+        f"```json \n{text}\n```",
+        f"```json\n{text}\n```\nor\n```json\n```",
+        f"{{'a': 1}} {text}",
+        f"[{text}]",
+        f'{{"a": 1, "a": 2}} {text}',
+        f"{text}.",
+    ):
+        case("prompt", meant, fine)
+    for none in (
+        f"{text} {text}",
+        f"{text}{text}",
+        f"```\n{text}\n``` ```\n{text}\n```",
+        "There is nothing.",
+        "{ { {",
+        f"{text} </think> nothing",
+        '{"a": 1, "a": 2}',
+        "[1, 2]",
+    ):
+        case("prompt", none, refused)
+    nested = {"a": {"b": {"c": number}}}
+    case("prompt", f"So {json.dumps(nested)} it is", {"value": nested})
+    for name, count, kind in (
+        ("deep", 31, "list"),
+        ("deep", 32, None),
+        ("deep_objects", 31, "dict"),
+        ("deep_objects", 32, None),
+        ("deep", 5_000, None),
+        ("many", 50_000, "list"),
+        ("many", 50_001, None),
+        ("padded", 262_144, "dict"),
+        ("padded", 262_145, None),
+        ("digits", 5_000, None),
+        ("surrogate", 1, None),
+        ("key", 1, None),
+    ):
+        outcome = {"value": kind} if kind else refused
+        case("json_object", None, outcome, made=[name, count])
+    for name in ("surrogate", "key"):
+        case("prompt", None, refused, made=[name, 1])
+    for count, kind in ((62, "dict"), (63, None), (200, None)):
+        case("prompt", None, {"value": kind} if kind else refused, made=["braces", count])
+
+
+def make_schema(rng: Random, _: str) -> Made:
+    """The form that endpoints are given: it admits right answers, and none of another shape."""
+    seen = [observe(rng, {rule: side}) for rule, side in SIDES] + [observe_several(rng, 3)]
+    return Made(
+        kind="schema",
+        scorer="schema",
+        expected={"cases": [_forms(each) for each in seen]},
+        categories=("answers", "parsing"),
+        description="The JSON schema of an answer about the due rules",
+        outcome="it is strict, admits every right answer and none of another shape",
+        files={"observations.json": [to_plain(each) for each in seen]},
+    )
+
+
+def _forms(seen: Observation) -> dict[str, Any]:
+    """Return answers that a form must admit, and answers that it must not."""
+    ways = {way for rule in seen.due for way in DIRECTIONS[rule][str(seen.evaluations[rule].side)]}
+    names = sorted({name for way in {*ways, DEFER} for name in REMEDIES[way].parameters})
+    nothing = dict.fromkeys(names)
+    base = {
+        "event_type": NO_ACTION,
+        "cites": [seen.due[0]],
+        "direction": DEFER,
+        "params": nothing,
+        "justification": "It waits.",
+    }
+
+    def one(**changes: Any) -> dict[str, Any]:
+        return {"decisions": [{**base, **changes}]}
+
+    samples: Mapping[str, tuple[Any, Any]] = {
+        "lr": (0.5, "0.5"),
+        "lr_min": (0.5, True),
+        "lr_max": (1, []),
+        "clip_norm": (1.0, "one"),
+        "epochs": (3, 3.5),
+        "batch_size": (32, 32.5),
+        "accumulation": (2, "2"),
+        "factor": (2, 2.5),
+        "block": (0, 0.5),
+        "reinitialise": (True, 1),
+        "to": ("gelu", "sigmoid"),
+        "deferred_to": ("R7", "R8"),
+    }
+    valid = [one(), {"decisions": []}, {"decisions": [base, base]}]
+    valid += [one(direction=way, event_type=REMEDIES[way].event_type) for way in sorted(ways)]
+    valid += [one(event_type=name) for name in EVENT_TYPES]
+    valid += [one(cites=[rule]) for rule in seen.due]
+    valid += [one(params={**nothing, name: samples[name][0]}) for name in names]
+    valid += [one(params={**nothing, "deferred_to": rule}) for rule in PRECEDENCE]
+    if "to" in names:
+        valid += [one(params={**nothing, "to": name}) for name in ACTIVATIONS]
+    strange = sorted(set(REMEDIES) - ways - {DEFER})
+    invalid = [
+        {},
+        [],
+        {"decisions": {}},
+        {"decisions": [], "more": 1},
+        {"decisions": [{}]},
+        one(extra=1),
+        one(justification=None),
+        one(cites="R1"),
+        one(event_type="joke"),
+        one(params={}),
+        one(params={**nothing, "other": None}),
+        one(params=None),
+        *(one(direction=way) for way in strange),
+        *(one(cites=[rule]) for rule in RULES if rule not in seen.due),
+        *(one(params={**nothing, name: samples[name][1]}) for name in names),
+        {"decisions": [{name: base[name] for name in base if name != "cites"}]},
+    ]
+    return {
+        "valid": valid,
+        "invalid": invalid,
+        "directions": sorted({*ways, DEFER}),
+        "params": names,
+    }
+
+
+def make_votes(rng: Random, _: str) -> Made:
+    """Ballots on stability rules: clear majorities, ties, and voters who said nothing usable."""
+    cases, answers = [], []
+    for number in range(10):
+        rule = rng.choice(("R6", "R7"))
+        seen = observe(rng, {rule: next(iter(DIRECTIONS[rule])), "R1": "high"})
+        ways = [*DIRECTIONS[rule]["low" if rule == "R6" else "high"], DEFER]
+        usable = 0.0 if number == 0 else 0.75
+        ballots: list[dict[str, Any] | None] = []
+        for voter in range(rng.choice((1, 3, 4, 5, 7))):
+            way = rng.choice(ways)
+            words = f"ballot {voter}"
+            said = Decision.of((rule,), way, {}, words).to_dict()
+            ballots.append(said if rng.random() < usable else None)
+        cases.append({"observation": to_plain(seen), "rule": rule, "ballots": ballots})
+        answers.append(_count(seen, rule, ballots))
+    return Made(
+        kind="votes",
+        scorer="exact",
+        expected={"answer": answers},
+        categories=("ensemble",),
+        description="A stability rule is put to several voters, who agree, differ or say nothing",
+        outcome="the first ballot for what most are for wins, word for word",
+        files={"cases.json": cases},
+    )
+
+
+def _count(
+    seen: Observation, rule: str, ballots: Sequence[dict[str, Any] | None]
+) -> dict[str, Any]:
+    votes: dict[str, int] = {}
+    for said in ballots:
+        name = said["direction"] if said else "unusable"
+        votes[name] = votes.get(name, 0) + 1
+    usable = [name for name in votes if name != "unusable"]  # in the order of the first ballot
+    best = max((votes[name] for name in usable), default=0)
+    chosen = next((name for name in usable if votes[name] == best), None)
+    winner = next(
+        (place for place, said in enumerate(ballots) if said and said["direction"] == chosen), 0
+    )
+    return {
+        "voted": ["R7", "R6"],
+        "asked": [[[rule], f"voter {place + 1}", place] for place in range(len(ballots))],
+        "counted": [
+            {
+                "epoch": seen.epoch,
+                "rule": rule,
+                "votes": votes,
+                "chosen": chosen,
+                "calls": list(range(1, len(ballots) + 1)),
+            }
+        ],
+        "winner": winner + 1,
+        "problem": None if chosen else "problem 1",
+        "decision": ballots[winner],
+    }

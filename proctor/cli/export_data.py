@@ -1,0 +1,224 @@
+"""`proctor export data`: training data out of the ledger, sealed.
+
+Exit code 1: no example is left to export, or one was excluded since.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from judge.curation.examples import outnumbered
+from judge.curation.query import MARGIN, Query
+from judge.curation.recall import Recalled, recall_of
+from judge.curation.recall import recall as called_back
+from judge.curation.sealing import Drawn, draw, find_seal
+from judge.curation.tables import Tables
+from ledger.wording import counted
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.data import opened
+from proctor.cli.failures import require_extra
+from proctor.cli.options import AsOfOption
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.exports import write_export
+from proctor.output.files import verify_target
+from proctor.output.terminal import console, error_console, words
+
+app = CommandGroup()
+
+
+@app.command(prints="curation.Export | curation.ExportRefused")
+def data(
+    home: Home,
+    kind: Annotated[str, "Kind of data: sft, preferences or proposals."],
+    out: Annotated[
+        Path | None, "Write JSON Lines to this file, or Parquet if its name ends in .parquet."
+    ] = None,
+    as_of: AsOfOption = None,
+    as_it_was: Annotated[
+        bool, "With --as-of: include examples that were excluded since; the seal records it."
+    ] = False,
+    decided_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decided-by", metavar="NAME", help="Only answers of this decider; can be repeated."
+        ),
+    ] = None,
+    max_temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--max-temperature", min=0, help="Temperature at which the models were sampled."
+        ),
+    ] = None,
+    dataset: Annotated[str | None, "Only runs on this dataset."] = None,
+    min_process_score: Annotated[
+        float | None,
+        typer.Option("--min-process-score", min=0, max=1, help="Lowest process score of the runs."),
+    ] = None,
+    min_accuracy: Annotated[
+        float | None,
+        typer.Option("--min-accuracy", min=0, max=1, help="Lowest validation accuracy."),
+    ] = None,
+    provoked: Annotated[
+        bool | None,
+        typer.Option(
+            "--provoked/--unprovoked", help="Only runs with, or without, a provoked fault."
+        ),
+    ] = None,
+    gold: Annotated[bool, "Only answers that people marked gold or bad."] = False,
+    margin: Annotated[
+        float,
+        typer.Option(
+            "--margin",
+            min=0,
+            max=1,
+            help="Preferences only: smallest difference between the two runs.",
+        ),
+    ] = MARGIN,
+    measured: Annotated[
+        bool,
+        "Preferences only: pairs by the measured credit of `proctor fork`, in place of a margin.",
+    ] = False,
+) -> Output:
+    """Export training data as of an index, and seal it; exit code 1 if there is none.
+
+    With --as-of, also if an example was excluded since, for instance by a rollback.
+    """
+    if as_it_was and as_of is None:
+        raise ProctorError("--as-it-was needs --as-of: without it nothing excluded is exported")
+    parquet = out is not None and out.suffix == ".parquet"
+    if parquet:
+        require_extra("arrow")  # before anything is sealed
+    query = Query(
+        kind=kind,
+        decided_by=tuple(decided_by or ()),
+        max_temperature=max_temperature,
+        dataset=dataset,
+        min_process_score=min_process_score,
+        min_accuracy=min_accuracy,
+        provoked=provoked,
+        gold=gold,
+        margin=margin,
+        measured=measured,
+    )
+    if out is not None:  # nothing is sealed that cannot be handed out
+        verify_target(out, home=home)
+    with opened(home, as_of) as tables:
+        drawn = draw(tables, query, blobs=home.blobs)
+        unsettled = _unsettled(tables) if measured else []
+        standing = _standing(tables, kind)
+        sealed, since = _since(home, tables, drawn) if as_of is None else (None, 0)
+    if as_of is not None:
+        with opened(home, None) as tables:
+            excluded = recall_of(tables, "", [each.member for each in drawn.examples])
+            if excluded and not as_it_was:
+                return _refuse_excluded(drawn, excluded)
+            drawn = replace(drawn, query=replace(query, as_it_was=bool(excluded)))
+            sealed, _ = _since(home, tables, drawn)
+            since = len(excluded)
+    empty = not drawn.examples and sealed is None
+    seal = drawn.seal()
+    told = {
+        "export": None if empty else str(seal.id),
+        "kind": kind,
+        "as_of": drawn.as_of,
+        "examples": len(drawn.examples),
+        "root": seal.root,
+        "sha256": seal.sha256,
+        "sealed_before": None if sealed is None else sealed["idx"],
+        "to_be_called_back": since,
+        **standing,
+    }
+    for why, number in unsettled:
+        measures = f"{counted(number, 'measurement')} of credit"
+        error_console.print(words(f"{measures} decided nothing and made no pair: {why}"))
+    if sealed is None and not empty:
+        home.blobs.put(drawn.members)
+        with home.open_log() as log:
+            log.save(seal)
+    if out is not None and not empty:
+        write_export(drawn, out, parquet=parquet, home=home)
+    if empty:
+        error_console.print(
+            "no example is left: nothing was sealed or written; ask for less, or see what keeps a "
+            "run out with `proctor data why RUN`"
+        )
+    return Output(told, lambda: _tell_export(told), found=empty)
+
+
+def _unsettled(tables: Tables) -> list[tuple[str, int]]:
+    """Return why measurements of credit are no answer, and how many for each reason."""
+    rows = tables.ask(
+        "SELECT COALESCE(why_not, 'undecided by all orders that were measured') AS why, "
+        "COUNT(*) AS number FROM decision_credit WHERE better IS NULL GROUP BY ALL ORDER BY ALL"
+    )
+    found = [(row["why"], row["number"]) for row in rows]
+    if number := outnumbered(tables):
+        why = "as one of several measurements of the same, its wider interval contains 0"
+        found.append((why, number))
+    return found
+
+
+def _since(home: Home, tables: Tables, drawn: Drawn) -> tuple[dict[str, Any] | None, int]:
+    """Return the seal that there is already, and how many of its examples are to be called back."""
+    sealed = find_seal(tables, drawn)
+    if sealed is None:
+        return None, 0
+    found = called_back(tables, blobs=home.blobs, export=sealed["export_id"])
+    return sealed, sum(1 for _ in found)
+
+
+def _refuse_excluded(drawn: Drawn, excluded: list[Recalled]) -> Output:
+    """Say which examples were excluded since; nothing is sealed or written."""
+    first = excluded[0]
+    error_console.print(
+        words(
+            f"nothing was sealed or written: {counted(len(excluded), 'example')} of "
+            f"{len(drawn.examples)} as of entry {drawn.as_of} would be excluded now, for instance "
+            f"{first.example} ({'; '.join(first.why)}); leave out --as-of, or add --as-it-was to "
+            "export them on record"
+        )
+    )
+    told = {
+        "export": None,
+        "kind": drawn.query.kind,
+        "as_of": drawn.as_of,
+        "examples": len(drawn.examples),
+        "to_be_called_back": len(excluded),
+        "excluded": excluded,
+    }
+    return Output(told, lambda: None, found=True)
+
+
+def _standing(tables: Tables, kind: str) -> dict[str, Any]:
+    """Count the runs or proposals that are let in, and what speaks against the others."""
+    noun = "proposals" if kind == "proposals" else "runs"
+    rows = tables.ask(f"SELECT let_in, why_not FROM curated_{noun}")  # noqa: S608 - our own names
+    reasons = Counter(reason for row in rows for reason in row["why_not"])
+    return {
+        noun: len(rows),
+        "let_in": sum(row["let_in"] for row in rows),
+        "why_not": dict(sorted(reasons.items())),
+    }
+
+
+def _tell_export(told: dict[str, Any]) -> None:
+    noun = "proposal" if told["kind"] == "proposals" else "run"
+    console.print(
+        words(
+            f"{counted(told['examples'], 'example')} from {told['let_in']} of "
+            f"{counted(told[noun + 's'], noun)}, as of entry {told['as_of']}"
+        )
+    )
+    for reason, number in told["why_not"].items():
+        console.print(words(f"  kept out: {counted(number, noun)}, {reason}"))
+    how = "sealed" if told["sealed_before"] is None else "sealed before, with the same bytes"
+    if told["export"] is not None:
+        console.print(words(f"{how}: export {told['export']}, SHA-256 {told['sha256']}"))
+    if told["to_be_called_back"]:
+        error_console.print(
+            words(f"{told['to_be_called_back']} of them would be kept out now; see `data why`")
+        )

@@ -1,0 +1,193 @@
+"""`proctor export model`: the model of a run for others, with signed claims beside it."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+from ledger.errors import BlobError
+from ledger.files import create_exclusively
+from ledger.handover.proof_files import open_proofs, write_proofs
+from ledger.handover.selection import MOST_ENTRIES, choose
+from ledger.keys import create_publisher_key, load_publisher_key
+from ledger.notes import public_bytes, publisher_vkey
+from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
+from ledger.recording.opening import has_key
+from ledger.verification.authority import Authority
+from ledger.verification.reader import VerifiedLedger
+from ledger.verification.rotations import vkeys_along
+from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
+from ledger.wording import counted
+from proctor import __version__
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import passphrase, read_private_key
+from proctor.cli.options import RunArgument
+from proctor.errors import ProctorError
+from proctor.home import Home, find_run
+from proctor.output.files import verify_outside
+from proctor.output.terminal import console, words
+from proctor.remembering import open_remembered
+
+app = CommandGroup()
+
+_ROLE = "publisher"
+
+
+@app.command(prints="ledger.Attested")
+def model(
+    home: Home,
+    run: RunArgument,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="New folder for model and claims.")
+    ],
+    key: Annotated[
+        Path | None,
+        "P-256 key that signs the files; by default ledger/keys/publisher.pem of the "
+        "home, which the first call makes and grants.",
+    ] = None,
+) -> Output:
+    """Hand over the model of a run: sign its files, and claim how it was trained and judged."""
+    from proctor.handover.folder import write_handover  # noqa: PLC0415 - loads DuckDB
+
+    home.require_ledger()
+    verify_outside(out, home)
+    paths = LedgerPaths(home.ledger)
+    if not has_key(paths):
+        raise ProctorError(
+            f"{paths.key} is missing: only who has the ledger's private key can do this"
+        )
+    # 1. What cannot be handed over is refused before a key is made and granted.
+    with open_remembered(home) as ledger:
+        named, authority = _look_up(ledger, run), ledger.authority
+    # 2. The key that signs the files is in force.
+    publisher, vkey, granted = _publisher(home, paths, authority, key)
+    # 3. The proofs come from the ledger as it is with that grant.
+    with open_remembered(home, heads=True) as ledger:
+        owner = ledger.vkey
+        chosen = _chosen(ledger, named)
+        if len(chosen) > MOST_ENTRIES:
+            raise ProctorError(
+                f"the folder would rest on {len(chosen)} entries; the most is {MOST_ENTRIES}: hand "
+                "over the whole ledger with `proctor export bundle`"
+            )
+        proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
+    signer = read_private_key(paths.key)
+    vkeys = vkeys_along(open_proofs(proofs, vkey=owner, most=MOST_ENTRIES)[0].rotations, vkey=owner)
+    if parse_vkey(vkeys[-1], type=ED25519).public_key != public_bytes(signer):
+        raise ProctorError(
+            "the newest tree head that witnesses have cosigned is older than the rotation of the "
+            "ledger's key; have the newest cosigned with `proctor witness ask`"
+        )
+    opened = write_handover(
+        out,
+        proofs=proofs,
+        vkey=owner,
+        publisher=publisher,
+        signer=signer,
+        version=__version__,
+        copy=lambda name, sha256, to: _copy(home, named, name, sha256, to),
+    )
+    evidence = opened.evidence
+    told = {
+        "run": evidence.run,
+        "out": out,
+        "verdict": evidence.verdict,
+        "reservations": evidence.reservations,
+        "evidence_level": evidence.level,
+        "files": opened.files,
+        "publisher": vkey,
+        "granted": granted,
+        "size": evidence.head.size,
+    }
+
+    def tell() -> None:
+        if granted:
+            console.print(f"made and granted the publisher's key {words(vkey)}")
+        console.print(
+            f"[green]attested[/] the model of run {evidence.run} in {words(out)}: "
+            f"{counted(len(opened.files), 'signed file')}, verdict {evidence.verdict}, evidence "
+            f"level {words(evidence.level)}"
+        )
+
+    return Output(told, tell)
+
+
+def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
+    """Return the run that `name` means; raises ProctorError if it cannot be handed over."""
+    from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
+    from projections.counting import counting_audits  # noqa: PLC0415 - loads DuckDB
+
+    run = find_run(verified_runs(ledger), name)
+    entries = _chosen(ledger, run)
+    own = {entry.name for entry in entries if entry.stream_id == run}
+    if "run.ended" not in own:
+        raise ProctorError(f"run {run} has not ended; export its model when it has")
+    if "run.weights_saved" not in own:
+        raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
+    if str(run) not in counting_audits(entries, authority=ledger.authority.stream_id):
+        raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
+    return run
+
+
+def _chosen(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
+    from projections.counting import streams_of  # noqa: PLC0415 - loads DuckDB
+
+    wanted = streams_of(ledger.entries(), run)
+    return choose(ledger.entries(), wanted, origin=ledger.authority.origin)
+
+
+def _publisher(
+    home: Home, paths: LedgerPaths, authority: Authority, file: Path | None
+) -> tuple[EllipticCurvePrivateKey, str, bool]:
+    """Return the key that signs, its vkey, and whether it was granted just now."""
+    own = paths.key.with_name(f"{_ROLE}.pem")
+    path, new = file or own, file is None and not own.exists()
+    key = (create_publisher_key if new else load_publisher_key)(path, passphrase=passphrase())
+    vkey = publisher_vkey(_ROLE, key.public_key())
+    public_key = parse_vkey(vkey, type=ECDSA).public_key
+    beside = path.with_name(f"{path.name}.vkey")
+    if new:
+        create_exclusively(beside, f"{vkey}\n".encode(), mode=0o644)
+    known = next((each for each in authority.keys if each.public_key == public_key), None)
+    if known is not None and authority.in_force(_ROLE, public_key):
+        return key, known.vkey, False
+    if known is not None:
+        raise ProctorError(
+            f"{path}: this key was revoked; move it away, and the next call makes another"
+            if file is None
+            else f"{path}: this key is not in force as a publisher's; see `proctor keys list`"
+        )
+    if file is not None or authority.operated:
+        who = " --key OPERATOR.pem" if authority.operated else ""
+        raise ProctorError(
+            f"{path}: this key is not granted; `proctor keys grant {_ROLE} {beside}{who}` grants it"
+        )
+    with home.open_log() as log:
+        if not isinstance(log.recorder, SignedRecorder):
+            raise ProctorError("a notary keeps this ledger; export there, without PROCTOR_NOTARY")
+        log.recorder.grant_key(vkey, role=_ROLE)
+    return key, vkey, True
+
+
+def _copy(home: Home, run: UUID, name: str, sha256: str, to: Path) -> None:
+    """Copy a file that a run handed in, from its folder or from the blobs."""
+    source = home.submission(run) / name
+    if source.is_file() and not source.is_symlink():
+        with source.open("rb") as file:
+            same = hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        if same:
+            shutil.copyfile(source, to)
+            return
+    try:
+        to.write_bytes(home.blobs.get(sha256))
+    except BlobError:
+        raise ProctorError(
+            f"{source} is not the file that the run handed in, which has the SHA-256 {sha256}; "
+            "put that file back"
+        ) from None

@@ -1,0 +1,179 @@
+"""`proctor line evolve`: look for changes of a line and judge them, unattended."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from aggregates.improvement.evolution import Evolution
+from judge.gauntlet.controller import Controller
+from ledger.wording import counted
+from policies.asking.settings import ModelSettings
+from policies.proposing.tuner import BASELINE, TECHNIQUES, scoreboard
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.improvement.evolve import Evolving, open_evolution, steer
+from proctor.improvement.faults import describe_fault
+from proctor.improvement.home import LineOptions
+from proctor.improvement.patterns import LineHistory
+from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
+from proctor.output.terminal import console, print_table, words
+from proctor.runs.run_settings import read_pairs
+
+app = CommandGroup()
+
+
+@app.command(prints="improvement.EvolutionReport")
+def evolve(
+    where: LineOptions,
+    rounds: Annotated[int, typer.Option("--proposals", min=1, help="Number of rounds.")] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Setting of the language model that proposes, as in `run --set`; without one the "
+            "tuner proposes, which asks no model.",
+        ),
+    ] = None,
+    technique: Annotated[
+        str | None,
+        typer.Option(
+            "--technique",
+            help="Technique to use; by default the record decides. One of "
+            f"{', '.join(TECHNIQUES)}.",
+        ),
+    ] = None,
+    reset: Annotated[bool, "Start again with the initial texts."] = False,
+    probes: Annotated[
+        int,
+        typer.Option(
+            "--probes",
+            min=0,
+            help="Most probes after each round to find an older fault that it reveals; 0: no "
+            "search.",
+        ),
+    ] = 16,
+    switch: Annotated[
+        bool | None, typer.Option("--on/--off", help="Turn evolution on or off for this line.")
+    ] = None,
+) -> Output:
+    """Propose and judge changes for several rounds; the same command continues."""
+    require_extra("train")
+    if technique is not None and technique not in TECHNIQUES:
+        raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(TECHNIQUES)}")
+    with where.open() as controller:
+        if switch is not None:
+            steer(controller, "on" if switch else "off")
+            told = _report(where.home, controller, ended=[], stopped=None)
+        else:
+            with _proposer(settings or [], where.home, controller, reset=reset) as proposer:
+                if reset:
+                    steer(controller, "reset")
+                    rounds, technique = 1, BASELINE
+                loop = Evolving(
+                    where.home, controller, proposer, technique=technique, probes=probes
+                )
+                ended = list(loop.run(rounds))
+            told = _report(where.home, controller, ended=ended, stopped=loop.stopped)
+            told["faults"] = [
+                describe_fault(controller.line, each) for each in loop.faults.values()
+            ]
+    return Output(told, lambda: _tell(told), found=bool(told["stopped"]))
+
+
+@contextmanager
+def _proposer(
+    pairs: list[str], home: Home, controller: Controller, *, reset: bool
+) -> Iterator[Proposer]:
+    if reset:
+        yield ResetProposer()
+    elif not pairs:
+        yield TunerProposer()
+    else:
+        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
+        settings = ModelSettings.from_dict(read_pairs(pairs))
+        client = ChatClient(settings, os.environ.get(settings.key_env))
+        try:
+            log = controller.place.log
+            yield ModelProposer(settings, client=client, log=log, blobs=home.blobs)
+        finally:
+            client.close()
+
+
+def _report(
+    home: Home,
+    controller: Controller,
+    *,
+    ended: Sequence[Evolution.RoundEnded],
+    stopped: str | None,
+) -> dict[str, Any]:
+    evolution = open_evolution(controller)
+    history = LineHistory(home, controller.place.line_id, since=evolution.since)
+    board = scoreboard(history.trials())
+    return {
+        "line": evolution.line,
+        "on": evolution.on,
+        "rounds": evolution.rounds,
+        "left": evolution.left,
+        "stopped": stopped or controller.line.halt,
+        "head": controller.line.head.commit,
+        "ended": [_describe(controller, each) for each in ended],
+        "faults": [],
+        "scoreboard": {
+            name: {"wins": tally.wins, "losses": tally.losses, "ties": tally.ties}
+            for name, tally in board.items()
+            if tally.wins or tally.losses or tally.ties
+        },
+    }
+
+
+def _describe(controller: Controller, ended: Evolution.RoundEnded) -> dict[str, Any]:
+    told = {
+        "round": ended.round,
+        "outcome": ended.outcome,
+        "proposal": ended.proposal,
+        "technique": ended.technique,
+        "pattern": ended.pattern,
+        "reason": ended.reason,
+    }
+    if ended.proposal is not None:
+        proposal = controller.place.proposal(UUID(ended.proposal))
+        told["outcome"] = proposal.outcome or "waits"
+        told["reason"] = proposal.reason or ended.reason
+    return told
+
+
+def _tell(told: dict[str, Any]) -> None:
+    print_table(
+        ("round", "outcome", "technique", "pattern", "reason"),
+        [
+            (
+                each["round"],
+                each["outcome"],
+                each["technique"] or "-",
+                each["pattern"] or "-",
+                (each["reason"] or "")[:120],
+            )
+            for each in told["ended"]
+        ],
+    )
+    for each in told["faults"]:
+        console.print(words(each["says"]))
+    for name, tally in told["scoreboard"].items():
+        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
+        console.print(words(said))
+    state = "on" if told["on"] else "off"
+    console.print(
+        words(
+            f"evolution is {state}; {counted(told['rounds'], 'round')} so far, {told['left']} left"
+        )
+    )
+    if told["stopped"]:
+        console.print(words(f"stopped: {told['stopped']}"))

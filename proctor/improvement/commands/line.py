@@ -1,0 +1,283 @@
+"""`proctor line`: a repository that changes itself, under a gauntlet that it cannot change."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aggregates.improvement.proposal import TRIGGERS, Proposal
+from judge.errors import JudgeError
+from judge.gauntlet import measurement
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.repository.changes import tier_of_change
+from ledger.wording import counted
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
+from proctor.cli.inputs import read_text
+from proctor.cli.options import MOST
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.improvement.enroll import enroll
+from proctor.improvement.home import (
+    BRANCH,
+    SERVER,
+    BranchOption,
+    LineOptions,
+    find_proposal,
+    hidden_folder,
+    line_folder,
+    open_controller,
+)
+from proctor.improvement.reports import describe_line, describe_proposal
+from proctor.improvement.server import write_server
+from proctor.output.terminal import console, print_table, words
+from proctor.runs.run_settings import read_pairs
+from proctor.sample.demo import tell_demo
+from proctor.sample.init import make_sample
+
+_HERE = "proctor.improvement.commands"
+app = CommandGroup(
+    "line",
+    "Propose, judge and promote changes of a repository, under an operator's control.",
+    lazy={
+        name: f"{_HERE}.{name}"
+        for name in ("show", "sign", "evolve", "bisect", "rollback", "watch", "task")
+    },
+)
+
+_OFF = "off"
+
+
+@app.command(
+    prints="improvement.Line | improvement.WrittenNames | improvement.Server "
+    "| improvement.GauntletDemo"
+)
+def init(
+    home: Home,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="New folder, or your repository.")
+    ],
+    functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--function",
+            metavar="MODULE:NAME",
+            help="Function that reference tasks call: FOLDER is your repository, and gets a "
+            "manifest and a worker.",
+        ),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            "--environment",
+            metavar="DIR",
+            help="With --function: virtual environment with the dependencies, relative to FOLDER; "
+            "by default .venv or venv if it exists, and otherwise Proctor's own.",
+        ),
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--server",
+            metavar="KEY=VALUE",
+            help="Setting of the language model that answers the tasks for one, as in `run --set`; "
+            f"{_OFF}: no model does. FOLDER is a repository with a line.",
+        ),
+    ] = None,
+    demo: Annotated[
+        bool, "Show a harmful, a good and a bypassing change in the new sample."
+    ] = False,
+    branch: BranchOption = BRANCH,
+) -> Output:
+    """Make a sample repository to try the gauntlet on, or put your own under it."""
+    if sum(map(bool, (functions, server, demo))) > 1 or (environment and not functions):
+        raise ProctorError(
+            "give one of --function, --server and --demo; --environment is for --function"
+        )
+    if functions:
+        written = enroll(folder, functions=functions, branch=branch, environment=environment)
+        lines = [
+            *(f"wrote {path}" for path in written),
+            "next: read the tiers, add reference tasks with `proctor line task new NAME`, and "
+            "commit all",
+        ]
+        return Output({"written": [str(path) for path in written]}, "\n".join(lines))
+    if server:
+        return _configured(LineOptions(repo=folder, branch=branch, home=home), server)
+    if demo:
+        require_extra("train")
+        return tell_demo(home, folder)
+    line = make_sample(home, folder)
+    with open_controller(home, folder) as controller:
+        told = describe_line(controller)
+    repo = shlex.quote(str(folder))
+    return Output(
+        told,
+        f"made {folder}, whose branch {BRANCH} is line {line}\n"
+        f"next: change retrieval/settings.toml in it, then `git -C {repo} diff > change.diff` and "
+        f"`proctor line propose change.diff --repo {repo} --rationale TEXT`",
+    )
+
+
+def _configured(where: LineOptions, said: list[str]) -> Output:
+    """Configure the model that answers the line's tasks for a model, or none."""
+    with where.open() as controller:
+        file = line_folder(where.home, controller.line.id) / SERVER
+        found = write_server(file, None if said == [_OFF] else read_pairs(said))
+        unasked = controller.place.reference_set(controller.line.head.commit).unasked
+    left = [] if found is not None else [each.task_id for each in unasked]
+    text = "no server" if found is None else f"{found.model} at {found.base_url or 'the default'}"
+    if left:
+        text += f"; {counted(len(left), 'task')} for a model weigh nothing"
+    told = None if found is None else found.to_dict()
+    return Output({"server": told, "not_asked": left}, text)
+
+
+@app.command(prints="list[improvement.Queued]")
+def propose(
+    where: LineOptions,
+    diff: Annotated[Path, typer.Argument(metavar="DIFF", help="Unified diff against the line.")],
+    rationale: Annotated[str, "What the change solves, and how."],
+    trigger: Annotated[
+        str, typer.Option("--trigger", help=f"{', '.join(TRIGGERS)}.")
+    ] = "operator_request",
+    proposer: Annotated[str, "Name of the proposer."] = "person",
+) -> Output:
+    """Record a proposal; `line run` takes it through the gauntlet."""
+    content = read_text(diff).encode()
+    with where.open() as controller:
+        with controller.locked():  # so that the line stays where the diff was tried
+            proposal = controller.submit(
+                content,
+                declared=_tiers(controller, content),
+                rationale=rationale,
+                trigger=trigger,
+                proposer=proposer,
+            )
+        return _became(controller, [proposal])
+
+
+@app.command(
+    prints="list[improvement.Queued] | improvement.Measurement | improvement.Candidates",
+    continues="always",
+)
+def run(
+    where: LineOptions,
+    proposal: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PROPOSAL]", help="Proposal to run; by default all queued ones, in order."
+        ),
+    ] = None,
+    measure: Annotated[
+        bool,
+        "Run no proposal: evaluate the branch, hidden siblings of the tasks included; "
+        "exit code 1 on an alarm.",
+    ] = False,
+    challenge: Annotated[
+        int | None,
+        typer.Option(
+            "--challenge",
+            min=1,
+            max=1_000,
+            help="Run no proposal: draw so many situations, and draft tasks of those that the "
+            "branch decides wrongly; exit code 1 if there are any.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST, help="With --challenge: seed of the draws.")
+    ] = 0,
+) -> Output:
+    """Run proposals through the gauntlet, or continue an interrupted run."""
+    require_extra("train")
+    if sum((proposal is not None, measure, challenge is not None)) > 1:
+        raise ProctorError("give one of PROPOSAL, --measure and --challenge")
+    with where.open() as controller:
+        if measure:
+            return _measured(where.home, controller)
+        if challenge is not None:
+            return _challenged(where.home, controller, challenge, seed)
+        if proposal is None:
+            chosen = [each.id for each in controller.queue()]
+        else:
+            chosen = [find_proposal(controller, proposal)]
+        done, errors = [], list[Exception]()
+        with controller.locked():
+            for each in chosen:
+                try:
+                    done.append(controller.carry_on(each))
+                except JudgeError as error:
+                    errors.append(ProctorError(f"proposal {each} cannot be judged: {error}"))
+                except Exception as error:  # nothing of one may stop the others
+                    errors.append(error)
+                if proposal is None:  # some are carried over, to a line that has moved
+                    chosen += [new.id for new in controller.queue() if new.id not in chosen]
+        if errors:
+            raise errors[0]
+        told, line = _became(controller, done), controller.line
+        if line.halt is None:
+            return told
+        note = (
+            f"the line is halted by proposal {line.halted_by}: {line.halt}; look at it with "
+            f"`proctor line show {line.halted_by}`, then an operator answers with `proctor line "
+            "sign resume --key KEY`"
+        )
+        return replace(told, note=note, found=True)
+
+
+def _measured(home: Home, controller: Controller) -> Output:
+    with controller.locked():
+        siblings = hidden_folder(home, controller.line.id)
+        found = measurement.measure(controller.place, hidden=siblings)
+
+    def tell() -> None:
+        print_table(
+            ("set", "checkpoint", "branch"),
+            [(name, f"{base:.0%}", f"{head:.0%}") for name, (base, head) in found.shares.items()],
+        )
+        for alarm in found.alarms:
+            console.print(words(f"ALARM, {alarm.kind}: {alarm.detail}"))
+
+    return Output(found, tell, found=bool(found.alarms))
+
+
+def _challenged(home: Home, controller: Controller, count: int, seed: int) -> Output:
+    from proctor.improvement.challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
+    from proctor.improvement.task_drafts import drafts_folder  # noqa: PLC0415 - likewise
+
+    folder = drafts_folder(home, controller.line.id)
+    found = challenge(controller, folder, seed=seed, count=count)
+    told = [f"{counted(found.tried, 'situation')} tried, {len(found.kept)} kept"]
+    told += [str(found.folder / "tasks" / name) for name in found.kept]
+    return Output(
+        {"tried": found.tried, "kept": found.kept, "folder": str(found.folder)},
+        "\n".join(told),
+        found=bool(found.kept),
+    )
+
+
+def _tiers(controller: Controller, diff: bytes) -> dict[str, int]:
+    """Return the tier of each file that a diff changes; DiffError where it does not apply."""
+    tree = controller.applied(diff)
+    place, head = controller.place, controller.line.head
+    manifest = place.manifest(head.commit)
+    changes = place.repository.changes(head.tree, tree)
+    if not changes:
+        raise ProctorError("the diff changes nothing: change at least one file")
+    return {each.path: tier_of_change(each, manifest) for each in changes}
+
+
+def _became(controller: Controller, proposals: list[Proposal]) -> Output:
+    """Return what became of proposals."""
+    rows: list[dict[str, Any]] = [
+        {**describe_proposal(each), "waits_for": controller.waits(each)} for each in proposals
+    ]
+    lines = [
+        f"{row['proposal']} {row['outcome'] or 'at ' + row['stage']}: "
+        + (row["reason"] or row["waits_for"] or "continue with `proctor line run`")
+        for row in rows
+    ]
+    found = any(row["outcome"] not in (None, "promoted") for row in rows)
+    return Output(rows, "\n".join(lines) or "nothing to do: no proposal is queued", found=found)

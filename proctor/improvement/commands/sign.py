@@ -1,0 +1,238 @@
+"""`proctor line sign`: an operator's words on a line, each as a signature.
+
+Proposals and words travel as files, too: `line show --list waiting --out` writes a folder that can
+be carried to an operator's own machine, where `line sign --pending` signs without a ledger, and
+`line sign import` takes back what was signed.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Literal
+from uuid import UUID
+
+import typer
+
+from judge.approvals import BATCH, MOST_DAYS, make_approval, sign
+from judge.drift.watch import answer
+from judge.gauntlet import batches, reviews
+from judge.gauntlet.controller import Controller
+from ledger.wording import counted
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import operator_key, read_private_key, read_text
+from proctor.cli.options import OperatorKeyOption
+from proctor.errors import ProctorError
+from proctor.improvement.carried import import_reviews, sign_there
+from proctor.improvement.home import LineOptions, find_proposal
+from proctor.improvement.reports import describe_proposal, tell_alarms
+from proctor.output.terminal import console, words
+
+app = CommandGroup()
+
+_DAY = 86_400  # s
+_ON_PROPOSALS = ("approve", "reject", "revise")
+DaysOption = Annotated[
+    int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long the signature is valid.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signing:
+    """An operator who signs, with a comment."""
+
+    key: OperatorKeyOption
+    note: Annotated[str, "Comment."] = ""
+
+    def envelope(
+        self,
+        kind: str,
+        *,
+        line: UUID | str,
+        subjects: dict[str, str],
+        proposal: UUID | str | None = None,
+        steps: tuple[str, ...] = (),
+        days: int = 1,
+    ) -> str:
+        """Return the signed word of this kind on exactly these subjects."""
+        payload = make_approval(
+            kind,
+            line=str(line),
+            proposal=None if proposal is None else str(proposal),
+            subjects=subjects,
+            steps=steps,
+            expires=int(time.time()) + days * _DAY,
+            note=self.note,
+        )
+        return sign(payload, read_private_key(self.key))
+
+
+@app.command(
+    "sign",
+    prints="list[improvement.Proposal] | improvement.Signed | improvement.Resumed "
+    "| improvement.Adopted | improvement.ValleyOpened | improvement.Answered "
+    "| list[improvement.Import]",
+)
+def sign_(
+    where: LineOptions,
+    verdict: Annotated[
+        Literal["approve", "reject", "revise", "resume", "adopt", "valley", "answer", "import"],
+        typer.Argument(
+            metavar="VERDICT",
+            help="approve, reject or revise PROPOSAL...: revise asks for a different one in the "
+            "note, and one signature approves several. resume: the line was halted, and goes on. "
+            "adopt: commits that people made on the branch become a checkpoint. valley DIFF...: "
+            "only the last of these steps is compared, with the starting point. answer ALARM: "
+            "close it, and restart the sums that led to it. import DIR: record the signatures of "
+            "a folder; exit code 1 if one is invalid.",
+        ),
+    ],
+    about: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROPOSAL",
+            help="Ids or their starts, or what the verdict is about; with --pending, by default "
+            "all proposals of the folder.",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        "Private key of the operator who signs; `answer` can do with the ledger's own "
+        "key, and `import` needs none.",
+    ] = None,
+    note: Annotated[str, "Comment."] = "",
+    days: DaysOption = 7,
+    pending: Annotated[
+        Path | None,
+        "Folder written by `line show --list waiting --out`; sign there, without a ledger.",
+    ] = None,
+) -> Output:
+    """Sign an operator's word: on proposals, on the line, or on an alarm."""
+    subjects = about or []
+    if pending is not None and verdict not in _ON_PROPOSALS:
+        raise ProctorError(f"--pending is for {', '.join(_ON_PROPOSALS)}")
+    _verify_number(verdict, subjects, pending=pending is not None)
+    if verdict == "answer":
+        return _answer(where, subjects[0], note, key)
+    if verdict == "import":
+        with where.open() as controller:
+            return import_reviews(controller, Path(subjects[0]))
+    if key is None:
+        raise ProctorError(f"{verdict} needs --key KEY, the private key of an operator")
+    signing = Signing(key=key, note=note)
+    if pending is not None:
+        return sign_there(signing.envelope, verdict, subjects, pending, days=days)
+    act = _ACTS.get(verdict, _review)
+    with where.open() as controller:
+        return act(controller, signing, verdict, subjects, days)
+
+
+def _verify_number(verdict: str, subjects: Sequence[str], *, pending: bool) -> None:
+    """Raise ProctorError unless a verdict is about as many things as it can be about."""
+    if verdict in _ON_PROPOSALS:  # another proposal may have come since the operator looked
+        if "latest" in subjects or not (subjects or pending):
+            raise ProctorError(
+                "give the ids of the proposals that you have read, or their beginnings, as in "
+                f"`proctor line sign {verdict} 1b2c3d`; `proctor line show --list waiting` shows "
+                "what waits"
+            )
+    elif verdict in ("answer", "import") and len(subjects) != 1:
+        what = "the number of one alarm" if verdict == "answer" else "one folder"
+        raise ProctorError(f"{verdict} needs {what}")
+    elif verdict == "valley" and not subjects:
+        raise ProctorError("valley needs the diffs of its steps, in their order")
+    elif verdict in ("resume", "adopt") and subjects:
+        raise ProctorError(f"{verdict} is about the line; leave out {' '.join(subjects)}")
+
+
+def _review(
+    controller: Controller, signing: Signing, kind: str, names: Sequence[str], days: int
+) -> Output:
+    place = controller.place
+    found = [place.proposal(find_proposal(controller, each)) for each in names]
+    if kind == "approve" and len(found) > 1:
+        subjects = batches.batch_subjects(place, found)
+        said = signing.envelope(BATCH, line=controller.line.id, subjects=subjects, days=days)
+        found = controller.approve_batch(said)
+    else:
+        for number, each in enumerate(found):
+            subjects = place.subjects(each)
+            said = signing.envelope(
+                kind, line=each.line, proposal=each.id, subjects=subjects, days=days
+            )
+            found[number] = controller.review(said)
+            if kind != "approve":
+                found[number] = controller.carry_on(each.id)
+    lines = [
+        f"{each.id}: {each.outcome or 'approved; continue with `proctor line run`'}"
+        for each in found
+    ]
+    return Output([describe_proposal(each) for each in found], "\n".join(lines))
+
+
+def _resume(
+    controller: Controller, signing: Signing, kind: str, _: Sequence[str], days: int
+) -> Output:
+    line = controller.line
+    if line.halted_by is None:
+        raise ProctorError("the line is not halted")
+    halting = controller.place.proposal(UUID(line.halted_by))
+    subjects = controller.place.subjects(halting)
+    controller.resume(
+        signing.envelope(kind, line=line.id, proposal=halting.id, subjects=subjects, days=days)
+    )
+    return Output({"line": str(line.id), "resumed": str(halting.id)}, "the line is resumed")
+
+
+def _valley(
+    controller: Controller, signing: Signing, kind: str, diffs: Sequence[str], days: int
+) -> Output:
+    steps = tuple(sha256(read_text(Path(diff)).encode()).hexdigest() for diff in diffs)
+    subjects = batches.line_subjects(controller.place)
+    line = controller.line.id
+    controller.open_valley(
+        signing.envelope(kind, line=line, subjects=subjects, steps=steps, days=days)
+    )
+    return Output(
+        {"line": str(line), "steps": steps},
+        f"a valley of {counted(len(steps), 'step')} is open; propose them in their order",
+    )
+
+
+def _adopt(
+    controller: Controller, signing: Signing, kind: str, _: Sequence[str], days: int
+) -> Output:
+    line = controller.line.id
+    subjects = reviews.adoption_subjects(controller.place)
+    found = controller.adopt(signing.envelope(kind, line=line, subjects=subjects, days=days))
+    return Output(
+        {"line": str(line), "checkpoint": found.active, "commit": found.head.commit},
+        f"checkpoint {found.active} is commit {found.head.commit}",
+    )
+
+
+_ACTS: Mapping[str, Callable[[Controller, Signing, str, Sequence[str], int], Output]] = {
+    "adopt": _adopt,
+    "resume": _resume,
+    "valley": _valley,
+}
+
+
+def _answer(where: LineOptions, alarm: str, note: str, key: Path | None) -> Output:
+    if not note:
+        raise ProctorError("answer needs --note TEXT: what you found, and what you did")
+    author = operator_key(key)
+    with where.open() as controller, controller.locked():
+        place = controller.place
+        known = {str(number): number for number in place.line().open_alarms}
+        if alarm not in known:
+            raise ProctorError(f"alarm {alarm} is not open; open: {', '.join(known) or 'none is'}")
+        answered = answer(place, known[alarm], note, author=author)
+        left = [vars(each) for each in answered.open_alarms.values()]
+
+    def tell() -> None:
+        console.print(words(f"alarm {alarm} is answered"))
+        tell_alarms(left)
+
+    return Output({"answered": known[alarm], "open": left}, tell)

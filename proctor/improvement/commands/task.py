@@ -1,0 +1,286 @@
+"""`proctor line task`: reference tasks from calls, commits, folders, runs and regressions."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from judge.approvals import LEDGER
+from judge.gauntlet import anchors, reviews
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.tasks.reference_set import MANIFEST, Task, write_tasks
+from ledger.wording import counted
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
+from proctor.cli.inputs import read_text
+from proctor.errors import ProctorError
+from proctor.improvement import task_drafts
+from proctor.improvement.commands.sign import DaysOption, Signing
+from proctor.improvement.enroll import SET, TaskCall, add_task
+from proctor.improvement.home import LineOptions, hidden_folder
+from proctor.improvement.task_drafts import Wish
+
+app = CommandGroup("task", "Make reference tasks, examine them, and let them into the set.")
+
+_SIGNED = "signed.json"  # beside carried drafts
+
+
+@app.command(prints="improvement.Drafted | improvement.Folder")
+def new(
+    where: LineOptions,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")],
+    commit: Annotated[
+        str | None,
+        typer.Option(
+            "--commit",
+            metavar="COMMIT",
+            help="Draft it from a commit: its parent's files, its tests, and what it changed.",
+        ),
+    ] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option(
+            "--before",
+            exists=True,
+            file_okay=False,
+            help="Draft it from two folders: files as they are, and --after.",
+        ),
+    ] = None,
+    after: Annotated[
+        Path | None,
+        typer.Option(
+            "--after", exists=True, file_okay=False, help="Files with the change and its tests."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="Draft it from a verified run of the home: its situations are decided again.",
+        ),
+    ] = None,
+    function: Annotated[
+        str | None,
+        typer.Option(
+            "--function",
+            metavar="MODULE:NAME",
+            help="Write it into the work tree: one call of this function, and --expect.",
+        ),
+    ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option("--expect", metavar="JSON", help="Value that the function must return."),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option("--argument", metavar="JSON", help="Argument of the call, in order."),
+    ] = None,
+    categories: Annotated[
+        list[str] | None, typer.Option("--category", help="Category; may be repeated.")
+    ] = None,
+    difficulty: Annotated[Literal["easy", "medium", "hard"], "How hard the task is."] = "medium",
+    issue: Annotated[Path | None, "File with the text that the candidate gets."] = None,
+    anchor: Annotated[str | None, "Regression that the task must find again, in words."] = None,
+    stochastic: Annotated[bool, "Declare that right answers can fail."] = False,
+    kind: Annotated[
+        Literal["implement", "plan"],
+        "implement: the candidate answers with a diff, and hidden tests run. plan: it "
+        "names the files that the change needs.",
+    ] = "implement",
+    by_model: Annotated[
+        bool, "Ask the task only where a server is configured for the line."
+    ] = False,
+    tests: Annotated[
+        list[str] | None,
+        typer.Option("--test", metavar="PATH", help="Test file to run, if not all changed ones."),
+    ] = None,
+    narrow: Annotated[bool, "Run only the cases that the change makes pass."] = False,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            "--most", min=1, help="Most files that a plan names; by default as many as there are."
+        ),
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--include",
+            metavar="PATTERN",
+            help="With --commit: more files to show, as in 'lib/*.sql'.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, "Folder for the draft; by default the line's, in the home."] = None,
+) -> Output:
+    """Draft a task from a commit, two folders or a run; or write one that is a single call."""
+    sources = (commit, before or after, run, function)
+    if sum(each is not None for each in sources) != 1:
+        raise ProctorError(
+            "say what the task is made of: one of --commit, --before with --after, --run and "
+            "--function"
+        )
+    if function is not None:
+        call = TaskCall(
+            name=name,
+            function=function,
+            arguments=[_read_json(each, "--argument") for each in arguments or []],
+            expected=_read_json(expect, "--expect"),
+            categories=tuple(categories or ["behaviour"]),
+            difficulty=difficulty,
+        )
+        place = add_task(where.repo, call)
+        text = f"wrote {place}; commit {where.repo / SET} to the branch"
+        return Output({"folder": str(place)}, text)
+    require_extra("train")
+    if before is not None and issue is None:
+        raise ProctorError("a new task needs the text of its issue: name a file with --issue")
+    wish = Wish(
+        name=name,
+        kind="" if run is not None else kind,
+        issue="" if issue is None else read_text(issue),
+        categories=categories or ["decisions" if run is not None else kind],
+        difficulty=difficulty,
+        stochastic=stochastic,
+        anchor=anchor,
+        by_model=by_model,
+        tests=tests or (),
+        narrow=narrow,
+        most=most,
+        also=include or (),
+    )
+    with where.open() as controller:
+        into = out or task_drafts.drafts_folder(where.home, controller.line.id)
+        if commit is not None:
+            task = task_drafts.from_commit(controller, commit, wish, into)
+        elif run is not None:
+            task = task_drafts.from_run(controller, where.home, run, wish, into)
+        elif before is not None and after is not None:
+            task = task_drafts.from_folders(controller, before, after, wish, into)
+        else:
+            raise ProctorError("--before and --after are two folders; give both")
+    return _drafted(task, into)
+
+
+@app.command(prints="improvement.Admitted | improvement.CarriedTasks")
+def admit(
+    where: LineOptions,
+    signing: Signing,
+    task: Annotated[
+        str | None,
+        typer.Argument(metavar="[TASK]", help="Draft, or task of `line show --list anchors`."),
+    ] = None,
+    out: Annotated[
+        Path | None, "Folder of the reference set, in your work tree; by default the one in --repo."
+    ] = None,
+    drafts: Annotated[Path | None, "Folder of drafts; by default the line's, in the home."] = None,
+    signed: Annotated[bool, "Refuse drafts that no operator has signed, as --carry does."] = False,
+    carry: Annotated[
+        bool,
+        "Admit none: sign all drafts, and copy them to --out, a new folder, to admit them "
+        "on another machine.",
+    ] = False,
+    days: DaysOption = 7,
+) -> Output:
+    """Let a task into the set: examine it, sign it, and write it into a work tree."""
+    if carry:
+        if task is not None or out is None:
+            raise ProctorError("--carry copies all drafts: give --out DIR, and no TASK")
+        return _carry(where, signing, out, drafts, days)
+    if task is None:
+        raise ProctorError("name the TASK to admit")
+    with where.open() as controller:
+        line = controller.line
+        folder = drafts or task_drafts.drafts_folder(where.home, line.id)
+        if signed:
+            envelope = read_text(folder / _SIGNED)
+            sha256 = controller.place.set_in(folder).sha256
+            reviews.verify_carried(controller.place, envelope, sha256=sha256)
+        found = task_drafts.find_draft(folder, task, controller.place.scorers)
+        if found is not None:
+            require_extra("train")
+            because = task_drafts.check(controller, found)
+            written = found
+        else:
+            found, because = _anchor(controller, where, task)
+            written = anchors.as_anchor(found, because=because)
+        ledger = {LEDGER: controller.place.ledger}
+        said = signing.envelope("admit", line=line.id, subjects={**ledger, "task": found.sha256})
+        into = out or where.repo / controller.place.manifest(line.head.commit).reference_set
+        reviews.admit(controller.place, said, task=task, sha256=found.sha256)
+        write_tasks(into, [written], add=(into / MANIFEST).exists())
+    return Output(
+        {"task": task, "sha256": found.sha256, "into": into, "found": because},
+        f"{task}: {because}\n{task} is written into {into}; commit it, and `proctor line sign "
+        "adopt` that commit",
+    )
+
+
+def _carry(
+    where: LineOptions, signing: Signing, folder: Path, drafts: Path | None, days: int
+) -> Output:
+    """Copy the drafts to a folder and sign them, to admit them on another machine."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ProctorError(f"{folder} is not empty; choose another folder")
+    with where.open() as controller:
+        line = controller.line
+        source = drafts or task_drafts.drafts_folder(where.home, line.id)
+        whole = controller.place.set_in(source)
+        tasks = (*whole.tasks, *whole.unasked)
+        write_tasks(folder, tasks)
+        sha256 = controller.place.set_in(folder).sha256
+        said = signing.envelope(
+            "carry",
+            line=line.id,
+            subjects={LEDGER: controller.place.ledger, "set": sha256},
+            days=days,
+        )
+        (folder / _SIGNED).write_text(said, encoding="utf-8")
+    return Output(
+        {"folder": folder, "tasks": [each.task_id for each in tasks], "sha256": sha256},
+        f"{counted(len(tasks), 'task')} signed in {folder}",
+    )
+
+
+def _read_json(text: str | None, option: str) -> Any:
+    if text is None:
+        raise ProctorError(f"{option} is missing: the value that the function must return")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProctorError(
+            f"{option} {text} must be JSON, as in '\"text\"' or 3: {error}"
+        ) from error
+
+
+def _drafted(task: Task, into: Path) -> Output:
+    cases = {name: len(task.expected.get(name, ())) for name in ("fails", "keeps", "left_out")}
+    told = (
+        f"{counted(cases['fails'], 'hidden case')} "
+        f"{'fails' if cases['fails'] == 1 else 'fail'} without the change, "
+        f"{cases['keeps']} pass before and after it"
+        if task.diff is not None
+        else f"kind {task.kind}"
+    )
+    return Output(
+        {"task": task.task_id, "drafts": into, "files": sorted(task.files), **cases},
+        f"drafted {task.task_id} in {into}: {told}\n"
+        f"next: read it, then `proctor line task admit {task.task_id}`",
+    )
+
+
+def _anchor(controller: Controller, where: LineOptions, name: str) -> tuple[Task, str]:
+    """Return a task that found a regression, marked as its anchor, and which one."""
+    line = controller.line
+    folder = hidden_folder(where.home, line.id)
+    hidden = () if folder is None else controller.place.set_in(folder).tasks
+    listed = anchors.candidates(controller.place, controller.records, hidden=hidden)
+    found = next((each for each in listed if each.task == name), None)
+    if found is None or found.sha256 is None:
+        raise ProctorError(
+            f"{name!r} is no draft and found no regression; see `proctor line task new` and "
+            "`proctor line show --list anchors`"
+        )
+    own = controller.place.reference_set(line.head.commit).tasks
+    content = next(each for each in (*own, *hidden) if each.task_id == name)
+    return content, found.because[0]

@@ -1,0 +1,237 @@
+"""`proctor tune`: the advice block of a language model's prompt, its tests and its record."""
+
+import shlex
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aggregates.improvement.advice import Advice
+from ledger.wording import counted
+from policies.asking.settings import MAX_NAME
+from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
+from proctor.cli.options import MOST, WriterOption
+from proctor.cli.remedies import completed
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.terminal import console, error_console, print_table, words
+from proctor.remembering import open_session
+
+if TYPE_CHECKING:
+    from proctor.improvement.tuning import Tuner
+
+app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test it on scenarios.")
+
+_ORDERS = {"on": "on", "off": "off", "base": "reset"}  # as they are recorded
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+_ROUNDS = """
+    SELECT round, outcome, technique, pattern, version, reason
+    FROM advice_rounds AS r JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY r.idx"""
+_BOARD = "SELECT technique, wins, losses, ties FROM advice_scoreboard WHERE model = ? ORDER BY ALL"
+_TAINTED = """
+    SELECT UNNEST(taint_reasons) AS reason FROM advice_standing
+    WHERE model = ? AND champion ORDER BY ALL"""
+_WRONG = """
+    WITH latest AS (
+        SELECT r.run_id FROM run_starts AS r
+        WHERE (r.policy ->> '$.model') = ? ORDER BY r.idx DESC LIMIT 5
+    )
+    SELECT
+        v.kind, v.rule, v.emitter, SUM(v.times) AS times,
+        LIST(DISTINCT a.run_id ORDER BY a.run_id)
+    FROM violations AS v
+    JOIN audits AS a USING (audit_id)
+    JOIN latest AS l ON l.run_id = a.run_id
+    WHERE v.emitter IN ('policy', 'driver')
+    GROUP BY ALL ORDER BY times DESC, 1, 2"""
+
+
+@app.command(prints="improvement.Advice")
+def show(home: Home, model: ModelArgument) -> Output:
+    """Show a model's advice block, the record of techniques, and all rounds."""
+    home.require_ledger()
+    return _shown(home, model)
+
+
+@app.command(prints="improvement.Advice")
+def use(
+    home: Home,
+    model: ModelArgument,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="on|off|base|SCENARIO",
+            help="on: runs with --tune use the block and tune it. off: they use no advice and "
+            "propose none. base: begin again with an empty block; earlier rounds stay recorded "
+            "but no longer count. The name of a candidate: the scenario counts from now on.",
+        ),
+    ],
+) -> Output:
+    """Choose whether a model gets its advice block, an empty one, or another scenario."""
+    with _tuning(home, model), home.open_log() as log:
+        name = Advice.id_of(model)
+        if what not in _ORDERS:
+            advice = _recorded(log, model)
+            advice.admit_scenario(what)
+        else:
+            advice = log.repository.get(name) if name in log.repository else Advice.opened(model)
+            if what == "base" and advice.open is not None:
+                advice.end_round("abandoned", reason="the advice was reset", proposer="operator")
+            advice.steer(_ORDERS[what])
+        log.save(advice)
+    return _shown(home, model)
+
+
+@app.command("round", prints="improvement.Advice | improvement.Kept")
+def round_(
+    home: Home,
+    model: ModelArgument,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model, as in `run`."),
+    ] = None,
+    writer: WriterOption = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds.")] = 1,
+    technique: Annotated[
+        str | None,
+        typer.Option(
+            "--technique",
+            help="Technique to use; by default the record decides. One of "
+            f"{', '.join((*LADDER, 'distillation'))}.",
+        ),
+    ] = None,
+    challenge: Annotated[
+        int | None,
+        typer.Option(
+            "--challenge",
+            min=1,
+            max=1_000,
+            help="Tune nothing: draw so many scenarios, and keep those that the model fails as "
+            "candidates; exit code 1 if there are any.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST, help="With --challenge: seed of the draws.")
+    ] = 0,
+) -> Output:
+    """Propose and test an advice block outside of a campaign, about the latest judged runs."""
+    require_extra("train")
+    if technique is not None and technique not in TECHNIQUES:
+        raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(LADDER)}")
+    from proctor.improvement.tuner import tuner_for  # noqa: PLC0415 - torch takes seconds to import
+
+    with tuner_for(home, [f"model={model}", *(sets or [])], writer or []) as tuner:
+        if challenge is not None:
+            return _challenged(tuner, seed, challenge)
+        patterns = _patterns(home, model)
+        for _ in range(rounds):
+            if tuner.round(patterns, technique=technique).outcome == "nothing":
+                break
+    return _shown(home, model)
+
+
+def _challenged(tuner: "Tuner", seed: int, count: int) -> Output:
+    kept = tuner.challenge(seed=seed, count=count)
+    lines = [f"{len(kept)} of {counted(count, 'scenario')} kept as candidates", *kept]
+    return Output({"model": tuner.advice.model, "kept": kept}, "\n".join(lines), found=bool(kept))
+
+
+def _shown(home: Home, model: str) -> Output:
+    told = _report(home, model)
+    return Output(told, lambda: _tell(told))
+
+
+def _recorded(log: Any, model: str) -> Advice:
+    name = Advice.id_of(model)
+    if name not in log.repository:
+        raise ProctorError(
+            f"no advice to a model named {model!r} is recorded; `proctor run --attempts N "
+            "--tune` begins it"
+        )
+    found: Advice = log.repository.get(name)
+    return found
+
+
+def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
+    """Wait until no other process tunes the model; raise ProctorError for what is no name."""
+    if not (0 < len(model) <= MAX_NAME and model.isprintable() and model.strip()):
+        raise ProctorError(
+            f"MODEL must be a model's name of 1 to {MAX_NAME} printable characters, not {model!r}"
+        )
+    return home.alone("tuning", model, say=lambda text: error_console.print(words(text)))
+
+
+def _patterns(home: Home, model: str) -> list[Pattern]:
+    """Return what the policy did wrong in the latest judged runs of a model."""
+    return [
+        Pattern(
+            key=f"violation {kind} {rule or '-'} {emitter}",
+            kind="answer" if emitter == "driver" else "violation",
+            count=times,
+            says=f"{kind.replace('_', ' ')}{f' of {rule}' if rule else ''} by the {emitter}",
+            rule=rule,
+            runs=tuple(runs),
+        )
+        for kind, rule, emitter, times, runs in open_session(home).query(_WRONG, [model]).rows
+    ]
+
+
+def _report(home: Home, model: str) -> dict[str, Any]:
+    with home.open_log() as log:
+        advice = _recorded(log, model)
+    session = open_session(home)
+    return {
+        "model": model,
+        "on": advice.on,
+        "version": advice.champion_version,
+        "advice": advice.champion,
+        "tainted": [reason for (reason,) in session.query(_TAINTED, [model]).rows],
+        "rounds": [
+            dict(
+                zip(
+                    ("round", "outcome", "technique", "pattern", "version", "reason"),
+                    row,
+                    strict=True,
+                )
+            )
+            for row in session.query(_ROUNDS, [model]).rows
+        ],
+        "scoreboard": {
+            technique: {"wins": wins, "losses": losses, "ties": ties}
+            for technique, wins, losses, ties in session.query(_BOARD, [model]).rows
+        },
+        "candidates": [name for name, each in advice.scenarios.items() if not each["admitted"]],
+        "own_scenarios": [name for name, each in advice.scenarios.items() if each["admitted"]],
+    }
+
+
+def _tell(told: dict[str, Any]) -> None:
+    state = "on" if told["on"] else "off"
+    console.print(words(f"advice to {told['model']}: version {told['version']}, tuning is {state}"))
+    for reason in told["tainted"]:
+        console.print(words(f"tainted: {reason}"))
+    if told["tainted"]:
+        command = completed(f"proctor tune use {shlex.quote(told['model'])} base")
+        console.print(words(f"next: `{command}` empties the block"))
+    if told["advice"]:
+        console.print(words(told["advice"]))
+    print_table(
+        ("round", "outcome", "technique", "version", "reason"),
+        [
+            (
+                each["round"],
+                each["outcome"],
+                each["technique"] or "-",
+                each["version"] or "-",
+                each["reason"][:160],
+            )
+            for each in told["rounds"]
+        ],
+    )
+    for name, tally in told["scoreboard"].items():
+        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
+        console.print(words(said))
+    for name in told["candidates"]:
+        console.print(words(f"candidate: {name}"))

@@ -1,0 +1,264 @@
+"""`proctor line watch`: whether a line becomes worse.
+
+The original checkpoint is evaluated again and again, once and for all; later ones are evaluated one
+by one and compared with that.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from judge.drift import charts
+from judge.drift import watch as watching
+from judge.drift.charts import ChartLimits, evaluations_needed
+from judge.drift.evaluation import Maker
+from judge.drift.history import FEWEST, Repeats, read_baseline
+from judge.drift.watch import Production, Watched
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.workplace import Workplace
+from ledger.wording import counted
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
+from proctor.home import Home
+from proctor.improvement.home import LineOptions
+from proctor.improvement.plots import plot
+from proctor.improvement.reports import tell_alarms
+from proctor.output.terminal import console, words
+from proctor.remembering import open_session
+from proctor.sample.drift_tasks import maker_of
+
+_PRODUCTION = """
+    SELECT checkpoint_id, production_good, production_runs, production_deficit
+    FROM checkpoint_metrics WHERE production_runs > 0"""
+_SINCE = """
+    SELECT s.checkpoint, COUNT(*)
+    FROM run_starts AS s
+    JOIN (
+        SELECT checkpoint_id, MAX(idx) AS idx FROM checkpoint_evaluations
+        WHERE purpose = 'drift' GROUP BY checkpoint_id
+    ) AS e ON e.checkpoint_id = s.checkpoint AND s.idx > e.idx
+    GROUP BY s.checkpoint"""
+_REPEATS = 20  # evaluations of the original checkpoint
+
+app = CommandGroup()
+
+
+@app.command(prints="improvement.Drift")
+def watch(
+    where: LineOptions,
+    baseline: Annotated[
+        int | None,
+        typer.Option(
+            "--baseline",
+            min=FEWEST,
+            max=1_000,
+            help="Evaluations of the original checkpoint, made before the first look; by default "
+            f"{_REPEATS} if it has none.",
+        ),
+    ] = None,
+    every: Annotated[
+        int,
+        typer.Option(
+            "--every",
+            min=0,
+            help="Evaluate the active checkpoint if it has no evaluation, or if this many runs "
+            "started under it since; 0 evaluates now.",
+        ),
+    ] = 20,
+    siblings: Annotated[
+        int,
+        typer.Option(
+            "--siblings",
+            min=1,
+            max=64,
+            help="Fresh tasks of each kind in one evaluation; the same number for the baseline and "
+            "for all later evaluations.",
+        ),
+    ] = 1,
+    pause: Annotated[
+        float,
+        typer.Option(
+            "--pause",
+            min=0.0,
+            help="Seconds between an evaluation far below the original and one that confirms it.",
+        ),
+    ] = ChartLimits().pause,
+    show: Annotated[bool, "Run no evaluation; show the recorded ones."] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval",
+            min=0.0,
+            help="Look again after this many seconds, until there is an alarm; by default once.",
+        ),
+    ] = None,
+) -> Output:
+    """Evaluate the active checkpoint if that is due, draw the chart, and raise alarms.
+
+    The exit code is 1 while an alarm is open. The circuit breaker rolls back automatically.
+    """
+    require_extra("train")
+    limits = ChartLimits(pause=pause)
+    while True:
+        production, since = _asked(where.home)
+        with where.open() as controller, controller.locked():
+            make = maker_of(controller.place.reference_set(controller.line.head.commit), siblings)
+            measured = None if show else _baseline(controller.place, make, baseline)
+            found = _look(
+                controller,
+                make=make,
+                production=production,
+                limits=limits,
+                begun=since.get(controller.line.active, 0),
+                every=None if show else every,
+                measured=measured,
+            )
+        if found.found or interval is None:
+            return found
+        time.sleep(interval)
+
+
+def _baseline(place: Workplace, make: Maker | None, wanted: int | None) -> Repeats | None:
+    """Evaluate the original checkpoint if need be; return its evaluations if any were made."""
+    if wanted is None:
+        if len(read_baseline(place).values) >= FEWEST:
+            return None
+        wanted = _REPEATS
+    return watching.measure_baseline(place, make=make, repeats=wanted)
+
+
+def _look(
+    controller: Controller,
+    *,
+    make: Maker | None,
+    production: Production,
+    limits: ChartLimits,
+    begun: int,
+    every: int | None,
+    measured: Repeats | None,
+) -> Output:
+    """Look at the line once, and evaluate it if that is due; without `every` it never is."""
+    place = controller.place
+    due = every is not None and watching.is_due(place, begun=begun, every=every, limits=limits)
+    found = watching.watch(place, make=make, production=production, limits=limits, measure=due)
+    line, repeats = controller.line, read_baseline(place)
+    alarms = [vars(alarm) for alarm in line.open_alarms.values()]
+    base = _describe(repeats)
+
+    def tell() -> None:
+        if measured is not None:
+            _tell_baseline(base)
+        _draw(found)
+        for each in found.told:
+            console.print(words(f"{each.kind}: {each.detail}"))
+        if found.rollback is not None:
+            console.print(words(f"ROLLED BACK to {found.rollback.to}: {found.rollback.commit}"))
+            console.print(words(found.rollback.advice or "the branch is there"))
+        if found.waits is not None:
+            console.print(
+                words(
+                    "the latest evaluation is far below the original; run this command again "
+                    f"after {found.waits:%Y-%m-%d %H:%M} UTC to confirm or clear it"
+                )
+            )
+        tell_alarms(alarms)
+
+    return Output(
+        {
+            "baseline": base,
+            "points": [_point(found, number) for number in range(len(found.history.points))],
+            "raised": found.raised,
+            "told": found.told,
+            "open": alarms,
+            "rollback": found.rollback,
+            "waits": None if found.waits is None else found.waits.isoformat(),
+        },
+        tell,
+        found=bool(alarms),
+    )
+
+
+def _describe(found: Repeats) -> dict[str, Any]:
+    enough = len(found.values) >= FEWEST
+    base = found.baseline() if enough else None
+    return {
+        "repeats": len(found.values),
+        "tasks": found.tasks,
+        "mean": None if base is None else float(base.mean),
+        "sd": found.sd,
+        "sd_at_most": None if base is None else float(base.sd),
+        "reference": None if base is None else float(base.reference),
+        "siblings_needed": None if base is None else evaluations_needed(float(base.sd)),
+        "values": list(found.values),
+    }
+
+
+def _tell_baseline(told: dict[str, Any]) -> None:
+    console.print(
+        words(
+            f"{counted(told['repeats'], 'evaluation')} of {counted(told['tasks'], 'task')}: "
+            f"{told['mean']:.2%} right; "
+            f"standard deviation of one evaluation {told['sd']:.4f}, at most "
+            f"{told['sd_at_most']:.4f} (95% confidence)"
+        )
+    )
+    if told["siblings_needed"] > 1:
+        console.print(
+            words(
+                "to see a loss of 0.1% a checkpoint within 40 checkpoints, one evaluation has to "
+                f"have {told['siblings_needed']} times as many tasks: --siblings, with a "
+                "--baseline of its own"
+            )
+        )
+
+
+def _asked(home: Home) -> tuple[Production, dict[str, int]]:
+    """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
+    session = open_session(home)
+    production = session.query(_PRODUCTION).rows
+    since = session.query(_SINCE).rows
+    return {name: (good, runs, deficit) for name, good, runs, deficit in production}, dict(since)
+
+
+def _point(found: Watched, number: int) -> dict[str, Any]:
+    history = found.history
+    point = history.points[number]
+    sums = charts.ratchet(history.values, history.base, ChartLimits(), restarts=history.restarts)
+    return {
+        "checkpoint": point.checkpoint,
+        "value": point.value,
+        "again": point.again,
+        "complexity": point.complexity,
+        "sum": float(sums[number]),
+    }
+
+
+def _draw(found: Watched) -> None:
+    """Draw the shares with the original's, and the sum of what lies below with its limit."""
+    history, limits = found.history, ChartLimits()
+    if not history.points:
+        console.print("nothing is evaluated yet but the original checkpoint")
+        return
+    sums = charts.ratchet(history.values, history.base, limits, restarts=history.restarts)
+    reference, sd = float(history.base.reference), float(history.base.sd)
+    plot(
+        "share of tasks answered rightly",
+        {
+            "evaluation": _numbered([100 * float(each) for each in history.values]),
+            "original": _numbered([100 * reference] * len(sums)),
+            "three deviations below": _numbered([100 * (reference - 3 * sd)] * len(sums)),
+        },
+    )
+    plot(
+        "sum of losses since the original, in deviations",
+        {
+            "sum": _numbered([float(each) for each in sums]),
+            "alarm": _numbered([limits.ratchet] * len(sums)),
+        },
+    )
+
+
+def _numbered(values: Sequence[float]) -> dict[int, float]:
+    return dict(enumerate(values, start=1))

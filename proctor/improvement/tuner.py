@@ -1,0 +1,67 @@
+"""Opens the tuner of a model's advice for `proctor run --tune` and `proctor tune`.
+
+I/O: reads the keys of models from the environment; opens the log.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
+
+from ledger.application import LedgerApplication
+from policies.asking.settings import ModelSettings
+from proctor.home import Home
+from proctor.improvement.tuning import Tuner, Writer
+from proctor.output.terminal import error_console, words
+from proctor.runs.policies import OPENAI, PolicyChoice
+from proctor.runs.run_settings import read_pairs
+
+if TYPE_CHECKING:
+    from policies.asking.chat import ChatClient
+
+
+@contextmanager
+def tuning(
+    home: Home,
+    log: LedgerApplication,
+    settings: ModelSettings,
+    writer: Sequence[str],
+    *,
+    say: Callable[[str], None],
+) -> Iterator[Tuner]:
+    """Give the tuner of a model's advice; its clients are closed."""
+    from policies.asking.chat import ChatClient  # noqa: PLC0415 - needs the extra `llm`
+
+    with ExitStack() as clients:
+
+        def client(settings: ModelSettings) -> "ChatClient":
+            key = os.environ.get(settings.key_env)
+            return clients.enter_context(closing(ChatClient(settings, key)))
+
+        writes = None
+        if writer:
+            wanted = ModelSettings.from_dict(read_pairs(writer))
+            writes = Writer(wanted, client(wanted))
+        yield Tuner(
+            log,
+            home.blobs,
+            settings,
+            client=client(settings),
+            writer=writes,
+            home=home,
+            say=say,
+        )
+
+
+@contextmanager
+def tuner_for(home: Home, sets: Sequence[str], writer: Sequence[str]) -> Iterator[Tuner]:
+    """Give the tuner of the model that settings name, over the home's ledger."""
+    settings = PolicyChoice.read(OPENAI, sets).settings
+    assert settings is not None, "read() has seen to it"
+    with (
+        home.open_log() as log,
+        tuning(
+            home, log, settings, writer, say=lambda text: error_console.print(words(text))
+        ) as tuner,
+    ):
+        yield tuner
