@@ -235,7 +235,7 @@ def test_what_cannot_be_handed_over_is_refused_in_one_sentence(tmp_path: Path) -
     # As good as held: nobody can tell that the process is gone.
     (home / "runs" / str(going.id) / "running.lock").mkdir(parents=True)
     for run, says in (
-        (going, "has not ended; attest it when it has"),
+        (going, "has not ended; export its model when it has"),
         (bare, "saved no weights, so there is no model to hand over"),
         (unjudged, "no audit of run"),
         (judged, "is not the file that the run handed in"),
