@@ -133,11 +133,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.sql",
         "Query the ledger's tables; the ledger is verified first.",
     ),
-    "follow": (
-        "proctor.cli.sql",
-        "Keep projections.duckdb in the home up to date, for other tools; entries are verified "
-        "first.",
-    ),
     "serve": (
         "proctor.cli.serve",
         "Show runs in a browser while they train: a local web server that changes nothing.",

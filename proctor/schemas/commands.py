@@ -36,7 +36,6 @@ ANSWERS: Mapping[str, tuple[Any, ...]] = {  # command -> one of these is printed
     "curate withdraw": (curation.OriginWord,),
     "demo": (runs.Demo,),
     "export": (ledger.Exported,),
-    "follow": (ledger.CaughtUp,),
     "fork": (runs.Forked,),
     "import": (ledger.Imported,),
     "infra add-task": (improvement.Folder,),

@@ -39,7 +39,6 @@ READING = (
     ["replay"],
     ["keys", "list"],
     ["curate", "list"],
-    ["follow", "--once"],
     ["verify"],
     ["verify", "--new"],
     ["judge"],

@@ -40,7 +40,6 @@ LEDGER = (  # in this order, in a home with one judged run
     "export --bundle BUNDLE --dsse DSSE",
     "verify BUNDLE",
     "import BUNDLE --home COPY",
-    "follow --once",
     "sql 'SELECT * FROM runs' --output ROWS.csv",
     "replay --event 3",
     "report -o REPORT.html --chart loss --svg CHART.svg",

@@ -192,7 +192,6 @@ def readings(scene: Scene) -> Iterator[tuple[list[str], tuple[int, ...]]]:
     yield ["compare", "--list"], (0, 1, 2)
     yield ["infra", "status"], (0, 1, 2)
     yield ["infra", "show"], (0, 1, 2)
-    yield ["follow", "--once"], (0,)
     yield ["export", "--bundle", str(scene.repo / "bundle")], (0,)
     yield ["export", run, "--tensorboard", str(scene.repo / "board")], (0, 2)
     yield ["prove", "3"], (0,)

@@ -17,7 +17,6 @@ READING = (
     ["sql", "SELECT 1", "--unverified"],
     ["replay"],
     ["transcript"],
-    ["follow", "--once"],
     ["keys", "list"],
     ["keys", "accept"],
     ["curate", "list"],
