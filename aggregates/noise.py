@@ -13,16 +13,16 @@ same bits.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 CONFIDENCE = 0.9  # of the interval, both sides together
 _Z = 1.6448536269514722  # 95% quantile of the normal distribution
 _MIN_PAIRS = 3  # pairs of successive steps below which the shape is unknown
-LARGEST = 1e6  # a ratio that no interval reaches: the search ends here
+_LARGEST = 1e6  # a ratio that no interval reaches: the search ends here
 _TINY = 1e-200  # squares of squared norms below this are lost in rounding
-HALVINGS = 40
+_HALVINGS = 40
 _PRIOR = 3  # probes that the scatter of the steps' squares counts for
 
 
@@ -44,16 +44,12 @@ class SignalToNoise:
     high: float
 
 
-Pool = Callable[[tuple[NoiseProbes, ...]], SignalToNoise | None]
-"""What pool_noise() does."""
-
-
 def pool_noise(epochs: Iterable[NoiseProbes]) -> SignalToNoise | None:
     """Return what the probes of one epoch, or of several, say together; None if they say nothing.
 
     The ratio is that of the mean |G|^2 to the mean T over all probes.
     """
-    found = evidence_of(epochs)
+    found = _evidence_of(epochs)
     if found is None:
         return None
     evidence, limit = found
@@ -62,11 +58,8 @@ def pool_noise(epochs: Iterable[NoiseProbes]) -> SignalToNoise | None:
     )
 
 
-def evidence_of(epochs: Iterable[NoiseProbes]) -> tuple["Evidence", float] | None:
-    """Return what pool_noise() solves, and the deviate of its interval; None if there is nothing.
-
-    Those who have many to solve do it at once: judge/auditing/noise_ahead.py.
-    """
+def _evidence_of(epochs: Iterable[NoiseProbes]) -> tuple["_Evidence", float] | None:
+    """Return what pool_noise() solves, and the deviate of its interval, or None."""
     known = list(epochs)
     probes = [probe for epoch in known for probe in epoch.probes]
     spreads = [(epoch.spread, epoch.pairs) for epoch in known if epoch.spread is not None]
@@ -80,22 +73,22 @@ def evidence_of(epochs: Iterable[NoiseProbes]) -> tuple["Evidence", float] | Non
     if not (1e-12 < spread < 1 and 0 < total < math.inf and _TINY < weight < math.inf):
         return None
     quotient = sum(product for product, _ in probes) / total
-    if not -0.5 <= quotient < LARGEST:  # no two gradients have such a product
+    if not -0.5 <= quotient < _LARGEST:  # no two gradients have such a product
         return None
     shape, count = (1 / spread - 1) / 2, total * total / weight
-    evidence = Evidence(quotient, count, shape)
+    evidence = _Evidence(quotient, count, shape)
     if len(probes) > 1:  # the probes' own scatter corrects the one that the steps predict
         errors = [product - quotient * (square - product) for product, square in probes]
         scatter = sum(error * error for error in errors) / (weight * evidence.scatter)
         factor = (_PRIOR + scatter * len(probes)) / (_PRIOR + len(probes) - 1)
-        if not factor < LARGEST:  # the probes contradict the steps altogether
+        if not factor < _LARGEST:  # the probes contradict the steps altogether
             return None
-        evidence = Evidence(quotient, count, shape / factor)
+        evidence = _Evidence(quotient, count, shape / factor)
     return evidence, student_quantile(pairs / 2 + len(probes) - 1)
 
 
 @dataclass(frozen=True)
-class Evidence:
+class _Evidence:
     """Sums of probes, and the distribution of their quotient for any true ratio."""
 
     quotient: float  # products over half the squares of differences
@@ -118,9 +111,9 @@ class Evidence:
         low, high = 0.0, 1.0
         if self._score(low) <= score:
             return 0.0
-        while high < LARGEST and self._score(high) > score:
+        while high < _LARGEST and self._score(high) > score:
             low, high = high, 2 * high
-        for _ in range(HALVINGS):
+        for _ in range(_HALVINGS):
             middle = (low + high) / 2
             if self._score(middle) > score:
                 low = middle

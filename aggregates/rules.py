@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from aggregates.canonical import digest
-from aggregates.noise import NoiseProbes, Pool, SignalToNoise, pool_noise
+from aggregates.noise import NoiseProbes, SignalToNoise, pool_noise
 from aggregates.signals import EpochSignals
 
 RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7")
@@ -249,15 +249,14 @@ class RuleMemory:
     """What the rules know of a run, so that the next epoch costs no more than the first.
 
     What a rule says of an epoch follows from the epochs after its last remedy. Both sequences that
-    are passed may only have grown since the last time. `pool` is pool_noise(), or gives the same.
+    are passed may only have grown since the last time.
     """
 
-    def __init__(self, config: RulesConfig, *, pool: Pool | None = None) -> None:
+    def __init__(self, config: RulesConfig) -> None:
         self._config = config
-        self._pool = pool or _pooled
         self._read = 0  # remedies
         self._since = dict.fromkeys(RULES, -1)  # epoch of the last remedy
-        self._folds = {rule: _fold(rule, config, self._pool) for rule in RULES}
+        self._folds = {rule: _fold(rule, config) for rule in RULES}
 
     def __repr__(self) -> str:
         """Return the same text always: it spares time and changes nothing."""
@@ -275,7 +274,7 @@ class RuleMemory:
         for remedy in remedies[self._read :] if config.restart_after_remedy else ():
             if remedy.epoch > self._since[remedy.rule]:
                 self._since[remedy.rule] = remedy.epoch
-                self._folds[remedy.rule] = _fold(remedy.rule, config, self._pool)
+                self._folds[remedy.rule] = _fold(remedy.rule, config)
         self._read = len(remedies)
         for rule, fold in self._folds.items():
             fold.go_on(history, end, since=self._since[rule])
@@ -425,10 +424,10 @@ class _R2(_Fold):
     saves steps and costs examples.
     """
 
-    def __init__(self, rule: str, config: RulesConfig, pool: Pool) -> None:
+    def __init__(self, rule: str, config: RulesConfig) -> None:
         super().__init__(rule, config)
         self.band: _Fold = (
-            _Pool(rule, config, pool)
+            _Pool(rule, config)
             if config.r2_pooled
             else _Band(rule, config, config.r2_signal, config.r2_low, config.r2_high)
         )
@@ -472,9 +471,8 @@ class _Pool(_Fold):
     the epochs whose pool lies outside. An epoch without probes adds nothing.
     """
 
-    def __init__(self, rule: str, config: RulesConfig, pool: Pool) -> None:
+    def __init__(self, rule: str, config: RulesConfig) -> None:
         super().__init__(rule, config)
-        self.pool = pool
         # What is new, behind the epochs that are pooled with its first.
         self.epochs: list[tuple[NoiseProbes | None, float | None]] = []
         self.new = 0
@@ -506,7 +504,7 @@ class _Pool(_Fold):
             if end < config.persistence:
                 continue
             last = self.epochs[end - config.persistence : end]
-            pooled = self.pool(tuple(noise for noise, _ in last if noise is not None))
+            pooled = _pooled(tuple(noise for noise, _ in last if noise is not None))
             if end == len(self.epochs):
                 self.newest = pooled
             if pooled is None:
@@ -565,13 +563,13 @@ class _R4(_Fold):
         )
 
 
-def _fold(rule: str, config: RulesConfig, pool: Pool) -> _Fold:
+def _fold(rule: str, config: RulesConfig) -> _Fold:
     """Return a rule as it stands before its first epoch."""
     match rule:
         case "R1":
             return _R1(rule, config)
         case "R2":
-            return _R2(rule, config, pool)
+            return _R2(rule, config)
         case "R3":
             return _Plateau(rule, config, config.r3_patience, config.r3_min_delta)
         case "R4":

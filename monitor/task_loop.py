@@ -10,8 +10,7 @@ I/O: appends to the log and the blob store that are passed in.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,9 @@ from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, TaskError
 from monitor.loop import OnEpoch
 from monitor.session import Log, SavedWeights, Session
-from monitor.stored import open_stored
 from monitor.submission import write_task_submission
 from monitor.task_data import OpenWorker, TaskData
-from monitor.task_worker import TRAIN, TaskWorker, Worker
+from monitor.task_worker import TRAIN, Worker
 from monitor.watched_model import waived_without
 
 
@@ -211,12 +209,3 @@ def _spec(answer: Mapping[str, Any]) -> WatchedModel:
         return WatchedModel.from_dict(answer["spec"])
     except (AttributeError, KeyError, SpecError) as error:
         raise TaskError(f"the model cannot be described: {error}") from error
-
-
-@contextmanager
-def open_here(
-    source: bytes, config: TaskConfig, *, keep: tuple[str, ...], stored: Path | None = None
-) -> Iterator[Worker]:
-    """Open a worker in this process: for code that is trusted, as that of tests."""
-    parts = None if stored is None else open_stored(stored)
-    yield TaskWorker(source, config, keep=keep, stored=parts)

@@ -1,7 +1,6 @@
-"""The home folder: one ledger, its projection, and the submissions of its runs.
+"""The home folder: one ledger, and the submissions of its runs.
 
     ledger/               the signed ledger, its keys and its blobs
-    projections.duckdb    tables for other tools, by `proctor follow`; no command reads it
     runs/RUN/submission/  what a run hands in
     runs/RUN/running.lock held by the process that trains
     tuning/*.lock         held by the process that tunes a model's advice
@@ -118,11 +117,6 @@ class Home:
     def _recorder(self) -> RemoteRecorder:
         assert self._notary is not None
         return RemoteRecorder(NotaryClient(self._notary))
-
-    @property
-    def projection(self) -> Path:
-        """The DuckDB file for other tools."""
-        return self.path / "projections.duckdb"
 
     @property
     def blobs(self) -> BlobStore | RemoteBlobs:

@@ -1,4 +1,4 @@
-"""Updates and rebuilds the DuckDB file. It is a cache of the ledger, never evidence.
+"""Updates the DuckDB file. It is a cache of the ledger, never evidence.
 
 Writers take turns at a lock file beside it, which also covers its replacement.
 
@@ -29,7 +29,7 @@ from projections.projector import create_documented, read_position, schema_hash
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
-__all__ = ["CatchUp", "catch_up", "publish", "rebuild"]
+__all__ = ["CatchUp", "catch_up"]
 
 _SOON = 0.5  # others may read the file so long before it is copied
 
@@ -97,29 +97,6 @@ def _caught_up(database: Path, work: "_Work") -> CatchUp:
         return replace(_apply(database, work), note=f"rebuilt: {why}")
 
 
-def publish(
-    database: Path, target: Path, *, needs: tuple[int, str | None], wait: float = WAIT
-) -> None:
-    """Put a copy of the DuckDB file in another place, for tools that read it there.
-
-    What lies there is replaced as a whole; what is no DuckDB file is kept beside it, as .old.
-    Raises AheadError unless the tables are of the state that is needed (CatchUp.end).
-    """
-    deadline = time.monotonic() + wait
-    with locked(target, deadline):
-        new = target.with_name(f"{target.name}.new")
-        try:
-            new.unlink(missing_ok=True)
-            with new.open("xb") as file:
-                copy_between(database, file, deadline=deadline, needs=needs)
-            if target.exists() and not is_duckdb(target):
-                _discard(target, keep=True)
-            target.with_name(f"{target.name}.wal").unlink(missing_ok=True)
-            new.replace(target)
-        except OSError as e:
-            raise ProjectionError(f"{target}: cannot be written: {e.strerror}") from e
-
-
 def _is_at(database: Path, verified: State, deadline: float) -> bool:
     """Tell whether the tables end where the verification did."""
     try:
@@ -157,14 +134,6 @@ class _Work:
     deadline: float
     stop: int
     verified: State | None = None
-
-
-def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
-    """Build the DuckDB file anew from the whole ledger; raises as catch_up() does."""
-    deadline = time.monotonic() + wait
-    with locked(database, deadline), open_source(directory) as ledger:
-        _discard(database, keep=False)
-        return _apply(database, _Work(ledger, deadline, END))
 
 
 def _apply(database: Path, work: _Work) -> CatchUp:

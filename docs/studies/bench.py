@@ -16,7 +16,7 @@ from proctor.cli.failures import require_extra
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
-from proctor.output.terminal import console, print_markdown, print_table
+from proctor.output.terminal import console, print_table
 from proctor.pages.charts.drawing import on_white
 from studies.speed.cookbook import CookbookTimes
 from studies.speed.cookbook import measure as ask_cookbook
@@ -29,6 +29,7 @@ from studies.speed.reading import measure as measure_reading
 from studies.speed.timing import machine
 from studies.speed.whole import PARTS, WholeBench, write_runs
 from studies.speed.whole import measure as measure_whole
+from studies.statistics import print_markdown
 
 app = CommandGroup("bench", "Benchmark the ledger and the monitor on this machine.")
 _FEW_LAYERS = 2  # of the run that a growing ledger repeats: ten million events take 8 GB

@@ -23,7 +23,6 @@ from judge.drift.charts import (
     beyond,
     broken,
     declined,
-    deficits,
     evaluations_needed,
     grown,
     ratchet,
@@ -35,6 +34,7 @@ from studies.statistics import Table, percent
 __all__ = [
     "DriftSimulation",
     "correlated_table",
+    "deficits",
     "disturbed_table",
     "production_table",
     "simulate",
@@ -408,6 +408,15 @@ def _other_table(plan: DriftSimulation) -> Table:
         columns=("event", "alarm", "detected", "median number of checkpoints until then"),
         rows=tuple(rows),
     )
+
+
+def deficits(success: Flags) -> Array:
+    """Return by how much failures outnumber successes (..., runs); never below zero.
+
+    The view production_charts does the same.
+    """
+    walk = np.cumsum(np.where(success, -1, 1), axis=-1)
+    return np.asarray(walk - np.minimum.accumulate(np.minimum(walk, 0), axis=-1))
 
 
 def _noises(plan: DriftSimulation) -> Mapping[str, Noise]:

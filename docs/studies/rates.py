@@ -40,8 +40,10 @@ def _drift(options: argparse.Namespace) -> Iterable[Table]:
 
 
 def _bisection(options: argparse.Namespace) -> Iterable[Table]:
-    small = {"trials": 10, "suspects": (20,)} if options.small else {}
-    return bisection_rates.tables(bisection_rates.Scale(seed=options.seed, **small))
+    scale = bisection_rates.Scale(seed=options.seed)
+    return bisection_rates.tables(
+        replace(scale, trials=10, suspects=(20,)) if options.small else scale
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

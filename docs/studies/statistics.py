@@ -10,6 +10,8 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from proctor.output.terminal import cell, on_one_line
+
 
 @dataclass(frozen=True)
 class Share:
@@ -73,3 +75,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in rows:
         cells = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in row]
         print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def print_markdown(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = ""
+) -> None:
+    """Print rows as a table for a page of documentation."""
+    if title:
+        print(f"{on_one_line(title)}\n")
+    for row in (columns, ["---"] * len(columns), *rows):
+        print(f"| {' | '.join(cell(value).replace('|', chr(92) + '|') for value in row)} |")
+    print()

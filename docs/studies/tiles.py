@@ -26,16 +26,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ledger.entries import split_sized
 from ledger.errors import ConsistencyError, MalformedError, StorageError, VerificationError
-from ledger.handover.bundle_check import is_bundle, read_head, read_vkey
+from ledger.handover.bundle_check import Tiles, is_bundle, read_head, read_vkey
 from ledger.handover.bundle_files import CHECKPOINT, Place, place_of, read_file
-from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
+from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.verification.states import State, grown, open_head, root_of
 from ledger.verification.vectorized import (
-    Grown,
     MismatchError,
     Segment,
     Versions,
@@ -161,7 +161,8 @@ def verify_part(part: Part) -> Answer | str:
     began = time.process_time()
     bundle = place_of(part.place)
     read = hmac.new(part.nonce, digestmod=hashlib.sha256)
-    tiles = _Tiles(bundle, part.start.size)
+    # Tiles of higher levels have hashes of several parts.
+    tiles = Tiles(partial(_compare, bundle), levels=2, start=part.start.size)
     try:
         segment = verify_segment(
             _entries(bundle, part, read),
@@ -190,34 +191,9 @@ def _entries(bundle: Place, part: Part, read: Any) -> Iterator[bytes]:
         yield from entries
 
 
-class _Tiles:
-    """Compares a part's tiles of levels 0 and 1; others have hashes of several parts."""
-
-    def __init__(self, bundle: Place, start: int) -> None:
-        self._bundle = bundle
-        self._hashes: tuple[list[bytes], ...] = ([], [])
-        self._next = [start // TILE_WIDTH, start // SPAN]
-
-    def take(self, grown: Grown) -> None:
-        """Take in what the last entries have completed."""
-        for level, hashes in enumerate(self._hashes):
-            hashes.extend(grown(8 * level))
-            while len(hashes) >= TILE_WIDTH:
-                _compare(self._bundle, level, self._next[level], b"".join(hashes[:TILE_WIDTH]))
-                self._next[level] += 1
-                del hashes[:TILE_WIDTH]
-
-    def rest(self) -> None:
-        """Compare the partial tiles at the end of the bundle."""
-        for level, hashes in enumerate(self._hashes):
-            if hashes:
-                _compare(self._bundle, level, self._next[level], b"".join(hashes))
-
-
-def _compare(bundle: Place, level: int, index: int, hashes: bytes) -> None:
-    path = tile_path(level, index, width=len(hashes) // 32)
-    if read_file(bundle, path, limit=len(hashes)) != hashes:
-        raise ConsistencyError(f"{path} does not match the entries")
+def _compare(bundle: Place, tile: Tile) -> None:
+    if read_file(bundle, tile.path, limit=len(tile.hashes)) != tile.hashes:
+        raise ConsistencyError(f"{tile.path} does not match the entries")
 
 
 def _split(data: bytes, path: str) -> list[bytes]:

@@ -19,13 +19,21 @@ from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from judge.auditing.effects import Effects, find_effects
 from judge.auditing.events import HOSTILE
 from judge.auditing.replayed import Replay
-from judge.auditing.run_tables import READ, RUN, fill
 from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError
-from projections.projector import create_schema, project
-from projections.template import copied
+from projections.mapping import TABLES
+from projections.projector import project
 
+READ = (  # the tables that coverage.sql reads
+    "citations",
+    "decisions",
+    "epochs",
+    "remedies",
+    "rule_evaluations",
+    "run_ends",
+    "run_starts",
+)
 _BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
 _CHECKS = Path(__file__).with_name("coverage.sql")
 _EFFECTS_SQL = """
@@ -159,23 +167,25 @@ def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Covera
     except HOSTILE as error:  # where the checks of settings or measurements are off
         raise StepError(f"the settings in force cannot be read: {error}") from error
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        if fill(connection, entries, replay.run):
-            return _measured(connection, RUN, effects)
-    with duckdb.connect(":memory:") as connection:
         load(connection, entries)
-        return _measured(connection, run_id, effects)
+        create_inputs(connection)
+        add_effects(connection, run_id, effects)
+        return measure_coverage(connection, run_id)
+
+
+def create_tables(connection: DuckDBPyConnection) -> None:
+    """Create the tables that the checks read, and the position of the projector, alone."""
+    connection.execute("CREATE SCHEMA log; USE log")
+    for table in (*READ, "position"):
+        columns = ", ".join(f'"{name}" {kind}' for name, (kind, _) in TABLES[table].items())
+        connection.execute(f"CREATE TABLE {table} ({columns})")
+    connection.execute("INSERT INTO position VALUES (0, NULL, '')")
 
 
 def load(connection: DuckDBPyConnection, entries: Iterable[VerifiedEntry]) -> None:
     """Fill the tables of an empty database; raise StepError naming an entry that does not fit."""
-    copied(connection, create_schema)
+    create_tables(connection)
     try:
         project(connection, entries, batch_rows=_BATCH_ROWS, tables=READ, gaps=True)
     except ProjectionError as error:
         raise StepError(f"the run's entries cannot be loaded into the tables: {error}") from error
-
-
-def _measured(connection: DuckDBPyConnection, run_id: str, effects: Effects) -> Coverage:
-    create_inputs(connection)
-    add_effects(connection, run_id, effects)
-    return measure_coverage(connection, run_id)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from aggregates.decisions import Settings
-from aggregates.noise import NoiseProbes, Pool, pool_noise
+from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.run import REPORTED
 from aggregates.spec import ModelSpec
 from judge.compare import differences
@@ -34,7 +34,6 @@ def verify_measured(
     spec: ModelSpec,
     settings: Settings,
     sizes: Mapping[str, int],
-    pool: Pool = pool_noise,
 ) -> None:
     """Raise StepError unless the part can come from an epoch of this model on this data.
 
@@ -71,7 +70,7 @@ def verify_measured(
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None or name == "grad_norm":
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
-    _check_noise(measured["gradients"], steps, pool=pool)
+    _check_noise(measured["gradients"], steps)
     _check_norm_noise(measured["gradients"]["norm_noise_scale"], steps)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
@@ -123,7 +122,6 @@ def verify_task_measured(
     *,
     settings: Settings,
     sizes: Mapping[str, int],
-    pool: Pool = pool_noise,
 ) -> None:
     """Raise StepError unless the part can come from an epoch of a task on this data.
 
@@ -151,10 +149,10 @@ def verify_task_measured(
     ):
         if type(value) is not float:
             raise StepError(f"measured {name} is {value!r}, it must be a float")
-    _check_seen(measured, probed=True, pool=pool)
+    _check_seen(measured, probed=True)
 
 
-def _check_seen(measured: Mapping[str, Any], *, probed: bool, pool: Pool = pool_noise) -> None:
+def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
     """Check what hooks have seen of a model that somebody else built."""
     layers, gradients, train = measured["layers"], measured["gradients"], measured["train"]
     for layer in layers:
@@ -166,7 +164,7 @@ def _check_seen(measured: Mapping[str, Any], *, probed: bool, pool: Pool = pool_
     seen = train["steps"] > 0 or not skipped
     if gradients["finite"] != (seen and all(map(math.isfinite, norms))):
         raise StepError(f"measured gradients.finite is {gradients['finite']!r}, the norms differ")
-    _check_noise(gradients, train["steps"], probed=probed, pool=pool)
+    _check_noise(gradients, train["steps"], probed=probed)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]
@@ -183,9 +181,7 @@ def _check_steps(train: Mapping[str, Any]) -> int:
     return int(skipped)
 
 
-def _check_noise(
-    gradients: Mapping[str, Any], steps: int, *, pool: Pool, probed: bool = True
-) -> None:
+def _check_noise(gradients: Mapping[str, Any], steps: int, *, probed: bool = True) -> None:
     """Check the probes and what follows from them; runs from before there were probes have none."""
     if not _NOISE & set(gradients):
         return
@@ -230,7 +226,7 @@ def _check_noise(
         )
     if spread is not None:
         _check_range("gradients.spread", spread, 2.0)
-    noise = pool((NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs),))
+    noise = pool_noise((NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs),))
     expected = {
         "signal_to_noise": None if noise is None else noise.estimate,
         "signal_to_noise_low": None if noise is None else noise.low,

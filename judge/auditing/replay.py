@@ -13,10 +13,8 @@ from typing import Any
 
 from aggregates.errors import AggregateError
 from aggregates.forks import repeat
-from aggregates.rules import RuleMemory
 from aggregates.run import Run
 from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
-from judge.auditing.noise_ahead import NoiseAhead
 from judge.auditing.replay_epochs import check_epochs
 from judge.auditing.replay_follow import WRONGLY_REFUSED, follow
 from judge.auditing.replay_start import start_replay
@@ -30,7 +28,6 @@ from monitor.errors import MonitorError
 
 # What a hostile body may make the aggregate raise.
 _UNREPLAYABLE = (AggregateError, MonitorError, *HOSTILE)
-_AHEAD = 4_096  # entries whose noise is evaluated at once
 
 
 def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:
@@ -46,14 +43,9 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
         replay = start_replay(started, config)
     except _UNREPLAYABLE as error:
         raise _explained(entries[0], error) from error
-    noise, ahead = NoiseAhead(replay.run.rules), islice(entries, 1, None)
-    replay.pool = noise.pool
-    replay.run.memory = RuleMemory(replay.run.rules, pool=noise.pool)
     before = entries[0].time_ns
     ordered, measured = config.checks("order"), config.checks("measurements")
-    for number, (entry, event) in enumerate(zip(islice(entries, 1, None), events, strict=True)):
-        if number % _AHEAD == 0:
-            noise.look(islice(ahead, _AHEAD))
+    for entry, event in zip(islice(entries, 1, None), events, strict=True):
         try:
             if ordered:
                 if entry.time_ns < before:

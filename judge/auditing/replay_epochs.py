@@ -79,13 +79,11 @@ def _check_epoch(replay: Replay, event: Any) -> None:
     measured, sizes = event.measured, replay.started.data["sizes"]
     try:
         if replay.is_task:
-            verify_task_measured(measured, settings=replay.settings, sizes=sizes, pool=replay.pool)
+            verify_task_measured(measured, settings=replay.settings, sizes=sizes)
         else:
             spec = replay.spec
             assert isinstance(spec, ModelSpec), "another kind of run has another configuration"
-            verify_measured(
-                measured, spec=spec, settings=replay.settings, sizes=sizes, pool=replay.pool
-            )
+            verify_measured(measured, spec=spec, settings=replay.settings, sizes=sizes)
     except StepError as error:
         raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
     if replay.without_probes is None and not has_probes(measured):

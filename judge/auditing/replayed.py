@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aggregates.decisions import Observation, Settings
-from aggregates.noise import Pool, pool_noise
 from aggregates.rules import VERSIONS, version_of
 from aggregates.run import REPEATABLE, Run
 from aggregates.spec import ModelSpec, Spec
@@ -48,7 +47,6 @@ class Replay:
     config: AnyConfig
     settings: Settings  # in force after the last event
     spec: Spec  # by the edits that were decided on
-    pool: Pool = pool_noise
     epochs: int = 0  # that were measured
     newest: Mapping[str, Any] = field(default_factory=dict)  # the measured part of the latest
     newest_dead: Mapping[str, int] = field(default_factory=dict)  # units by activation

@@ -28,7 +28,6 @@ __all__ = [
     "beyond",
     "broken",
     "declined",
-    "deficits",
     "evaluations_needed",
     "grown",
     "ratchet",
@@ -197,15 +196,6 @@ def unproductive(right: Array, runs: Array, limits: ChartLimits) -> Flags:
     all_right, all_runs = np.cumsum(right, axis=-1), np.cumsum(runs, axis=-1)
     tail = hypergeom.cdf(right, all_runs, all_right, runs)  # NaN where there is no run at all
     return np.asarray(tail < limits.production)
-
-
-def deficits(success: Flags) -> Array:
-    """Return by how much failures outnumber successes (..., runs); never below zero.
-
-    The view production_charts does the same.
-    """
-    walk = np.cumsum(np.where(success, -1, 1), axis=-1)
-    return np.asarray(walk - np.minimum.accumulate(np.minimum(walk, 0), axis=-1))
 
 
 def grown(complexity: Array, values: Array, base: Baseline, limits: ChartLimits) -> Flags:

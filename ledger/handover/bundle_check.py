@@ -39,7 +39,7 @@ from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
 
-__all__ = ["BundlePass", "check_bundle", "is_bundle", "read_head", "read_vkey"]
+__all__ = ["BundlePass", "Tiles", "check_bundle", "is_bundle", "read_head", "read_vkey"]
 
 _MAX_NOTE = 200_000  # bytes
 _MAX_ENTRY = 65_535
@@ -143,7 +143,7 @@ class BundlePass:
 
         As vectorized.py, it may refuse too much. Call it on an object that is not used otherwise.
         """
-        tiles = _Tiles(self._compare)
+        tiles = Tiles(self._compare)
         try:
             segment = verify_segment(
                 self._entries(),
@@ -273,13 +273,14 @@ class BundlePass:
             self._fault = fault
 
 
-class _Tiles:
+class Tiles:
     """Hands over a tree's tiles, level by level, as its nodes are completed."""
 
-    def __init__(self, compare: Callable[[Tile], None]) -> None:
+    def __init__(self, compare: Callable[[Tile], None], *, levels: int = 8, start: int = 0) -> None:
+        """Begin with the entry `start`, at the edge of a tile of the highest of the levels."""
         self._compare = compare
-        self._hashes: list[list[bytes]] = [[] for _ in range(8)]  # not yet in a full tile
-        self._made = [0] * 8  # full tiles of each level
+        self._hashes: list[list[bytes]] = [[] for _ in range(levels)]  # not yet in a full tile
+        self._made = [start // TILE_WIDTH ** (level + 1) for level in range(levels)]  # full ones
 
     def take(self, grown: Grown) -> None:
         """Take in what the last entries have completed."""

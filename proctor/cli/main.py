@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, str] = {  # name -> the module
     "notary": "proctor.cli.notary",
     "keys": "proctor.cli.keys",
     "sql": "proctor.cli.sql",
-    "follow": "proctor.cli.sql",
     "serve": "proctor.cli.serve",
 }
 

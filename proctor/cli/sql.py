@@ -1,18 +1,11 @@
-"""`proctor sql` and `proctor follow`: the ledger's tables asked, and kept up to date meanwhile."""
+"""`proctor sql`: asks the ledger's tables."""
 
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ledger.errors import VerificationError
-from ledger.held_folder import HeldFolder
-from ledger.paths import LedgerPaths
-from ledger.verification.memory import Memory
-from ledger.verification.reader import check_new, read_vkey
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import AsOfOption, JsonOption
@@ -23,11 +16,8 @@ from proctor.output.files import appearing
 from proctor.output.paging import paged
 from proctor.output.sql_shell import shell
 from proctor.output.terminal import print_table
-from proctor.remembering import open_session, tables
-from proctor.state import memory
-from projections.cache import CatchUp, catch_up, publish
+from proctor.remembering import open_session
 from projections.cookbook import recipes
-from projections.errors import AheadError, BusyError
 from projections.reading import Session
 
 app = CommandGroup()
@@ -108,61 +98,3 @@ def _tell_gone(home: Home, session: Session) -> None:
             "command that appends closes them as crashed",
             file=sys.stderr,
         )
-
-
-@app.command(prints="ledger.CaughtUp")
-def follow(
-    home: Home,
-    every: Annotated[
-        float, typer.Option("--every", min=0.05, max=3600, help="Seconds between two checks.")
-    ] = 1.0,
-    once: Annotated[bool, "Catch up once and exit."] = False,
-) -> Iterator[Output]:
-    """Keep projections.duckdb in the home up to date, for other tools; entries are verified first.
-
-    It is a copy of this user's tables, replaced as a whole. With --json, each check that found new
-    entries prints one JSON document on a line. Ctrl-C stops it.
-    """
-    home.require_ledger()
-    end: tuple[int, str | None] | None = None
-    vkey = home.vkey or read_vkey(LedgerPaths(home.ledger).vkey)  # another one: another ledger
-    with HeldFolder("proctor-follow-") as held:
-        known = memory() or Memory(held.path)
-        while True:
-            done = look(home, known, end, vkey=vkey)
-            if done is not None:
-                if done.end != end:
-                    yield _told(done)
-                end = done.end
-            if once:
-                return
-            time.sleep(every)
-
-
-def look(
-    home: Home, known: Memory, end: tuple[int, str | None] | None, *, vkey: str | None = None
-) -> CatchUp | None:
-    """Verify what is new and apply that much; return None if nothing could be applied."""
-    directory = home.ledger
-    report = check_new(directory, memory=known, vkey=vkey, signatures="newest")
-    if not report.ok:
-        raise VerificationError(report.error or "the ledger does not hold")
-    if report.state is not None and report.state.end == end:
-        return None
-    try:
-        done = catch_up(tables(home), directory, verified=report.state)
-        if done.end != end:
-            publish(tables(home), home.projection, needs=done.end)
-    except AheadError:  # another command has verified more: so does the next look
-        return None
-    except BusyError:  # somebody asks for long; next time
-        return None
-    return done
-
-
-def _told(done: CatchUp) -> Output:
-    text = f"{done.applied:,} new entries; up to date with {done.position:,}"
-    return Output(
-        {"applied": done.applied, "position": done.position, "note": done.note},
-        f"{text} ({done.note})" if done.note else text,
-    )

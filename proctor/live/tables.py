@@ -1,6 +1,6 @@
 """The tables behind the pages: a private DuckDB file that follows the ledger.
 
-New entries are verified first, as for `proctor follow`. Those that were verified before are read
+New entries are verified first. Those that were verified before are read
 again by a second thread, all the time and slowly. The file is in a folder that only this user
 can enter and is removed at the end, so no other command waits for it. Pages
 share one read-only opening; it is closed while entries are applied.

@@ -77,9 +77,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 def _is_kept(place: Path, home: Home) -> bool:
     kept = home.path.resolve()
-    return place.is_relative_to(kept) and (
-        place.relative_to(kept).parts[0] in _KEPT or place.name.startswith(home.projection.name)
-    )
+    return place.is_relative_to(kept) and place.relative_to(kept).parts[0] in _KEPT
 
 
 def _precious(path: Path) -> str | None:

@@ -82,17 +82,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     console.print(table)
 
 
-def print_markdown(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = ""
-) -> None:
-    """Print rows as a table for a page of documentation."""
-    if title:
-        print(f"{on_one_line(title)}\n")
-    for row in (columns, ["---"] * len(columns), *rows):
-        print(f"| {' | '.join(cell(value).replace('|', chr(92) + '|') for value in row)} |")
-    print()
-
-
 def _columns(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:
     return [(column, [row[place] for row in texts]) for place, column in enumerate(columns)]
 

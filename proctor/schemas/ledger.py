@@ -358,14 +358,6 @@ class Written(TypedDict):
     rows: int
 
 
-class CaughtUp(TypedDict):
-    """New entries in the tables; `follow` prints one such document on a line."""
-
-    applied: int
-    position: int
-    note: str | None
-
-
 class ReportFiles(TypedDict):
     """A report that was written."""
 

@@ -12,9 +12,9 @@ from typing import Any
 from unittest import mock
 
 from frontdoor import answer, call_here
+from task_runs import open_here
 
 from monitor.config import TaskConfig
-from monitor.task_loop import open_here
 from monitor.task_worker import Worker
 
 __all__ = ["HONEST", "MEASURED", "PLAIN", "recorded", "source_of"]

@@ -1,14 +1,18 @@
 """Tasks that are trained in the process of a test, without a ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tiny_training import MemoryBlobs, ScriptedPolicy
 
 from aggregates.run import Run
+from monitor.config import TaskConfig
+from monitor.stored import open_stored
 from monitor.task_data import TaskData, load_task_data
-from monitor.task_loop import open_here, train_task
+from monitor.task_loop import train_task
+from monitor.task_worker import TaskWorker, Worker
 from monitor.tasks import read_task
 
 TABULAR = Path(__file__).parents[2].joinpath("docs/examples/tasks/tabular.py").read_text("utf-8")
@@ -27,6 +31,15 @@ class Log:
         for event in run.collect_events():
             if isinstance(event, Run.EpochMeasured):
                 self.epochs.append(dict(event.measured))
+
+
+@contextmanager
+def open_here(
+    source: bytes, config: TaskConfig, *, keep: tuple[str, ...], stored: Path | None = None
+) -> Iterator[Worker]:
+    """Open a worker in this process: for code that is trusted, as that of tests."""
+    parts = None if stored is None else open_stored(stored)
+    yield TaskWorker(source, config, keep=keep, stored=parts)
 
 
 def data_of(source: str, decoded: Path = Path(), **settings: Any) -> TaskData:

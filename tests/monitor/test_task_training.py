@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from task_runs import OPTIMIZER, TABULAR, data_of, train
+from task_runs import OPTIMIZER, TABULAR, data_of, open_here, train
 
 from aggregates.decisions import Settings
 from judge.auditing.measurements import verify_task_measured
@@ -19,7 +19,6 @@ from monitor.errors import MonitorError, RoomError, TaskError
 from monitor.examples import Images, Shards
 from monitor.stored import StoredTensor, Storing
 from monitor.task_data import load_task_data
-from monitor.task_loop import open_here
 from monitor.task_worker import TEST, TRAIN, Worker
 from monitor.tasks import read_task
 

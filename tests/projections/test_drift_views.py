@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from studies.drift_rates import deficits
 from synthetic import (
     synthetic_audit,
     synthetic_call,
@@ -16,7 +17,7 @@ from synthetic import (
 
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
-from judge.drift.charts import ChartLimits, deficits
+from judge.drift.charts import ChartLimits
 from ledger.application import LedgerApplication
 from projections.projector import projected
 from projections.source import open_source

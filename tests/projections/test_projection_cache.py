@@ -20,7 +20,7 @@ from ledger.application import LedgerApplication
 from ledger.errors import StorageError
 from ledger.paths import LedgerPaths
 from projections import template
-from projections.cache import CatchUp, catch_up, rebuild
+from projections.cache import CatchUp, catch_up
 from projections.errors import BusyError, ProjectionError
 from projections.projector import table_digests
 from projections.reading import query
@@ -36,7 +36,8 @@ def digests(database: Path) -> dict[str, str]:
 def built(database: Path, directory: Path) -> dict[str, str]:
     """Return what a file made from nothing holds."""
     other = database.with_name("other.duckdb")
-    rebuild(other, directory)
+    other.unlink(missing_ok=True)
+    catch_up(other, directory)
     return digests(other)
 
 
@@ -118,9 +119,14 @@ def test_nothing_behind_the_stop_is_applied_until_it_is_asked_for(
     assert digests(database) == built(database, directory)
 
 
-def test_rebuild_applies_everything_again(database: Path, directory: Path) -> None:
-    assert rebuild(database, directory) == catch_up(database.with_name("x"), directory)
-    assert rebuild(database, directory).applied > 0
+def test_lock_that_is_a_link_makes_no_file_elsewhere(
+    database: Path, directory: Path, tmp_path: Path
+) -> None:
+    lock = database.with_name(f"{database.name}.lock")
+    lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ProjectionError, match="lock: cannot be opened"):
+        catch_up(database, directory)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def empty_file(database: Path) -> None:

@@ -17,10 +17,9 @@ _HEAD = """# JSON of the commands
 Written by `python docs/studies pages` from `proctor/schemas/`, and from the commands, which name
 their shapes.
 
-Every command takes `--json` and prints one JSON document on one line to standard output. `follow`
-prints one document for each check, and the servers (`notary`, `serve`, `witness serve`) print one
-when they are ready. Progress and warnings go to standard error. Exit codes:
-[command line](cli.md).
+Every command takes `--json` and prints one JSON document on one line to standard output. The
+servers (`notary`, `serve`, `witness serve`) print one when they are ready. Progress and warnings
+go to standard error. Exit codes: [command line](cli.md).
 
 With `--json-schema`, a command prints the JSON Schema (draft 2020-12) of its answer and exits. The
 schemas are closed: a field that they do not name is an error. If a command fails, it prints a

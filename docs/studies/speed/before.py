@@ -26,7 +26,7 @@ from statistics import median
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import NOTARY
-from proctor.output.terminal import print_json, print_markdown, print_table
+from proctor.output.terminal import print_json, print_table
 from proctor.state import STATE
 from projections.source import open_source
 from studies.speed import probes
@@ -35,6 +35,7 @@ from studies.speed.projections import repeated
 from studies.speed.reading import NEW, add_events
 from studies.speed.timing import Timed, asked, machine
 from studies.speed.whole import write_runs
+from studies.statistics import print_markdown
 
 __all__ = ["BeforeAfter", "Compared", "extract", "measure"]
 

@@ -38,8 +38,9 @@ from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
 from proctor.errors import ProctorError
-from proctor.output.terminal import print_json, print_markdown, print_table
+from proctor.output.terminal import print_json, print_table
 from studies.speed.timing import machine, timed
+from studies.statistics import print_markdown
 
 __all__ = ["LongRunBench", "audit", "measure", "record"]
 

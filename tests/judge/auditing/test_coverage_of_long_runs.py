@@ -16,12 +16,29 @@ import pytest
 from aggregates.playbook import DIRECTIONS, REMEDIES
 from aggregates.rules import CALIBRATED, DOCUMENT, PRECEDENCE
 from judge.auditing import coverage as coverage_module
-from judge.auditing.coverage import Coverage, add_effects, create_inputs, measure_coverage
+from judge.auditing.coverage import (
+    Coverage,
+    add_effects,
+    create_inputs,
+    create_tables,
+    measure_coverage,
+)
 from judge.auditing.effects import Effects, Ineffective
-from judge.auditing.run_tables import READ, create_tables
 from projections.mapping import TABLES
 
 PLAIN = Path(__file__).with_name("plain_coverage.sql")
+COLUMNS = {  # that the checks read
+    "run_starts": "run_id config rules spec data",
+    "run_ends": "run_id reason",
+    "epochs": (
+        "run_id epoch lr batch_size accumulation clip_norm max_layer_grad_norm "
+        "gradients_finite epoch_update_ratio"
+    ),
+    "rule_evaluations": "run_id epoch rule fired side precedence",
+    "decisions": "run_id number epoch source event_type direction params",
+    "citations": "run_id number rule",
+    "remedies": "run_id decision epoch idx outcome spec",
+}
 BLOCK = {"width": 8, "norm": "batch", "residual": True}
 SPECS = [
     {"norm": "batch", "blocks": [BLOCK]},
@@ -94,12 +111,13 @@ def add(
         plain = [[json.dumps(v) if isinstance(v, dict) else v for v in row] for row in rows]
         marks = ", ".join(f"unnest(?::{kind}[])" for kind in kinds_of(table))
         connection.execute(
-            f"INSERT INTO {table} SELECT {marks}", list(map(list, zip(*plain, strict=True)))
+            f"INSERT INTO {table} ({', '.join(COLUMNS[table].split())}) SELECT {marks}",
+            list(map(list, zip(*plain, strict=True))),
         )
 
 
 def kinds_of(table: str) -> list[str]:
-    return [TABLES[table][column][0] for column in READ[table]]
+    return [TABLES[table][column][0] for column in COLUMNS[table].split()]
 
 
 def measured(seed: int, sql: Path, monkeypatch: pytest.MonkeyPatch) -> list[Coverage]:

@@ -9,12 +9,12 @@ import pytest
 from forked import tasks_forked
 from frontdoor import answer, call_here
 from hostile_tasks import HONEST, recorded
+from task_runs import open_here
 
 from aggregates.spec import WatchedModel
 from judge.auditing.task_gates import TaskGates, tenths
 from judge.config import JudgeConfig
 from monitor.task_data import load_task_data
-from monitor.task_loop import open_here
 from monitor.task_worker import TRAIN
 from monitor.tasks import read_task
 

@@ -8,6 +8,7 @@ from scipy import stats
 from studies.drift_rates import (
     DriftSimulation,
     correlated_table,
+    deficits,
     disturbed_table,
     production_table,
     simulate,
@@ -100,9 +101,9 @@ def test_runs_of_one_checkpoint_alarm_within_ten_when_they_fail_and_seldom_when_
     None
 ):
     rng = np.random.default_rng(7)
-    healthy = charts.deficits(rng.random((100, 100)) < 0.8)
+    healthy = deficits(rng.random((100, 100)) < 0.8)
     assert (healthy >= LIMITS.deficit).any(axis=-1).mean() <= 0.03
-    guessing = charts.deficits(rng.random((100, 10)) < 0.02)
+    guessing = deficits(rng.random((100, 10)) < 0.02)
     assert (guessing >= LIMITS.deficit).any(axis=-1).mean() >= 0.97
 
 

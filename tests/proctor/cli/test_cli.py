@@ -316,13 +316,6 @@ def test_sql_reads_and_cannot_write_or_leave_the_file(trained: Path, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_projection_is_built_again_when_its_file_is_deleted(copy: Path) -> None:
-    before = answer(call(["show", "--json"], home=copy))
-    for file in copy.glob("projections.duckdb*"):
-        file.unlink()
-    assert answer(call(["show", "--json"], home=copy)) == before
-
-
 @pytest.mark.parametrize(
     "value", ["'[/red]'", "'[bold]x'", "INTERVAL 1 DAY", "TIME '12:00'", "1.5::DECIMAL(4, 2)"]
 )

@@ -39,7 +39,6 @@ READING = (
     ["replay"],
     ["keys", "list"],
     ["data", "list"],
-    ["follow", "--once"],
     ["verify"],
     ["verify", "--new"],
     ["judge"],

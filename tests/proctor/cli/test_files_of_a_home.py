@@ -24,7 +24,6 @@ COMMANDS = (
     ["replay"],
     ["sql", "SELECT COUNT(*) FROM events"],
     ["keys", "list"],
-    ["follow", "--once"],
 )
 FEW = (["log"], ["sql", "SELECT COUNT(*) FROM events"])
 each_command = pytest.mark.parametrize(
@@ -40,9 +39,6 @@ FILES = (
     "ledger/ledger.sqlite-shm",
     "ledger/ledger.sqlite-wal",
     "ledger/ledger.vkey",
-    "projections.duckdb",
-    "projections.duckdb.lock",
-    "projections.duckdb.new",
     "runs",
 )
 
@@ -52,7 +48,6 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("honest") / "home"
     with Home(home).open_log() as log:
         synthetic_audit(log, synthetic_run(log))
-    assert call_here(["follow", "--once"], home=home).returncode == 0
     return home
 
 
@@ -129,9 +124,8 @@ def check_reader(home: Path, commands: Sequence[list[str]]) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
     (home / "ledger" / "keys").chmod(0o700)
     for command in commands:
-        if command[0] != "follow":  # which writes beside the ledger
-            code = as_nobody(lambda command=command: call_here(command, home=home).returncode)  # type: ignore[misc]
-            assert code == 0, command
+        code = as_nobody(lambda command=command: call_here(command, home=home).returncode)  # type: ignore[misc]
+        assert code == 0, command
     for path in (home, *home.rglob("*")):  # the key is theirs now, and nothing can be written
         os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
         path.chmod(path.stat().st_mode & 0o500)
@@ -164,25 +158,10 @@ def test_home_that_cannot_be_written_is_read(
     try:
         subprocess.run(["mount", "-o", "remount,ro,bind", fixed], check=True)
         for command in (*commands, ["report", "--out", str(tmp_path / "report.html")]):
-            if command[0] == "follow":  # which writes
-                continue
             done = call_here(command, home=fixed)
             assert done.returncode == 0, (command, done.stderr)
     finally:
         subprocess.run(["umount", fixed], check=True)
-
-
-def test_lock_that_is_a_link_makes_no_file_elsewhere(honest: Path, tmp_path: Path) -> None:
-    home = Path(shutil.copytree(honest, tmp_path / "home"))
-    lock = home / "projections.duckdb.lock"
-    lock.unlink()
-    lock.symlink_to(tmp_path / "elsewhere")
-    done = call_here(["follow", "--once"], home=home)
-    assert (done.returncode, "projections.duckdb.lock: cannot be opened" in done.stderr) == (
-        2,
-        True,
-    )
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def open_run(log: LedgerApplication) -> UUID:

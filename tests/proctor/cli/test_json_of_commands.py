@@ -41,7 +41,6 @@ LEDGER = (  # in this order, in a home with one judged run
     "export verdict head --out DSSE --pem",
     "verify BUNDLE",
     "import BUNDLE --home COPY",
-    "follow --once",
     "sql 'SELECT * FROM runs' --out ROWS.csv",
     "sql --out TABLES.duckdb",
     "sql --list",

@@ -12,7 +12,6 @@ from lineage_scene import LineageScene, make_lineage_scene
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
-from proctor.home import Home
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +93,14 @@ def test_lineage_of_what_was_rolled_back_since_is_told_with_exit_code_1(
         adopted = next(each.id for each in line.checkpoints.values() if each.commit == "c0" * 20)
         line.roll_back(adopted, "it was worse after all")
         log.save(line)
-    assert call_here(["follow", "--once"], home=later).returncode == 0
-    with duckdb.connect(Home(later).projection) as cache:  # which is no evidence
+    state = tmp_path / "state"
+    assert call(["sql", "SELECT 1"], home=later, state=state).returncode == 0
+    [noted] = (state / "tables").glob("*.home")
+    with duckdb.connect(noted.with_suffix(".duckdb")) as cache:  # which is no evidence
         cache.execute("DELETE FROM log.checkpoint_rollbacks")
-    done = call(["data", "lineage", after, "--out", tmp_path / "one.lineage"], home=later)
+    done = call(
+        ["data", "lineage", after, "--out", tmp_path / "one.lineage"], home=later, state=state
+    )
     assert done.returncode == 1, done
     assert "tainted since" in done.stdout
     assert (tmp_path / "one.lineage").exists()

@@ -189,7 +189,6 @@ def readings(scene: Scene) -> Iterator[tuple[list[str], tuple[int, ...]]]:
     yield ["compare", "--list"], (0, 1, 2)
     yield ["line", "show"], (0, 1, 2)
     yield ["line", "show", "latest"], (0, 1, 2)
-    yield ["follow", "--once"], (0,)
     yield ["export", "bundle", "--out", str(scene.repo / "bundle")], (0,)
     yield ["export", "curves", run, "--out", str(scene.repo / "board")], (0, 2)
     yield ["export", "proof", "3"], (0,)

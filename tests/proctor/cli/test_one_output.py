@@ -33,7 +33,6 @@ READING = (  # commands that need nothing but a ledger with a run
     "keys new operator KEY",
     "sql 'SELECT 1'",
     "sql --out COPY.duckdb",
-    "follow --once",
 )
 
 

@@ -17,7 +17,6 @@ READING = (
     ["sql", "SELECT 1", "--unverified"],
     ["replay"],
     ["show", "--transcript"],
-    ["follow", "--once"],
     ["keys", "list"],
     ["keys", "accept"],
     ["data", "list"],

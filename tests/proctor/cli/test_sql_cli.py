@@ -1,13 +1,11 @@
-"""`proctor sql` in all its forms, its shell, and `proctor follow`, on a real home."""
+"""`proctor sql` in all its forms, its shell, on a real home."""
 
 import csv
 import io
 import json
 import os
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,10 @@ from frontdoor import TINY, answer, call, call_here
 
 from aggregates.curation.corpus import Corpus
 from ledger.verification.memory import Memory, Remembered
-from proctor.cli.sql import look
+from proctor import remembering
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import appearing
-from projections.reading import query
 
 ASKED = (
     "SELECT idx, name, [1, NULL] AS list, {'a': 'NaN'::DOUBLE} AS struct, 0.1::DOUBLE AS float, "
@@ -124,8 +121,6 @@ def test_file_keeps_what_it_held_when_the_answer_fails_halfway(
         "ledger/keys/ledger.pem",
         "ledger/new.csv",
         "../home/ledger/x.csv",
-        "projections.duckdb",
-        "projections.duckdb.lock",
         "runs/x.csv",
         "link.csv",
         "fifo.csv",
@@ -248,37 +243,35 @@ def test_answer_in_csv_cannot_reach_the_terminal(
     assert "\x1b" not in call_here(asked, home=trained).stdout
 
 
-def test_follower_keeps_up_with_a_run_while_others_ask(copy: Path, tmp_path: Path) -> None:
+def test_sql_keeps_up_with_a_run_that_trains(copy: Path, tmp_path: Path) -> None:
+    def entries() -> int:
+        asked = ["sql", "SELECT COUNT(*) AS n FROM events", "--json"]
+        [row] = answer(call(asked, home=copy, state=tmp_path / "state"))
+        return int(row["n"])
+
+    found = [entries()]
     environment = {**os.environ, "PROCTOR_HOME": str(copy), "PROCTOR_STATE": "off"}
     process = start_forked(
-        ["follow", "--every", "0.05", "--json"],
-        environment=environment,
-        out=tmp_path / "out",
-        err=tmp_path / "err",
+        ["run", *TINY], environment=environment, out=tmp_path / "out", err=tmp_path / "err"
     )
-    try:
-        first = _looks(tmp_path / "out", at_least=1)[0]["position"]
-        assert call(["run", *TINY], home=copy).returncode == 0
-        count = ["sql", "SELECT COUNT(*) AS n FROM events", "--json"]
-        [row] = answer(call_here(count, home=copy))
-        looks = _looks(tmp_path / "out", at_least=2)
-        assert looks[-1]["position"] <= row["n"]
-        assert first < row["n"]
-    finally:
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGINT)
-        process.join(30)
-    assert process.exitcode == 130
-    assert answer(call_here(["follow", "--once", "--json"], home=copy))["position"] == row["n"]
+    while process.is_alive():
+        found.append(entries())
+    process.join()
+    assert process.exitcode == 0, (tmp_path / "err").read_text()
+    found.append(entries())
+    assert found == sorted(found)
+    assert found[-1] > found[0]
+    assert found[-1] == len(answer(call_here(["log", "--json"], home=copy)))
 
 
-def test_follower_stops_when_an_event_was_edited(copy: Path) -> None:
-    assert call_here(["follow", "--once"], home=copy).returncode == 0
+def test_sql_ends_when_an_event_was_edited(copy: Path) -> None:
+    asked = ["sql", "SELECT COUNT(*) FROM events"]
+    assert call_here(asked, home=copy).returncode == 0
     with (copy / "ledger" / "ledger.sqlite").open("r+b") as file:
         content = file.read()
         file.seek(content.index(b"run.epoch_measured") + 40)
         file.write(b"\xff")
-    done = call_here(["follow", "--once"], home=copy)
+    done = call_here(asked, home=copy)
     assert (done.returncode, "error:" in done.stderr) == (1, True)
 
 
@@ -298,27 +291,17 @@ class Appending(Memory):
         return kept
 
 
-def test_follower_applies_nothing_that_came_after_it_verified(tmp_path: Path) -> None:
+def test_tables_have_nothing_that_came_after_the_verification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home, state = Home(tmp_path / "home"), tmp_path / "state"
     with home.open_log() as log:
         log.save(Corpus.open())
-    done = look(home, Appending(state, home), None)
-    assert done is not None
-    assert done.position == 1
-    assert query(home.projection, "SELECT name FROM events").rows == [("corpus.opened",)]
-    done = look(home, Memory(state), done.end)
-    assert done is not None
-    assert done.position == 2
-
-
-def _looks(out: Path, *, at_least: int) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        lines = out.read_text().splitlines() if out.exists() else []
-        if len(lines) >= at_least:
-            return [json.loads(line) for line in lines]
-        time.sleep(0.05)
-    raise AssertionError(out.read_text())
+    names = "SELECT name FROM events ORDER BY idx"
+    monkeypatch.setattr(remembering, "memory", lambda: Appending(state, home))
+    assert remembering.open_session(home).query(names).rows == [("corpus.opened",)]
+    monkeypatch.setattr(remembering, "memory", lambda: Memory(state))
+    assert len(remembering.open_session(home).query(names).rows) == 2
 
 
 ODD = "SELECT chr(155) || '31m' AS csi, chr(8238) AS turned, chr(127) AS del, 'é✓' AS plain"

@@ -105,14 +105,13 @@ def readers(home: Path, run: UUID, tmp_path: Path) -> dict[str, Any]:
         "data list": ["data", "list", "--json"],
         "why": ["data", "why", str(run), "--json"],
         "verify": ["verify", "--json"],
-        "follow": ["follow", "--once", "--json"],
         "export": ["export", "bundle", "--out", tmp_path / f"bundle{uuid4()}", "--json"],
     }
     told = {}
     for name, arguments in asked.items():
         done = call_here(arguments, home=home)
         assert done.returncode == (name == "why"), (name, done.stdout, done.stderr)
-        told[name] = json.loads(done.stdout.splitlines()[-1] if name == "follow" else done.stdout)
+        told[name] = json.loads(done.stdout)
     return told
 
 

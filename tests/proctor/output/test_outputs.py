@@ -19,7 +19,6 @@ def home(trained: Path, tmp_path: Path) -> Path:
     [
         ("home/ledger/ledger.sqlite", "where the home keeps"),
         ("home/ledger/new.txt", "where the home keeps"),
-        ("home/projections.duckdb", "where the home keeps"),
         ("elsewhere.sqlite", "is a database"),
         ("ada.pem", "is a key"),
         ("ada.pem.vkey", "is a key"),

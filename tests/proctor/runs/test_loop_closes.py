@@ -25,8 +25,9 @@ def evolve(line: LearningLine) -> dict[str, Any]:
 
 
 def ask(line: LearningLine, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    catch_up(line.home.projection, line.home.ledger)
-    return query(line.home.projection, sql, parameters).rows
+    tables = line.home.path / "projections.duckdb"
+    catch_up(tables, line.home.ledger)
+    return query(tables, sql, parameters).rows
 
 
 @pytest.mark.slow
