@@ -61,7 +61,7 @@ test-dispatch: setup
 			--ignore tests/ledger --ignore tests/aggregates || exit 1; \
 	done
 
-# Language model servers that nobody here wrote, with random weights (docs/how-to/foreign-servers.md).
+# Language model servers that nobody here wrote, with random weights (docs/how-to/ask-a-model.md).
 test-foreign: setup .venv-foreign/.installed
 	$(BIN)/pytest -m foreign tests/foreign
 
@@ -86,7 +86,7 @@ study-agent: setup
 	touch $@
 
 # Tools that nobody here wrote: they verify a model that was handed over, and read
-# exported curves (docs/how-to/hand-over-a-model.md, docs/how-to/export-curves.md).
+# exported curves (docs/how-to/hand-over.md, docs/how-to/watch-in-the-browser.md).
 test-tools: setup .venv-tools/.installed
 	$(BIN)/pytest -m foreign tests/tools
 
@@ -94,9 +94,9 @@ test-tools: setup .venv-tools/.installed
 	tests/tools/install.sh .venv-tools $(VENV)
 	touch $@
 
-# Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-lightning-and-transformers.md),
-# and the environments: Gymnasium's (docs/how-to/train-an-agent.md), and those of inspect_ai and
-# verifiers (docs/how-to/evaluate-a-language-model.md). verifiers needs an older openai.
+# Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-your-own-loop.md),
+# and the environments: Gymnasium's (docs/how-to/agents.md), and those of inspect_ai and
+# verifiers (docs/how-to/agents.md). verifiers needs an older openai.
 test-integrations: setup .venv-integrations/.installed .venv-verifiers/.installed
 	.venv-integrations/bin/python -m pytest -m foreign tests/integrations
 	.venv-verifiers/bin/python -m pytest -m foreign tests/integrations/test_verifiers.py
@@ -105,7 +105,7 @@ test-integrations: setup .venv-integrations/.installed .venv-verifiers/.installe
 	tests/integrations/install.sh .venv-integrations $(VENV) tests/integrations/requirements.txt
 	touch $@
 
-# Ray clusters (docs/how-to/use-many-machines.md) and object storage (docs/how-to/hand-over-a-bundle.md)
+# Ray clusters (docs/how-to/compare-policies.md) and object storage (docs/how-to/hand-over.md)
 # on this machine. It takes about ten minutes.
 test-fleet: setup .venv-fleet/.installed
 	.venv-fleet/bin/python -m pytest -m foreign tests/fleet

@@ -49,7 +49,7 @@ def add_navigation(_app: "Sphinx", page: str, source: list[str]) -> None:
     """
     if page != root_doc:
         return
-    parts = {"": ["docs/README", "docs/gallery/README", "CHANGELOG", "CONTRIBUTING", "SECURITY"]}
+    parts = {"": ["docs/README", "docs/figures", "CHANGELOG", "CONTRIBUTING", "SECURITY"]}
     for folder, caption in FOLDERS.items():
         pages = sorted((REPOSITORY / folder).glob("*.md"))
         if folder == "docs/examples":

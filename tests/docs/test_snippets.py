@@ -66,10 +66,10 @@ def make_slugs(folder: Path, text: str) -> None:
 
 
 SERVED = {  # the model of the page
-    "docs/examples/language-model/README.md": decide(act_on_first),
-    "docs/how-to/tune-a-prompt.md": obeys(weak=["R1"]),
+    "docs/how-to/ask-a-model.md": decide(act_on_first),
+    "docs/how-to/run-a-campaign.md": obeys(weak=["R1"]),
 }
-PREPARED = {"docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs}
+PREPARED = {"docs/how-to/change-the-system.md": make_slugs}
 PERSON = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -100,7 +100,7 @@ def check_blocks(page: str, text: str, environment: dict[str, str], tmp_path: Pa
     if page in PREPARED:
         PREPARED[page](tmp_path, text)
     if page in EXAMPLES:
-        copy_example(ROOT / page, tmp_path)
+        copy_example(page, tmp_path)
     for place, (command, expected) in enumerate(console_lines(text)):
         installed = page == "README.md" and place == 0  # once, as a user starts it
         out, err = run_line(command, cwd=tmp_path, environment=environment, forked=not installed)

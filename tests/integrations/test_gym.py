@@ -206,8 +206,8 @@ def test_agents_process_never_loads_torch() -> None:
 
 
 def test_agent_of_the_guide_plays_and_is_judged(tmp_path: Path) -> None:
-    guide = Path(__file__).parents[2] / "docs/how-to/train-an-agent.md"
-    (code,) = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    guide = Path(__file__).parents[2] / "docs/how-to/agents.md"
+    code, *_ = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
     found = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,

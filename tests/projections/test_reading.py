@@ -224,8 +224,7 @@ def test_lines_of_the_guide_give_a_frame(
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    Path(".proctor").mkdir()
-    Path(".proctor/projections.duckdb").write_bytes(filled.read_bytes())
+    Path("runs.duckdb").write_bytes(filled.read_bytes())
     names: dict[str, Any] = {}
     exec(code, names)
     assert len(names["frame"]) == len(query(filled, "FROM epochs", as_of=120).rows) > 0

@@ -1,28 +1,24 @@
-"""The page of the SQL cookbook, from projections/cookbook.sql."""
+"""The questions of the SQL cookbook, which the page about queries ends with."""
+
+from itertools import groupby
+from pathlib import Path
 
 from projections.cookbook import recipes
 
-__all__ = ["cookbook_page"]
+__all__ = ["query_page"]
 
-_HEAD = """# SQL cookbook
-
-Copy a query below into `proctor sql "..."`, or several into the shell that `proctor sql` opens.
-With `--as-of N`, or after `SET VARIABLE as_of = N;`, the answer is as of the ledger's entry N.
-[Query a ledger](query.md) describes formats, files and other tools;
-[tables](../reference/tables.md) lists what can be queried.
-
-`python docs/studies pages` writes this page from `projections/cookbook.sql`; edit that file. The
-test suite runs each query.
+_PAGE = Path(__file__).parents[2] / "how-to/query.md"
+_HEAD = "## Questions to copy\n"
+_WORDS = """
+[cookbook.sql](../../projections/cookbook.sql) has a tested query for each of these. Edit it there;
+`python docs/studies pages` writes this list.
 """
 
 
-def cookbook_page() -> str:
-    """Return the page as Markdown."""
-    parts = [_HEAD]
-    section = ""
-    for each in recipes():
-        if each.section != section:
-            section = each.section
-            parts.append(f"## {section}\n")
-        parts.append(f"### {each.title}\n\n{each.remark}\n\n```sql\n{each.sql}\n```\n")
-    return "\n".join(parts)
+def query_page() -> str:
+    """Return the page as Markdown: as it is, with the questions of today."""
+    above, _, _ = _PAGE.read_text(encoding="utf-8").partition(_HEAD)
+    parts = [above + _HEAD + _WORDS]
+    for section, found in groupby(recipes(), key=lambda each: each.section):
+        parts.append(f"- **{section}**: {' '.join(each.title for each in found)}")
+    return "\n".join(parts) + "\n"

@@ -280,7 +280,7 @@ def test_key_id_of_an_envelope_is_that_of_an_author() -> None:
 
 # --- The guide ---
 
-GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "second-verifier.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "verify.md"
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def home(tmp_path: Path) -> Path:
     """A folder with a home and a bundle in it, as the guide has them."""
     with LedgerApplication.open(tmp_path / ".proctor" / "ledger", EventRegistry()) as app:
         app.recorder.insert_events([StoredEvent(UUID(int=1), 1, "test.event", b"body")])
-    export_bundle(tmp_path / ".proctor" / "ledger", tmp_path / "bundle")
+    export_bundle(tmp_path / ".proctor" / "ledger", tmp_path / "mine")
     return tmp_path
 
 
