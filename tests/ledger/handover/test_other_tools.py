@@ -302,9 +302,9 @@ def test_shell_commands_of_the_guide_verify_a_tree_head(home: Path) -> None:
     assert done.stdout == "Signature Verified Successfully\n", done.stderr
 
 
-def test_python_of_the_guide_verifies_an_envelope(home: Path) -> None:
-    code = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
+def test_python_of_the_example_verifies_an_envelope(home: Path) -> None:
     house = GUIDE.parents[2]
+    code = (house / "docs/examples/audit/envelope.py").read_text(encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(house)!r})\n{code}"],
         cwd=home,
