@@ -41,6 +41,12 @@ def test_index_names_each_example_and_the_page_that_runs_it() -> None:
     assert {path.name for path in FOLDER.iterdir() if path.is_dir()} == set(rows)
 
 
+def test_index_of_the_documentation_names_each_guide() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    guides = {path.name for path in (ROOT / "docs/how-to").glob("*.md")}
+    assert set(re.findall(r"\(how-to/([a-z-]+\.md)", index)) == guides
+
+
 def test_files_of_the_examples_can_be_read() -> None:
     for path in FOLDER.rglob("*"):
         if path.suffix == ".py":
