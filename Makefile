@@ -159,11 +159,10 @@ bench-speed: setup
 	$(BIN)/python docs/studies bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
 	$(BIN)/python docs/studies bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
 		--chart docs/studies/growth.svg --format markdown > $(BENCH)/growth.md
-	$(BIN)/python docs/studies before 669dcc2f --epochs 2000 --rounds 3 --folder $(BENCH) --format markdown > $(BENCH)/before.md
 	$(BIN)/python docs/studies bench notary --folder $(BENCH) --format markdown > $(BENCH)/notary.md
 	$(BIN)/python docs/studies long-runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
 	$(BIN)/python docs/studies figures docs/studies/ledger.md \
-		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/before.md $(BENCH)/long.md
+		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/long.md
 
 lint: setup
 	$(BIN)/ruff check .

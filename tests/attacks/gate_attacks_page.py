@@ -33,7 +33,7 @@ How a candidate is run: [the gauntlet](gauntlet.md). Attacks on the ledger: [thr
 """
 _CHANCE = """\
 On tasks whose answers differ between runs, a change without effect can pass by chance. Its
-probability is measured and bounded: [the calibrated gate](../explanation/calibrated-gate.md).
+probability is measured and bounded: [error rates](../studies/gate.md#error-rates-of-the-gate).
 """
 _REMAINS = """\
 The suite carries out the last four of these too.
@@ -44,7 +44,7 @@ The suite carries out the last four of these too.
 - A candidate that answers at random has to be lucky twice, but can try again. `measure` asks it
   once more each time.
 - Harm of less than ten points in a stochastic task
-  [is not excluded](../explanation/calibrated-gate.md).
+  [is not excluded](../studies/gate.md#error-rates-of-the-gate).
 - A vulnerability of the kernel is one of the confinement."""
 _WORDS = {"chance": (_CHANCE,), "remains": (_REMAINS,)}
 
