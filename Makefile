@@ -66,7 +66,7 @@ test-foreign: setup .venv-foreign/.installed
 	$(BIN)/pytest -m foreign tests/foreign
 
 # A small language model, trained on exports and served by llama.cpp, decides in runs
-# (docs/explanation/trained-decider.md).
+# (docs/studies/agents.md).
 DECIDER := .venv-foreign/decider
 study-decider: export PYTHONPATH := docs:tests/helpers
 study-decider: setup .venv-foreign/.installed
@@ -76,7 +76,7 @@ study-decider: setup .venv-foreign/.installed
 	$(BIN)/python tests/foreign/decider_study.py $(DECIDER)
 
 # The learned agent against the playbook, random answers and none, on faults that it has not met; once
-# without and once with two kills (docs/explanation/learned-agent.md).
+# without and once with two kills (docs/studies/agents.md).
 study-agent: export STUDY_SEEDS ?= 20
 study-agent: setup
 	$(BIN)/pytest -m slow tests/proctor/cli/test_compare_cli.py -k killed_twice
@@ -150,7 +150,7 @@ gallery: setup .venv-pages/.installed
 bench: setup
 	$(BIN)/python docs/studies bench ledger
 
-# The figures of docs/explanation/ledger-speed.md, for a machine that does nothing else: about an hour, and
+# The figures of docs/studies/ledger.md, for a machine that does nothing else: about an hour, and
 # 10 GB in BENCH, which keeps the large ledgers for the next time.
 BENCH ?= build/bench
 bench-speed: setup
@@ -158,12 +158,11 @@ bench-speed: setup
 	rm -rf $(BENCH)/homes/*.state
 	$(BIN)/python docs/studies bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
 	$(BIN)/python docs/studies bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
-		--chart docs/explanation/growth.svg --format markdown > $(BENCH)/growth.md
-	$(BIN)/python docs/studies before 669dcc2f --epochs 2000 --rounds 3 --folder $(BENCH) --format markdown > $(BENCH)/before.md
+		--chart docs/studies/growth.svg --format markdown > $(BENCH)/growth.md
 	$(BIN)/python docs/studies bench notary --folder $(BENCH) --format markdown > $(BENCH)/notary.md
 	$(BIN)/python docs/studies long-runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
-	$(BIN)/python docs/studies figures docs/explanation/ledger-speed.md \
-		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/before.md $(BENCH)/long.md
+	$(BIN)/python docs/studies figures docs/studies/ledger.md \
+		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/long.md
 
 lint: setup
 	$(BIN)/ruff check .

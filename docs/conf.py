@@ -33,6 +33,7 @@ FOLDERS = {
     "docs/reference": "Reference",
     "docs/explanation": "Explanation",
     "docs/explanation/decisions": "Decisions",
+    "docs/studies": "Studies",
 }
 REPOSITORY = Path(__file__).parent.parent
 FIRST_PAGE = """<!doctype html><meta charset="utf-8"><title>Proctor</title>

@@ -14,7 +14,7 @@
     python docs/studies figures PAGE FILE...
     python docs/studies pages
 
-A study prints the tables of its page in docs/explanation/. Its runs are trained in as many
+A study prints the tables of its page in this folder. Its runs are trained in as many
 processes as there are cores, one thread each. `bench` measures this machine, `before` an earlier
 revision as well, and `figures` puts what they print into a page. `pages` writes the pages that
 follow from the code.

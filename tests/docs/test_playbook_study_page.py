@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/explanation/playbook-study.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/studies/rules.md").read_text(encoding="utf-8")
 _DIFFERENCE = re.compile(r"([+-]\d\.\d{3}) \(([+-]\d\.\d{3}) to ([+-]\d\.\d{3})\)")
 
 

@@ -40,8 +40,8 @@ def test_events_page_lists_every_event_with_its_fields() -> None:
     library = {"originator_id", "originator_version", "timestamp", "originator_topic"}
     for each in REGISTRY:
         fields = {field.name for field in dataclasses.fields(each.event_class)} - library
-        first_table = sections[each.name].split("`measured` is made of")[0]
-        assert set(rows(first_table)) == fields, each.name
+        first = sections[each.name].split("`measured` is made of")[0]
+        assert set(re.findall(r"\*\*(\w+)\*\*", first)) == fields, each.name
 
 
 def test_events_page_explains_every_outcome_of_a_call() -> None:
@@ -86,9 +86,9 @@ def test_rules_page_has_the_figures_of_both_profiles() -> None:
 
 
 def test_decisions_page_lists_every_direction_and_side() -> None:
-    text = page("decisions.md")
+    text = page("rules.md").split("## Decisions")[1]
     assert all(f"`{direction}`" in text for direction in REMEDIES)
-    table = text.split("## What fits which rule")[1]
+    table = text.split("### What fits which rule")[1]
     shown = {
         (rule, side.strip()): directions
         for rule, sides, directions in re.findall(
@@ -109,18 +109,24 @@ def test_page_is_what_its_writer_writes(name: str) -> None:
 def test_cli_page_has_every_command() -> None:
     names = command_names()
     assert {"verify", "keys rotate", "witness ask", "notary"} <= set(names)
-    assert re.findall("^## (.*)$", page("cli.md"), re.M) == names
+    assert re.findall("^## (.*)$", page("cli.md"), re.M)[1:] == names
 
 
-def test_cli_page_shows_the_help_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["verify", "attest", "run", "checkpoints bisect", "keys grant"])
+def test_cli_page_names_each_option_that_help_shows(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    for command in ("verify", "attest", "checkpoints"):
-        shown = call([command, "--help"], home=None).stdout.strip()
-        assert f"```text\n$ proctor {command} --help\n{shown}\n```" in page("cli.md"), command
+    shown = call([*command.split(), "--help"], home=None).stdout
+    (told,) = re.findall(rf"^## {command}\n(.*?)(?=^## |\Z)", page("cli.md"), re.M | re.DOTALL)
+    options = set(re.findall(r"^\W*(?:-\w, )?(--[a-z-]+)", shown, re.M)) - {"--help"}
+    assert len(options) > 3
+    assert options <= set(re.findall(r"--[a-z-]+", told))
 
 
 def test_words_are_sorted_and_each_is_told_once() -> None:
-    found = re.findall(r"^\| (\S.*?) \|", page("glossary.md"), re.MULTILINE)[1:]
+    found = re.findall(r"^- \*\*(\S.*?)\*\*: ", page("glossary.md"), re.MULTILINE)
+    assert len(found) > 50
     assert found == sorted(set(found), key=str.lower)
 
 
@@ -135,5 +141,4 @@ def test_figures_count_the_attacks_that_the_pages_list() -> None:
     told = (DOCS / "figures.md").read_text(encoding="utf-8")
     (found,) = re.findall(r"(\d+) documented attacks on a ledger.*?; (\d+) \[on the gauntlet", told)
     for number, name in zip(found, ("threats.md", "gauntlet-threats.md"), strict=True):
-        rows = re.findall(r"^\| (?!attack \||-+ \||-+\|).+\|$", page(name), re.MULTILINE)
-        assert len(rows) == int(number), name
+        assert re.findall(r"all (\d+) attacks", " ".join(page(name).split())) == [number], name

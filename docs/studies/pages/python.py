@@ -25,7 +25,7 @@ _POLICIES = """
 
 `watch(policy=...)` takes an object with the three members of `monitor.answering.Policy`. A complete
 example: [write a policy](../how-to/own-policy.md). Which directions and parameters there are:
-[decisions](decisions.md).
+[decisions](rules.md#decisions).
 """
 _PARAMETERS = re.compile(r"^([a-z_]+(?:, [a-z_]+)*): ")
 _FIELD = re.compile(r"^    (\w+): (.+?)(?:  # (.*))?$")
