@@ -137,6 +137,19 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (source.parent / link).exists(), f"{source.relative_to(DOCS.parent)}: {link}"
 
 
+def test_sections_that_code_names_exist() -> None:
+    named = re.compile(r'docs/((?:reference|explanation|studies)/[a-z-]+\.md)((?:, "[^"\n]+")*)')
+    seen = 0
+    for package in ("aggregates", "judge", "ledger", "monitor", "policies", "proctor"):
+        for source in (DOCS.parent / package).rglob("*.py"):
+            for name, sections in named.findall(source.read_text(encoding="utf-8")):
+                text = (DOCS / name).read_text(encoding="utf-8")
+                for section in re.findall(r'"([^"]+)"', sections):
+                    assert re.search(rf"^#+ {re.escape(section)}$", text, re.MULTILINE), source
+                    seen += 1
+    assert seen > 50
+
+
 def test_readme_counts_the_attacks_that_the_pages_list() -> None:
     told = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     (found,) = re.findall(r"^\| documented attacks .*?\| (\d+); (\d+) \|", told, re.MULTILINE)
