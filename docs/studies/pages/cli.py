@@ -42,10 +42,12 @@ terminal, long answers go through `PROCTOR_PAGER`, else `PAGER`, else `less`; wi
 
 ## Common arguments and options
 
-Each command names those that it takes.
+Nearly all commands take `--home`, `--vkey` and `--json`; help says which. Each command names
+the others that it takes.
 
 """
 _SHARED = 3  # commands that take an option with the same words: it is described once
+_EVERYWHERE = ("`--home PATH`", "`--vkey PATH`", "`--json`")
 
 
 def command_names() -> list[str]:
@@ -62,7 +64,8 @@ def cli_page() -> str:
     for name, command, told in found:
         lines += [f"\n## {name}\n", " ".join((command.help or "").split()), ""]
         lines += [f"- {short}: {text}" for short, text in told if (short, text) not in shared]
-        if common := [short for short, text in told if (short, text) in shared]:
+        names = [short for short, text in told if (short, text) in shared]
+        if common := [name for name in names if name not in _EVERYWHERE]:
             lines.append(f"- common: {', '.join(common)}")
     return _HEAD + re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip("\n") + "\n"
 

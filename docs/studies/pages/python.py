@@ -91,12 +91,12 @@ def _plain(annotation: Any) -> str:
 
 
 def _fields(name: str, kind: type) -> Iterator[str]:
-    yield f"\n### {name}\n\n{_text(kind)}\n\n| field | type | meaning |\n|---|---|---|"
+    yield f"\n### {name}\n\n{_text(kind)}\n"
     for line in inspect.getsource(kind).splitlines():
         if found := _FIELD.match(line):
             field, annotation, meaning = found.groups()
             annotation, meaning = annotation.partition(" = ")[0], meaning or ""
-            yield f"| `{field}` | `{annotation.replace('|', chr(92) + '|')}` | {meaning} |"
+            yield f"- `{field}: {annotation}`{': ' if meaning else ''}{meaning}"
     yield ""
 
 
