@@ -65,12 +65,12 @@ test-dispatch: setup
 			--ignore tests/ledger --ignore tests/aggregates || exit 1; \
 	done
 
-# Language model servers that nobody here wrote, with random weights (docs/how-to/foreign-servers.md).
+# Language model servers that nobody here wrote, with random weights (docs/how-to/ask-a-model.md).
 test-foreign: setup .venv-foreign/.installed
 	$(BIN)/pytest -m foreign tests/foreign
 
 # A small language model, trained on exports and served by llama.cpp, decides in runs
-# (docs/explanation/trained-decider.md).
+# (docs/studies/agents.md).
 DECIDER := .venv-foreign/decider
 study-decider: export PYTHONPATH := docs:tests/helpers
 study-decider: setup .venv-foreign/.installed
@@ -80,7 +80,7 @@ study-decider: setup .venv-foreign/.installed
 	$(BIN)/python tests/foreign/decider_study.py $(DECIDER)
 
 # The learned agent against the playbook, random answers and none, on faults that it has not met; once
-# without and once with two kills (docs/explanation/learned-agent.md).
+# without and once with two kills (docs/studies/agents.md).
 study-agent: export STUDY_SEEDS ?= 20
 study-agent: setup
 	$(BIN)/pytest -m slow tests/proctor/cli/test_compare_cli.py -k killed_twice
@@ -90,7 +90,7 @@ study-agent: setup
 	touch $@
 
 # Tools that nobody here wrote: they verify a model that was handed over, and read
-# exported curves (docs/how-to/hand-over-a-model.md, docs/how-to/export-curves.md).
+# exported curves (docs/how-to/hand-over.md, docs/how-to/watch-in-the-browser.md).
 test-tools: setup .venv-tools/.installed
 	$(BIN)/pytest -m foreign tests/tools
 
@@ -98,9 +98,9 @@ test-tools: setup .venv-tools/.installed
 	tests/tools/install.sh .venv-tools $(VENV)
 	touch $@
 
-# Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-lightning-and-transformers.md),
-# and the environments: Gymnasium's (docs/how-to/train-an-agent.md), and those of inspect_ai and
-# verifiers (docs/how-to/evaluate-a-language-model.md). verifiers needs an older openai.
+# Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-your-own-loop.md),
+# and the environments: Gymnasium's (docs/how-to/agents.md), and those of inspect_ai and
+# verifiers (docs/how-to/agents.md). verifiers needs an older openai.
 test-integrations: setup .venv-integrations/.installed .venv-verifiers/.installed
 	.venv-integrations/bin/python -m pytest -m foreign tests/integrations
 	.venv-verifiers/bin/python -m pytest -m foreign tests/integrations/test_verifiers.py
@@ -109,7 +109,7 @@ test-integrations: setup .venv-integrations/.installed .venv-verifiers/.installe
 	tests/integrations/install.sh .venv-integrations $(VENV) tests/integrations/requirements.txt
 	touch $@
 
-# Ray clusters (docs/how-to/use-many-machines.md) and object storage (docs/how-to/hand-over-a-bundle.md)
+# Ray clusters (docs/how-to/compare-policies.md) and object storage (docs/how-to/hand-over.md)
 # on this machine. It takes about ten minutes.
 test-fleet: setup .venv-fleet/.installed
 	.venv-fleet/bin/python -m pytest -m foreign tests/fleet
@@ -154,7 +154,7 @@ gallery: setup .venv-pages/.installed
 bench: setup
 	$(BIN)/python docs/studies bench ledger
 
-# The figures of docs/explanation/ledger-speed.md, for a machine that does nothing else: about an hour, and
+# The figures of docs/studies/ledger.md, for a machine that does nothing else: about an hour, and
 # 10 GB in BENCH, which keeps the large ledgers for the next time.
 BENCH ?= build/bench
 bench-speed: setup
@@ -162,12 +162,11 @@ bench-speed: setup
 	rm -rf $(BENCH)/homes/*.state
 	$(BIN)/python docs/studies bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
 	$(BIN)/python docs/studies bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
-		--chart docs/explanation/growth.svg --format markdown > $(BENCH)/growth.md
-	$(BIN)/python docs/studies before 669dcc2f --epochs 2000 --rounds 3 --folder $(BENCH) --format markdown > $(BENCH)/before.md
+		--chart docs/studies/growth.svg --format markdown > $(BENCH)/growth.md
 	$(BIN)/python docs/studies bench notary --folder $(BENCH) --format markdown > $(BENCH)/notary.md
 	$(BIN)/python docs/studies long-runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
-	$(BIN)/python docs/studies figures docs/explanation/ledger-speed.md \
-		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/before.md $(BENCH)/long.md
+	$(BIN)/python docs/studies figures docs/studies/ledger.md \
+		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/long.md
 
 lint: setup
 	$(BIN)/ruff check .

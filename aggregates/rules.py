@@ -126,7 +126,7 @@ DOCUMENT = RulesConfig(
     r4_saturation_gap=0.02,
     r4_ceiling=0.99,
 )
-# Midpoints between ten healthy and ten faulty runs: docs/explanation/threshold-study.md.
+# Midpoints between ten healthy and ten faulty runs: docs/studies/rules.md.
 CALIBRATED_1 = RulesConfig(
     profile="calibrated",
     restart_after_remedy=True,
@@ -147,7 +147,7 @@ CALIBRATED_1 = RulesConfig(
     r4_saturation_gap=0.01,
     r4_ceiling=0.90,
 )
-# Chosen on one half of a grid of settings: docs/explanation/threshold-study.md.
+# Chosen on one half of a grid of settings: docs/studies/rules.md.
 CALIBRATED = RulesConfig(
     profile="calibrated",
     restart_after_remedy=True,

@@ -1,5 +1,6 @@
 """Settings of the documentation's web site, which `make docs` builds with Sphinx."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,10 @@ myst_linkify_fuzzy_links = False
 copybutton_prompt_text = "$ "
 
 FOLDERS = {
-    "docs/tutorial": "Tutorial",
-    "docs/examples": "Examples",
-    "docs/how-to": "How-to guides",
     "docs/reference": "Reference",
     "docs/explanation": "Explanation",
     "docs/explanation/decisions": "Decisions",
+    "docs/studies": "Studies",
 }
 REPOSITORY = Path(__file__).parent.parent
 FIRST_PAGE = """<!doctype html><meta charset="utf-8"><title>Proctor</title>
@@ -43,17 +42,21 @@ FIRST_PAGE = """<!doctype html><meta charset="utf-8"><title>Proctor</title>
 
 
 def add_navigation(_app: "Sphinx", page: str, source: list[str]) -> None:
-    """Append the site's navigation to its first page, by folders.
+    """Append the navigation to the first page: guides as docs/README.md lists them, then folders.
 
     The pages stay plain Markdown this way and are read as well where nothing is built.
     """
     if page != root_doc:
         return
-    parts = {"": ["docs/README", "docs/gallery/README", "CHANGELOG", "CONTRIBUTING", "SECURITY"]}
+    start = ("README", "how-to/install", "tutorial/first-run", "examples/README", "figures")
+    parts = {"": [f"docs/{name}" for name in (*start, "examples/cheat/README")]}
+    index = (REPOSITORY / "docs/README.md").read_text(encoding="utf-8")
+    for caption, text in re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", index, re.MULTILINE):
+        guides = dict.fromkeys(re.findall(r"\((how-to/[a-z-]+)\.md", text))
+        parts[caption] = [f"docs/{name}" for name in guides]
+    parts["You contribute"] += ["CONTRIBUTING", "SECURITY", "CHANGELOG"]
     for folder, caption in FOLDERS.items():
         pages = sorted((REPOSITORY / folder).glob("*.md"))
-        if folder == "docs/examples":
-            pages += sorted((REPOSITORY / folder).glob("*/*.md"))
         parts[caption] = [file.relative_to(REPOSITORY).with_suffix("").as_posix() for file in pages]
     for caption, names in parts.items():
         menu = [":hidden:", f":caption: {caption}" if caption else "", "", *names]

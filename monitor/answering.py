@@ -1,6 +1,6 @@
 """The rules that fired are put to the policy, and what it says is recorded and carried out.
 
-Source: docs/reference/decisions.md.
+Source: docs/reference/rules.md.
 Trust: a policy may raise, or return anything.  I/O: appends to the session's log.
 """
 

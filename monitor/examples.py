@@ -7,7 +7,7 @@
 Anything with len() and [number] that gives (input, target) will do, as any map-style data set of
 torch.utils.data; these two are ready made. Their order is that of the sorted names, always.
 
-Source: docs/how-to/train-on-more-than-memory.md.
+Source: docs/how-to/own-data.md.
 Trust: files are hostile; they are decoded in the process of the task's data, which is confined.
 I/O: reads files.  Shapes: images (3, side, side) uint8.
 """

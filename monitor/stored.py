@@ -4,7 +4,7 @@ A part of a task that is decoded example by example is written into a folder, on
 tensor, and read back in any order. A large message to or from a task's process is in a file without
 a name. Nobody holds more of either than the rows in use.
 
-Source: docs/how-to/train-on-more-than-memory.md.
+Source: docs/how-to/own-data.md.
 Trust: a folder is this user's own; what fills it is hostile, and is checked in task_form.py.
 I/O: reads and writes the folder, and temporary files.  Shapes: rows (N, ...).  Units: bytes.
 """

@@ -6,7 +6,7 @@ pieces in use. The folder is named by all that its content depends on, the files
 among it, so a later run finds it. The test part is decoded before the training begins, by another
 worker than the rest, and removed once its fingerprint is known, unless a judge needs it.
 
-Source: docs/reference/tasks.md; docs/how-to/train-on-more-than-memory.md.
+Source: docs/reference/tasks.md; docs/how-to/own-data.md.
 Trust: what workers give is hostile: bounded and of known form once it is here.
 I/O: reads the data folder; reads and writes the folder of decoded examples.
 """

@@ -17,7 +17,7 @@
     python docs/studies figures PAGE FILE...
     python docs/studies pages
 
-A study prints the tables of its page in docs/explanation/. Its runs are trained in as many
+A study prints the tables of its page in this folder. Its runs are trained in as many
 processes as there are cores, one thread each. `rates` simulates how often the gate, the alarms
 of drift and a bisection err; `mutate` plants defects into the code under the gauntlet, and lists
 those that no task detects. `tasks` writes this repository's reference tasks anew. `bench`

@@ -1,6 +1,6 @@
 """Simulated searches: how often they are right, what they state, and how many probes they take.
 
-Source: docs/explanation/bisection-errors.md.
+Source: docs/studies/gate.md.
 I/O: none.  Units: probes.
 """
 

@@ -120,7 +120,7 @@ def healthy_shares(runs: Runs, rules: RulesConfig, *, calibrates: bool) -> dict[
 
 
 def print_study(runs: Runs, rules: RulesConfig) -> None:
-    """Print the tables of docs/explanation/threshold-study.md."""
+    """Print the tables of docs/studies/rules.md."""
     print("Threshold, where it lies, and how many calibration runs are on the wrong side:\n")
     print_table(
         ("threshold", "in force", "chosen here", "healthy up to", "faulty from", "false", "missed"),

@@ -41,7 +41,7 @@ def run(options: Namespace) -> None:
 
 
 def print_study(runs: Runs, rules: RulesConfig) -> None:
-    """Print the tables of docs/explanation/provocations.md; calibration runs are left out."""
+    """Print the tables of docs/studies/rules.md; calibration runs are left out."""
     held_out = {start: run for start, run in runs.items() if not start.setting.calibrates}
     controls = {
         (start.seed, start.setting.hash): run.history

@@ -1,6 +1,6 @@
 """Sane and bad hyperparameters on real images: each run is trained and audited.
 
-Source: docs/explanation/real-images.md.  I/O: see studies.runner.
+Source: docs/studies/rules.md.  I/O: see studies.runner.
 """
 
 from argparse import Namespace

@@ -5,7 +5,7 @@ data, initial weights and order of examples, so differences are taken within a s
 fires under the policy `nothing`, no policy is ever asked: the three trainings are one, and it is
 trained once.
 
-Source: docs/explanation/playbook-study.md.  I/O: see studies.runner.
+Source: docs/studies/rules.md.  I/O: see studies.runner.
 """
 
 from argparse import Namespace

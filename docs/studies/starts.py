@@ -4,7 +4,7 @@ Healthy settings are a grid; thresholds may be chosen on one half of it. All run
 the policy `nothing`, so that rules can be evaluated afterwards, for any thresholds, from the
 recorded histories.
 
-Source: docs/explanation/threshold-study.md.
+Source: docs/studies/rules.md.
 I/O: trains; reads the code that measures, to name the results by it.
 """
 

@@ -10,7 +10,7 @@ second time by another worker, whose answers must be the same.
 An answer holds a keyed hash over all bytes that were read. So a worker that answers without reading
 is caught by the second verification also where nothing is wrong with the ledger.
 
-Source: docs/explanation/parallel-verification.md; C2SP tlog-tiles.
+Source: docs/studies/ledger.md; C2SP tlog-tiles.
 Trust: the bundle is hostile; a worker may lie, see the page for what that comes to.
 I/O: the bundle's place; processes.  Units: entries, bytes, seconds.
 Not covered: more than 100,000 streams in a part; the blobs.

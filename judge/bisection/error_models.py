@@ -10,7 +10,7 @@ several.
 By the third rules all models count, and patterns are equally likely. A probe is worth what it
 tells of culprit and model together: several checkpoints whose verdicts differ refute that errors
 repeat. By the second, rates are averaged over, and the least probability by a pattern that is not
-refuted is stated. docs/explanation/bisection-errors.md gives the error rates.
+refuted is stated. docs/studies/gate.md gives the error rates.
 
 Source: J. Berger, "An overview of robust Bayesian analysis", Test 3 (1994); on greedy choice by
 information, B. Jedynak, P. Frazier, R. Sznitman, "Twenty questions with noise" (2012).

@@ -5,7 +5,7 @@ says, follows from what is recorded and from nothing else. Both arms of a pair a
 the other, in an order that is drawn: whatever disturbs the machine disturbs either arm as often.
 No answer is taken from an earlier proposal, and a stochastic pair's seed is drawn for it alone.
 
-Source: docs/reference/gauntlet.md, "Stages"; docs/explanation/calibrated-gate.md.
+Source: docs/reference/gauntlet.md, "Stages", "The calibrated gate".
 Trust: the candidate's code is hostile, and told neither its arm nor its task.
 I/O: the workplace; processes for the tasks.
 """

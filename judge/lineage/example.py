@@ -1,6 +1,6 @@
 """One training example: its id, its line in an export, and the decisions that the line shows.
 
-Source: docs/reference/lineage.md, "Links", 1 and 8.
+Source: docs/reference/curation.md, "Links", 1 and 8.
 Trust: ids and lines are hostile.
 I/O: none.
 """

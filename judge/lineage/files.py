@@ -1,6 +1,6 @@
 """Lineages as files: the example, its line in an export, and a proof of each entry.
 
-Source: docs/reference/lineage.md, "File"; C2SP tlog-proof.
+Source: docs/reference/curation.md, "File"; C2SP tlog-proof.
 Trust: a file is hostile until open_lineage() returns.
 I/O: none; write_lineage() walks twice over a ledger that was verified.
 """

@@ -2,7 +2,7 @@
 
 The ledger's own rules decide (Authority), over the whole authority stream.
 
-Source: docs/reference/lineage.md, "Links", 6, 7 and 9.
+Source: docs/reference/curation.md, "Links", 6, 7 and 9.
 Trust: as in chain.py.
 I/O: none.
 Not covered: entries' own authors, which open_selection() and the reader of a ledger verify.

@@ -4,7 +4,7 @@ Example, decision, run, audit, checkpoint, proposals with their evaluation, appr
 The same walk finds these entries in a ledger and checks those that somebody hands over: there every
 link has to be there, and nothing else.
 
-Source: docs/reference/lineage.md, "Links", whose numbers the comments name.
+Source: docs/reference/curation.md, "Links", whose numbers the comments name.
 Trust: entries are the ledger's, whose tree head its key has signed; which of them were picked, and
 what they say, is hostile.
 I/O: none.

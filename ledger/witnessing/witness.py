@@ -3,7 +3,7 @@
 Free of any network: a request's text in, an answer out. What it answers has been written down
 before, so that it stays true after a crash. What to answer is decided in rules.py.
 
-Source: C2SP tlog-witness; docs/explanation/witnesses.md.
+Source: C2SP tlog-witness; docs/explanation/trust.md.
 Trust: requests are hostile, and from anybody; a ledger's first key is trusted.
 I/O: the witness's folder.  Units: POSIX seconds; bytes.
 Not covered: sign-subtree.

@@ -3,7 +3,7 @@
 A choice answers the due rule that goes first; the other due rules are deferred to it. The numbers
 are stable: a new choice goes to the end.
 
-Source: docs/how-to/train-an-agent.md.  I/O: none.
+Source: docs/how-to/agents.md.  I/O: none.
 """
 
 from collections.abc import Mapping

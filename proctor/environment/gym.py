@@ -2,7 +2,7 @@
 
 Importing this module registers the environment. Each environment trains in a process of its own.
 
-Source: docs/how-to/train-an-agent.md.
+Source: docs/how-to/agents.md.
 I/O: starts a process; with `record`, that process appends to the home's ledger.
 """
 

@@ -3,7 +3,7 @@
 A sample is a training, recorded as a run in a home's ledger. Its metadata name the run and a signed
 tree head of the ledger. The process score and the accuracy are two scores.
 
-Source: docs/how-to/evaluate-a-language-model.md.
+Source: docs/how-to/agents.md.
 I/O: the framework asks the model; each sample starts a process that appends to the ledger.
 """
 

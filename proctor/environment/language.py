@@ -5,7 +5,7 @@ of answers, the same transcript. Only the requests take another way: the framewo
 says what came of them. A request that fails or takes too long is recorded as a call without an
 answer, and the training goes on.
 
-Source: docs/how-to/evaluate-a-language-model.md.
+Source: docs/how-to/agents.md.
 Trust: answers are hostile; the training process reads them.
 I/O: starts a process for each episode, which appends to the home's ledger.  Units: seconds, tokens.
 """

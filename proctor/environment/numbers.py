@@ -3,7 +3,7 @@
 Each value is finite and between its bounds; what lies beyond is cut off. Where a signal was not
 measured or is not finite, the value is 0 and its flag in `missing` is 1.
 
-Source: docs/how-to/train-an-agent.md.  I/O: none.
+Source: docs/how-to/agents.md.  I/O: none.
 """
 
 import math

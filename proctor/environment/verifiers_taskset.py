@@ -4,7 +4,7 @@ A task is a training, recorded as a run in a home's ledger; a turn is one reques
 `info` names the run and a signed tree head of the ledger. The process score and the accuracy are
 two metrics, and one of them is the reward.
 
-Source: docs/how-to/evaluate-a-language-model.md; verifiers 0.4, `verifiers.v1`.
+Source: docs/how-to/agents.md; verifiers 0.4, `verifiers.v1`.
 I/O: requests go to the rollout's own endpoint, which the framework serves on loopback; each rollout
 starts a process that appends to the ledger.
 """

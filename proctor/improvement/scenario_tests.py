@@ -6,7 +6,7 @@ after the other, in an order that is drawn, and what they answered is compared a
 are: a promotion is wrong in at most five of a hundred, over all texts that will ever be proposed.
 Stopping early never promotes anything, so a text that does not look better is given up early.
 
-Source: judge/gauntlet/comparison, docs/explanation/calibrated-gate.md.
+Source: judge/gauntlet/comparison, docs/reference/gauntlet.md.
 Trust: answers are the model's; what is acceptable is the judge's.
 I/O: the client's, through the policy.
 """

@@ -5,7 +5,7 @@
 Gradients are read before Lightning clips them, and unscaled. Losses are those that are sent
 backward, not those that are logged.
 
-Source: docs/how-to/watch-lightning-and-transformers.md.
+Source: docs/how-to/watch-your-own-loop.md.
 I/O: appends to the home's ledger.
 Not covered: manual optimisation, several optimizers, strategies that divide the model; each is
 refused when the training starts.

@@ -5,7 +5,7 @@
 The Trainer calls back when the gradients are clipped already, and logs a NaN loss as another
 number. Gradients are therefore read when the backward pass ends, and losses from the model.
 
-Source: docs/how-to/watch-lightning-and-transformers.md.
+Source: docs/how-to/watch-your-own-loop.md.
 I/O: appends to the home's ledger.
 Not covered: losses that the Trainer computes itself, DeepSpeed, FSDP, several processes; each is
 refused.

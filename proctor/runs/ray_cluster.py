@@ -5,7 +5,7 @@ process pulls each message, so a worker that was given up can send nothing more.
 
 Trust: a cluster runs the code of each of its machines on all others, and this process unpickles
 what the cluster returns. Its machines are trusted as processes of this user are; whoever needs the
-ledger's key out of their reach keeps it with a notary (docs/explanation/many-machines.md).
+ledger's key out of their reach keeps it with a notary (docs/explanation/architecture.md).
 I/O: the cluster that RAY_ADDRESS names, or the one that runs on this machine.
 """
 

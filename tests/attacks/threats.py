@@ -211,15 +211,14 @@ class Outcome:
 
     index: int | None  # of the entry that was touched
     found: dict[str, Found | None]  # by detector
-    row: str  # of the page
+    codes: str  # of the page, one letter for each detector
 
 
 def carry_out(threat: Threat, scene: Scene) -> Outcome:
     """Attack, and ask every detector."""
     index = threat.attack(scene)
     found = {name: detected(detector, scene) for name, detector in asked(threat.target).items()}
-    cells = [_cell(each, index) for each in found.values()]
-    return Outcome(index, found, f"| {' | '.join([threat.name, *cells])} |")
+    return Outcome(index, found, "".join(_code(each, index) for each in found.values()))
 
 
 def asked(target: str) -> dict[str, Callable[[Scene], None]]:
@@ -228,10 +227,10 @@ def asked(target: str) -> dict[str, Callable[[Scene], None]]:
     return {name: each for name, each in detectors.items() if not (on_server() and each is second)}
 
 
-def _cell(found: Found | None, index: int | None) -> str:
+def _code(found: Found | None, index: int | None) -> str:
     if found is None:
         return "-"
-    return "**found**" if index is not None and found.index == index else "found"
+    return "F" if index is not None and found.index == index else "f"
 
 
 DETECTORS: dict[str, dict[str, Callable[[Scene], None]]] = {

@@ -12,48 +12,51 @@ import threats_files  # noqa: F401
 import threats_owner  # noqa: F401
 import threats_verdicts  # noqa: F401
 from threat_scene import make_scene
-from threats import DETECTORS, THREATS, carry_out
+from threats import DETECTORS, THREATS, Threat, carry_out
 from threats_selections import SECTION as SELECTIONS
-from threats_tasks import SECTION
+from threats_selections import SELECTION_THREATS
+from threats_tasks import SECTION, TASK_THREATS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "threats.md"
 
 _HEAD = """\
 # Threats, and what detects each
 
-Written by `PYTHONPATH=tests/helpers:tests/ledger python tests/attacks/threats_page.py`. The program
-carries out every attack on a copy of an honest ledger, and runs every detector on the result; those
-of tasks, and of files made of selected entries, have tests of their own. The test suite repeats
-this and compares (`tests/ledger/verification/test_threats.py`). Each detector accepts the honest
-ledger. Explanation: [tampering](../explanation/tampering.md).
+Written by `PYTHONPATH=tests/helpers:tests/ledger python tests/attacks/threats_page.py`, which
+carries out every attack on a copy of an honest ledger and runs every detector on the result; those
+of tasks, and of files made of selected entries, have tests of their own. The tests repeat all
+{attacks} attacks (`tests/ledger/verification/test_threats.py`). Each detector accepts the honest
+ledger.
 
-**found**: rejected, and the changed entry is named. found: rejected. -: not detected.
+Before an attack stands a letter for each detector of the section, in order: `F`: rejected, and the
+changed entry is named. `f`: rejected. `-`: not detected, and why that does no harm or what helps.
 """
 
 _SECTIONS = {
     ("ledger", "files"): """\
 ## The ledger's files, changed by someone who has no private key
 
-Each column is a verifier that has, apart from the ledger:
+Verifiers, by what they have apart from the ledger:
 
-- *nothing*: it trusts the vkey that is stored next to the ledger
-- *the vkey*
-- *a kept head*: the vkey and the newest witnessed tree head
-- *a memory*: the vkey and its own record of that head
-- *... only what is new*: a record of an earlier head; it reads newer entries only
-- *a quorum*: the vkey and a policy of two witnesses; both must have cosigned the newest tree head
-
-The *second verifier* has the vkey and the kept head. *Next append* is the recorder when it appends
-again; it checks only the end of the ledger.
+1. nothing: it trusts the vkey that is stored next to the ledger
+2. the vkey
+3. a kept head: the vkey and the newest witnessed tree head
+4. a memory: the vkey and its own record of that head
+5. only what is new: a record of an earlier head; it reads newer entries only
+6. a quorum: the vkey and a policy of two witnesses; both must have cosigned the newest tree head
+7. the second verifier, with the vkey and the kept head
+8. the next append: the recorder when it appends again; it checks only the end of the ledger
 """,
     ("ledger", "key"): """\
 ## The ledger's files, changed by someone who has its private key
 
 The attacker can sign any ledger. Only tree heads, memories and cosignatures held by others detect
-it.
+it. The same eight verifiers.
 """,
     ("ledger", "old key"): """\
 ## The ledger's files, changed by someone who has a key that was rotated out
+
+The same eight verifiers.
 """,
     ("clock", "clock"): """\
 ## The recorder's clock, set by someone who controls its machine
@@ -103,25 +106,23 @@ a first look; the whole run is retrained by default.
 _TAIL = """\
 ## What a ledger cannot see
 
-A ledger shows what was recorded, and that nothing of it was changed. It does not show what was
-never recorded. These ways to a better score leave no trace in it:
+A ledger shows what was recorded, and that nothing of it was changed. These ways to a better score
+leave no trace in it:
 
-- **Rehearsals elsewhere.** The trainer makes many runs off the ledger and records the best one. It
-  is honest in every step, and the judge's retraining gives the same values. What helps: a task that
-  is secret until the start. The organiser names data set and `data_seed` when the run begins, and
-  the judge brings the data (`--data-dir`).
-- **A seed chosen on the test set.** The trainer scores many values of `seed` or `data_seed` and
-  records the best. The trainer has the images: the test set is hidden from the policy only. What
-  helps: test images that only the judge has, and many of them. At an accuracy of 0.2, the best of
+- **Rehearsals elsewhere**: many runs off the ledger, of which the best one is recorded. Helps: a
+  task that is secret until the start. The organiser names data set and `data_seed` when the run
+  begins, and the judge brings the data (`--data-dir`).
+- **A seed chosen on the test set.** The trainer has the images: the test set is hidden from the
+  policy only. Helps: many test images that only the judge has. At an accuracy of 0.2, the best of
   16 tries gains about 0.11 by chance on 50 images, and about 0.01 on 5,000.
-- **Attempts left out.** The trainer shows one campaign of several, each in a ledger of its own.
-  Each ledger is complete in itself. What helps: a registered campaign. Witnesses cosign its start
-  before the first attempt, so the number of attempts is fixed and each abandoned one is listed.
-- **A ledger begun again** after a bad result. The new ledger is valid. What helps: a notary that
-  keeps the ledger for the trainer, and witnesses, who remember the first one.
-- **A data set made easy**, for example by near copies of training images in the test set: mirrored,
-  or with one pixel changed. Equal pixels in two splits are refused; other images are different
-  images. What helps: data that the organiser or the judge chose.
+- **Attempts left out**: one campaign of several is shown, each in a ledger of its own. Helps: a
+  registered campaign. Witnesses cosign its start before the first attempt, so the number of
+  attempts is fixed and each abandoned one is listed.
+- **A ledger begun again** after a bad result. Helps: a notary that keeps the ledger for the
+  trainer, and witnesses, who remember the first one.
+- **A data set made easy**, for example by near copies of training images in the test set. Equal
+  pixels in two splits are refused; other images are different images. Helps: data that the
+  organiser or the judge chose.
 
 Compare scores only between runs with the same fingerprint of the test set, which `run.started`
 records in `data`. A test accuracy on data that the trainer chose says how well the model fits that
@@ -129,41 +130,38 @@ data, and nothing else.
 """
 
 
-def rendered(rows: dict[str, str]) -> str:
-    """Return the page for these rows by the names of their threats."""
-    parts = [_HEAD]
+def codes_of(page: str) -> dict[str, str]:
+    """Return the letters of each attack on a page."""
+    told = [line.removeprefix("- `").split("` ", 1) for line in page.splitlines()[::-1]]
+    lines = {pair[1]: pair[0] for pair in told if len(pair) == 2}  # of two alike, the first
+    return {each.name: lines[_line(each)] for each in THREATS if _line(each) in lines}
+
+
+def _line(threat: Threat) -> str:
+    why = threat.harmless or threat.undetected
+    return f"{threat.name}: {why}." if why else threat.name
+
+
+def rendered(codes: dict[str, str]) -> str:
+    """Return the page for these letters by the names of their threats."""
+    parts = [_HEAD.format(attacks=len(THREATS) + len(SELECTION_THREATS) + len(TASK_THREATS))]
     for (target, by), text in _SECTIONS.items():
-        threats = [each for each in THREATS if (each.target, each.by) == (target, by)]
-        columns = ["attack", *DETECTORS[target]]
         parts.append(text)
-        parts.append(
-            "\n".join(
-                [
-                    f"| {' | '.join(columns)} |",
-                    f"|{'---|' * len(columns)}",
-                    *(rows[each.name] for each in threats),
-                ]
-            )
-            + "\n"
-        )
-        remarks = {
-            each.name: each.harmless or each.undetected
-            for each in threats
-            if each.harmless or each.undetected
-        }
-        if remarks:
-            parts.append("".join(f"- {name}: {why}.\n" for name, why in remarks.items()))
+        if target != "ledger":
+            parts.append(f"Detectors: {', '.join(DETECTORS[target])}.\n")
+        threats = [each for each in THREATS if (each.target, each.by) == (target, by)]
+        parts += [*(f"- `{codes[each.name]}` {_line(each)}" for each in threats), ""]
     return "\n".join([*parts, SELECTIONS, SECTION, _TAIL])
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         scene = make_scene(Path(folder) / "honest")
-        rows = {
-            each.name: carry_out(each, scene.copy(Path(folder) / str(number))).row
+        codes = {
+            each.name: carry_out(each, scene.copy(Path(folder) / str(number))).codes
             for number, each in enumerate(THREATS)
         }
-    PAGE.write_text(rendered(rows), encoding="utf-8")
+    PAGE.write_text(rendered(codes), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ class SelectionThreat:
     @property
     def row(self) -> str:
         """The line of the page."""
-        cells = " ".join("found |" if kind in self.kinds else "|" for kind in _ALL)
-        return f"| selected: {self.name} | {cells}"
+        codes = "".join("f" if kind in self.kinds else "." for kind in _ALL)
+        return f"- `{codes}` {self.name}"
 
 
 SELECTION_THREATS = (
@@ -120,43 +120,28 @@ SELECTION_THREATS = (
 _ABOUT = """\
 ## Folders, reports and lineage files, made by a key holder who selects
 
-The attacker has the ledger's private key, but no judge's. He signs any tree, and hands over any of
-its entries as a model (folder), a report or a lineage, made by a copy of the program without its
-checks. `tests/proctor/handover/test_selected_entries.py` and
-`tests/judge/lineage/test_lineage_attacks.py` carry out these attacks, with honest controls. An
-empty cell: such a file has no such entry, or shows nothing that depends on it. A report shows an
-audit that nobody signed, or of a run that went on, as one that does not count.
+The attacker has the ledger's private key, but no judge's, and hands over any entries as a model
+(folder), a report or a lineage, made by a copy of the program without its checks.
+`tests/proctor/handover/test_selected_entries.py` and `tests/judge/lineage/test_lineage_attacks.py`
+carry these out. The three letters: folder, report, lineage; `.`: such a file has no such entry, or
+shows nothing that depends on it. A report shows an audit that nobody signed, or of a run that went
+on, as one that does not count.
 """
 _OPEN = """\
-Somebody without any key can pad a genuine folder, exchange its files for pipes, links or a file of
-a terabyte, or lay it beside a genuine ledger, so that the ledger is verified in its place: all of
-it is refused, at once. A page of a folder that does not follow from the events, signed by the
-publisher, is named as not checked, and the verdict is not shown as trusted.
+Without any key, somebody can pad a genuine folder, exchange its files for pipes, links or a file of
+a terabyte, or lay it beside a genuine ledger: all of it is refused, at once. A page of a folder
+that does not follow from the events, signed by the publisher, is named as not checked, and the
+verdict is not shown as trusted. What a file cannot show:
 
-- What the attacker leaves out at the end of a stream, such as a later revocation, and a whole
-  audit, cannot be seen in a file. `proctor verify` says so for each file, with its tree head and
-  the date of its newest entry. Verify the ledger or a bundle.
-- The parent of a fork left out whole of a report: `proctor verify` names it among what is not
-  claimed. A lineage always says that a run continues another.
-- A judge of the attacker's own in a ledger without an operator: the ledger grants its judges
-  itself. `proctor verify --judge VKEY` refuses every judge but the one that you name; without it,
-  no verdict is shown as trusted.
-- A folder or a lineage in the form of an earlier version, which leaves events out, still verifies
-  if its audit is of such a version, too. The output says so, and its verdict is not trusted.
-- An audit of an earlier version, which names no root, may be shown beside an edited run if no entry
-  beside its tree head is shown. The output says that nothing proves the run to be as judged.
+- What is left out at the end of a stream, such as a later revocation, and a whole audit. `proctor
+  verify` says so, with the tree head and the date of its newest entry. Verify the ledger or a
+  bundle.
+- The parent of a fork left out whole of a report; it is named among what is not claimed. A lineage
+  always says that a run continues another.
+- A judge of the attacker's own in a ledger without an operator. `proctor verify --judge VKEY`
+  refuses every judge but the one that you name; without it, no verdict is shown as trusted.
+- Events left out of a folder or lineage in the form of an earlier version, if its audit is of such
+  a version, too; and a run edited beside an audit of an earlier version, which names no root, if no
+  entry beside its tree head is shown. The output says so, and the verdict is not trusted.
 """
-SECTION = "\n".join(
-    [
-        _ABOUT,
-        "\n".join(
-            [
-                f"| attack | {' | '.join(_ALL)} |",
-                "|---|---|---|---|",
-                *(each.row for each in SELECTION_THREATS),
-            ]
-        )
-        + "\n",
-        _OPEN,
-    ]
-)
+SECTION = "\n".join([_ABOUT, *(each.row for each in SELECTION_THREATS), "", _OPEN])

@@ -21,7 +21,7 @@ class TaskThreat:
     @property
     def row(self) -> str:
         """The line of the page."""
-        return f"| {self.name} | {self.step or '-'} |"
+        return f"- {self.step or '-'}: {self.name.removeprefix('task: ')}"
 
 
 TASK_THREATS = (
@@ -97,21 +97,14 @@ _ABOUT = """\
 ## A task whose code deceives the judge
 
 The owner of a [task](tasks.md) writes the code that is trained. `pytest -m slow
-tests/proctor/runs/test_task_attacks.py` carries out these attacks, with honest controls. The column
-names the step of the audit that rejects the run; *before the run*: `proctor run` refuses the task.
+tests/proctor/runs/test_task_attacks.py` carries out these attacks, with honest controls. The first
+word is the step of the audit that rejects the run; *before the run*: `proctor run` refuses the
+task.
 """
-_OPEN = (
-    f"- {TASK_THREATS[-1].name}: the train loss is measured in the process that runs the task's "
-    "code. Rules that read it can be kept silent or made to fire, so the process score can be "
-    "wrong; the accuracy is not concerned. `proctor judge` prints that the train loss was not "
-    "checked. Read the task's file, which is on record. "
-    "[What the judge does not check](tasks.md#what-the-judge-does-not-check).\n"
-)
-SECTION = "\n".join(
-    [
-        _ABOUT,
-        "\n".join(["| attack | rejected |", "|---|---|", *(threat.row for threat in TASK_THREATS)])
-        + "\n",
-        _OPEN,
-    ]
-)
+_OPEN = """\
+The last is not detected: the train loss is measured in the process that runs the task's code. Rules
+that read it can be kept silent or made to fire, so the process score can be wrong; the accuracy is
+not concerned. `proctor judge` prints that the train loss was not checked. Read the task's file,
+which is on record. [What the judge does not check](tasks.md#what-the-judge-does-not-check).
+"""
+SECTION = "\n".join([_ABOUT, *(threat.row for threat in TASK_THREATS), "", _OPEN])

@@ -1,6 +1,6 @@
 """The folder of examples: complete, short, and its notebook prints what is saved in it.
 
-The READMEs' console blocks are run by test_snippets.py.
+The console blocks of the examples' pages are run by test_snippets.py.
 """
 
 import ast
@@ -33,15 +33,18 @@ def cells(kind: str) -> list[Any]:
     ]
 
 
-def test_index_names_each_example_and_each_is_a_screen() -> None:
+def test_index_names_each_example_and_the_page_that_runs_it() -> None:
     index = (FOLDER / "README.md").read_text(encoding="utf-8")
-    readmes = sorted(path.relative_to(ROOT).as_posix() for path in FOLDER.glob("*/README.md"))
-    assert readmes == sorted(EXAMPLES)
-    for page in readmes:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        assert f"({Path(page).parent.name}/README.md)" in index
-        assert len(text.splitlines()) <= 60, page
-        assert "../../how-to/" in text or "../../reference/" in text, f"{page} leads nowhere"
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| .*?\]\(([^)#]+)", index, re.MULTILINE))
+    pages = {name: (FOLDER / link).resolve().relative_to(ROOT) for name, link in rows.items()}
+    assert set(EXAMPLES.items()) <= {page.as_posix(): name for name, page in pages.items()}.items()
+    assert {path.name for path in FOLDER.iterdir() if path.is_dir()} == set(rows)
+
+
+def test_index_of_the_documentation_names_each_guide() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    guides = {path.name for path in (ROOT / "docs/how-to").glob("*.md")}
+    assert set(re.findall(r"\(how-to/([a-z-]+\.md)", index)) == guides
 
 
 def test_files_of_the_examples_can_be_read() -> None:
@@ -58,15 +61,14 @@ def test_files_of_the_examples_can_be_read() -> None:
 
 def test_guide_shows_the_loop_of_the_example() -> None:
     guide = (ROOT / "docs/how-to/watch-your-own-loop.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    shown, *_ = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     assert shown in (FOLDER / "watch/mine.py").read_text(encoding="utf-8")
 
 
 def test_gallery_shows_each_picture_that_is_made_and_all_are_small() -> None:
     gallery = ROOT / "docs/gallery"
-    shown = re.findall(
-        r"!\[[^]]{40,}\]\((\w+\.png)\)", (gallery / "README.md").read_text(encoding="utf-8")
-    )
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"!\[[^]]{40,}\]\(\.\./gallery/(\w+\.png)\)", page)
     made = re.findall(
         r'^    "(\w+)": "', (ROOT / "tests/pages/make_gallery.py").read_text(encoding="utf-8"), re.M
     )

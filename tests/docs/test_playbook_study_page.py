@@ -1,10 +1,10 @@
-"""What README and the page of the playbook study say of its table is what the table says."""
+"""What the figures and the page of the playbook study say of its table is what the table says."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/explanation/playbook-study.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/studies/rules.md").read_text(encoding="utf-8")
 _DIFFERENCE = re.compile(r"([+-]\d\.\d{3}) \(([+-]\d\.\d{3}) to ([+-]\d\.\d{3})\)")
 
 
@@ -22,12 +22,10 @@ def counted(column: int) -> tuple[int, int, int, int]:
     )
 
 
-def test_readme_states_the_gain_over_chance_beside_the_gain_over_no_action() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_figures_state_the_gain_over_chance_beside_the_gain_over_no_action() -> None:
+    figures = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
     for column, against in enumerate(("no action", "random answers")):
-        (row,) = [
-            line for line in readme.splitlines() if line.startswith(f"| playbook minus {against}")
-        ]
+        (row,) = [line for line in figures.splitlines() if f"[Playbook minus {against}](" in line]
         rows, above, surely, below = counted(column)
         assert below == 0
         told = f"mean above 0 in {above} of {rows} rows, interval above 0 in {surely}"

@@ -18,7 +18,6 @@ from postgres_server import missing, running_server
 
 from judge.reference.situations import observe
 from policies.deciding.outside import process_policy
-from proctor.sample.init import git
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,46 +29,29 @@ PARAMETERS = [
 ]
 
 
-def policies_of_the_guide() -> list[str]:
-    text = (ROOT / "docs/how-to/own-policy.md").read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-def test_program_of_the_guide_decides(tmp_path: Path) -> None:
-    agent, _ = policies_of_the_guide()
-    (tmp_path / "agent.py").write_text(agent, encoding="utf-8")
-    said = process_policy([sys.executable, str(tmp_path / "agent.py")]).decide(
-        observe(Random(1), {"R1": "high"})
-    )
+def test_program_of_the_guide_decides() -> None:
+    program = ROOT / "docs/examples/policy/agent.py"
+    said = process_policy([sys.executable, str(program)]).decide(observe(Random(1), {"R1": "high"}))
     assert [(each.source, each.decision.direction) for each in said] == [("policy", "decrease_lr")]
 
 
 @pytest.mark.slow
 def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
-    _, code = policies_of_the_guide()
+    code = (ROOT / "docs/examples/policy/from_python.py").read_text(encoding="utf-8")
     done = call([], home=None, cwd=tmp_path, code=code)
     assert done.stdout.startswith("completed False "), done.stderr
 
 
-def make_slugs(folder: Path, text: str) -> None:
-    """Make the repository that a page shows: files with their names before them, in git."""
-    repo = folder / "slugs"
-    shown = re.findall(r"^`(\S+)` [^\n]*(?:\n[^\n`]+)*\n\n```\w+\n(.*?)```", text, re.M | re.DOTALL)
-    assert [name for name, _ in shown] == ["slugs/text.py", "tests/test_text.py", "pyproject.toml"]
-    for name, content in (*shown, ("slugs/__init__.py", ""), (".gitignore", ".venv\n")):
-        (repo / name).parent.mkdir(parents=True, exist_ok=True)
-        (repo / name).write_text(content, encoding="utf-8")
-    make_environment(repo / ".venv")
-    git(repo, "init", "--quiet", "--initial-branch=main")
-    git(repo, "add", "--all")
-    git(repo, "commit", "--quiet", "--message", "Slugs")
+def make_slugs_environment(folder: Path) -> None:
+    """Make the virtual environment of the repository that a page takes from the examples."""
+    make_environment(folder / "slugs/.venv")
 
 
 SERVED = {  # the model of the page
-    "docs/examples/language-model/README.md": decide(act_on_first),
-    "docs/how-to/tune-a-prompt.md": obeys(weak=["R1"]),
+    "docs/how-to/ask-a-model.md": decide(act_on_first),
+    "docs/how-to/run-a-campaign.md": obeys(weak=["R1"]),
 }
-PREPARED = {"docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs}
+PREPARED = {"docs/how-to/change-the-system.md": make_slugs_environment}
 PERSON = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -98,9 +80,9 @@ def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
 
 def check_blocks(page: str, text: str, environment: dict[str, str], tmp_path: Path) -> None:
     if page in PREPARED:
-        PREPARED[page](tmp_path, text)
+        PREPARED[page](tmp_path)
     if page in EXAMPLES:
-        copy_example(ROOT / page, tmp_path)
+        copy_example(page, tmp_path)
     for place, (command, expected) in enumerate(console_lines(text)):
         installed = page == "README.md" and place == 0  # once, as a user starts it
         out, err = run_line(command, cwd=tmp_path, environment=environment, forked=not installed)

@@ -2,7 +2,7 @@
 
 `decider_runs.py FOLDER` makes the runs that the decider learns from, judges and exports them:
 FOLDER/sft-0.jsonl and FOLDER/sft-1.jsonl, one from each of two homes, which two processes fill.
-docs/explanation/trained-decider.md tells of the study.
+docs/studies/agents.md tells of the study.
 """
 
 import sys

@@ -4,7 +4,7 @@
 fault with a seed that the model has not learnt from. It is trained under four deciders, with the
 same seed, and judged: nobody, the playbook, the model with a grammar that the server makes of the
 schema, and the model without one. The last part asks whether the model heeds an instruction.
-The tables are those of docs/explanation/trained-decider.md.
+The tables are those of docs/studies/agents.md.
 """
 
 import json

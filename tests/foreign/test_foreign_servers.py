@@ -2,7 +2,7 @@
 
 What comes back is noise, errors and canned words. Whatever it is: the run completes, its ledger
 holds, every call stands in the transcript, and the run can be done again without any server. What
-was measured is left in .venv-foreign/measured.md; docs/explanation/foreign-servers.md has a copy.
+was measured is left in .venv-foreign/measured.md; docs/studies/agents.md has a copy.
 """
 
 import json

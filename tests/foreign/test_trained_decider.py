@@ -1,4 +1,4 @@
-"""The path of docs/explanation/trained-decider.md in small: runs, export, training, server.
+"""The path of docs/studies/agents.md in small: runs, export, training, server.
 
 Forty steps teach a model the form of an answer at best. What it says is recorded either way, and
 under a grammar some of it is usable or the driver answers.

@@ -8,47 +8,42 @@ from pathlib import Path
 
 from forked import start_forked
 
-EXAMPLES = (
-    "docs/examples/audit/README.md",
-    "docs/examples/bisect/README.md",
-    "docs/examples/cheat/README.md",
-    "docs/examples/compare/README.md",
-    "docs/examples/language-model/README.md",
-    "docs/examples/tasks/README.md",
-    "docs/examples/watch/README.md",
-)
+EXAMPLES = {  # page -> the folder of docs/examples that its commands are given in a copy of
+    "docs/examples/cheat/README.md": "cheat",
+    "docs/how-to/ask-a-model.md": "language-model",
+    "docs/how-to/bisect.md": "bisect",
+    "docs/how-to/compare-policies.md": "compare",
+    "docs/how-to/own-data.md": "tasks",
+    "docs/how-to/verify.md": "audit",
+    "docs/how-to/watch-your-own-loop.md": "watch",
+}
 PAGES = (
     *EXAMPLES,
     "README.md",
     "docs/tutorial/first-run.md",
     "docs/how-to/change-the-system.md",
-    "docs/how-to/evolve.md",
     "docs/how-to/fork-a-run.md",
-    "docs/how-to/hand-over-a-bundle.md",
-    "docs/how-to/hand-over-a-model.md",
-    "docs/how-to/keep-a-head.md",
-    "docs/how-to/prove-an-event.md",
-    "docs/how-to/put-a-repository-under-the-gauntlet.md",
+    "docs/how-to/hand-over.md",
     "docs/how-to/provoke-a-fault.md",
-    "docs/how-to/roll-back.md",
     "docs/how-to/rotate-a-key.md",
-    "docs/how-to/second-verifier.md",
-    "docs/how-to/tune-a-prompt.md",
+    "docs/how-to/run-a-campaign.md",
     "docs/how-to/use-postgresql.md",
     "docs/how-to/watch-for-drift.md",
     "docs/how-to/witness.md",
 )
 SLOW = (
-    *EXAMPLES,
+    "docs/examples/cheat/README.md",
+    "docs/how-to/ask-a-model.md",
+    "docs/how-to/bisect.md",
+    "docs/how-to/compare-policies.md",
+    "docs/how-to/own-data.md",
+    "docs/how-to/verify.md",
+    "docs/how-to/watch-your-own-loop.md",
     "docs/tutorial/first-run.md",
-    "docs/how-to/change-the-system.md",
     "docs/how-to/fork-a-run.md",
-    "docs/how-to/hand-over-a-model.md",
-    "docs/how-to/keep-a-head.md",
     "docs/how-to/provoke-a-fault.md",
-    "docs/how-to/roll-back.md",
     "docs/how-to/rotate-a-key.md",
-    "docs/how-to/tune-a-prompt.md",
+    "docs/how-to/run-a-campaign.md",
     "docs/how-to/use-postgresql.md",
     "docs/how-to/watch-for-drift.md",
 )
@@ -61,10 +56,11 @@ def console_lines(text: str) -> list[tuple[str, str]]:
     return [(command, output) for command, _, output in (each.partition("\n") for each in shown)]
 
 
-def copy_example(page: Path, to: Path) -> None:
-    """Copy an example's folder, but not what a run in the folder itself has left."""
-    ignore = shutil.ignore_patterns(".*", "__pycache__")
-    shutil.copytree(page.parent, to, ignore=ignore, dirs_exist_ok=True)
+def copy_example(page: str, to: Path) -> None:
+    """Copy the folder of a page's example, but not what a run in the folder itself has left."""
+    ignore = shutil.ignore_patterns(".*", "__pycache__", "*.md")
+    folder = Path(__file__).parents[2] / "docs/examples" / EXAMPLES[page]
+    shutil.copytree(folder, to, ignore=ignore, dirs_exist_ok=True)
 
 
 def run_line(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -206,10 +205,9 @@ def test_agents_process_never_loads_torch() -> None:
 
 
 def test_agent_of_the_guide_plays_and_is_judged(tmp_path: Path) -> None:
-    guide = Path(__file__).parents[2] / "docs/how-to/train-an-agent.md"
-    (code,) = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    agent = Path(__file__).parents[2] / "docs/examples/agent/random_agent.py"
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-W", "error", agent],
         cwd=tmp_path,
         check=True,
         capture_output=True,

@@ -29,7 +29,7 @@ from inspect_ai.log import EvalLog, read_eval_log  # noqa: E402 - after the skip
 from proctor.environment.inspect_task import training  # noqa: E402
 
 MODEL = "openai-api/local/scripted"
-GUIDE = Path(__file__).parents[2] / "docs/how-to/evaluate-a-language-model.md"
+GUIDE = Path(__file__).parents[2] / "docs/how-to/agents.md"
 
 
 def evaluate(

@@ -30,7 +30,7 @@ from verifiers.v1.utils.loaders import load_environment, resolve_env_config  # n
 
 from proctor.environment import verifiers_taskset  # noqa: E402
 
-GUIDE = Path(__file__).parents[2] / "docs/how-to/evaluate-a-language-model.md"
+GUIDE = Path(__file__).parents[2] / "docs/how-to/agents.md"
 
 
 @pytest.fixture(autouse=True)

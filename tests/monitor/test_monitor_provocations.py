@@ -19,7 +19,7 @@ from policies.playbook import PlaybookPolicy
 
 SMALL: dict[str, Any] = {**TINY, "epochs": 4}
 # Faults that fire whatever course a training takes; the study of faults has all of them, on many
-# settings (docs/explanation/provocations.md).
+# settings (docs/studies/rules.md).
 CASES: list[Any] = [
     ("lr_too_high", 0, {}),
     ("lr_too_low", 0, {}),

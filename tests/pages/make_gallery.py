@@ -27,7 +27,7 @@ LIMIT = 200_000  # bytes of a picture
 SCENES: Mapping[str, tuple[str, ...]] = {
     "docs/tutorial/first-run.md": ("run", "idle"),
     "docs/examples/cheat/README.md": ("caught",),
-    "docs/examples/compare/README.md": ("comparison",),
+    "docs/how-to/compare-policies.md": ("comparison",),
     "proctor line init sample --demo": ("line",),
 }
 ENDS = {  # what a picture ends with
@@ -65,7 +65,7 @@ def reports(scene: str, place: Path) -> list[Path]:
         text = (ROOT / scene).read_text(encoding="utf-8")
         lines = [command for command, _ in console_lines(text)]
         if scene in EXAMPLES:
-            copy_example(ROOT / scene, place)
+            copy_example(scene, place)
     made: list[Path] = []
     for line in lines:
         if re.match(r"proctor (replay|sql|show|verify|report)\b", line):

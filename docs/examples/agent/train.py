@@ -5,7 +5,7 @@
 It starts from random weights. An episode is a short training with a fault; its reward is the
 validation accuracy at the end, and a tenth of the process score. The loss is PPO's; what an episode
 gained is its reward less the mean of the episodes that began alike, as in GRPO. The same rounds
-give the same weights on the same machine. See docs/explanation/learned-agent.md.
+give the same weights on the same machine. See docs/studies/agents.md.
 
 Source: Schulman et al., "Proximal Policy Optimization Algorithms" (2017); Shao et al.,
 "DeepSeekMath" (2024), section 4.1.

@@ -5,7 +5,7 @@ whatever disturbs the machine then. Tasks are therefore correlated, and so are s
 The decisions are those of e_values.py, over success, recall and validity. An answer is right,
 wrong (half of the recall) or missing (none of it, and invalid).
 
-Source: docs/explanation/calibrated-gate.md, "What the bound assumes".
+Source: docs/reference/gauntlet.md, "The calibrated gate".
 I/O: none; random numbers are passed in.  Shapes: (S, ...) are sequences.
 """
 

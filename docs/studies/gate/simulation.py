@@ -1,6 +1,6 @@
 """Simulates the error rates of the gate and of the plain rule; gives the figures in the docs.
 
-Source: docs/explanation/calibrated-gate.md.  I/O: none.
+Source: docs/studies/gate.md.  I/O: none.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from studies.pages.cli import cli_page
-from studies.pages.cookbook import cookbook_page
 from studies.pages.json import json_page
 from studies.pages.python import python_page
 from studies.pages.tables import tables_page
@@ -11,7 +10,6 @@ from studies.pages.tables import tables_page
 __all__ = ["PAGES"]
 
 PAGES: Mapping[str, Callable[[], str]] = {  # path below docs -> its text
-    "how-to/cookbook.md": cookbook_page,
     "reference/cli.md": cli_page,
     "reference/json.md": json_page,
     "reference/python.md": python_page,

@@ -25,7 +25,7 @@ _POLICIES = """
 
 `watch(policy=...)` takes an object with the three members of `monitor.answering.Policy`. A complete
 example: [write a policy](../how-to/own-policy.md). Which directions and parameters there are:
-[decisions](decisions.md).
+[decisions](rules.md#decisions).
 """
 _PARAMETERS = re.compile(r"^([a-z_]+(?:, [a-z_]+)*): ")
 _FIELD = re.compile(r"^    (\w+): (.+?)(?:  # (.*))?$")
@@ -91,12 +91,12 @@ def _plain(annotation: Any) -> str:
 
 
 def _fields(name: str, kind: type) -> Iterator[str]:
-    yield f"\n### {name}\n\n{_text(kind)}\n\n| field | type | meaning |\n|---|---|---|"
+    yield f"\n### {name}\n\n{_text(kind)}\n"
     for line in inspect.getsource(kind).splitlines():
         if found := _FIELD.match(line):
             field, annotation, meaning = found.groups()
             annotation, meaning = annotation.partition(" = ")[0], meaning or ""
-            yield f"| `{field}` | `{annotation.replace('|', chr(92) + '|')}` | {meaning} |"
+            yield f"- `{field}: {annotation}`{': ' if meaning else ''}{meaning}"
     yield ""
 
 

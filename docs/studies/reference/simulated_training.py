@@ -4,7 +4,7 @@ A few formulas tie what a policy can change (learning rate, batches, architectur
 read, so that each fault shows in the signals as it does in a real run, yields to its own remedy
 and to no other, and costs no time. The candidate is asked for decisions and sees no more of it.
 
-Source: the ranges of docs/explanation/threshold-study.md.
+Source: the ranges of docs/studies/rules.md.
 I/O: none; deciding is passed in.  Units: epochs from 0; accuracies and shares from 0 to 1.
 """
 

@@ -3,7 +3,7 @@
 Deterministic tasks are compared exactly, once their differences are confirmed; stochastic and
 unsteady ones by what their pairs of repeats prove.
 
-Source: docs/explanation/calibrated-gate.md, which says what counts as what.
+Source: docs/reference/gauntlet.md, "The calibrated gate".
 Trust: results are the scorers', which are ours.  I/O: none.
 """
 

@@ -235,7 +235,7 @@ def test_culprit_is_among_few_when_one_verdict_in_five_is_wrong(
     oracle = script(place, tmp_path, NOISY, "{repeat}")
     question = Question(good=line.ids[0], bad=line.ids[-1], oracle=oracle, error=0.2)
     found = searched(place, question)
-    # As docs/explanation/bisection-errors.md says: one suspect or few, and the culprit among them.
+    # As docs/studies/gate.md says: one suspect or few, and the culprit among them.
     candidates = summary(found)["candidates"]
     assert line.ids[CULPRIT] in candidates
     assert len(candidates) <= 4

@@ -280,7 +280,7 @@ def test_key_id_of_an_envelope_is_that_of_an_author() -> None:
 
 # --- The guide ---
 
-GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "second-verifier.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "verify.md"
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def home(tmp_path: Path) -> Path:
     """A folder with a home and a bundle in it, as the guide has them."""
     with LedgerApplication.open(tmp_path / ".proctor" / "ledger", EventRegistry()) as app:
         app.recorder.insert_events([StoredEvent(UUID(int=1), 1, "test.event", b"body")])
-    export_bundle(tmp_path / ".proctor" / "ledger", tmp_path / "bundle")
+    export_bundle(tmp_path / ".proctor" / "ledger", tmp_path / "mine")
     return tmp_path
 
 
@@ -302,9 +302,9 @@ def test_shell_commands_of_the_guide_verify_a_tree_head(home: Path) -> None:
     assert done.stdout == "Signature Verified Successfully\n", done.stderr
 
 
-def test_python_of_the_guide_verifies_an_envelope(home: Path) -> None:
-    code = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
+def test_python_of_the_example_verifies_an_envelope(home: Path) -> None:
     house = GUIDE.parents[2]
+    code = (house / "docs/examples/audit/envelope.py").read_text(encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(house)!r})\n{code}"],
         cwd=home,

@@ -7,7 +7,7 @@ from circular_pages import repeat_first_row
 from stores import database_path
 from threat_scene import Scene, Writer, make_scene, recorder
 from threats import DETECTORS, THREATS, Threat, asked, carry_out, detected
-from threats_page import PAGE, rendered
+from threats_page import PAGE, codes_of, rendered
 from threats_selections import SELECTION_THREATS, SelectionThreat
 from threats_tasks import TASK_THREATS, TaskThreat
 
@@ -32,9 +32,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return make_scene(tmp_path_factory.mktemp("scene") / "honest")
 
 
-def rows_of_the_page() -> dict[str, str]:
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line[:2] == "| "}
+def codes_of_the_page() -> dict[str, str]:
+    return codes_of(PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("target", DETECTORS)
@@ -56,15 +55,16 @@ def test_threat_is_rejected(threat: Threat, scene: Scene, tmp_path: Path) -> Non
     else:
         assert found is not None
         assert threat.vague or outcome.index in (None, found.index)
-    cells = rows_of_the_page()[threat.name].removesuffix(" |").split(" | ")
-    if len(outcome.found) < len(cells) - 1:  # without the second verifier, which reads files only
-        del cells[1 + list(DETECTORS[threat.target]).index("second verifier")]
-    assert outcome.row == f"{' | '.join(cells)} |"
+    codes = codes_of_the_page()[threat.name]
+    if len(outcome.found) < len(codes):  # without the second verifier, which reads files only
+        left_out = list(DETECTORS[threat.target]).index("second verifier")
+        codes = codes[:left_out] + codes[left_out + 1 :]
+    assert outcome.codes == codes
 
 
 def test_page_lists_the_threats_and_nothing_else() -> None:
     assert len({threat.name for threat in THREATS}) == len(THREATS)
-    assert PAGE.read_text(encoding="utf-8") == rendered(rows_of_the_page())
+    assert PAGE.read_text(encoding="utf-8") == rendered(codes_of_the_page())
 
 
 @pytest.mark.parametrize("threat", TASK_THREATS, ids=lambda threat: threat.name)
