@@ -901,7 +901,7 @@ def check_proofs(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> t
     return f"{which} of ", first.head
 
 
-# --- "Lineages": docs/reference/curation.md, by the numbers of its links ---------------------------
+# --- "Lineages": docs/reference/curation.md, by the numbers of its links ----------------------
 
 
 def parse_any(reader: Reader, depth: int = 1) -> Any:
