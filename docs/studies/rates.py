@@ -1,6 +1,6 @@
 """Simulated error rates: `python docs/studies rates gate|drift|bisection`.
 
-Source: docs/explanation/calibrated-gate.md, drift.md and bisection-errors.md have the tables.
+Source: docs/studies/gate.md, drift.md and bisection-errors.md have the tables.
 I/O: prints Markdown tables.
 """
 
