@@ -163,7 +163,7 @@ def verify_handover(
 def is_export(path: Path) -> bool:
     """Tell whether a file is JSON Lines, as an export of training data is."""
     with path.open("rb") as file:
-        return file.read(1) == b"{"
+        return file.read(1) == b"{" and not is_handover(path.absolute().parent)
 
 
 def verify_export(path: Path, home: Home) -> Output:
