@@ -79,8 +79,8 @@ def verify_handed_in(
     if missing := [name for name in files if name not in deliverables]:
         raise StepError(
             f"the run ended as {reason} and recorded no hash of {', '.join(missing)}, so no "
-            "submission can be compared with it; train it again with `proctor run`, or continue "
-            "its campaign with the same `proctor run --attempts` command",
+            "submission can be compared with it; train it again with `proctor run`; the same "
+            "command continues a campaign",
             end=reason,
             missing=missing,
         )

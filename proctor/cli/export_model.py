@@ -166,7 +166,8 @@ def _publisher(
     if file is not None or authority.operated:
         who = " --key OPERATOR.pem" if authority.operated else ""
         raise ProctorError(
-            f"{path}: this key is not granted; `proctor keys grant {_ROLE} {beside}{who}` grants it"
+            f"{path}: this key is not granted; `proctor keys grant publisher {beside}{who}` "
+            "grants it"
         )
     with home.open_log() as log:
         if not isinstance(log.recorder, SignedRecorder):

@@ -286,7 +286,7 @@ def test_memory_does_not_grow_with_a_blob(tmp_path: Path) -> None:
             writer.finish()
     needed = {
         name: max(
-            peak(tmp_path / name, "export", "--bundle", f"s3://bucket/memory/{name}"),
+            peak(tmp_path / name, "export", "bundle", "--out", f"s3://bucket/memory/{name}"),
             peak(tmp_path / name, "verify", f"s3://bucket/memory/{name}"),
         )
         for name in ("small", "large")

@@ -147,7 +147,7 @@ def _recorded(log: Any, model: str) -> Advice:
     name = Advice.id_of(model)
     if name not in log.repository:
         raise ProctorError(
-            f"no advice to a model named {model!r} is recorded; `proctor run --attempts N "
+            f"no advice to a model named {model!r} is recorded; `proctor run --attempts 3 "
             "--tune` begins it"
         )
     found: Advice = log.repository.get(name)

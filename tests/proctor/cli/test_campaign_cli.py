@@ -195,13 +195,13 @@ def test_transcript_shows_each_call_with_what_was_asked_and_answered(fed: Done) 
     assert json.loads(one["response_text"])["usage"] == decision["usage"]
     text = call_here(["show", "--transcript", "--call", "2"], home=fed.home).stdout
     assert "## Due rules" in text
-    assert "decider" in call_here(["transcript"], home=fed.home).stdout
+    assert "decider" in call_here(["show", "--transcript"], home=fed.home).stdout
 
 
 @pytest.mark.slow
 def test_transcript_that_is_not_there_is_a_clear_error(fed: Done, tmp_path: Path) -> None:
     call_here(["run", *TASK, "--policy", "nothing"], home=tmp_path)
-    done = call_here(["transcript"], home=tmp_path)
+    done = call_here(["show", "--transcript"], home=tmp_path)
     assert (done.returncode, "has no transcript" in done.stderr) == (2, True)
     done = call_here(["show", "--transcript", "--call", "99"], home=fed.home)
     assert (done.returncode, "has calls 1 to" in done.stderr) == (2, True)

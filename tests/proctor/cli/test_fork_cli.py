@@ -153,7 +153,7 @@ def test_latest_is_no_fork_and_show_names_forks_and_parent(home: Path, forks: An
     parent = answer("show", home=home)
     assert parent["summary"]["run_id"] == forks["parent"]
     assert parent["forks"] == [{"run": run, "epoch": 2} for run in made]
-    assert answer("data", "why", home=home, found=True)["run_id"] == forks["parent"]
+    assert answer("data", "why", "latest", home=home, found=True)["run_id"] == forks["parent"]
     assert answer("replay", "--event", "1", home=home)["run"] == forks["parent"]
     fork = answer("show", made[0], home=home)
     assert (fork["fork_of"], fork["forks"]) == ({"run": forks["parent"], "epoch": 2}, [])

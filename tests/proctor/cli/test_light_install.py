@@ -156,7 +156,7 @@ def test_base_commands_work_without_any_extra(folder: Path, blocked: dict[str, s
     ):
         assert code == 0, (name, err)
         assert "Traceback" not in err, (name, err)
-        assert out or name in ("keys new", "prove"), name
+        assert out or name in ("keys new", "export proof"), name
 
 
 def test_commands_that_need_an_extra_name_it_in_one_line(

@@ -24,7 +24,7 @@ COMMANDS = {
     "log": ["log", "--count", "2"],
     "show": ["show"],
     "judge": ["judge", "--no-execute"],
-    "export": ["export", "--bundle"],
+    "export": ["export", "bundle", "--out"],
 }
 READ = ("verify", "sql", "log", "show")  # where nothing that counts was changed, these answer alike
 COLUMNS = {

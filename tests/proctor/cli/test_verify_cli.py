@@ -203,7 +203,7 @@ def test_proof_needs_the_public_key_and_holds_with_it_alone(scene: Scene, tmp_pa
     [
         (["--new", "--head", "kept"], "--new"),
         (["bundle", "--new"], "read whole"),
-        (["kept"], "neither a report, a tlog-proof, a lineage nor an evidence file"),
+        (["kept"], "neither a report, a tlog-proof, a lineage, evidence nor an export of training"),
         (["nothing-here"], "nothing-here does not exist"),
         (["copy.sqlite"], "copy.sqlite is a database; name its folder"),
         (["bundle", "--vkey", "new.pem"], "new.pem is a private key"),

@@ -235,7 +235,7 @@ def test_what_cannot_be_handed_over_is_refused_in_one_sentence(tmp_path: Path) -
     # As good as held: nobody can tell that the process is gone.
     (home / "runs" / str(going.id) / "running.lock").mkdir(parents=True)
     for run, says in (
-        (going, "has not ended; attest it when it has"),
+        (going, "has not ended; export its model when it has"),
         (bare, "saved no weights, so there is no model to hand over"),
         (unjudged, "no audit of run"),
         (judged, "is not the file that the run handed in"),
@@ -246,7 +246,7 @@ def test_what_cannot_be_handed_over_is_refused_in_one_sentence(tmp_path: Path) -
     done = call_here(["export", "model", str(judged.id), "--out", out], home=home)
     assert (done.returncode, "is not an empty folder" in " ".join(done.stderr.split())) == (2, True)
     (home / "ledger" / "keys" / "ledger.pem").unlink()
-    assert "only who keeps the ledger" in refused(home, tmp_path / "no", run=str(judged.id))
+    assert "only who has the ledger" in refused(home, tmp_path / "no", run=str(judged.id))
 
 
 def test_failed_and_doubtful_verdicts_are_told(tmp_path: Path) -> None:
