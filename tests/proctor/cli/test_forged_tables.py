@@ -88,7 +88,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
     home, state = (tmp_path_factory.mktemp("asked") / name for name in ("home", "state"))
     with Home(home).open_log() as log:
         synthetic_audit(log, synthetic_run(log))
-    assert call(["sql", "--snapshot", state / "copy"], home=home, state=state).returncode == 0
+    copy = state / "copy.duckdb"
+    assert call(["sql", "--out", copy], home=home, state=state).returncode == 0
     return home, state, answer(call(["sql", SCORES, "--json"], home=home, state=state))
 
 
@@ -100,11 +101,11 @@ def test_forged_table_in_the_home_is_rejected(
     home, state, honest = asked
     place = home / "projections.duckdb"  # where earlier versions kept it
     place.unlink(missing_ok=True)
-    shutil.copy(state / "copy", place)
+    shutil.copy(state / "copy.duckdb", place)
     forge(place, tmp_path)
     assert answer(call(["sql", SCORES, "--json"], home=home, state=state)) == honest
     copy = tmp_path / "copy.duckdb"
-    assert call(["sql", "--snapshot", copy], home=home, state=state).returncode == 0
+    assert call(["sql", "--out", copy], home=home, state=state).returncode == 0
     [copied] = query(copy, SCORES).rows
     names = ("accuracy_score", "process_score")
     assert [dict(zip(names, copied, strict=True))] == honest
