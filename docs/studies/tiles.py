@@ -119,12 +119,12 @@ def plan(place: str, *, spans: int, vkey: str | None = None) -> tuple[TreeHead, 
     tiler = Tiler()
     for number, claimed in enumerate(_level_two(bundle, head.size // SPAN)):
         for tile in tiler.add(claimed):
-            _compare(bundle, tile.level + 2, tile.index, tile.hashes)
+            _compare(bundle, replace(tile, level=tile.level + 2))
         if number % spans == 0:
             starts.append(_claimed(bundle, number * SPAN, edge))
         edge = grown(edge, number, claimed)
     for tile in tiler.rest():
-        _compare(bundle, tile.level + 2, tile.index, tile.hashes)
+        _compare(bundle, replace(tile, level=tile.level + 2))
     if not starts or (head.size % SPAN and head.size // SPAN % spans == 0):
         starts.append(_claimed(bundle, head.size // SPAN * SPAN, edge))
     ends = [start.size for start in starts[1:]] + [head.size]
