@@ -21,7 +21,7 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command(long=True, prints="runs.Story | runs.Transcript | shared.Row")
+@app.command(long=True, prints="runs.Story | runs.Transcript | runs.TranscriptCall")
 def show(
     home: Home,
     run: RunArgument = "latest",

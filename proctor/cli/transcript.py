@@ -53,7 +53,7 @@ def transcript(home: Home, run: str, call: int | None) -> Output:
             raise ProctorError(f"the transcript has calls 1 to {len(calls)}; there is no {call}")
         chosen = calls[call - 1]
         texts = _texts(home, chosen)
-        whole = {**chosen, **{f"{what}_text": text for what, text in texts.items()}}
+        whole = {"call": chosen, **{f"{what}_text": text for what, text in texts.items()}}
         return Output(whole, _naming(name)(partial(_print_call, chosen, texts)))
 
 

@@ -468,3 +468,11 @@ class Transcript(TypedDict):
     calls: list[dict[str, Any]]  # as the events record them, see events.md
     votes: list[dict[str, Any]]
     reviews: list[dict[str, Any]]
+
+
+class TranscriptCall(TypedDict):
+    """A call of a transcript, with what was sent and answered."""
+
+    call: dict[str, Any]  # as the events record it, see events.md
+    request_text: str | None
+    response_text: str | None
