@@ -189,8 +189,9 @@ def test_interrupted_command_says_whether_the_same_one_continues(
     command: str, told: str, number: int, ended: tuple[int, str]
 ) -> None:
     code = (
-        "import atexit, os, signal, proctor.cli.main as entry\n"
-        f"entry.verify_own_packages = lambda: os.kill(os.getpid(), {number})\n"
+        "import atexit, os, signal, proctor.cli.lazy as lazy\n"
+        "load = lazy.load\n"
+        f"lazy.load = lambda command: (load(command), os.kill(os.getpid(), {number}))[0]\n"
         f"atexit.register(lambda: os.kill(os.getpid(), {number}))\n"
         "from proctor.cli.start import main; main()"
     )
