@@ -156,6 +156,19 @@ known AS (
         TRY_CAST(s.policy -> '$.proposer' AS MAP(VARCHAR, JSON)) AS own_proposer,
         TRY_CAST(a.config AS MAP(VARCHAR, JSON)) AS asked_config,
         TRY_CAST(s.config AS MAP(VARCHAR, JSON)) AS own_config,
+        -- A task's run waives what it is asked to, and the rules with a side that its loop has no
+        -- remedy for.
+        s.config ->> '$.task' IS NOT NULL AND LIST_SORT(TRY_CAST(s.config -> '$.waived' AS VARCHAR []))
+        = LIST_SORT(LIST_DISTINCT(LIST_CONCAT(
+            COALESCE(TRY_CAST(a.config -> '$.waived' AS VARCHAR []), []),
+            LIST_TRANSFORM(
+                LIST_FILTER(
+                    [{{answers}}],
+                    lambda side: NOT LIST_HAS_ANY(side.able, TRY_CAST(s.spec -> '$.offers' AS VARCHAR []))
+                ),
+                lambda side: side.rule
+            )
+        ))) AS waives_as_a_task,
         TRY_CAST(l.settings AS MAP(VARCHAR, JSON)) AS carried,
         TRY_CAST(q.config AS MAP(VARCHAR, JSON)) AS parent_config,
         a.parent_run IS NULL OR s.spec::VARCHAR = l.spec::VARCHAR AS follows,
@@ -205,6 +218,7 @@ compared AS (
         LIST_FILTER(
             LIST_SORT(LIST_DISTINCT(LIST_CONCAT(MAP_KEYS(asked_config), MAP_KEYS(own_config)))),
             lambda key: key <> 'seed' AND own_config[key] IS DISTINCT FROM CASE
+                WHEN key = 'waived' AND waives_as_a_task THEN own_config[key]
                 WHEN parent_run IS NULL THEN asked_config[key]
                 WHEN key IN ('provocation', 'provocation_seed') THEN NULL
                 WHEN key IN ('accumulation', 'batch_size', 'clip_norm', 'lr') THEN COALESCE(carried[key], parent_config[key])

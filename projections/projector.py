@@ -24,6 +24,7 @@ from aggregates import signals
 from aggregates.audit import REVISION
 from aggregates.comparison import ASKING, COMPUTED, NEUTRAL, OWN_POLICIES
 from aggregates.errors import AggregateError
+from aggregates.playbook import DIRECTIONS
 from aggregates.registry import REGISTRY
 from aggregates.rules import RULE_CLASSES
 from aggregates.strategy import CLASSES, PHASES
@@ -118,6 +119,12 @@ def _view_texts() -> list[str]:
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
     texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
     texts = [text.replace("{{listed}}", str(LISTED)) for text in texts]
+    answers = ", ".join(
+        f"{{'rule': '{rule}', 'able': [{', '.join(map(_literal, able))}]}}"
+        for rule, sides in DIRECTIONS.items()
+        for able in sides.values()
+    )
+    texts = [text.replace("{{answers}}", answers) for text in texts]
     neutral = json.dumps(dict.fromkeys(NEUTRAL))
     texts = [text.replace("{{neutral}}", neutral) for text in texts]
     for place, names in _NAMES.items():

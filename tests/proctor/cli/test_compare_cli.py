@@ -107,16 +107,15 @@ def test_what_a_task_cannot_be_used_for_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "ledger").exists()
 
 
-@pytest.mark.slow  # trains and judges four times
 def test_policies_are_compared_on_a_task(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text("[hot]\nlr = 9.0\n[mild]\n", encoding="utf-8")
+    (tmp_path / "c.toml").write_text("[hot]\nlr = 9.0\n", encoding="utf-8")
     settings = ["rows=200", "test_rows=100", "epochs=3", "hidden=8"]
     command = ["compare", "--task", str(TASKS / "tabular.py"), *settings, "--seeds", "1"]
     command += ["--conditions", str(tmp_path / "c.toml"), "--json"]
     found = answer(call(command, home=tmp_path))
     assert [each["failed"] for each in found["standings"]] == [0, 0]
     assert all(each["accuracy"] > 0.3 for each in found["standings"])
-    assert {cell["condition"] for cell in found["cells"]} == {"hot", "mild"}
+    assert {cell["condition"] for cell in found["cells"]} == {"hot"}
     assert answer(call(command, home=tmp_path))["cells"] == found["cells"]
 
 

@@ -74,7 +74,13 @@ def call_of(name: str, command: Any) -> list[str]:
     words = name.split()
     for each in command.params:
         if each.required:
-            value = {"mark": "gold", "role": "judge", "verdict": "approve", "before": ".", "after": "."}.get(each.name, "1")
+            value = {
+                "mark": "gold",
+                "role": "judge",
+                "verdict": "approve",
+                "before": ".",
+                "after": ".",
+            }.get(each.name, "1")
             words += [each.opts[0], value] if isinstance(each, TyperOption) else [value]
     return words
 

@@ -20,6 +20,7 @@ from synthetic import synthetic_run
 from aggregates.campaign import Campaign
 from monitor.loop import prepare
 from proctor.home import Home
+from proctor.runs import jobs
 from proctor.runs.campaign_replay import read_records, redo_campaign
 from proctor.runs.campaign_run import Harness, Task
 from proctor.runs.executors import Here
@@ -249,11 +250,13 @@ def test_data_that_has_changed_between_attempts_is_rejected(tmp_path: Path) -> N
     )
     command += ["--limit", "min_validation_examples=4"]
     _paint(data, seed=2)
+    jobs._data.clear()  # each command is a process of its own
     size = len(answer(call_here(["log", "--json"], home=home)))
     done = call_here(command, home=home)
     assert (done.returncode, "the data has changed since run" in done.stderr) == (2, True)
     assert len(answer(call_here(["log", "--json"], home=home))) == size
     _paint(data, seed=1)
+    jobs._data.clear()
     told = answer(call_here(command, home=home))
     assert len(told["attempts"]) == 2
     records = read_records(Home(home), told["campaign"])

@@ -185,7 +185,9 @@ def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> 
     assert now["taint_reasons"] == [f"checkpoint {active} was rolled back: it was worse"]
     then = shown("--as-of", str(int(str(now["tainted_idx"])) - 1))
     assert (then["why_not"], then["rolled_back"], then["active"]) == ([], False, True)
-    listed = answer(call(["line", "show", "--list", "checkpoints", "--json"], home=home))
+    listed = answer(call(["line", "show", "--list", "checkpoints", "--json"], home=home))[
+        "checkpoints"
+    ]
     assert [each["runs"] for each in listed] == [0, 0, 1]
     assert listed[1]["active"]
     assert first.checkpoint == listed[0]["checkpoint_id"]
