@@ -43,7 +43,7 @@ def plant(
     files = repository.paths(commit)
     paths = [path for path in files if path.endswith(".py") and manifest.tier_of(path) == 2]
     if not paths:
-        raise ProctorError(f"{PATH} calls no Python file tier 2, so nothing can be planted")
+        raise ProctorError(f"{PATH} has no Python file in tier 2; only those get defects")
     listed = f"{manifest.reference_set}/{EQUIVALENTS}"
     known = parse_equivalents(repository.read(commit, listed)) if listed in files else ()
     with tempfile.TemporaryDirectory() as name:
@@ -103,12 +103,12 @@ def _print(report: MutationReport) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Plant defects into tier 2 code, and list those that the reference set misses."""
     parser = argparse.ArgumentParser(prog="python docs/studies mutate", description=main.__doc__)
-    parser.add_argument("--repo", type=Path, default=Path(), help="Repository (default: .).")
-    parser.add_argument("--line", default="main", help="Branch (default: main).")
-    parser.add_argument("--most", type=int, metavar="N", help="Plant so many, drawn by --seed.")
+    parser.add_argument("--repo", type=Path, default=Path(), help="Repository; by default this folder.")
+    parser.add_argument("--line", default="main", help="Branch; by default main.")
+    parser.add_argument("--most", type=int, metavar="N", help="Plant N defects, which --seed draws.")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument(
-        "--least", type=float, default=0.8, help="Exit with code 1 if a smaller share is caught."
+        "--least", type=float, default=0.8, help="Exit with code 1 if tasks detect a smaller share."
     )
     options = parser.parse_args(arguments)
     if options.most is not None and options.most < 1:

@@ -178,12 +178,11 @@ def ask(
 
 
 def _vkeys(witness: Path | None, witnesses: Path | None) -> list[str]:
-    if (witness is None) == (witnesses is None):
-        raise ProctorError("give either --witness VKEYFILE or --witnesses FILE")
-    if witness is not None:
+    if witness is not None and witnesses is None:
         return [open_vkey(witness, COSIGNATURE)[0]]
-    assert witnesses is not None
-    return [each.vkey for each in read_quorum(witnesses).witnesses]
+    if witnesses is not None and witness is None:
+        return [each.vkey for each in read_quorum(witnesses).witnesses]
+    raise ProctorError("give either --witness VKEYFILE or --witnesses FILE")
 
 
 def _write_request(home: Home, out: Path, old: int | None, vkeys: Sequence[str]) -> Output:

@@ -140,4 +140,4 @@ def test_repository_without_tier_two_code_is_rejected(
     with pytest.raises(SystemExit) as ended:
         main(["mutate", "--repo", str(line.repo)])
     assert ended.value.code == 2
-    assert "calls no Python file tier 2" in capsys.readouterr().err
+    assert "has no Python file in tier 2" in capsys.readouterr().err

@@ -14,7 +14,7 @@ def main() -> None:
         _, info = env.reset(seed=seed)
         total, ended = 0.0, False
         while not ended:
-            print(f"epoch {info['epoch']}: due {info['due']}")
+            print(f"epoch {info['epoch']}: rules that want an answer: {info['due']}")
             action = int(draws.choice(np.flatnonzero(info["mask"])))
             _, reward, ended, _, info = env.step(action)
             print(f"    {CHOICES[action].name}: reward {reward:.3f}")
