@@ -103,9 +103,9 @@ def _print(report: MutationReport) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Plant defects into tier 2 code, and list those that the reference set misses."""
     parser = argparse.ArgumentParser(prog="python docs/studies mutate", description=main.__doc__)
-    parser.add_argument("--repo", type=Path, default=Path(), help="Repository; by default this folder.")
+    parser.add_argument("--repo", type=Path, default=Path(), help="Repository; by default here.")
     parser.add_argument("--line", default="main", help="Branch; by default main.")
-    parser.add_argument("--most", type=int, metavar="N", help="Plant N defects, which --seed draws.")
+    parser.add_argument("--most", type=int, metavar="N", help="Plant N defects; --seed draws them.")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument(
         "--least", type=float, default=0.8, help="Exit with code 1 if tasks detect a smaller share."

@@ -22,6 +22,7 @@ from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.scoring import Scorer
 from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
+from proctor.cli.options import MOST
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named
 from proctor.improvement.clone import scorers
@@ -31,6 +32,9 @@ from proctor.remembering import open_remembered
 BRANCH = "main"
 SERVER = "server.json"
 RepoOption = Annotated[Path, typer.Option("--repo", help="Repository to manage.")]
+DrawSeedOption = Annotated[
+    int, typer.Option("--seed", min=0, max=MOST, help="With --challenge: seed of the draws.")
+]
 BranchOption = Annotated[str, typer.Option("--line", help="Branch to manage.")]
 CheckpointArgument = Annotated[
     str,

@@ -16,7 +16,7 @@ from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text
-from proctor.cli.options import MOST
+from proctor.cli.options import verify_unused
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.enroll import enroll
@@ -24,6 +24,7 @@ from proctor.improvement.home import (
     BRANCH,
     SERVER,
     BranchOption,
+    DrawSeedOption,
     LineOptions,
     find_proposal,
     hidden_folder,
@@ -186,14 +187,14 @@ def run(
             "branch decides wrongly; exit code 1 if there are any.",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=MOST, help="With --challenge: seed of the draws.")
-    ] = 0,
+    seed: DrawSeedOption = 0,
 ) -> Output:
     """Run proposals through the gauntlet, or continue an interrupted run."""
     require_extra("train")
     if sum((proposal is not None, measure, challenge is not None)) > 1:
         raise ProctorError("give one of PROPOSAL, --measure and --challenge")
+    if challenge is None:
+        verify_unused("only with --challenge", seed=seed)
     with where.open() as controller:
         if measure:
             return _measured(where.home, controller)

@@ -12,10 +12,11 @@ from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import MOST, WriterOption
+from proctor.cli.options import WriterOption, verify_unused
 from proctor.cli.remedies import completed
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.improvement.home import DrawSeedOption
 from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_session
 
@@ -112,12 +113,12 @@ def round_(
             "candidates; exit code 1 if there are any.",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=MOST, help="With --challenge: seed of the draws.")
-    ] = 0,
+    seed: DrawSeedOption = 0,
 ) -> Output:
     """Propose and test an advice block outside of a campaign, about the latest judged runs."""
     require_extra("train")
+    if challenge is None:
+        verify_unused("only with --challenge", seed=seed)
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(LADDER)}")
     from proctor.improvement.tuner import tuner_for  # noqa: PLC0415 - torch takes seconds to import
