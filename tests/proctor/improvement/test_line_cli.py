@@ -160,7 +160,7 @@ def test_operator_signs_several_proposals_at_once(line: Line, tmp_path: Path) ->
     shown.write_text(text + "+more\n")
     assert "does not show what the digest" in call_here(batch, home=nowhere).stderr
     shown.write_text(text)
-    assert "signed for 2 proposals" in call_here(batch, home=nowhere).stdout
+    assert "signed approve for 2 proposals" in call_here(batch, home=nowhere).stdout
     assert "approve" in ask(line, "sign", "import", stick)
     queue = ask_json(line, "show")["queue"]
     assert [(each["review"], each["waits_for"]) for each in queue] == [("approve", None)] * 2
@@ -175,7 +175,7 @@ def test_operator_ends_a_proposal_or_asks_for_another(line: Line) -> None:
     for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
         (read,) = ask_json(line, "propose", diff, *WHY)
         for none in ((), ("latest",)):  # another one may have come since
-            assert "the proposal that you have read" in ask(
+            assert "the proposals that you have read" in ask(
                 line, "sign", word, *none, *key_of(line), code=2
             )
         assert outcome in ask(
