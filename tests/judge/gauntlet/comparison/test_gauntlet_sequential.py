@@ -274,7 +274,7 @@ def test_plain_rule_rejects_harmless_changes_and_promotes_useless_ones() -> None
 @pytest.mark.slow
 def test_table_in_the_documentation_is_what_the_simulation_gives() -> None:
     row = power_row(Scale(), flake=0.01, tasks=20, position="the 1st")
-    page = Path(__file__).parents[4] / "docs" / "explanation" / "calibrated-gate.md"
+    page = Path(__file__).parents[4] / "docs" / "studies" / "gate.md"
     assert "| " + " | ".join(row.values()) + " |" in page.read_text(encoding="utf-8")
 
 
