@@ -275,7 +275,9 @@ def test_plain_rule_rejects_harmless_changes_and_promotes_useless_ones() -> None
 def test_table_in_the_documentation_is_what_the_simulation_gives() -> None:
     row = power_row(Scale(), flake=0.01, tasks=20, position="the 1st")
     page = Path(__file__).parents[4] / "docs" / "studies" / "gate.md"
-    assert "| " + " | ".join(row.values()) + " |" in page.read_text(encoding="utf-8")
+    del row["shown to be worse"]  # which the page leaves out
+    shown = [f"{row.pop('flake rate')}, {row.pop('stochastic tasks')}", *row.values()]
+    assert "| " + " | ".join(shown) + " |" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
