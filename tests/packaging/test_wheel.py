@@ -129,7 +129,8 @@ def test_home_begins_a_checkpoint_of_its_own_for_each_version_that_is_installed(
 
     for installed in (first, second, second, edited, first):
         call(installed, "run", *TINY)
-    listed = json.loads(call(first, "line", "show", "--list", "checkpoints", "--json").stdout)
+    shown = call(first, "line", "show", "--list", "checkpoints", "--json").stdout
+    listed = json.loads(shown)["checkpoints"]
     assert [(each["origin"], each["runs"]) for each in listed] == [("opened", 2), ("adopted", 2)]
     labels = "SELECT label_matches, COUNT(*) AS runs FROM run_labels GROUP BY ALL ORDER BY runs"
     found = json.loads(call(first, "sql", labels, "--json").stdout)
