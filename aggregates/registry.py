@@ -9,16 +9,12 @@ from aggregates.comparison import Comparison
 from aggregates.credit import Credit
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
+from aggregates.events import register
 from aggregates.improvement.advice import Advice
 from aggregates.improvement.bisection import Bisection, without_rules
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line, without_code
-from aggregates.improvement.proposal import (
-    Proposal,
-    with_all_tests,
-    without_flaky,
-    without_missing,
-)
+from aggregates.improvement.proposal import Proposal
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
@@ -61,14 +57,7 @@ REGISTRY.register("transcript.started", Transcript.Started, aggregate=Transcript
 REGISTRY.register("transcript.call_made", Transcript.CallMade)
 REGISTRY.register("transcript.vote_counted", Transcript.VoteCounted)
 REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
-REGISTRY.register("proposal.submitted", Proposal.Submitted, aggregate=Proposal)
-REGISTRY.register("proposal.reviewed", Proposal.Reviewed)
-REGISTRY.register("proposal.branched", Proposal.Branched)
-REGISTRY.register("proposal.tested", Proposal.Tested, upcasters=[without_flaky, with_all_tests])
-REGISTRY.register("proposal.rest_tested", Proposal.RestTested)
-REGISTRY.register("proposal.task_scored", Proposal.TaskScored, upcasters=[without_missing])
-REGISTRY.register("proposal.evaluated", Proposal.Evaluated)
-REGISTRY.register("proposal.concluded", Proposal.Concluded)
+register(REGISTRY, Proposal)
 REGISTRY.register("line.opened", Line.Opened, aggregate=Line, upcasters=[without_code])
 REGISTRY.register("line.halted", Line.Halted)
 REGISTRY.register("line.resumed", Line.Resumed)
