@@ -13,7 +13,7 @@ from aggregates.events import register
 from aggregates.improvement.advice import Advice
 from aggregates.improvement.bisection import Bisection, without_rules
 from aggregates.improvement.evolution import Evolution
-from aggregates.improvement.line import Line, without_code
+from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from aggregates.review import Review
 from aggregates.run import Run
@@ -58,19 +58,7 @@ REGISTRY.register("transcript.call_made", Transcript.CallMade)
 REGISTRY.register("transcript.vote_counted", Transcript.VoteCounted)
 REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
 register(REGISTRY, Proposal)
-REGISTRY.register("line.opened", Line.Opened, aggregate=Line, upcasters=[without_code])
-REGISTRY.register("line.halted", Line.Halted)
-REGISTRY.register("line.resumed", Line.Resumed)
-REGISTRY.register("checkpoint.promoted", Line.Promoted, upcasters=[without_code])
-REGISTRY.register("checkpoint.adopted", Line.Adopted, upcasters=[without_code])
-REGISTRY.register("checkpoint.rolled_back", Line.RolledBack)
-REGISTRY.register("valley.opened", Line.ValleyOpened)
-REGISTRY.register("valley.closed", Line.ValleyClosed)
-REGISTRY.register("task.admitted", Line.TaskAdmitted)
-REGISTRY.register("drift.measured", Line.DriftMeasured)
-REGISTRY.register("drift.alarmed", Line.DriftAlarmed)
-REGISTRY.register("drift.answered", Line.AlarmAnswered)
-REGISTRY.register("checkpoint.evaluated", Line.Evaluated)
+register(REGISTRY, Line)
 REGISTRY.register("evolution.opened", Evolution.Opened, aggregate=Evolution)
 REGISTRY.register("evolution.begun", Evolution.Begun)
 REGISTRY.register("evolution.round_ended", Evolution.RoundEnded)
