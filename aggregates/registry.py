@@ -59,10 +59,7 @@ REGISTRY.register("transcript.vote_counted", Transcript.VoteCounted)
 REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
 register(REGISTRY, Proposal)
 register(REGISTRY, Line)
-REGISTRY.register("evolution.opened", Evolution.Opened, aggregate=Evolution)
-REGISTRY.register("evolution.begun", Evolution.Begun)
-REGISTRY.register("evolution.round_ended", Evolution.RoundEnded)
-REGISTRY.register("evolution.steered", Evolution.Steered)
+register(REGISTRY, Evolution)
 register(REGISTRY, Advice)
 REGISTRY.register(
     "bisection.opened", Bisection.Opened, aggregate=Bisection, upcasters=[without_rules]

@@ -91,7 +91,7 @@ def write_some_of_everything(directory: Path) -> None:
                 precision=0.5,
                 code=code,
             )
-        evolution = Evolution.open(line.id)
+        evolution = Evolution.open(str(line.id))
         evolution.begin(2, proposer={"name": "tuner"})
         evolution.end_round(
             "proposed", proposal=str(taken.id), proposer="tuner", technique="one_shot"
