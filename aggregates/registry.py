@@ -11,7 +11,7 @@ from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
 from aggregates.events import register
 from aggregates.improvement.advice import Advice
-from aggregates.improvement.bisection import Bisection, without_rules
+from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
@@ -61,11 +61,7 @@ register(REGISTRY, Proposal)
 register(REGISTRY, Line)
 register(REGISTRY, Evolution)
 register(REGISTRY, Advice)
-REGISTRY.register(
-    "bisection.opened", Bisection.Opened, aggregate=Bisection, upcasters=[without_rules]
-)
-REGISTRY.register("bisection.probed", Bisection.Probed)
-REGISTRY.register("bisection.ended", Bisection.Ended)
+register(REGISTRY, Bisection)
 REGISTRY.register("corpus.opened", Corpus.Opened, aggregate=Corpus)
 REGISTRY.register("corpus.admitted", Corpus.Admitted)
 REGISTRY.register("corpus.withdrawn", Corpus.Withdrawn)
