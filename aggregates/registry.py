@@ -3,7 +3,7 @@
 docs/reference/events.md lists the fields. An event whose fields change gets an upcaster here.
 """
 
-from aggregates.audit import Audit, without_judged
+from aggregates.audit import Audit
 from aggregates.campaign import Campaign
 from aggregates.comparison import Comparison
 from aggregates.credit import Credit
@@ -18,7 +18,6 @@ from aggregates.improvement.proposal import Proposal
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
-from aggregates.violations import without_further
 from ledger.mapper import EventRegistry
 
 REGISTRY = EventRegistry()
@@ -37,9 +36,7 @@ REGISTRY.register("run.ended", Run.Ended)
 register(REGISTRY, Campaign)
 register(REGISTRY, Comparison)
 register(REGISTRY, Credit)
-REGISTRY.register("audit.started", Audit.Started, aggregate=Audit, upcasters=[without_judged])
-REGISTRY.register("audit.step_completed", Audit.StepCompleted)
-REGISTRY.register("audit.scored", Audit.Scored, upcasters=[without_further])
+register(REGISTRY, Audit)
 REGISTRY.register("decision.reviewed", Review.Reviewed, aggregate=Review)
 REGISTRY.register("transcript.started", Transcript.Started, aggregate=Transcript)
 REGISTRY.register("transcript.call_made", Transcript.CallMade)
