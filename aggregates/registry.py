@@ -1,6 +1,7 @@
 """The closed list of event names: what may be stored, and which class reads it back.
 
-docs/reference/events.md lists the fields. An event whose fields change gets an upcaster here.
+docs/reference/events.md lists the fields. What an aggregate's events are called, and what lifts
+earlier versions of them, its declarations say; see aggregates/events.py.
 """
 
 from aggregates.audit import Audit
@@ -33,19 +34,9 @@ REGISTRY.register("run.restart_scheduled", Run.RestartScheduled)
 REGISTRY.register("run.weights_saved", Run.WeightsSaved)
 REGISTRY.register("run.snapshot_saved", Run.SnapshotSaved)
 REGISTRY.register("run.ended", Run.Ended)
-register(REGISTRY, Campaign)
-register(REGISTRY, Comparison)
-register(REGISTRY, Credit)
-register(REGISTRY, Audit)
-REGISTRY.register("decision.reviewed", Review.Reviewed, aggregate=Review)
+register(REGISTRY, Campaign, Comparison, Credit, Audit, Review)
 REGISTRY.register("transcript.started", Transcript.Started, aggregate=Transcript)
 REGISTRY.register("transcript.call_made", Transcript.CallMade)
 REGISTRY.register("transcript.vote_counted", Transcript.VoteCounted)
 REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
-register(REGISTRY, Proposal)
-register(REGISTRY, Line)
-register(REGISTRY, Evolution)
-register(REGISTRY, Advice)
-register(REGISTRY, Bisection)
-register(REGISTRY, Corpus)
-register(REGISTRY, Export)
+register(REGISTRY, Proposal, Line, Evolution, Advice, Bisection, Corpus, Export)
