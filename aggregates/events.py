@@ -279,7 +279,7 @@ class _Declaration:
 def _declaration(event_class: Any) -> _Declaration:
     hints = get_type_hints(event_class, include_extras=True)
     own = {each.name: each for each in fields(event_class) if each.name not in _LIBRARY}
-    marks = {name: get_args(hints[name])[1:] for name in own if hints[name] is not None}
+    marks = {name: get_args(hints[name])[1:] for name in own}
     parameters = [
         each
         for each in list(signature(event_class.__init__).parameters.values())[1:]  # not self
