@@ -253,9 +253,9 @@ class Proposal(Aggregate):
     # (arm, task, repeat) -> what came of it
     results: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
     verdict: str | None = None
-    regressions: Sequence[str] = ()
-    improvements: Sequence[str] = ()
-    reasons: Sequence[str] = ()
+    regressions: Sequence[str] = field(default_factory=list)
+    improvements: Sequence[str] = field(default_factory=list)
+    reasons: Sequence[str] = field(default_factory=list)
     outcome: str | None = None
     reason: str | None = None
     checkpoint: str | None = None
