@@ -132,7 +132,7 @@ class _Declared:
     @classmethod
     def upcasters(cls) -> list[Upcaster]:
         """Return what lifts version 1 to 2 and so on; see Since."""
-        since = _declaration(cls).since.items()
+        since = _declaration(cls).since.items()  # type: ignore[arg-type]  # a type is hashable
         return [
             partial(_lift, {name: each.earlier for name, each in since if each.version == version})
             for version in range(2, 1 + max((each.version for _, each in since), default=1))
@@ -140,7 +140,8 @@ class _Declared:
 
     def apply(self, aggregate: Any) -> None:
         """Change the aggregate: kept values go into its attributes."""
-        for name, attribute in _declaration(type(self)).kept.items():
+        kept = _declaration(type(self)).kept  # type: ignore[arg-type]  # likewise
+        for name, attribute in kept.items():
             setattr(aggregate, attribute, getattr(self, name))
 
 
