@@ -114,19 +114,9 @@ def test_command_stores_plain_values_in_the_declared_order_and_answers() -> None
     built, first, second = map(mapper.to_stored_event, ship.collect_events())
     assert list(decode_body(built.state)) == ["v", "at", "letters", "name", "decks"]
     told = decode_body(first.state)
-    del told["at"]
-    cargo = {"tea": [1, 2]}
-    assert list(told.items()) == [
-        *(
-            ("v", 3),
-            ("since", None),
-            ("number", 1),
-            ("to", "Colchis"),
-            ("under", "red"),
-            ("crew", []),
-        ),
-        ("cargo", cargo),
-    ]
+    assert list(told) == ["v", "at", "since", "number", "to", "under", "crew", "cargo"]
+    assert (told["v"], told["since"], told["number"], told["to"]) == (3, None, 1, "Colchis")
+    assert (told["under"], told["crew"], told["cargo"]) == ("red", [], {"tea": [1, 2]})
     told = decode_body(second.state)
     assert (told["since"], told["to"]) == ("Colchis", "Iolkos, ")
     again: Any = None
@@ -134,12 +124,8 @@ def test_command_stores_plain_values_in_the_declared_order_and_answers() -> None
         event: Any = mapper.to_domain_event(each)
         again = event.mutate(again)
     assert isinstance(again, Ship)
-    assert (again.name, again.to, again.flag, again.voyages) == (
-        "Argo",
-        "Iolkos, ",
-        "white",
-        [1, 2],
-    )
+    assert (again.name, again.to, again.flag) == ("Argo", "Iolkos, ", "white")
+    assert again.voyages == [1, 2]
 
 
 def test_what_is_only_given_decides_the_stream_and_is_not_stored() -> None:
