@@ -59,8 +59,7 @@ class Comparison(Aggregate):
 
         _: KW_ONLY
         policies: Sequence[Mapping[str, Any]]
-        # Name -> the runs' configuration, without its seed.
-        conditions: Mapping[str, Mapping[str, Any]]
+        conditions: Mapping[str, Any]  # name -> the runs' configuration, without its seed
         seeds: Sequence[int]
         name: InitVar[str] = ""
 
