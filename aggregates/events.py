@@ -35,8 +35,6 @@ from typing import (
     Protocol,
     TypeVar,
     dataclass_transform,
-    get_args,
-    get_type_hints,
     overload,
     runtime_checkable,
 )
@@ -132,7 +130,7 @@ class _Declared:
     @classmethod
     def upcasters(cls) -> list[Upcaster]:
         """Return what lifts version 1 to 2 and so on; see Since."""
-        since = _declaration(cls).since.items()  # type: ignore[arg-type]  # a type is hashable
+        since = list(_marks(cls, Since))
         return [
             partial(_lift, {name: each.earlier for name, each in since if each.version == version})
             for version in range(2, 1 + max((each.version for _, each in since), default=1))
@@ -140,7 +138,7 @@ class _Declared:
 
     def apply(self, aggregate: Any) -> None:
         """Change the aggregate: kept values go into its attributes."""
-        kept = _declaration(type(self)).kept  # type: ignore[arg-type]  # likewise
+        kept = _declaration(type(self)).kept  # type: ignore[arg-type]  # a type is hashable
         for name, attribute in kept.items():
             setattr(aggregate, attribute, getattr(self, name))
 
@@ -271,16 +269,13 @@ class _Declaration:
     parameters: Signature  # of the command
     given: tuple[str, ...]  # parameters that are not stored
     counted: Mapping[str, str]  # field -> attribute
-    bounds: Mapping[str, tuple[Cut | OneOf, ...]]
+    bounds: Sequence[tuple[str, Cut | OneOf]]
     kept: Mapping[str, str]  # field -> attribute
-    since: Mapping[str, Since]
 
 
 @cache
 def _declaration(event_class: Any) -> _Declaration:
-    hints = get_type_hints(event_class, include_extras=True)
     own = {each.name: each for each in fields(event_class) if each.name not in _LIBRARY}
-    marks = {name: get_args(hints[name])[1:] for name in own}
     parameters = [
         each
         for each in list(signature(event_class.__init__).parameters.values())[1:]  # not self
@@ -291,20 +286,18 @@ def _declaration(event_class: Any) -> _Declaration:
         parameters=Signature(parameters),
         given=tuple(each.name for each in parameters if each.name not in own),
         counted={name: found for name in own if (found := own[name].metadata.get("counted"))},
-        bounds={name: _of(Cut | OneOf, found) for name, found in marks.items()},
-        kept={name: each.attribute or name for name, each in _each(KeptAs, marks)},
-        since=dict(_each(Since, marks)),
+        bounds=[*_marks(event_class, OneOf), *_marks(event_class, Cut)],
+        kept={name: each.attribute or name for name, each in _marks(event_class, KeptAs)},
     )
 
 
-def _of(kind: Any, marks: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(each for each in marks if isinstance(each, kind))
-
-
-def _each(kind: type[T], marks: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, T]]:
-    for name, found in marks.items():
-        for each in _of(kind, found):
-            yield name, each
+def _marks(event_class: type, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield what the fields of an event are marked with, in the order of their declaration."""
+    for each in reversed(event_class.__mro__):
+        for name, hint in vars(each).get("__annotations__", {}).items():
+            for mark in getattr(hint, "__metadata__", ()):
+                if isinstance(mark, kind):
+                    yield name, mark
 
 
 def _said(
@@ -315,19 +308,21 @@ def _said(
     bound = declared.parameters.bind(*args, **kwargs)
     bound.apply_defaults()
     given = [bound.arguments.pop(name) for name in declared.given]
-    said = {name: _bounded(value, declared.bounds[name]) for name, value in bound.arguments.items()}
-    return _plain(said), given
+    said = _plain(bound.arguments)
+    for name, bounds in declared.bounds:
+        if name in said:
+            said[name] = _bounded(said[name], bounds)
+    return said, given
 
 
-def _bounded(value: Any, bounds: Sequence[Cut | OneOf]) -> Any:
-    for each in bounds:
-        match each:
-            case OneOf(what, choices) if value not in choices:
-                many = len(choices) > 2
-                allowed = f"one of {', '.join(choices)}" if many else " or ".join(choices)
-                raise InvariantError(f"{what} must be {allowed}, not {value!r:.80}")
-            case Cut(characters) if value is not None:
-                value = value[:characters].encode("utf-8", "replace").decode("utf-8")
+def _bounded(value: str | None, bounds: Cut | OneOf) -> str | None:
+    match bounds:
+        case Cut(characters) if value is not None:
+            return value[:characters].encode("utf-8", "replace").decode("utf-8")
+        case OneOf(what, choices) if value not in choices:
+            many = len(choices) > 2
+            allowed = f"one of {', '.join(choices)}" if many else " or ".join(choices)
+            raise InvariantError(f"{what} must be {allowed}, not {value!r:.80}")
     return value
 
 
