@@ -97,7 +97,9 @@ class Audit(Aggregate):
         decisions: int
         violations: Sequence[Mapping[str, Any]]
         # In groups; None: earlier versions had none.
-        further: Annotated[Sequence[Mapping[str, Any]] | None, Since(2, None)] = counted()
+        further: Annotated[Sequence[Mapping[str, Any]] | None, Since(2, None)] = counted(
+            default=None
+        )
 
         def check(self, audit: "Audit") -> dict[str, Any]:
             """List the first violations, and put the others into groups."""

@@ -21,7 +21,7 @@ I/O: none.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, partial
 from inspect import Signature, signature
 from typing import (
@@ -106,12 +106,18 @@ class Since:
     earlier: Any
 
 
-def counted(attribute: str = "", *, init: Literal[False] = False) -> Any:  # noqa: ARG001
+def counted(
+    attribute: str = "",
+    *,
+    default: Any = MISSING,
+    init: Literal[False] = False,  # noqa: ARG001 - for type checkers
+) -> Any:
     """Declare a field that the aggregate fills, not the caller.
 
-    Its value is that of an attribute of the aggregate, or check() returns it.
+    Its value is that of an attribute of the aggregate, or check() returns it. The default is for
+    events that are made without a command.
     """
-    return field(metadata={"counted": attribute})
+    return field(default=default, metadata={"counted": attribute})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, counted))

@@ -198,7 +198,6 @@ def test_named_audit_that_is_no_audit_of_the_run_gives_no_place(told: Told) -> N
         obligations=0,
         decisions=0,
         violations=[],
-        further=None,
     )
     told.log.save(half)
     synthetic_campaign(told.log, [other, run], audits=[audit, half], begun=begun)
