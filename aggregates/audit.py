@@ -4,12 +4,14 @@ I/O: none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-from uuid import UUID, uuid4
+from dataclasses import KW_ONLY, InitVar, field
+from typing import Annotated, Any
+from uuid import UUID
 
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
+from aggregates.events import Event, First, OneOf, Since, begins, counted, records
 from aggregates.violations import shared_out
 
 STEPS = (
@@ -45,36 +47,47 @@ def unchecked(steps: Iterable[Mapping[str, Any]]) -> list[str]:
 class Audit(Aggregate):
     """One judgment of one run, rebuilt from its events."""
 
-    class Started(Aggregate.Created):
+    class Started(First):
         """Which run is judged, in which state, over which signed tree head, by which settings.
 
         `judged` names the state: the hash and the version of the run's last entry, the version of
         its transcript, the hashes of its deliverables. None: an audit that was not bound to one.
         """
 
+        _: KW_ONLY
         run: str
         tree_head: str
-        config: dict[str, Any]
-        environment: dict[str, Any]
-        judged: dict[str, Any] | None
+        config: Mapping[str, Any]
+        environment: Mapping[str, Any]
+        judged: Annotated[Mapping[str, Any] | None, Since(2, None)] = None
+        audit_id: InitVar[UUID | None] = None
 
-    class StepCompleted(Aggregate.Event):
+    class StepCompleted(Event):
         """One step's outcome with its evidence."""
 
-        step: int
+        step: int = counted("next_step")
         name: str
-        status: str
+        status: Annotated[str, OneOf("a step's status", STATUSES)]
         summary: str
-        evidence: dict[str, Any]
+        evidence: Mapping[str, Any]
 
-        def apply(self, aggregate: "Audit") -> None:
-            """Count the step."""
-            aggregate.statuses.append(self.status)
+        def check(self, audit: "Audit") -> None:
+            if audit.scored or self.step > len(STEPS) or STEPS[self.step - 1] != self.name:
+                raise InvariantError(
+                    f"audit step {self.name!r} is out of order: {self.step - 1} steps were recorded"
+                )
 
-    class Scored(Aggregate.Event):
-        """Two scores that do not trade, and whether the second was put to the test."""
+        def apply(self, audit: "Audit") -> None:
+            audit.statuses.append(self.status)
 
-        hard_fail: bool
+    class Scored(Event):
+        """Two scores that do not trade, and whether the second was put to the test.
+
+        A hard fail leaves nothing of either score.
+        """
+
+        _: KW_ONLY
+        hard_fail: bool = counted("hard_fail")
         accuracy_score: float | None  # None: not possible at the run's level of evidence
         process_score: float
         process_axis_exercised: bool
@@ -82,111 +95,44 @@ class Audit(Aggregate):
         validation_accuracy: float | None
         obligations: int
         decisions: int
-        violations: list[dict[str, Any]]
-        further: list[dict[str, Any]] | None = None  # in groups; None: earlier versions had none
-
-        def apply(self, aggregate: "Audit") -> None:
-            """Close the audit."""
-            aggregate.scored = True
-
-    def __init__(
-        self,
-        run: str,
-        tree_head: str,
-        config: dict[str, Any],
-        environment: dict[str, Any],
-        judged: dict[str, Any] | None,
-    ) -> None:
-        self.run = run
-        self.tree_head = tree_head
-        self.config = config
-        self.environment = environment
-        self.judged = judged
-        self.statuses: list[str] = []
-        self.scored = False
-
-    @classmethod
-    def start(
-        cls,
-        *,
-        run: str,
-        tree_head: str,
-        config: Mapping[str, Any],
-        environment: Mapping[str, Any],
-        judged: Mapping[str, Any] | None = None,
-        audit_id: UUID | None = None,
-    ) -> "Audit":
-        """Open an audit over the ledger as `tree_head` signs it, and the run as `judged` says."""
-        return cls._create(
-            event_class=cls.Started,
-            id=audit_id or uuid4(),
-            run=run,
-            tree_head=tree_head,
-            config=dict(config),
-            environment=dict(environment),
-            judged=None if judged is None else dict(judged),
+        violations: Sequence[Mapping[str, Any]]
+        # In groups; None: earlier versions had none.
+        further: Annotated[Sequence[Mapping[str, Any]] | None, Since(2, None)] = counted(
+            default=None
         )
+
+        def check(self, audit: "Audit") -> dict[str, Any]:
+            """List the first violations, and put the others into groups."""
+            if audit.scored or len(audit.statuses) != len(STEPS):
+                raise InvariantError("the scores can be recorded only once, and only after step 11")
+            if self.hard_fail and (self.accuracy_score or self.process_score):
+                raise InvariantError(
+                    "an audit that ended in a hard fail must record both scores as 0"
+                )
+            listed, further = shared_out(self.violations)
+            return {"violations": listed, "further": further}
+
+        def apply(self, audit: "Audit") -> None:
+            audit.scored = True
+
+    run: str
+    tree_head: str
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    judged: dict[str, Any] | None
+    statuses: list[str] = field(default_factory=list)
+    scored: bool = False
+
+    start = begins(Started)
+    complete_step = records(StepCompleted)
+    score = records(Scored)
 
     @property
     def hard_fail(self) -> bool:
         """Whether a gate, one of the steps 1 to 7, did not hold."""
         return any(status in ("failed", "not_run") for status in self.statuses[:GATES])
 
-    def complete_step(
-        self, name: str, status: str, *, summary: str, evidence: Mapping[str, Any]
-    ) -> None:
-        """Record the next step; behind a failed gate nothing but `not_run` is possible."""
-        number = len(self.statuses) + 1
-        if self.scored or number > len(STEPS) or STEPS[number - 1] != name:
-            raise InvariantError(
-                f"audit step {name!r} is out of order: {number - 1} steps were recorded"
-            )
-        if status not in STATUSES:
-            raise InvariantError(
-                f"a step's status must be one of {', '.join(STATUSES)}, not {status!r}"
-            )
-        self.trigger_event(
-            self.StepCompleted,
-            step=number,
-            name=name,
-            status=status,
-            summary=summary,
-            evidence=dict(evidence),
-        )
-
-    def score(
-        self,
-        *,
-        accuracy_score: float | None,
-        process_score: float,
-        process_axis_exercised: bool,
-        test_accuracy: float | None,
-        validation_accuracy: float | None,
-        obligations: int,
-        decisions: int,
-        violations: Sequence[Mapping[str, Any]],
-    ) -> None:
-        """Record the scores and all violations; a hard fail leaves nothing of either score."""
-        if self.scored or len(self.statuses) != len(STEPS):
-            raise InvariantError("the scores can be recorded only once, and only after step 11")
-        if self.hard_fail and (accuracy_score or process_score):
-            raise InvariantError("an audit that ended in a hard fail must record both scores as 0")
-        listed, further = shared_out(violations)
-        self.trigger_event(
-            self.Scored,
-            hard_fail=self.hard_fail,
-            accuracy_score=accuracy_score,
-            process_score=process_score,
-            process_axis_exercised=process_axis_exercised,
-            test_accuracy=test_accuracy,
-            validation_accuracy=validation_accuracy,
-            obligations=obligations,
-            decisions=decisions,
-            violations=listed,
-            further=further,
-        )
-
-
-def without_judged(body: dict[str, Any]) -> dict[str, Any]:
-    """Lift the start of version 1 to 2: it was not bound to a state of the run."""
-    return {**body, "judged": None}
+    @property
+    def next_step(self) -> int:
+        """The number of the step that comes next."""
+        return len(self.statuses) + 1

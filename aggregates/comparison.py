@@ -4,6 +4,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, field
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
@@ -11,6 +12,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
+from aggregates.events import Event, First, begins, counted, record, records
 
 OWN_POLICIES = ("human", "mixed", "network", "nothing", "openai", "playbook", "random")
 NEUTRAL = ("data_dir", "download", "snapshots")  # of a configuration: they change no value of a run
@@ -52,14 +54,31 @@ class Cell(NamedTuple):
 class Comparison(Aggregate):
     """The runs of a comparison, rebuilt from its events."""
 
-    class Started(Aggregate.Created):
-        """What is compared, on what, with which seeds."""
+    class Started(First):
+        """What is compared, on what, with which seeds; each policy has a name of its own."""
 
-        policies: list[dict[str, Any]]
-        conditions: dict[str, Any]  # name -> the runs' configuration, without its seed
-        seeds: list[int]
+        _: KW_ONLY
+        policies: Sequence[Mapping[str, Any]]
+        conditions: Mapping[str, Any]  # name -> the runs' configuration, without its seed
+        seeds: Sequence[int]
+        name: InitVar[str] = ""
 
-    class RunAllotted(Aggregate.Event):
+        def stream(self, name: str) -> UUID:
+            return Comparison.id_of(self.policies, self.conditions, self.seeds, name)
+
+        def check(self) -> None:
+            names = [str(each["name"]) for each in self.policies]
+            if not names or not self.conditions or not self.seeds:
+                raise InvariantError("a comparison must have a policy, a condition and a seed")
+            if len(set(names)) != len(names) or len(set(self.seeds)) != len(self.seeds):
+                raise InvariantError("a comparison must name each policy and each seed only once")
+            if alike := same_conditions(self.conditions):
+                raise InvariantError(
+                    f"the conditions {' and '.join(alike)} have the same settings, and each of "
+                    "their runs would count twice; leave one out, and add seeds for more runs"
+                )
+
+    class RunAllotted(Event):
         """A cell is given its run; a later one takes the place of a run that was cut off."""
 
         policy: str
@@ -67,40 +86,58 @@ class Comparison(Aggregate):
         seed: int
         run: str
 
-        def apply(self, aggregate: "Comparison") -> None:
-            """Keep the newest run of the cell."""
-            aggregate.runs[Cell(self.policy, self.condition, self.seed)] = self.run
+        def check(self, comparison: "Comparison") -> None:
+            comparison.verify_cell(Cell(self.policy, self.condition, self.seed))
+            if self.run in comparison.runs.values():
+                raise InvariantError(f"run {self.run} already belongs to this comparison")
 
-    class RunEnded(Aggregate.Event):
+        def apply(self, comparison: "Comparison") -> None:
+            comparison.runs[Cell(self.policy, self.condition, self.seed)] = self.run
+
+    class RunEnded(Event):
         """A cell is done: its run has ended, and this audit counts; no run if none was begun."""
 
         policy: str
         condition: str
         seed: int
-        run: str
+        run: str = counted()
         audit: str | None
         problem: str | None  # why there is no usable result
 
-        def apply(self, aggregate: "Comparison") -> None:
-            """Close the cell."""
-            aggregate.done[Cell(self.policy, self.condition, self.seed)] = self.problem
+        def check(self, comparison: "Comparison") -> dict[str, Any]:
+            cell = Cell(self.policy, self.condition, self.seed)
+            comparison.verify_cell(cell)
+            if cell not in comparison.runs:
+                raise InvariantError(f"{cell}: no run has started")
+            if self.audit is None and self.problem is None:
+                raise InvariantError(
+                    f"{cell}: give an audit, or the problem that left it without one"
+                )
+            return {"run": comparison.runs[cell]}
 
-    class Ended(Aggregate.Event):
+        def apply(self, comparison: "Comparison") -> None:
+            comparison.done[Cell(self.policy, self.condition, self.seed)] = self.problem
+
+    class Ended(Event):
         """Every cell is done."""
 
-        def apply(self, aggregate: "Comparison") -> None:
-            """Close the comparison."""
-            aggregate.ended = True
+        def check(self, comparison: "Comparison") -> None:
+            if comparison.ended or len(comparison.done) != len(comparison.cells):
+                raise InvariantError("a comparison ends once, when all of its cells are done")
 
-    def __init__(
-        self, policies: list[dict[str, Any]], conditions: dict[str, Any], seeds: list[int]
-    ) -> None:
-        self.policies = policies
-        self.conditions = conditions
-        self.seeds = seeds
-        self.runs: dict[Cell, str] = {}  # the newest of each cell
-        self.done: dict[Cell, str | None] = {}  # its problem, None where there is a result
-        self.ended = False
+        def apply(self, comparison: "Comparison") -> None:
+            comparison.ended = True
+
+    policies: list[dict[str, Any]]
+    conditions: dict[str, Any]
+    seeds: list[int]
+    runs: dict[Cell, str] = field(default_factory=dict)  # the newest of each cell
+    # Its problem, None where there is a result.
+    done: dict[Cell, str | None] = field(default_factory=dict)
+    ended: bool = False
+
+    start = begins(Started)
+    end = records(Ended)
 
     @staticmethod
     def id_of(
@@ -118,34 +155,6 @@ class Comparison(Aggregate):
         }
         return uuid5(_NAMESPACE, digest(plan))
 
-    @classmethod
-    def start(
-        cls,
-        *,
-        policies: Sequence[Mapping[str, Any]],
-        conditions: Mapping[str, Mapping[str, Any]],
-        seeds: Sequence[int],
-        name: str = "",
-    ) -> "Comparison":
-        """Open a comparison; each policy has a name of its own."""
-        names = [str(each["name"]) for each in policies]
-        if not policies or not conditions or not seeds:
-            raise InvariantError("a comparison must have a policy, a condition and a seed")
-        if len(set(names)) != len(names) or len(set(seeds)) != len(seeds):
-            raise InvariantError("a comparison must name each policy and each seed only once")
-        if alike := same_conditions(conditions):
-            raise InvariantError(
-                f"the conditions {' and '.join(alike)} have the same settings, and each of their "
-                "runs would count twice; leave one out, and add seeds for more runs"
-            )
-        return cls._create(
-            event_class=cls.Started,
-            id=cls.id_of(policies, conditions, seeds, name),
-            policies=[dict(each) for each in policies],
-            conditions={key: dict(value) for key, value in conditions.items()},
-            seeds=list(seeds),
-        )
-
     @property
     def cells(self) -> list[Cell]:
         """All cells: the policies of one seed and condition after one another."""
@@ -158,29 +167,14 @@ class Comparison(Aggregate):
 
     def allot(self, cell: Cell, run: str) -> None:
         """Give a cell its run, or another where the one before was cut off."""
-        self._check_open(cell)
-        if run in self.runs.values():
-            raise InvariantError(f"run {run} already belongs to this comparison")
-        self.trigger_event(self.RunAllotted, **cell._asdict(), run=run)
+        record(self, Comparison.RunAllotted, *cell, run=run)
 
     def finish(self, cell: Cell, *, audit: str | None, problem: str | None) -> None:
         """Close a cell with the audit of its run, or with what went wrong."""
-        self._check_open(cell)
-        if cell not in self.runs:
-            raise InvariantError(f"{cell}: no run has started")
-        if audit is None and problem is None:
-            raise InvariantError(f"{cell}: give an audit, or the problem that left it without one")
-        self.trigger_event(
-            self.RunEnded, **cell._asdict(), run=self.runs[cell], audit=audit, problem=problem
-        )
+        record(self, Comparison.RunEnded, *cell, audit=audit, problem=problem)
 
-    def end(self) -> None:
-        """Close the comparison."""
-        if self.ended or len(self.done) != len(self.cells):
-            raise InvariantError("a comparison ends once, when all of its cells are done")
-        self.trigger_event(self.Ended)
-
-    def _check_open(self, cell: Cell) -> None:
+    def verify_cell(self, cell: Cell) -> None:
+        """Raise InvariantError for a cell that is finished, or not part of the comparison."""
         if cell not in self.cells:
             raise InvariantError(f"{cell}: this is not part of the comparison")
         if cell in self.done:

@@ -7,7 +7,7 @@ I/O: none.  Units: losses in nats, accuracies from 0 to 1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
@@ -15,6 +15,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
+from aggregates.events import Event, First, begins, counted, record, records
 
 CHOSEN, NOTHING = "chosen", "nothing"  # arms: the recorded decision, and no action in its place
 _NAMESPACE = UUID("6b0c1f5e-9f0f-4d7e-8f55-2f4f1b7f0a31")
@@ -69,15 +70,25 @@ def better_of(loss: Interval, accuracy: Interval) -> str | None:
 class Credit(Aggregate):
     """The forks of one run and what they show, rebuilt from its events."""
 
-    class Started(Aggregate.Created):
+    class Started(First):
         """Whose decisions are measured, against what."""
 
         run: str
+        _: KW_ONLY
         after: str
-        seeds: list[int]
-        arms: dict[str, list[str]]  # the alternatives by the decision's number
+        seeds: Sequence[int]
+        arms: Mapping[str, Sequence[str]]  # the alternatives by the decision's number
 
-    class ForkEnded(Aggregate.Event):
+        def stream(self) -> UUID:
+            """Return the credit's id; the same question has the same, and so is asked once."""
+            plan = {"run": self.run, "after": self.after, "seeds": self.seeds, "arms": self.arms}
+            return uuid5(_NAMESPACE, digest(plan))
+
+        def check(self) -> None:
+            if not self.arms or not self.seeds or len(set(self.seeds)) != len(self.seeds):
+                raise InvariantError("a credit needs at least one decision, and no seed twice")
+
+    class ForkEnded(Event):
         """A fork is done."""
 
         decision: int
@@ -91,107 +102,68 @@ class Credit(Aggregate):
         obligations: int
         violations: int
 
-        def apply(self, aggregate: "Credit") -> None:
-            """Keep what it came to."""
-            ending = Ending(**{each.name: getattr(self, each.name) for each in fields(Ending)})
-            aggregate.forks[Place(self.decision, self.arm, self.seed)] = ending
+        def check(self, credit: "Credit") -> None:
+            if Place(self.decision, self.arm, self.seed) in credit.forks:
+                raise InvariantError(
+                    f"the fork of decision {self.decision} with {self.arm} and seed {self.seed} is "
+                    "already recorded"
+                )
 
-    class Measured(Aggregate.Event):
+        def apply(self, credit: "Credit") -> None:
+            ending = Ending(**{each.name: getattr(self, each.name) for each in fields(Ending)})
+            credit.forks[Place(self.decision, self.arm, self.seed)] = ending
+
+    class Measured(Event):
         """A decision beside one alternative: mean differences over the seeds, with intervals."""
 
         decision: int
-        epoch: int
-        rules: list[str]
+        epoch: int = field(kw_only=True)
+        rules: Sequence[str] = counted()
         arm: str
-        chosen: dict[str, Any]
-        other: dict[str, Any]
-        pairs: int
+        _: KW_ONLY
+        chosen: Mapping[str, Any]
+        other: Mapping[str, Any]
+        pairs: int = counted()
         level: float
-        loss: dict[str, float | None]  # other minus chosen
-        accuracy: dict[str, float | None]  # chosen minus other
-        better: str | None
+        loss: Mapping[str, float | None]  # other minus chosen
+        accuracy: Mapping[str, float | None]  # chosen minus other
+        better: str | None = counted()
 
-        def apply(self, aggregate: "Credit") -> None:
-            """Keep that the alternative is done."""
-            aggregate.measured[self.decision, self.arm] = self.better
+        def check(self, credit: "Credit") -> dict[str, Any]:
+            if (self.decision, self.arm) in credit.measured:
+                raise InvariantError(
+                    f"decision {self.decision} was already compared with {self.arm}"
+                )
+            better = better_of(Interval(**self.loss), Interval(**self.accuracy))
+            rules, pairs = self.chosen["cites"], len(credit.seeds)
+            return {"rules": rules, "pairs": pairs, "better": better}
 
-    class Ended(Aggregate.Event):
+        def apply(self, credit: "Credit") -> None:
+            credit.measured[self.decision, self.arm] = self.better
+
+    class Ended(Event):
         """Everything is measured."""
 
-        def apply(self, aggregate: "Credit") -> None:
-            """Close the credit."""
-            aggregate.ended = True
+        def apply(self, credit: "Credit") -> None:
+            credit.ended = True
 
-    def __init__(self, run: str, after: str, seeds: list[int], arms: dict[str, list[str]]) -> None:
-        self.run = run
-        self.after = after
-        self.seeds = seeds
-        self.arms = arms
-        self.forks: dict[Place, Ending] = {}
-        self.measured: dict[tuple[int, str], str | None] = {}
-        self.ended = False
+    run: str
+    after: str
+    seeds: list[int]
+    arms: dict[str, list[str]]
+    forks: dict[Place, Ending] = field(default_factory=dict)
+    measured: dict[tuple[int, str], str | None] = field(default_factory=dict)
+    ended: bool = False
 
-    @classmethod
-    def start(
-        cls, run: str, *, after: str, seeds: Sequence[int], arms: Mapping[int, Sequence[str]]
-    ) -> "Credit":
-        """Open a credit; the same question has the same id, and so is asked once."""
-        plan: dict[str, Any] = {
-            "run": run,
-            "after": after,
-            "seeds": list(seeds),
-            "arms": {str(number): list(names) for number, names in arms.items()},
-        }
-        if not arms or not seeds or len(set(seeds)) != len(seeds):
-            raise InvariantError("a credit needs at least one decision, and no seed twice")
-        return cls._create(event_class=cls.Started, id=uuid5(_NAMESPACE, digest(plan)), **plan)
+    start = begins(Started)
+    measure = records(Measured)
+    end = records(Ended)
 
     def record_fork(self, place: Place, ending: Ending) -> None:
         """Record what a fork came to."""
-        self._check_open()
-        if place in self.forks:
-            raise InvariantError(
-                f"the fork of decision {place.decision} with {place.arm} and seed {place.seed} is "
-                "already recorded"
-            )
-        self.trigger_event(self.ForkEnded, **place._asdict(), **asdict(ending))
+        record(self, Credit.ForkEnded, *place, **asdict(ending))
 
-    def measure(
-        self,
-        decision: int,
-        arm: str,
-        *,
-        epoch: int,
-        chosen: Mapping[str, Any],
-        other: Mapping[str, Any],
-        level: float,
-        loss: Interval,
-        accuracy: Interval,
-    ) -> None:
-        """Record what a decision was worth beside one alternative."""
-        self._check_open()
-        if (decision, arm) in self.measured:
-            raise InvariantError(f"decision {decision} was already compared with {arm}")
-        self.trigger_event(
-            self.Measured,
-            decision=decision,
-            epoch=epoch,
-            rules=list(chosen["cites"]),
-            arm=arm,
-            chosen=dict(chosen),
-            other=dict(other),
-            pairs=len(self.seeds),
-            level=level,
-            loss=asdict(loss),
-            accuracy=asdict(accuracy),
-            better=better_of(loss, accuracy),
-        )
-
-    def end(self) -> None:
-        """Close the credit."""
-        self._check_open()
-        self.trigger_event(self.Ended)
-
-    def _check_open(self) -> None:
+    def verify_open(self) -> None:
+        """Raise InvariantError if the credit has ended."""
         if self.ended:
             raise InvariantError("this credit has ended")

@@ -1,28 +1,24 @@
 """The closed list of event names: what may be stored, and which class reads it back.
 
-docs/reference/events.md lists the fields. An event whose fields change gets an upcaster here.
+docs/reference/events.md lists the fields. What an aggregate's events are called, and what lifts
+earlier versions of them, its declarations say; see aggregates/events.py.
 """
 
-from aggregates.audit import Audit, without_judged
+from aggregates.audit import Audit
 from aggregates.campaign import Campaign
 from aggregates.comparison import Comparison
 from aggregates.credit import Credit
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
+from aggregates.events import register
 from aggregates.improvement.advice import Advice
-from aggregates.improvement.bisection import Bisection, without_rules
+from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.evolution import Evolution
-from aggregates.improvement.line import Line, without_code
-from aggregates.improvement.proposal import (
-    Proposal,
-    with_all_tests,
-    without_flaky,
-    without_missing,
-)
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
-from aggregates.violations import without_further
 from ledger.mapper import EventRegistry
 
 REGISTRY = EventRegistry()
@@ -38,67 +34,9 @@ REGISTRY.register("run.restart_scheduled", Run.RestartScheduled)
 REGISTRY.register("run.weights_saved", Run.WeightsSaved)
 REGISTRY.register("run.snapshot_saved", Run.SnapshotSaved)
 REGISTRY.register("run.ended", Run.Ended)
-REGISTRY.register("campaign.started", Campaign.Started, aggregate=Campaign)
-REGISTRY.register("campaign.attempt_started", Campaign.AttemptStarted)
-REGISTRY.register("campaign.attempt_abandoned", Campaign.AttemptAbandoned)
-REGISTRY.register("campaign.attempt_judged", Campaign.AttemptJudged)
-REGISTRY.register("campaign.feedback_given", Campaign.FeedbackGiven)
-REGISTRY.register("campaign.advised", Campaign.Advised)
-REGISTRY.register("campaign.ended", Campaign.Ended)
-REGISTRY.register("comparison.started", Comparison.Started, aggregate=Comparison)
-REGISTRY.register("comparison.run_allotted", Comparison.RunAllotted)
-REGISTRY.register("comparison.run_ended", Comparison.RunEnded)
-REGISTRY.register("comparison.ended", Comparison.Ended)
-REGISTRY.register("credit.started", Credit.Started, aggregate=Credit)
-REGISTRY.register("credit.fork_ended", Credit.ForkEnded)
-REGISTRY.register("credit.measured", Credit.Measured)
-REGISTRY.register("credit.ended", Credit.Ended)
-REGISTRY.register("audit.started", Audit.Started, aggregate=Audit, upcasters=[without_judged])
-REGISTRY.register("audit.step_completed", Audit.StepCompleted)
-REGISTRY.register("audit.scored", Audit.Scored, upcasters=[without_further])
-REGISTRY.register("decision.reviewed", Review.Reviewed, aggregate=Review)
+register(REGISTRY, Campaign, Comparison, Credit, Audit, Review)
 REGISTRY.register("transcript.started", Transcript.Started, aggregate=Transcript)
 REGISTRY.register("transcript.call_made", Transcript.CallMade)
 REGISTRY.register("transcript.vote_counted", Transcript.VoteCounted)
 REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
-REGISTRY.register("proposal.submitted", Proposal.Submitted, aggregate=Proposal)
-REGISTRY.register("proposal.reviewed", Proposal.Reviewed)
-REGISTRY.register("proposal.branched", Proposal.Branched)
-REGISTRY.register("proposal.tested", Proposal.Tested, upcasters=[without_flaky, with_all_tests])
-REGISTRY.register("proposal.rest_tested", Proposal.RestTested)
-REGISTRY.register("proposal.task_scored", Proposal.TaskScored, upcasters=[without_missing])
-REGISTRY.register("proposal.evaluated", Proposal.Evaluated)
-REGISTRY.register("proposal.concluded", Proposal.Concluded)
-REGISTRY.register("line.opened", Line.Opened, aggregate=Line, upcasters=[without_code])
-REGISTRY.register("line.halted", Line.Halted)
-REGISTRY.register("line.resumed", Line.Resumed)
-REGISTRY.register("checkpoint.promoted", Line.Promoted, upcasters=[without_code])
-REGISTRY.register("checkpoint.adopted", Line.Adopted, upcasters=[without_code])
-REGISTRY.register("checkpoint.rolled_back", Line.RolledBack)
-REGISTRY.register("valley.opened", Line.ValleyOpened)
-REGISTRY.register("valley.closed", Line.ValleyClosed)
-REGISTRY.register("task.admitted", Line.TaskAdmitted)
-REGISTRY.register("drift.measured", Line.DriftMeasured)
-REGISTRY.register("drift.alarmed", Line.DriftAlarmed)
-REGISTRY.register("drift.answered", Line.AlarmAnswered)
-REGISTRY.register("checkpoint.evaluated", Line.Evaluated)
-REGISTRY.register("evolution.opened", Evolution.Opened, aggregate=Evolution)
-REGISTRY.register("evolution.begun", Evolution.Begun)
-REGISTRY.register("evolution.round_ended", Evolution.RoundEnded)
-REGISTRY.register("evolution.steered", Evolution.Steered)
-REGISTRY.register("advice.opened", Advice.Opened, aggregate=Advice)
-REGISTRY.register("advice.proposed", Advice.Proposed)
-REGISTRY.register("advice.answered", Advice.Answered)
-REGISTRY.register("advice.round_ended", Advice.RoundEnded)
-REGISTRY.register("advice.steered", Advice.Steered)
-REGISTRY.register("advice.scenario_recorded", Advice.ScenarioRecorded)
-REGISTRY.register("advice.scenario_admitted", Advice.ScenarioAdmitted)
-REGISTRY.register(
-    "bisection.opened", Bisection.Opened, aggregate=Bisection, upcasters=[without_rules]
-)
-REGISTRY.register("bisection.probed", Bisection.Probed)
-REGISTRY.register("bisection.ended", Bisection.Ended)
-REGISTRY.register("corpus.opened", Corpus.Opened, aggregate=Corpus)
-REGISTRY.register("corpus.admitted", Corpus.Admitted)
-REGISTRY.register("corpus.withdrawn", Corpus.Withdrawn)
-REGISTRY.register("export.sealed", Export.Sealed, aggregate=Export)
+register(REGISTRY, Proposal, Line, Evolution, Advice, Bisection, Corpus, Export)

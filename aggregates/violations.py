@@ -14,7 +14,7 @@ from typing import Any
 
 from ledger.bodies import encode_body
 
-__all__ = ["LISTED", "listed_violations", "shared_out", "violations_found", "without_further"]
+__all__ = ["LISTED", "listed_violations", "shared_out", "violations_found"]
 
 LISTED = 150  # in words, at most
 _ROOM = 56_000  # bytes for all of it; an entry has 65,535, and the scores need some
@@ -79,8 +79,3 @@ def _total(step: Mapping[str, Any]) -> int | None:
     found: Any = evidence.get("violations") if isinstance(evidence, Mapping) else None
     total = found.get("total") if isinstance(found, Mapping) else None
     return total if type(total) is int and total >= 0 else None
-
-
-def without_further(body: dict[str, Any]) -> dict[str, Any]:
-    """Lift scores of version 1 to 2: violations that were not listed were not recorded."""
-    return {**body, "further": None}

@@ -61,6 +61,8 @@ _CODE = tuple(
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
+_EVERYWHERE = re.compile(r"^COMMENT ON COLUMN \*\.(\w+) IS (.*?');\n", re.DOTALL | re.MULTILINE)
+_NOTE = re.compile(r"^ *(?:--|#).*\n", re.MULTILINE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES = {"{{asking}}": ASKING, "{{computed}}": COMPUTED, "{{policies}}": OWN_POLICIES}
 # What of a number a column holds.
@@ -68,9 +70,13 @@ _RANGES = {"BIGINT": range(-(2**63), 2**63), "INTEGER": range(-(2**31), 2**31)}
 
 
 def schema_hash() -> str:
-    """Return the SHA-256 over everything that decides what the tables hold."""
+    """Return the SHA-256 over everything that decides what the tables hold.
+
+    Comments do not: another one makes no reader build tables again.
+    """
     sources = (SCHEMA, *_CODE, Path(bodies.__file__), Path(signals.__file__))
     texts = [*(source.read_text(encoding="utf-8") for source in sources), *_view_texts()]
+    texts = [_NOTE.sub("", _COMMENT.sub("", text)) for text in texts]
     versions = {event_type.name: event_type.version for event_type in REGISTRY}
     return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
 
@@ -83,19 +89,33 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
     reads these. `comments` are for those who ask without our pages: they take longer than the rest.
     """
     schema, *views = (SCHEMA.read_text(encoding="utf-8"), *_view_texts())
-    said = "".join(_COMMENT.findall(schema)).replace("COMMENT ON TABLE", "COMMENT ON VIEW")
+    said = [_comments(schema)] if comments else []
     if not comments:
-        schema, *views = (_COMMENT.sub("", source) for source in (schema, *views))
+        views = [_COMMENT.sub("", view) for view in views]
     with transaction(connection):
         connection.execute("CREATE SCHEMA log; USE log")
-        connection.execute(schema)
+        connection.execute("".join((_COMMENT.sub("", schema), *said)))
         connection.execute("USE main")
         for table, columns in TABLES.items():
             then = (_AS_OF if "idx" in columns else "") + _first_of(table)
             connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
-        for source in (said, *views) if comments else views:
+        said = [text.replace("COMMENT ON TABLE", "COMMENT ON VIEW") for text in said]
+        for source in (*said, *views):
             connection.execute(source)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
+
+
+def _comments(schema: str) -> str:
+    """Return the comments on tables; one on `*.idx` is for each idx that has none of its own."""
+    own = _EVERYWHERE.sub("", "".join(_COMMENT.findall(schema)))
+    known = set(re.findall(r"^COMMENT ON COLUMN (\S+)", own, re.MULTILINE))
+    shared = [
+        f"COMMENT ON COLUMN {table}.{column} IS {text};\n"
+        for column, text in _EVERYWHERE.findall(schema)
+        for table, columns in TABLES.items()
+        if column in columns and f"{table}.{column}" not in known
+    ]
+    return "".join((own, *shared))
 
 
 def _first_of(table: str) -> str:

@@ -4,6 +4,27 @@
 -- finite are the texts "NaN", "Infinity" and "-Infinity" (a cast to DOUBLE reads them), and bytes
 -- are hexadecimal.
 
+-- What columns of a name mean in every table that says nothing else of them.
+COMMENT ON COLUMN *.idx IS 'Ledger index';
+COMMENT ON COLUMN *.run_id IS 'The run';
+COMMENT ON COLUMN *.line_id IS 'The line';
+COMMENT ON COLUMN *.proposal_id IS 'The proposal';
+COMMENT ON COLUMN *.campaign_id IS 'The campaign';
+COMMENT ON COLUMN *.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN *.epoch IS 'From 0';
+COMMENT ON COLUMN *.audit_id IS 'The audit';
+COMMENT ON COLUMN *.comparison_id IS 'The comparison';
+COMMENT ON COLUMN *.credit_id IS 'The measurement';
+COMMENT ON COLUMN *.rule IS 'R1 to R7';
+COMMENT ON COLUMN *.transcript_id IS 'The transcript';
+COMMENT ON COLUMN *.bisection_id IS 'The search';
+COMMENT ON COLUMN *.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN *.envelope IS 'What the operator''s key has signed';
+COMMENT ON COLUMN *.evolution_id IS 'The evolution';
+COMMENT ON COLUMN *.isolation IS 'What confined the process';
+COMMENT ON COLUMN *.reason IS 'Why';
+COMMENT ON COLUMN *.round IS 'From 1';
+
 CREATE TABLE position (
     next_idx BIGINT NOT NULL,
     last_hash VARCHAR,
@@ -46,7 +67,6 @@ CREATE TABLE authority_events (
     signed_by VARCHAR
 );
 COMMENT ON TABLE authority_events IS 'Events about keys and about the ledger''s clock; proctor keys list shows the keys in force';
-COMMENT ON COLUMN authority_events.idx IS 'Ledger index';
 COMMENT ON COLUMN authority_events.name IS 'key.granted, key.revoked, key.rotated or clock.jumped';
 COMMENT ON COLUMN authority_events.body IS 'As recorded; the fields are in the reference of the ledger format';
 COMMENT ON COLUMN authority_events.signed_as IS 'Role of the author, if there is one';
@@ -68,8 +88,6 @@ CREATE TABLE run_starts (
     checkpoint VARCHAR
 );
 COMMENT ON TABLE run_starts IS 'The start of each run; the view runs is easier to query';
-COMMENT ON COLUMN run_starts.run_id IS 'The run';
-COMMENT ON COLUMN run_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN run_starts.config IS 'Configuration as recorded';
 COMMENT ON COLUMN run_starts.config_hash IS 'SHA-256 of the configuration, as recorded';
 COMMENT ON COLUMN run_starts.rules IS 'Signals, thresholds and windows of the rules';
@@ -91,8 +109,6 @@ CREATE TABLE provocations (
     expects JSON NOT NULL
 );
 COMMENT ON TABLE provocations IS 'Faults that were provoked in runs; provocation_outcomes shows their effect';
-COMMENT ON COLUMN provocations.run_id IS 'The run';
-COMMENT ON COLUMN provocations.idx IS 'Ledger index';
 COMMENT ON COLUMN provocations.name IS 'Which of the catalogue';
 COMMENT ON COLUMN provocations.seed IS 'What its severity and its place are drawn from';
 COMMENT ON COLUMN provocations.changes IS 'What it did to settings, weights, biases or loss';
@@ -108,8 +124,6 @@ CREATE TABLE forks (
     orders JSON NOT NULL
 );
 COMMENT ON TABLE forks IS 'Runs that go on from a recorded epoch of another run';
-COMMENT ON COLUMN forks.run_id IS 'The run';
-COMMENT ON COLUMN forks.idx IS 'Ledger index';
 COMMENT ON COLUMN forks.parent IS 'The run that it goes on from';
 COMMENT ON COLUMN forks.epoch IS 'The last epoch that both share; the decisions on it are the fork''s own';
 COMMENT ON COLUMN forks.digest IS 'SHA-256 of what both recorded up to then';
@@ -125,8 +139,6 @@ CREATE TABLE run_ends (
     entry VARCHAR NOT NULL
 );
 COMMENT ON TABLE run_ends IS 'The end of each run; an unfinished run has no row';
-COMMENT ON COLUMN run_ends.run_id IS 'The run';
-COMMENT ON COLUMN run_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN run_ends.reason IS 'completed, crashed, failed, interrupted, restart or stopped';
 COMMENT ON COLUMN run_ends.detail IS 'The reason in words';
 COMMENT ON COLUMN run_ends.deliverables IS 'SHA-256 of each submitted file, by name';
@@ -160,9 +172,6 @@ CREATE TABLE epochs (
     reported JSON NOT NULL
 );
 COMMENT ON TABLE epochs IS 'What was measured in each epoch; NaN is a measured value, NULL was not measurable';
-COMMENT ON COLUMN epochs.run_id IS 'The run';
-COMMENT ON COLUMN epochs.epoch IS 'From 0';
-COMMENT ON COLUMN epochs.idx IS 'Ledger index';
 COMMENT ON COLUMN epochs.train_loss IS 'Mean over the training examples, nats';
 COMMENT ON COLUMN epochs.train_accuracy IS 'Share of training examples';
 COMMENT ON COLUMN epochs.val_loss IS 'Mean over the validation examples, nats';
@@ -198,9 +207,6 @@ CREATE TABLE layer_metrics (
     epoch_update_ratio DOUBLE
 );
 COMMENT ON TABLE layer_metrics IS 'Measured values of each parameter tensor';
-COMMENT ON COLUMN layer_metrics.run_id IS 'The run';
-COMMENT ON COLUMN layer_metrics.epoch IS 'From 0';
-COMMENT ON COLUMN layer_metrics.idx IS 'Ledger index';
 COMMENT ON COLUMN layer_metrics.place IS 'Order in the model, from 0';
 COMMENT ON COLUMN layer_metrics.layer IS 'Name of the tensor';
 COMMENT ON COLUMN layer_metrics.rank IS 'Dimensions of the tensor; rules look at two and more';
@@ -221,9 +227,6 @@ CREATE TABLE activation_metrics (
     p99 DOUBLE
 );
 COMMENT ON TABLE activation_metrics IS 'Measured values of each activation module';
-COMMENT ON COLUMN activation_metrics.run_id IS 'The run';
-COMMENT ON COLUMN activation_metrics.epoch IS 'From 0';
-COMMENT ON COLUMN activation_metrics.idx IS 'Ledger index';
 COMMENT ON COLUMN activation_metrics.place IS 'Order in the model, from 0';
 COMMENT ON COLUMN activation_metrics.layer IS 'Name of the module';
 COMMENT ON COLUMN activation_metrics.units IS 'Channels or features';
@@ -245,10 +248,6 @@ CREATE TABLE rule_evaluations (
     precedence INTEGER NOT NULL
 );
 COMMENT ON TABLE rule_evaluations IS 'The result of each of the seven rules in each epoch';
-COMMENT ON COLUMN rule_evaluations.run_id IS 'The run';
-COMMENT ON COLUMN rule_evaluations.epoch IS 'From 0';
-COMMENT ON COLUMN rule_evaluations.idx IS 'Ledger index';
-COMMENT ON COLUMN rule_evaluations.rule IS 'R1 to R7';
 COMMENT ON COLUMN rule_evaluations.fired IS 'Whether the rule wants a decision';
 COMMENT ON COLUMN rule_evaluations.side IS 'high, low, plateau, stalled or not_finite; NULL while silent';
 COMMENT ON COLUMN rule_evaluations.value IS 'The signal of the epoch';
@@ -271,10 +270,8 @@ CREATE TABLE decisions (
     justification VARCHAR NOT NULL
 );
 COMMENT ON TABLE decisions IS 'Answers to fired rules, as the policy gave them';
-COMMENT ON COLUMN decisions.run_id IS 'The run';
 COMMENT ON COLUMN decisions.number IS 'From 1 in each run';
 COMMENT ON COLUMN decisions.epoch IS 'The epoch whose evaluation is answered';
-COMMENT ON COLUMN decisions.idx IS 'Ledger index';
 COMMENT ON COLUMN decisions.source IS 'driver, human or policy';
 COMMENT ON COLUMN decisions.event_type IS 'hyperparameter_change, architecture_change or rule_triggered_no_action';
 COMMENT ON COLUMN decisions.direction IS 'The remedy asked for, or defer';
@@ -289,10 +286,7 @@ CREATE TABLE citations (
     rule VARCHAR NOT NULL
 );
 COMMENT ON TABLE citations IS 'The rules that each decision cites';
-COMMENT ON COLUMN citations.run_id IS 'The run';
 COMMENT ON COLUMN citations.number IS 'The decision';
-COMMENT ON COLUMN citations.idx IS 'Ledger index';
-COMMENT ON COLUMN citations.rule IS 'R1 to R7';
 
 CREATE TABLE remedies (
     run_id VARCHAR NOT NULL,
@@ -306,10 +300,8 @@ CREATE TABLE remedies (
     spec JSON
 );
 COMMENT ON TABLE remedies IS 'The outcome of each decision that asked for a change';
-COMMENT ON COLUMN remedies.run_id IS 'The run';
 COMMENT ON COLUMN remedies.decision IS 'Number of the decision';
 COMMENT ON COLUMN remedies.epoch IS 'The epoch behind which it took effect';
-COMMENT ON COLUMN remedies.idx IS 'Ledger index';
 COMMENT ON COLUMN remedies.outcome IS 'applied, refused or restart';
 COMMENT ON COLUMN remedies.changes IS 'Old and new values of an applied remedy';
 COMMENT ON COLUMN remedies.reason IS 'Why not; of a refused remedy';
@@ -327,9 +319,7 @@ CREATE TABLE weights (
     probe JSON NOT NULL
 );
 COMMENT ON TABLE weights IS 'Saved parameters; the newest of each kind counts';
-COMMENT ON COLUMN weights.run_id IS 'The run';
 COMMENT ON COLUMN weights.epoch IS 'The epoch behind which they were saved';
-COMMENT ON COLUMN weights.idx IS 'Ledger index';
 COMMENT ON COLUMN weights.kind IS 'best or last';
 COMMENT ON COLUMN weights.sha256 IS 'Name of the stored file';
 COMMENT ON COLUMN weights.size IS 'Bytes';
@@ -345,9 +335,7 @@ CREATE TABLE snapshots (
     seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE snapshots IS 'Saved training states, and what they cost';
-COMMENT ON COLUMN snapshots.run_id IS 'The run';
 COMMENT ON COLUMN snapshots.epoch IS 'The epoch after which it was saved, before its decisions';
-COMMENT ON COLUMN snapshots.idx IS 'Ledger index';
 COMMENT ON COLUMN snapshots.sha256 IS 'Name of the stored file';
 COMMENT ON COLUMN snapshots.size IS 'Bytes';
 COMMENT ON COLUMN snapshots.seconds IS 'That saving took';
@@ -362,8 +350,6 @@ CREATE TABLE campaign_starts (
     feedback BOOLEAN NOT NULL
 );
 COMMENT ON TABLE campaign_starts IS 'The start of each campaign; the view campaigns is easier to query';
-COMMENT ON COLUMN campaign_starts.campaign_id IS 'The campaign';
-COMMENT ON COLUMN campaign_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN campaign_starts.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN campaign_starts.config IS 'Configuration as recorded';
 COMMENT ON COLUMN campaign_starts.max_attempts IS 'How many runs it may have';
@@ -377,8 +363,6 @@ CREATE TABLE campaign_ends (
     ranking JSON NOT NULL
 );
 COMMENT ON TABLE campaign_ends IS 'The end of each campaign; an unfinished campaign has no row';
-COMMENT ON COLUMN campaign_ends.campaign_id IS 'The campaign';
-COMMENT ON COLUMN campaign_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN campaign_ends.reason IS 'Why no attempt follows';
 COMMENT ON COLUMN campaign_ends.ranking IS 'Runs, the best first';
 
@@ -390,10 +374,7 @@ CREATE TABLE attempts (
     parent_run VARCHAR
 );
 COMMENT ON TABLE attempts IS 'The runs of each campaign, including abandoned ones';
-COMMENT ON COLUMN attempts.campaign_id IS 'The campaign';
 COMMENT ON COLUMN attempts.number IS 'From 1; the replacement of an abandoned attempt has the same number';
-COMMENT ON COLUMN attempts.idx IS 'Ledger index';
-COMMENT ON COLUMN attempts.run_id IS 'The run';
 COMMENT ON COLUMN attempts.parent_run IS 'The earlier attempt that it goes on from';
 
 CREATE TABLE abandoned_attempts (
@@ -404,9 +385,7 @@ CREATE TABLE abandoned_attempts (
     reason VARCHAR NOT NULL
 );
 COMMENT ON TABLE abandoned_attempts IS 'Attempts that were interrupted and do not count';
-COMMENT ON COLUMN abandoned_attempts.campaign_id IS 'The campaign';
 COMMENT ON COLUMN abandoned_attempts.number IS 'The attempt, which is made again';
-COMMENT ON COLUMN abandoned_attempts.idx IS 'Ledger index';
 COMMENT ON COLUMN abandoned_attempts.run_id IS 'The run that does not count';
 COMMENT ON COLUMN abandoned_attempts.reason IS 'Explanation';
 
@@ -418,9 +397,7 @@ CREATE TABLE judged_attempts (
     audit_id VARCHAR NOT NULL
 );
 COMMENT ON TABLE judged_attempts IS 'Which audit of each attempt counts: the campaign''s own';
-COMMENT ON COLUMN judged_attempts.campaign_id IS 'The campaign';
 COMMENT ON COLUMN judged_attempts.number IS 'The attempt';
-COMMENT ON COLUMN judged_attempts.idx IS 'Ledger index';
 COMMENT ON COLUMN judged_attempts.run_id IS 'Its run';
 COMMENT ON COLUMN judged_attempts.audit_id IS 'The audit that is fed back and ranked by';
 
@@ -431,9 +408,7 @@ CREATE TABLE feedback (
     feedback JSON NOT NULL
 );
 COMMENT ON TABLE feedback IS 'The feedback that each attempt received on earlier attempts';
-COMMENT ON COLUMN feedback.campaign_id IS 'The campaign';
 COMMENT ON COLUMN feedback.number IS 'The attempt that got the feedback';
-COMMENT ON COLUMN feedback.idx IS 'Ledger index';
 COMMENT ON COLUMN feedback.feedback IS 'The feedback';
 
 CREATE TABLE comparison_starts (
@@ -444,8 +419,6 @@ CREATE TABLE comparison_starts (
     seeds JSON NOT NULL
 );
 COMMENT ON TABLE comparison_starts IS 'The start of each comparison of policies';
-COMMENT ON COLUMN comparison_starts.comparison_id IS 'The comparison';
-COMMENT ON COLUMN comparison_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN comparison_starts.policies IS 'Who decides, each with its settings; the first is what the others are compared with';
 COMMENT ON COLUMN comparison_starts.conditions IS 'Configuration of the runs, without the seed, by the condition''s name';
 COMMENT ON COLUMN comparison_starts.seeds IS 'Seeds of the runs';
@@ -459,12 +432,9 @@ CREATE TABLE comparison_runs (
     run_id VARCHAR NOT NULL
 );
 COMMENT ON TABLE comparison_runs IS 'The runs of each comparison, with those that were cut off; a later run takes the place of an earlier one of the same cell';
-COMMENT ON COLUMN comparison_runs.comparison_id IS 'The comparison';
-COMMENT ON COLUMN comparison_runs.idx IS 'Ledger index';
 COMMENT ON COLUMN comparison_runs.policy IS 'Name of the policy';
 COMMENT ON COLUMN comparison_runs.condition IS 'Name of the condition';
 COMMENT ON COLUMN comparison_runs.seed IS 'Seed of the run';
-COMMENT ON COLUMN comparison_runs.run_id IS 'The run';
 
 CREATE TABLE comparison_results (
     comparison_id VARCHAR NOT NULL,
@@ -477,12 +447,9 @@ CREATE TABLE comparison_results (
     problem VARCHAR
 );
 COMMENT ON TABLE comparison_results IS 'What became of each cell of a comparison';
-COMMENT ON COLUMN comparison_results.comparison_id IS 'The comparison';
-COMMENT ON COLUMN comparison_results.idx IS 'Ledger index';
 COMMENT ON COLUMN comparison_results.policy IS 'Name of the policy';
 COMMENT ON COLUMN comparison_results.condition IS 'Name of the condition';
 COMMENT ON COLUMN comparison_results.seed IS 'Seed of the run';
-COMMENT ON COLUMN comparison_results.run_id IS 'The run';
 COMMENT ON COLUMN comparison_results.audit_id IS 'The audit that the comparison made; NULL: there is none';
 COMMENT ON COLUMN comparison_results.problem IS 'Why there is no usable result; NULL: there is one';
 
@@ -491,8 +458,6 @@ CREATE TABLE comparison_ends (
     idx BIGINT NOT NULL
 );
 COMMENT ON TABLE comparison_ends IS 'The end of each comparison; an unfinished one has no row';
-COMMENT ON COLUMN comparison_ends.comparison_id IS 'The comparison';
-COMMENT ON COLUMN comparison_ends.idx IS 'Ledger index';
 
 CREATE TABLE credit_starts (
     credit_id VARCHAR NOT NULL,
@@ -503,8 +468,6 @@ CREATE TABLE credit_starts (
     arms JSON NOT NULL
 );
 COMMENT ON TABLE credit_starts IS 'The start of each measurement of what decisions were worth';
-COMMENT ON COLUMN credit_starts.credit_id IS 'The measurement';
-COMMENT ON COLUMN credit_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN credit_starts.run_id IS 'The run whose decisions are measured';
 COMMENT ON COLUMN credit_starts.after IS 'The policy that decides after the measured decision, in all forks';
 COMMENT ON COLUMN credit_starts.seeds IS 'Orders of the examples; 0 is the run''s own';
@@ -525,8 +488,6 @@ CREATE TABLE credit_forks (
     violations INTEGER NOT NULL
 );
 COMMENT ON TABLE credit_forks IS 'What each fork of a measurement came to';
-COMMENT ON COLUMN credit_forks.credit_id IS 'The measurement';
-COMMENT ON COLUMN credit_forks.idx IS 'Ledger index';
 COMMENT ON COLUMN credit_forks.decision IS 'Number of the decision in the run that was forked';
 COMMENT ON COLUMN credit_forks.arm IS 'chosen: the decision as recorded; else the alternative';
 COMMENT ON COLUMN credit_forks.seed IS 'Order of the examples after the fork; 0 is the run''s own';
@@ -558,8 +519,6 @@ CREATE TABLE credit_results (
     better VARCHAR
 );
 COMMENT ON TABLE credit_results IS 'What decisions were worth beside their alternatives; decision_credit has the run too';
-COMMENT ON COLUMN credit_results.credit_id IS 'The measurement';
-COMMENT ON COLUMN credit_results.idx IS 'Ledger index';
 COMMENT ON COLUMN credit_results.decision IS 'Number of the decision in its run';
 COMMENT ON COLUMN credit_results.epoch IS 'The epoch whose evaluation it answers';
 COMMENT ON COLUMN credit_results.rules IS 'That it cites';
@@ -581,8 +540,6 @@ CREATE TABLE credit_ends (
     idx BIGINT NOT NULL
 );
 COMMENT ON TABLE credit_ends IS 'The end of each measurement of credit';
-COMMENT ON COLUMN credit_ends.credit_id IS 'The measurement';
-COMMENT ON COLUMN credit_ends.idx IS 'Ledger index';
 
 CREATE TABLE campaign_advice (
     campaign_id VARCHAR NOT NULL,
@@ -592,9 +549,7 @@ CREATE TABLE campaign_advice (
     version INTEGER NOT NULL
 );
 COMMENT ON TABLE campaign_advice IS 'The advice block of each attempt of a campaign that tunes it';
-COMMENT ON COLUMN campaign_advice.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaign_advice.number IS 'The attempt whose prompts have the block';
-COMMENT ON COLUMN campaign_advice.idx IS 'Ledger index';
 COMMENT ON COLUMN campaign_advice.advice IS 'The block; empty: there is none';
 COMMENT ON COLUMN campaign_advice.version IS 'Version of the model''s advice; 0: none';
 
@@ -609,8 +564,6 @@ CREATE TABLE audit_starts (
     signed_by VARCHAR
 );
 COMMENT ON TABLE audit_starts IS 'The run and state that each audit judges; the view audits is easier to query';
-COMMENT ON COLUMN audit_starts.audit_id IS 'The audit';
-COMMENT ON COLUMN audit_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_starts.run_id IS 'The run that is judged';
 COMMENT ON COLUMN audit_starts.tree_head IS 'The signed state of the ledger that is judged';
 COMMENT ON COLUMN audit_starts.config IS 'Settings of the judge';
@@ -629,9 +582,7 @@ CREATE TABLE audit_steps (
     signed_by VARCHAR
 );
 COMMENT ON TABLE audit_steps IS 'The eleven steps of each audit';
-COMMENT ON COLUMN audit_steps.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_steps.step IS '1 to 11; the first seven fail hard';
-COMMENT ON COLUMN audit_steps.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_steps.name IS 'What the step looks at';
 COMMENT ON COLUMN audit_steps.status IS 'passed, violations, failed, not_run, or not_possible at the level of evidence that the run has';
 COMMENT ON COLUMN audit_steps.summary IS 'The outcome in a sentence';
@@ -652,8 +603,6 @@ CREATE TABLE audit_scores (
     signed_by VARCHAR
 );
 COMMENT ON TABLE audit_scores IS 'The result of each audit; an unfinished audit has no row';
-COMMENT ON COLUMN audit_scores.audit_id IS 'The audit';
-COMMENT ON COLUMN audit_scores.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_scores.hard_fail IS 'A gate failed, so both scores are zero';
 COMMENT ON COLUMN audit_scores.accuracy_score IS 'From 0 to 1; NULL: not possible at the level of evidence that the run has';
 COMMENT ON COLUMN audit_scores.process_score IS 'From 0 to 1; says little unless the axis was exercised';
@@ -677,12 +626,8 @@ CREATE TABLE audit_violations (
     times INTEGER NOT NULL
 );
 COMMENT ON TABLE audit_violations IS 'What an audit found; the view violations names the run too';
-COMMENT ON COLUMN audit_violations.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_violations.place IS 'Order in the audit, from 0';
-COMMENT ON COLUMN audit_violations.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_violations.kind IS 'What was violated';
-COMMENT ON COLUMN audit_violations.rule IS 'R1 to R7';
-COMMENT ON COLUMN audit_violations.epoch IS 'From 0';
 COMMENT ON COLUMN audit_violations.decision IS 'Number of the decision';
 COMMENT ON COLUMN audit_violations.emitter IS 'driver, harness, human or policy';
 COMMENT ON COLUMN audit_violations.detail IS 'Explanation; NULL after the first 150, which alone are recorded in words';
@@ -700,7 +645,6 @@ CREATE TABLE reviews (
 );
 COMMENT ON TABLE reviews IS 'Reviews of decisions by people';
 COMMENT ON COLUMN reviews.review_id IS 'The review';
-COMMENT ON COLUMN reviews.idx IS 'Ledger index';
 COMMENT ON COLUMN reviews.run_id IS 'The run of the decision, as the review states';
 COMMENT ON COLUMN reviews.decision_idx IS 'Ledger index of the decision';
 COMMENT ON COLUMN reviews.entry_hash IS 'Hash of that entry, hexadecimal, as the reviewer saw it';
@@ -716,8 +660,6 @@ CREATE TABLE transcripts (
     policy JSON NOT NULL
 );
 COMMENT ON TABLE transcripts IS 'The run or proposal whose calls each transcript contains';
-COMMENT ON COLUMN transcripts.transcript_id IS 'The transcript';
-COMMENT ON COLUMN transcripts.idx IS 'Ledger index';
 COMMENT ON COLUMN transcripts.run_id IS 'The run or the proposal; the id of the transcript is derived from it';
 COMMENT ON COLUMN transcripts.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN transcripts.policy IS 'The policy that calls, with its settings';
@@ -751,9 +693,7 @@ CREATE TABLE calls (
     cached BOOLEAN NOT NULL
 );
 COMMENT ON TABLE calls IS 'Requests to language models, and steps of other agents';
-COMMENT ON COLUMN calls.transcript_id IS 'The transcript';
 COMMENT ON COLUMN calls.number IS 'From 1 in each transcript';
-COMMENT ON COLUMN calls.idx IS 'Ledger index';
 COMMENT ON COLUMN calls.epoch IS 'The epoch of the decision; NULL for a probe and for a call that belongs to no run';
 COMMENT ON COLUMN calls.agent IS 'Who acted: decider, voter 2, prober, playbook, human';
 COMMENT ON COLUMN calls.action IS 'decide, probe, propose, repair or review';
@@ -789,10 +729,7 @@ CREATE TABLE votes (
     calls JSON NOT NULL
 );
 COMMENT ON TABLE votes IS 'The votes of an ensemble''s members on each rule';
-COMMENT ON COLUMN votes.transcript_id IS 'The transcript';
-COMMENT ON COLUMN votes.idx IS 'Ledger index';
 COMMENT ON COLUMN votes.epoch IS 'The epoch decided on';
-COMMENT ON COLUMN votes.rule IS 'R1 to R7';
 COMMENT ON COLUMN votes.votes IS 'Ballots by direction; unusable counts ballots without a valid vote';
 COMMENT ON COLUMN votes.chosen IS 'The direction that was taken; NULL: no vote was usable';
 COMMENT ON COLUMN votes.agreement IS 'Share of the ballots that were for it';
@@ -809,8 +746,6 @@ CREATE TABLE proposal_reviews (
     note VARCHAR NOT NULL
 );
 COMMENT ON TABLE proposal_reviews IS 'How people approved, edited or rejected proposed decisions';
-COMMENT ON COLUMN proposal_reviews.transcript_id IS 'The transcript';
-COMMENT ON COLUMN proposal_reviews.idx IS 'Ledger index';
 COMMENT ON COLUMN proposal_reviews.epoch IS 'The epoch decided on';
 COMMENT ON COLUMN proposal_reviews.proposed IS 'The decision that was proposed';
 COMMENT ON COLUMN proposal_reviews.verdict IS 'approve, edit or reject';
@@ -835,8 +770,6 @@ CREATE TABLE infra_submissions (
     evidence JSON NOT NULL
 );
 COMMENT ON TABLE infra_submissions IS 'Proposed changes, as submitted; the view infra_proposals is easier to query';
-COMMENT ON COLUMN infra_submissions.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_submissions.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_submissions.line_id IS 'The line that it would change';
 COMMENT ON COLUMN infra_submissions.task IS 'The task or request that led to the proposal';
 COMMENT ON COLUMN infra_submissions.tier IS 'The strictest tier that it declares';
@@ -860,10 +793,7 @@ CREATE TABLE infra_reviews (
     note VARCHAR NOT NULL
 );
 COMMENT ON TABLE infra_reviews IS 'Operators'' approvals and rejections of proposals';
-COMMENT ON COLUMN infra_reviews.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_reviews.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_reviews.verdict IS 'approve, reject or revise';
-COMMENT ON COLUMN infra_reviews.envelope IS 'What the operator''s key has signed';
 COMMENT ON COLUMN infra_reviews.key IS 'The operator''s vkey';
 COMMENT ON COLUMN infra_reviews.expires IS 'Seconds since 1970';
 COMMENT ON COLUMN infra_reviews.note IS 'The operator''s words';
@@ -882,8 +812,6 @@ CREATE TABLE infra_branches (
     against VARCHAR NOT NULL
 );
 COMMENT ON TABLE infra_branches IS 'The branch of each proposal, and the files that it changes';
-COMMENT ON COLUMN infra_branches.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_branches.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_branches.branch IS 'Name of the branch';
 COMMENT ON COLUMN infra_branches.commit IS 'The candidate';
 COMMENT ON COLUMN infra_branches.tree IS 'Its tree';
@@ -913,8 +841,6 @@ CREATE TABLE infra_validation_results (
     choice VARCHAR
 );
 COMMENT ON TABLE infra_validation_results IS 'The result of the tests for each proposal: of all, or of those that its change can reach';
-COMMENT ON COLUMN infra_validation_results.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_validation_results.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_validation_results.passed IS 'Whether every case of the base passed';
 COMMENT ON COLUMN infra_validation_results.problem IS 'Why not';
 COMMENT ON COLUMN infra_validation_results.cases IS 'How many passed';
@@ -923,7 +849,6 @@ COMMENT ON COLUMN infra_validation_results.added IS 'Test files that the proposa
 COMMENT ON COLUMN infra_validation_results.seconds IS 'Wall clock';
 COMMENT ON COLUMN infra_validation_results.expected IS 'SHA-256 of the base''s cases with their outcomes';
 COMMENT ON COLUMN infra_validation_results.output IS 'SHA-256 of what was printed';
-COMMENT ON COLUMN infra_validation_results.isolation IS 'What confined the process';
 COMMENT ON COLUMN infra_validation_results.leftovers IS 'Processes that had to be ended';
 COMMENT ON COLUMN infra_validation_results.outcomes IS 'SHA-256 of the candidate''s cases with their outcomes';
 COMMENT ON COLUMN infra_validation_results.flaky IS 'Cases that failed at first and then passed in every repeated run; NULL in older records';
@@ -945,15 +870,12 @@ CREATE TABLE infra_rest_results (
     outcomes VARCHAR NOT NULL
 );
 COMMENT ON TABLE infra_rest_results IS 'The result of the tests that were left out at first, for each proposal that was better';
-COMMENT ON COLUMN infra_rest_results.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_rest_results.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_rest_results.passed IS 'Whether every case of the base in these files passed';
 COMMENT ON COLUMN infra_rest_results.problem IS 'Why not';
 COMMENT ON COLUMN infra_rest_results.cases IS 'How many passed';
 COMMENT ON COLUMN infra_rest_results.missing IS 'Cases of the base in these files that did not pass';
 COMMENT ON COLUMN infra_rest_results.seconds IS 'Wall clock';
 COMMENT ON COLUMN infra_rest_results.output IS 'SHA-256 of what was printed';
-COMMENT ON COLUMN infra_rest_results.isolation IS 'What confined the process';
 COMMENT ON COLUMN infra_rest_results.leftovers IS 'Processes that had to be ended';
 COMMENT ON COLUMN infra_rest_results.flaky IS 'Cases that failed at first and then passed in every repeated run';
 COMMENT ON COLUMN infra_rest_results.outcomes IS 'SHA-256 of all cases of the candidate, from both runs, with their outcomes';
@@ -974,8 +896,6 @@ CREATE TABLE infra_task_scores (
     missing BOOLEAN
 );
 COMMENT ON TABLE infra_task_scores IS 'The answer of one arm to one reference task';
-COMMENT ON COLUMN infra_task_scores.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_task_scores.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_task_scores.arm IS 'base or candidate';
 COMMENT ON COLUMN infra_task_scores.task IS 'The task';
 COMMENT ON COLUMN infra_task_scores.repeat IS 'From 0';
@@ -985,7 +905,6 @@ COMMENT ON COLUMN infra_task_scores.validation_failures IS 'Parts of the answer 
 COMMENT ON COLUMN infra_task_scores.metrics IS 'What else was counted';
 COMMENT ON COLUMN infra_task_scores.problem IS 'What was wrong';
 COMMENT ON COLUMN infra_task_scores.cached IS 'Whether the answer was reused from an earlier proposal; only in older records';
-COMMENT ON COLUMN infra_task_scores.isolation IS 'What confined the process';
 COMMENT ON COLUMN infra_task_scores.missing IS 'Whether there was no answer at all; NULL in older records';
 
 CREATE TABLE infra_evaluations (
@@ -999,8 +918,6 @@ CREATE TABLE infra_evaluations (
     comparisons JSON NOT NULL
 );
 COMMENT ON TABLE infra_evaluations IS 'Comparisons of candidate and base';
-COMMENT ON COLUMN infra_evaluations.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_evaluations.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_evaluations.verdict IS 'better, worse or cannot tell';
 COMMENT ON COLUMN infra_evaluations.level IS 'Error that was spent on it';
 COMMENT ON COLUMN infra_evaluations.regressions IS 'Tasks that became worse';
@@ -1018,11 +935,8 @@ CREATE TABLE infra_conclusions (
     valley VARCHAR
 );
 COMMENT ON TABLE infra_conclusions IS 'How each proposal ended';
-COMMENT ON COLUMN infra_conclusions.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_conclusions.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_conclusions.outcome IS 'promoted, rejected, halted, superseded or withdrawn';
 COMMENT ON COLUMN infra_conclusions.stage IS 'The stage that it ended at';
-COMMENT ON COLUMN infra_conclusions.reason IS 'Why';
 COMMENT ON COLUMN infra_conclusions.checkpoint IS 'The checkpoint that a promotion made';
 COMMENT ON COLUMN infra_conclusions.valley IS 'The valley that let it through although it is not better';
 
@@ -1033,8 +947,6 @@ CREATE TABLE line_starts (
     branch VARCHAR NOT NULL
 );
 COMMENT ON TABLE line_starts IS 'Branches that the gauntlet manages';
-COMMENT ON COLUMN line_starts.line_id IS 'The line';
-COMMENT ON COLUMN line_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN line_starts.root IS 'The repository''s first commit';
 COMMENT ON COLUMN line_starts.branch IS 'The branch';
 
@@ -1051,9 +963,6 @@ CREATE TABLE checkpoint_starts (
     origin VARCHAR NOT NULL
 );
 COMMENT ON TABLE checkpoint_starts IS 'Versions of the infrastructure; the view checkpoint_standing is easier to query';
-COMMENT ON COLUMN checkpoint_starts.line_id IS 'The line';
-COMMENT ON COLUMN checkpoint_starts.checkpoint_id IS 'The checkpoint';
-COMMENT ON COLUMN checkpoint_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN checkpoint_starts.parent IS 'The checkpoint before it; NULL: the line began here';
 COMMENT ON COLUMN checkpoint_starts.commit IS 'Its commit in the repository';
 COMMENT ON COLUMN checkpoint_starts.tree IS 'Its tree';
@@ -1068,9 +977,6 @@ CREATE TABLE checkpoint_proposals (
     idx BIGINT NOT NULL
 );
 COMMENT ON TABLE checkpoint_proposals IS 'The proposals that each checkpoint contains';
-COMMENT ON COLUMN checkpoint_proposals.checkpoint_id IS 'The checkpoint';
-COMMENT ON COLUMN checkpoint_proposals.proposal_id IS 'The proposal';
-COMMENT ON COLUMN checkpoint_proposals.idx IS 'Ledger index';
 
 CREATE TABLE checkpoint_rollbacks (
     line_id VARCHAR NOT NULL,
@@ -1081,11 +987,7 @@ CREATE TABLE checkpoint_rollbacks (
     signed_by VARCHAR
 );
 COMMENT ON TABLE checkpoint_rollbacks IS 'Checkpoints that were rolled back, each with its descendants';
-COMMENT ON COLUMN checkpoint_rollbacks.line_id IS 'The line';
-COMMENT ON COLUMN checkpoint_rollbacks.checkpoint_id IS 'The checkpoint';
-COMMENT ON COLUMN checkpoint_rollbacks.idx IS 'Ledger index';
 COMMENT ON COLUMN checkpoint_rollbacks.to_checkpoint IS 'Active from then on';
-COMMENT ON COLUMN checkpoint_rollbacks.reason IS 'Why';
 COMMENT ON COLUMN checkpoint_rollbacks.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
 
 CREATE TABLE line_halts (
@@ -1097,10 +999,7 @@ CREATE TABLE line_halts (
     envelope VARCHAR
 );
 COMMENT ON TABLE line_halts IS 'Proposals that tried to change the controller, and the operators'' answers';
-COMMENT ON COLUMN line_halts.line_id IS 'The line';
-COMMENT ON COLUMN line_halts.idx IS 'Ledger index';
 COMMENT ON COLUMN line_halts.what IS 'halted or resumed';
-COMMENT ON COLUMN line_halts.proposal_id IS 'The proposal';
 COMMENT ON COLUMN line_halts.reason IS 'Of a halt';
 COMMENT ON COLUMN line_halts.envelope IS 'Of an answer: what the operator''s key has signed';
 
@@ -1115,13 +1014,10 @@ CREATE TABLE valleys (
     reason VARCHAR
 );
 COMMENT ON TABLE valleys IS 'Stretches in which an operator suspended the gate';
-COMMENT ON COLUMN valleys.line_id IS 'The line';
 COMMENT ON COLUMN valleys.valley_id IS 'The valley';
-COMMENT ON COLUMN valleys.idx IS 'Ledger index';
 COMMENT ON COLUMN valleys.what IS 'opened or closed';
 COMMENT ON COLUMN valleys.steps IS 'SHA-256 of the diffs that are let through, in order';
 COMMENT ON COLUMN valleys.expires IS 'Seconds since 1970';
-COMMENT ON COLUMN valleys.envelope IS 'What the operator''s key has signed';
 COMMENT ON COLUMN valleys.reason IS 'Why it was closed';
 
 CREATE TABLE admitted_tasks (
@@ -1132,11 +1028,8 @@ CREATE TABLE admitted_tasks (
     envelope VARCHAR NOT NULL
 );
 COMMENT ON TABLE admitted_tasks IS 'Tasks that an operator added to the reference set';
-COMMENT ON COLUMN admitted_tasks.line_id IS 'The line';
-COMMENT ON COLUMN admitted_tasks.idx IS 'Ledger index';
 COMMENT ON COLUMN admitted_tasks.task IS 'The task';
 COMMENT ON COLUMN admitted_tasks.sha256 IS 'Of its content';
-COMMENT ON COLUMN admitted_tasks.envelope IS 'What the operator''s key has signed';
 
 CREATE TABLE drift_measurements (
     line_id VARCHAR NOT NULL,
@@ -1149,8 +1042,6 @@ CREATE TABLE drift_measurements (
     tasks JSON NOT NULL
 );
 COMMENT ON TABLE drift_measurements IS 'Measurements of the line outside proposals';
-COMMENT ON COLUMN drift_measurements.line_id IS 'The line';
-COMMENT ON COLUMN drift_measurements.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_measurements.checkpoint_id IS 'Active when it was measured';
 COMMENT ON COLUMN drift_measurements.commit IS 'What was measured';
 COMMENT ON COLUMN drift_measurements.task_set IS 'reference or hidden';
@@ -1168,8 +1059,6 @@ CREATE TABLE drift_alarms (
     tasks JSON NOT NULL
 );
 COMMENT ON TABLE drift_alarms IS 'Alarms: the line scored worse than the promoted commit, or was another commit';
-COMMENT ON COLUMN drift_alarms.line_id IS 'The line';
-COMMENT ON COLUMN drift_alarms.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_alarms.checkpoint_id IS 'Active at the time';
 COMMENT ON COLUMN drift_alarms.commit IS 'What was found';
 COMMENT ON COLUMN drift_alarms.kind IS 'What kind of alarm';
@@ -1184,8 +1073,6 @@ CREATE TABLE drift_answers (
     note VARCHAR NOT NULL
 );
 COMMENT ON TABLE drift_answers IS 'Operators'' answers to alarms; the view alarms is easier to query';
-COMMENT ON COLUMN drift_answers.line_id IS 'The line';
-COMMENT ON COLUMN drift_answers.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_answers.alarm IS 'Number of the alarm on its line, from 1';
 COMMENT ON COLUMN drift_answers.kind IS 'Of the alarm';
 COMMENT ON COLUMN drift_answers.note IS 'Text of the statement';
@@ -1210,8 +1097,6 @@ CREATE TABLE checkpoint_evaluations (
     complexity INTEGER
 );
 COMMENT ON TABLE checkpoint_evaluations IS 'Evaluations of checkpoints on generated tasks';
-COMMENT ON COLUMN checkpoint_evaluations.line_id IS 'The line';
-COMMENT ON COLUMN checkpoint_evaluations.idx IS 'Ledger index';
 COMMENT ON COLUMN checkpoint_evaluations.checkpoint_id IS 'What was evaluated';
 COMMENT ON COLUMN checkpoint_evaluations.commit IS 'Of the checkpoint';
 COMMENT ON COLUMN checkpoint_evaluations.purpose IS 'baseline, drift or confirmation';
@@ -1234,9 +1119,6 @@ CREATE TABLE evolutions (
     line_id VARCHAR NOT NULL
 );
 COMMENT ON TABLE evolutions IS 'The line of each evolution';
-COMMENT ON COLUMN evolutions.evolution_id IS 'The evolution';
-COMMENT ON COLUMN evolutions.idx IS 'Ledger index';
-COMMENT ON COLUMN evolutions.line_id IS 'The line';
 
 CREATE TABLE evolution_orders (
     evolution_id VARCHAR NOT NULL,
@@ -1247,8 +1129,6 @@ CREATE TABLE evolution_orders (
     technique VARCHAR
 );
 COMMENT ON TABLE evolution_orders IS 'Commands to evolutions: begin, on, off or reset';
-COMMENT ON COLUMN evolution_orders.evolution_id IS 'The evolution';
-COMMENT ON COLUMN evolution_orders.idx IS 'Ledger index';
 COMMENT ON COLUMN evolution_orders.what IS 'begin, on, off or reset';
 COMMENT ON COLUMN evolution_orders.rounds IS 'How many rounds to run; NULL: none';
 COMMENT ON COLUMN evolution_orders.proposer IS 'Who proposes, with settings; nothing secret';
@@ -1267,9 +1147,6 @@ CREATE TABLE evolution_rounds (
     reason VARCHAR NOT NULL
 );
 COMMENT ON TABLE evolution_rounds IS 'Rounds that searched for an improvement, and the outcome of each';
-COMMENT ON COLUMN evolution_rounds.evolution_id IS 'The evolution';
-COMMENT ON COLUMN evolution_rounds.idx IS 'Ledger index';
-COMMENT ON COLUMN evolution_rounds.round IS 'From 1';
 COMMENT ON COLUMN evolution_rounds.outcome IS 'proposed, nothing, unusable, unanswered or refused';
 COMMENT ON COLUMN evolution_rounds.proposal_id IS 'The proposal; NULL: there is none';
 COMMENT ON COLUMN evolution_rounds.proposer IS 'Who looked';
@@ -1285,7 +1162,6 @@ CREATE TABLE advice_lines (
 );
 COMMENT ON TABLE advice_lines IS 'The model of each advice block';
 COMMENT ON COLUMN advice_lines.advice_id IS 'The advice to the model';
-COMMENT ON COLUMN advice_lines.idx IS 'Ledger index';
 COMMENT ON COLUMN advice_lines.model IS 'The model''s name';
 
 CREATE TABLE advice_proposals (
@@ -1304,9 +1180,6 @@ CREATE TABLE advice_proposals (
     evidence JSON NOT NULL
 );
 COMMENT ON TABLE advice_proposals IS 'Advice blocks that were proposed';
-COMMENT ON COLUMN advice_proposals.advice_id IS 'The advice to a model';
-COMMENT ON COLUMN advice_proposals.idx IS 'Ledger index';
-COMMENT ON COLUMN advice_proposals.round IS 'From 1';
 COMMENT ON COLUMN advice_proposals.version IS 'From 1; version 0 is the empty block';
 COMMENT ON COLUMN advice_proposals.parent IS 'The version that it is to replace';
 COMMENT ON COLUMN advice_proposals.campaign_id IS 'The campaign; NULL: outside of one';
@@ -1333,8 +1206,6 @@ CREATE TABLE advice_answers (
     problem VARCHAR
 );
 COMMENT ON TABLE advice_answers IS 'Answers to scenarios with the champion (base) and with the proposed block (candidate)';
-COMMENT ON COLUMN advice_answers.advice_id IS 'The advice to a model';
-COMMENT ON COLUMN advice_answers.idx IS 'Ledger index';
 COMMENT ON COLUMN advice_answers.round IS 'The round';
 COMMENT ON COLUMN advice_answers.scenario IS 'The scenario';
 COMMENT ON COLUMN advice_answers.repeat IS 'Number of the pair, from 0';
@@ -1370,9 +1241,6 @@ CREATE TABLE advice_rounds (
     improvements JSON
 );
 COMMENT ON TABLE advice_rounds IS 'Rounds of tuning an advice block, and the outcome of each';
-COMMENT ON COLUMN advice_rounds.advice_id IS 'The advice to a model';
-COMMENT ON COLUMN advice_rounds.idx IS 'Ledger index';
-COMMENT ON COLUMN advice_rounds.round IS 'From 1';
 COMMENT ON COLUMN advice_rounds.campaign_id IS 'The campaign; NULL: outside of one';
 COMMENT ON COLUMN advice_rounds.attempt IS 'The attempt after which it took place';
 COMMENT ON COLUMN advice_rounds.proposer IS 'template, or the model that writes';
@@ -1380,7 +1248,6 @@ COMMENT ON COLUMN advice_rounds.technique IS 'How; NULL: it did not come to that
 COMMENT ON COLUMN advice_rounds.pattern IS 'The error pattern that it was about';
 COMMENT ON COLUMN advice_rounds.version IS 'The block that was tested; NULL: none';
 COMMENT ON COLUMN advice_rounds.outcome IS 'promoted, kept, nothing, unusable, unanswered, refused or abandoned';
-COMMENT ON COLUMN advice_rounds.reason IS 'Why';
 COMMENT ON COLUMN advice_rounds.calls IS 'To language models; they are in transcripts';
 COMMENT ON COLUMN advice_rounds.verdict IS 'better, worse or cannot tell; NULL: not compared, as all that follows';
 COMMENT ON COLUMN advice_rounds.level IS 'Of error that was spent on it';
@@ -1398,8 +1265,6 @@ CREATE TABLE advice_orders (
     what VARCHAR NOT NULL
 );
 COMMENT ON TABLE advice_orders IS 'Commands to the tuning of an advice block';
-COMMENT ON COLUMN advice_orders.advice_id IS 'The advice to a model';
-COMMENT ON COLUMN advice_orders.idx IS 'Ledger index';
 COMMENT ON COLUMN advice_orders.what IS 'on, off or reset';
 
 CREATE TABLE advice_scenarios (
@@ -1412,8 +1277,6 @@ CREATE TABLE advice_scenarios (
     expected JSON
 );
 COMMENT ON TABLE advice_scenarios IS 'Scenarios that were recorded in this ledger, and those that were admitted later';
-COMMENT ON COLUMN advice_scenarios.advice_id IS 'The advice to a model';
-COMMENT ON COLUMN advice_scenarios.idx IS 'Ledger index';
 COMMENT ON COLUMN advice_scenarios.name IS 'The scenario';
 COMMENT ON COLUMN advice_scenarios.admitted IS 'Whether it counts from here on; false: a candidate';
 COMMENT ON COLUMN advice_scenarios.origin IS 'Where it comes from; NULL: admitted later, as the next two';
@@ -1433,9 +1296,6 @@ CREATE TABLE bisections (
     rules INTEGER NOT NULL
 );
 COMMENT ON TABLE bisections IS 'Searches for the checkpoint that made a line worse';
-COMMENT ON COLUMN bisections.bisection_id IS 'The search';
-COMMENT ON COLUMN bisections.idx IS 'Ledger index';
-COMMENT ON COLUMN bisections.line_id IS 'The line';
 COMMENT ON COLUMN bisections.good IS 'The checkpoint before the first suspect';
 COMMENT ON COLUMN bisections.suspects IS 'Checkpoints in the order of the chain';
 COMMENT ON COLUMN bisections.oracle IS 'How a checkpoint is probed';
@@ -1453,8 +1313,6 @@ CREATE TABLE bisection_probes (
     evidence JSON NOT NULL
 );
 COMMENT ON TABLE bisection_probes IS 'Checkpoints that a search tested';
-COMMENT ON COLUMN bisection_probes.bisection_id IS 'The search';
-COMMENT ON COLUMN bisection_probes.idx IS 'Ledger index';
 COMMENT ON COLUMN bisection_probes.number IS 'From 1 in each search';
 COMMENT ON COLUMN bisection_probes.checkpoint_id IS 'What was probed';
 COMMENT ON COLUMN bisection_probes.verdict IS 'bad, good or skip';
@@ -1469,8 +1327,6 @@ CREATE TABLE bisection_ends (
     reason VARCHAR NOT NULL
 );
 COMMENT ON TABLE bisection_ends IS 'The outcome of each search';
-COMMENT ON COLUMN bisection_ends.bisection_id IS 'The search';
-COMMENT ON COLUMN bisection_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN bisection_ends.culprit IS 'The checkpoint; NULL: none was found';
 COMMENT ON COLUMN bisection_ends.candidates IS 'Checkpoints among which the culprit is';
 COMMENT ON COLUMN bisection_ends.posterior IS 'Probability that the culprit is among them';
@@ -1485,7 +1341,6 @@ CREATE TABLE corpus_origins (
     signed_by VARCHAR
 );
 COMMENT ON TABLE corpus_origins IS 'Data and models that an operator admitted to training data, or withdrew';
-COMMENT ON COLUMN corpus_origins.idx IS 'Ledger index';
 COMMENT ON COLUMN corpus_origins.what IS 'admitted or withdrawn';
 COMMENT ON COLUMN corpus_origins.kind IS 'data or model';
 COMMENT ON COLUMN corpus_origins.name IS 'Fingerprint of the data, or the model as the policy names it';

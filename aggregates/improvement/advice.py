@@ -9,13 +9,14 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any
 from uuid import UUID, uuid5
 
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
+from aggregates.events import Cut, Event, First, OneOf, begins, counted, records
 
 OUTCOMES = (
     "promoted",
@@ -49,75 +50,114 @@ class Tried:
 class Advice(Aggregate):
     """The advice to one model, rebuilt from its events."""
 
-    class Opened(Aggregate.Created):
-        """Which model it is for."""
+    class Opened(First):
+        """Which model it is for; it has no advice yet."""
 
         model: str
 
-    class Proposed(Aggregate.Event):
+        def stream(self) -> UUID:
+            return Advice.id_of(self.model)
+
+    class Proposed(Event):
         """A text that is to be tested against the champion."""
 
-        round: int
-        version: int
-        parent: int  # the champion's version
-        campaign: str | None
-        attempt: int | None  # after which it was proposed
+        _: KW_ONLY
+        round: int = counted("next_round")
+        version: int = counted("next_version")
+        parent: int = counted("champion_version")  # the champion's version
+        campaign: str | None = None
+        attempt: int | None = None  # after which it was proposed
         proposer: str
         technique: str
         pattern: str
-        rationale: str
-        text: str
-        evidence: list[dict[str, Any]]
+        rationale: Annotated[str, Cut(MAX_TEXT)]
+        text: str = field(kw_only=False)
+        evidence: Sequence[Mapping[str, Any]] = ()
 
-        def apply(self, aggregate: "Advice") -> None:
-            """Open the round."""
-            aggregate.versions = self.version
-            aggregate.open = {key: value for key, value in vars(self).items() if key in _OPEN}
-            aggregate.answers = []
+        def check(self, advice: "Advice") -> None:
+            if advice.open is not None:
+                raise InvariantError(
+                    f"round {self.round} has not ended; end it before the next proposal"
+                )
+            if len(self.text) > MAX_ADVICE:
+                raise InvariantError(
+                    f"an advice block has at most {MAX_ADVICE} characters, not {len(self.text)}"
+                )
+            if self.text == advice.champion:
+                raise InvariantError("the proposed text is the same as the champion")
 
-    class Answered(Aggregate.Event):
+        def apply(self, advice: "Advice") -> None:
+            advice.versions = self.version
+            advice.open = {key: value for key, value in vars(self).items() if key in _OPEN}
+            advice.answers = []
+
+    class Answered(Event):
         """Both texts' answers to one scenario, asked one after the other."""
 
-        round: int
+        round: int = counted("next_round")
         scenario: str
+        _: KW_ONLY
         repeat: int
         seed: int
         first: str  # the arm that was asked first; the order is drawn
-        base: dict[str, Any]
-        candidate: dict[str, Any]
+        base: Mapping[str, Any]
+        candidate: Mapping[str, Any]
 
-        def apply(self, aggregate: "Advice") -> None:
-            """Keep the pair."""
-            aggregate.answers.append(
+        def check(self, advice: "Advice") -> None:
+            if advice.open is None:
+                raise InvariantError("no text is being tested")
+            asked = (self.scenario, self.repeat)
+            if any((each["scenario"], each["repeat"]) == asked for each in advice.answers):
+                raise InvariantError(
+                    f"repeat {self.repeat} of scenario {self.scenario} already has an answer"
+                )
+
+        def apply(self, advice: "Advice") -> None:
+            advice.answers.append(
                 {name: getattr(self, name) for name in ("scenario", "repeat", "seed", *ARMS)}
             )
 
-    class RoundEnded(Aggregate.Event):
+    class RoundEnded(Event):
         """What a round came to; `measured` is null where nothing was compared."""
 
-        round: int
-        campaign: str | None
-        attempt: int | None
+        _: KW_ONLY
+        round: int = counted("next_round")
+        campaign: str | None = None
+        attempt: int | None = None
         proposer: str
-        technique: str | None
-        pattern: str | None
-        version: int | None
-        outcome: str
-        reason: str
-        calls: int
-        measured: dict[str, Any] | None
+        technique: str | None = None
+        pattern: str | None = None
+        version: int | None = counted()
+        outcome: Annotated[str, OneOf("a round's outcome", OUTCOMES)] = field(kw_only=False)
+        reason: Annotated[str, Cut(MAX_TEXT)]
+        calls: int = 0
+        measured: Mapping[str, Any] | None = None
 
-        def apply(self, aggregate: "Advice") -> None:
+        def check(self, advice: "Advice") -> dict[str, Any]:
+            """Take from the open proposal what it has said of itself."""
+            if not self.reason:
+                raise InvariantError("a round must give a reason")
+            compared = self.outcome in ("promoted", "kept")
+            measured = self.measured is not None
+            if compared != measured or (compared and advice.open is None):
+                raise InvariantError(
+                    "a round that ends as promoted or kept needs a proposed text and its "
+                    "measurements; a round with another outcome has no measurements"
+                )
+            opened = advice.open or {"version": None}
+            return {key: value for key, value in opened.items() if key != "text"}
+
+        def apply(self, advice: "Advice") -> None:
             """Close the round; a promoted text is the champion."""
             measured = self.measured or {}
-            if self.outcome == "promoted" and aggregate.open is not None:
-                aggregate.champion = aggregate.open["text"]
-                aggregate.champion_version = aggregate.open["version"]
-            aggregate.open, aggregate.answers = None, []
-            aggregate.rounds = self.round
+            if self.outcome == "promoted" and advice.open is not None:
+                advice.champion = advice.open["text"]
+                advice.champion_version = advice.open["version"]
+            advice.open, advice.answers = None, []
+            advice.rounds = self.round
             if self.campaign is not None and self.attempt is not None:
-                aggregate.done[self.campaign, self.attempt] = self.round
-            aggregate.tried.append(
+                advice.done[self.campaign, self.attempt] = self.round
+            advice.tried.append(
                 Tried(
                     self.round,
                     self.technique,
@@ -128,221 +168,95 @@ class Advice(Aggregate):
                 )
             )
 
-    class Steered(Aggregate.Event):
-        """Somebody turned it on or off, or had it begin anew without advice."""
+    class Steered(Event):
+        """Somebody turned it on or off, or had it begin anew; nothing is deleted."""
 
-        order: str
+        order: Annotated[str, OneOf("an order", ORDERS)]
 
-        def apply(self, aggregate: "Advice") -> None:
-            """Obey."""
+        def check(self, advice: "Advice") -> None:
+            if self.order == "reset" and advice.open is not None:
+                raise InvariantError("a text is being tested: end its round first")
+
+        def apply(self, advice: "Advice") -> None:
             if self.order == "reset":
-                aggregate.champion, aggregate.champion_version = "", 0
-                aggregate.since = aggregate.rounds
+                advice.champion, advice.champion_version = "", 0
+                advice.since = advice.rounds
             else:
-                aggregate.on = self.order == "on"
+                advice.on = self.order == "on"
 
-    class ScenarioRecorded(Aggregate.Event):
+    class ScenarioRecorded(Event):
         """A situation with its acceptable answers; a candidate until it is admitted."""
 
         name: str
+        _: KW_ONLY
         origin: str
-        observation: dict[str, Any]
-        expected: list[dict[str, Any]]
+        observation: Mapping[str, Any]
+        expected: Sequence[Mapping[str, Any]]
         admitted: bool
 
-        def apply(self, aggregate: "Advice") -> None:
-            """Keep it."""
-            aggregate.scenarios[self.name] = {
-                "observation": self.observation,
-                "expected": self.expected,
-                "origin": self.origin,
-                "admitted": self.admitted,
-            }
+        def check(self, advice: "Advice") -> None:
+            if self.name in advice.scenarios:
+                raise InvariantError(f"scenario {self.name} is already recorded")
 
-    class ScenarioAdmitted(Aggregate.Event):
+        def apply(self, advice: "Advice") -> None:
+            keys = ("observation", "expected", "origin", "admitted")
+            advice.scenarios[self.name] = {key: getattr(self, key) for key in keys}
+
+    class ScenarioAdmitted(Event):
         """A person lets a candidate count from the next round on."""
 
         name: str
 
-        def apply(self, aggregate: "Advice") -> None:
-            """Let it count."""
-            aggregate.scenarios[self.name]["admitted"] = True
+        def check(self, advice: "Advice") -> None:
+            if advice.open is not None:
+                raise InvariantError("a text is being tested: its scenarios stay as they are")
+            if self.name not in advice.scenarios:
+                raise InvariantError(f"there is no scenario {self.name!r:.80}")
+            if advice.scenarios[self.name]["admitted"]:
+                raise InvariantError(f"scenario {self.name} is already admitted")
+
+        def apply(self, advice: "Advice") -> None:
+            advice.scenarios[self.name]["admitted"] = True
 
     model: str
-    on: bool = field(default=True, init=False)
-    champion: str = field(default="", init=False)
-    champion_version: int = field(default=0, init=False)
-    versions: int = field(default=0, init=False)  # that were proposed
-    rounds: int = field(default=0, init=False)  # that have ended
-    since: int = field(default=0, init=False)  # rounds up to this one are history
-    open: dict[str, Any] | None = field(default=None, init=False)  # what is being tested
-    answers: list[dict[str, Any]] = field(default_factory=list, init=False)  # of the open round
-    tried: list[Tried] = field(default_factory=list, init=False)
-    done: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
-    scenarios: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    on: bool = True
+    champion: str = ""
+    champion_version: int = 0
+    versions: int = 0  # that were proposed
+    rounds: int = 0  # that have ended
+    since: int = 0  # rounds up to this one are history
+    open: dict[str, Any] | None = None  # what is being tested
+    answers: list[dict[str, Any]] = field(default_factory=list)  # of the open round
+    tried: list[Tried] = field(default_factory=list)
+    done: dict[tuple[str, int], int] = field(default_factory=dict)
+    scenarios: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    opened = begins(Opened)
+    propose = records(Proposed)
+    answer = records(Answered)
+    end_round = records(RoundEnded)
+    steer = records(Steered)
+    record_scenario = records(ScenarioRecorded)
+    admit_scenario = records(ScenarioAdmitted)
+
+    @property
+    def next_round(self) -> int:
+        """The number of the round that is open, or would be next."""
+        return self.rounds + 1
+
+    @property
+    def next_version(self) -> int:
+        """The number of the text that would be proposed next."""
+        return self.versions + 1
 
     @staticmethod
     def id_of(model: str) -> UUID:
         """Return the id of the advice to a model."""
         return uuid5(_LINES, model)
 
-    @classmethod
-    def opened(cls, model: str) -> "Advice":
-        """Begin the advice to a model, which has none."""
-        return cls._create(event_class=cls.Opened, id=cls.id_of(model), model=model)
-
     def transcript_of(self, number: int, agent: str) -> UUID:
         """Return whose transcript a round's calls are in; the agent is one of TRANSCRIPTS."""
         return uuid5(self.id, f"round {number}, {agent}")
 
-    def propose(
-        self,
-        text: str,
-        *,
-        proposer: str,
-        technique: str,
-        pattern: str,
-        rationale: str,
-        evidence: Sequence[Mapping[str, Any]] = (),
-        campaign: str | None = None,
-        attempt: int | None = None,
-    ) -> None:
-        """Record a text that is to be tested against the champion."""
-        if self.open is not None:
-            raise InvariantError(
-                f"round {self.rounds + 1} has not ended; end it before the next proposal"
-            )
-        if len(text) > MAX_ADVICE:
-            raise InvariantError(
-                f"an advice block has at most {MAX_ADVICE} characters, not {len(text)}"
-            )
-        if text == self.champion:
-            raise InvariantError("the proposed text is the same as the champion")
-        self.trigger_event(
-            self.Proposed,
-            round=self.rounds + 1,
-            version=self.versions + 1,
-            parent=self.champion_version,
-            campaign=campaign,
-            attempt=attempt,
-            proposer=proposer,
-            technique=technique,
-            pattern=pattern,
-            rationale=_cut(rationale),
-            text=text,
-            evidence=[dict(each) for each in evidence],
-        )
-
-    def answer(
-        self,
-        scenario: str,
-        *,
-        repeat: int,
-        seed: int,
-        first: str,
-        base: Mapping[str, Any],
-        candidate: Mapping[str, Any],
-    ) -> None:
-        """Record both texts' answers to a scenario."""
-        if self.open is None:
-            raise InvariantError("no text is being tested")
-        if any(each["scenario"] == scenario and each["repeat"] == repeat for each in self.answers):
-            raise InvariantError(f"repeat {repeat} of scenario {scenario} already has an answer")
-        self.trigger_event(
-            self.Answered,
-            round=self.rounds + 1,
-            scenario=scenario,
-            repeat=repeat,
-            seed=seed,
-            first=first,
-            base=dict(base),
-            candidate=dict(candidate),
-        )
-
-    def end_round(
-        self,
-        outcome: str,
-        *,
-        reason: str,
-        proposer: str,
-        technique: str | None = None,
-        pattern: str | None = None,
-        calls: int = 0,
-        campaign: str | None = None,
-        attempt: int | None = None,
-        measured: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Record what a round came to; what is open belongs to the round."""
-        if outcome not in OUTCOMES:
-            raise InvariantError(
-                f"a round's outcome must be one of {', '.join(OUTCOMES)}, not {outcome!r:.80}"
-            )
-        if not reason:
-            raise InvariantError("a round must give a reason")
-        compared = outcome in ("promoted", "kept")
-        if compared != (measured is not None) or (compared and self.open is None):
-            raise InvariantError(
-                "a round that ends as promoted or kept needs a proposed text and its measurements; "
-                "a round with another outcome has no measurements"
-            )
-        opened = self.open or {}
-        self.trigger_event(
-            self.RoundEnded,
-            round=self.rounds + 1,
-            campaign=opened.get("campaign", campaign),
-            attempt=opened.get("attempt", attempt),
-            proposer=opened.get("proposer", proposer),
-            technique=opened.get("technique", technique),
-            pattern=opened.get("pattern", pattern),
-            version=opened.get("version"),
-            outcome=outcome,
-            reason=_cut(reason),
-            calls=calls,
-            measured=None if measured is None else dict(measured),
-        )
-
-    def steer(self, order: str) -> None:
-        """Turn it on or off, or begin anew; nothing is deleted."""
-        if order not in ORDERS:
-            raise InvariantError(f"an order must be one of {', '.join(ORDERS)}, not {order!r:.80}")
-        if order == "reset" and self.open is not None:
-            raise InvariantError("a text is being tested: end its round first")
-        self.trigger_event(self.Steered, order=order)
-
-    def record_scenario(
-        self,
-        name: str,
-        *,
-        origin: str,
-        observation: Mapping[str, Any],
-        expected: Sequence[Mapping[str, Any]],
-        admitted: bool,
-    ) -> None:
-        """Keep a situation with its acceptable answers."""
-        if name in self.scenarios:
-            raise InvariantError(f"scenario {name} is already recorded")
-        self.trigger_event(
-            self.ScenarioRecorded,
-            name=name,
-            origin=origin,
-            observation=dict(observation),
-            expected=[dict(each) for each in expected],
-            admitted=admitted,
-        )
-
-    def admit_scenario(self, name: str) -> None:
-        """Let a candidate count from the next round on."""
-        if self.open is not None:
-            raise InvariantError("a text is being tested: its scenarios stay as they are")
-        if name not in self.scenarios:
-            raise InvariantError(f"there is no scenario {name!r:.80}")
-        if self.scenarios[name]["admitted"]:
-            raise InvariantError(f"scenario {name} is already admitted")
-        self.trigger_event(self.ScenarioAdmitted, name=name)
-
 
 _OPEN = ("version", "campaign", "attempt", "proposer", "technique", "pattern", "text")
-
-
-def _cut(text: str) -> str:
-    return text[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")

@@ -8,13 +8,14 @@ I/O: none.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any
+from dataclasses import KW_ONLY, field
+from typing import Annotated, Any
 from uuid import UUID, uuid5
 
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
+from aggregates.events import Cut, Event, First, OneOf, begins, counted, record, records
 
 OUTCOMES = (
     "proposed",  # a proposal is on record
@@ -31,70 +32,92 @@ MAX_TEXT = 2_000  # characters of a reason
 class Evolution(Aggregate):
     """What has been tried on one line, round by round, rebuilt from its events."""
 
-    class Opened(Aggregate.Created):
+    class Opened(First):
         """Which line it is."""
 
         line: str
 
-    class Begun(Aggregate.Event):
+        def stream(self) -> UUID:
+            return Evolution.id_of(UUID(self.line))
+
+    class Begun(Event):
         """So many rounds are to be gone through, by this proposer."""
 
         rounds: int
-        proposer: dict[str, Any]
-        technique: str | None  # that is to be used, whatever was learned
+        _: KW_ONLY
+        proposer: Mapping[str, Any]
+        technique: str | None = None  # that is to be used, whatever was learned
 
-        def apply(self, aggregate: "Evolution") -> None:
-            """Keep what is asked for."""
-            aggregate.asked = {"proposer": self.proposer, "technique": self.technique}
-            aggregate.wanted = aggregate.left = self.rounds
+        def check(self, evolution: "Evolution") -> None:
+            if not evolution.on:
+                raise InvariantError("the evolution of this line is turned off; turn it on first")
+            if not 1 <= self.rounds <= MAX_ROUNDS:
+                raise InvariantError(
+                    f"the number of rounds must be from 1 to {MAX_ROUNDS}, not {self.rounds}"
+                )
 
-    class RoundEnded(Aggregate.Event):
+        def apply(self, evolution: "Evolution") -> None:
+            evolution.asked = {"proposer": self.proposer, "technique": self.technique}
+            evolution.wanted = evolution.left = self.rounds
+
+    class RoundEnded(Event):
         """What a round came to."""
 
-        round: int
-        outcome: str
-        proposal: str | None
+        _: KW_ONLY
+        round: int = counted("next_round")
+        outcome: Annotated[str, OneOf("a round's outcome", OUTCOMES)] = field(kw_only=False)
+        proposal: str | None = None
         proposer: str
-        technique: str | None
-        pattern: str | None  # that it was about
-        calls: int  # to a language model
-        reason: str
+        technique: str | None = None
+        pattern: str | None = None  # that it was about
+        calls: int = 0  # to a language model
+        reason: Annotated[str, Cut(MAX_TEXT)] = ""
 
-        def apply(self, aggregate: "Evolution") -> None:
-            """Count the round."""
-            aggregate.rounds = self.round
-            aggregate.left = max(0, aggregate.left - 1)
+        def check(self, _: "Evolution") -> None:
+            if (self.outcome == "proposed") != (self.proposal is not None):
+                raise InvariantError(
+                    "a round's outcome must be `proposed` if it has a proposal, and only then"
+                )
+            if not (self.reason or self.proposal):
+                raise InvariantError("a round without a proposal must give a reason")
 
-    class Steered(Aggregate.Event):
-        """Somebody turned it on or off, or had it begin anew."""
+        def apply(self, evolution: "Evolution") -> None:
+            evolution.rounds = self.round
+            evolution.left = max(0, evolution.left - 1)
 
-        order: str
+    class Steered(Event):
+        """Somebody turned it on or off, or had it begin anew; nothing is deleted."""
 
-        def apply(self, aggregate: "Evolution") -> None:
-            """Obey."""
+        order: Annotated[str, OneOf("an order", ORDERS)]
+
+        def apply(self, evolution: "Evolution") -> None:
             if self.order == "reset":
-                aggregate.since = aggregate.rounds
+                evolution.since = evolution.rounds
             else:
-                aggregate.on = self.order == "on"
-            aggregate.left = 0
+                evolution.on = self.order == "on"
+            evolution.left = 0
 
     line: str
-    on: bool = field(default=True, init=False)
-    rounds: int = field(default=0, init=False)  # that have ended
-    since: int = field(default=0, init=False)  # rounds up to this one are history
-    wanted: int = field(default=0, init=False)
-    left: int = field(default=0, init=False)  # of those wanted
-    asked: dict[str, Any] | None = field(default=None, init=False)
+    on: bool = True
+    rounds: int = 0  # that have ended
+    since: int = 0  # rounds up to this one are history
+    wanted: int = 0
+    left: int = 0  # of those wanted
+    asked: dict[str, Any] | None = None
+
+    open = begins(Opened)
+    end_round = records(RoundEnded, lambda told: told.round)
+    steer = records(Steered)
+
+    @property
+    def next_round(self) -> int:
+        """The number of the round that would end next."""
+        return self.rounds + 1
 
     @staticmethod
     def id_of(line: UUID) -> UUID:
         """Return the id of a line's evolution."""
         return uuid5(line, "evolution")
-
-    @classmethod
-    def open(cls, line: UUID) -> "Evolution":
-        """Begin a line's evolution."""
-        return cls._create(event_class=cls.Opened, id=cls.id_of(line), line=str(line))
 
     def proposal_id(self, number: int) -> UUID:
         """Return the id that a round's proposal has: a round has one, however often it is tried."""
@@ -104,56 +127,6 @@ class Evolution(Aggregate):
         self, rounds: int, *, proposer: Mapping[str, Any], technique: str | None = None
     ) -> None:
         """Ask for rounds; those that are left of the same request are gone on with instead."""
-        if not self.on:
-            raise InvariantError("the evolution of this line is turned off; turn it on first")
-        if not 1 <= rounds <= MAX_ROUNDS:
-            raise InvariantError(
-                f"the number of rounds must be from 1 to {MAX_ROUNDS}, not {rounds}"
-            )
         asked = {"proposer": dict(proposer), "technique": technique}
         if not (self.left and self.wanted == rounds and self.asked == asked):
-            self.trigger_event(
-                self.Begun, rounds=rounds, proposer=dict(proposer), technique=technique
-            )
-
-    def end_round(
-        self,
-        outcome: str,
-        *,
-        proposer: str,
-        proposal: str | None = None,
-        technique: str | None = None,
-        pattern: str | None = None,
-        calls: int = 0,
-        reason: str = "",
-    ) -> int:
-        """Record what a round came to and return its number."""
-        if outcome not in OUTCOMES:
-            raise InvariantError(
-                f"a round's outcome must be one of {', '.join(OUTCOMES)}, not {outcome!r:.80}"
-            )
-        if (outcome == "proposed") != (proposal is not None):
-            raise InvariantError(
-                "a round's outcome must be `proposed` if it has a proposal, and only then"
-            )
-        if not (reason or proposal):
-            raise InvariantError("a round without a proposal must give a reason")
-        number = self.rounds + 1
-        self.trigger_event(
-            self.RoundEnded,
-            round=number,
-            outcome=outcome,
-            proposal=proposal,
-            proposer=proposer,
-            technique=technique,
-            pattern=pattern,
-            calls=calls,
-            reason=reason[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8"),
-        )
-        return number
-
-    def steer(self, order: str) -> None:
-        """Turn it on or off, or begin anew; nothing is deleted."""
-        if order not in ORDERS:
-            raise InvariantError(f"an order must be one of {', '.join(ORDERS)}, not {order!r:.80}")
-        self.trigger_event(self.Steered, order=order)
+            record(self, Evolution.Begun, rounds, proposer=proposer, technique=technique)

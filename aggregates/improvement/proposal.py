@@ -9,13 +9,25 @@ I/O: none.  Units: seconds, bytes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import Any
-from uuid import UUID, uuid4
+from dataclasses import KW_ONLY, InitVar, field
+from typing import Annotated, Any
+from uuid import UUID
 
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
+from aggregates.events import (
+    Cut,
+    Event,
+    First,
+    Kept,
+    KeptAs,
+    OneOf,
+    Since,
+    begins,
+    counted,
+    records,
+)
 
 TRIGGERS = ("error_pattern", "operator_request", "performance_regression")
 TIERS = (1, 2)  # what touches tier 0 gets no further than its submission
@@ -37,162 +49,178 @@ MAX_PATHS = 1_000
 class Proposal(Aggregate):
     """One proposed change, rebuilt from its events."""
 
-    class Submitted(Aggregate.Created):
+    class Submitted(First):
         """What is to change, against which commit, and why."""
 
+        _: KW_ONLY
         line: str  # id of the line's stream
-        task: str | None  # that gave rise to it
-        tier: int  # the strictest that it declares; 0 is recorded, too, and halted
-        targets: dict[str, int]  # path -> tier, as declared
+        task: str | None = None  # that gave rise to it
+        tier: int = counted()  # the strictest that it declares; 0 is recorded, too, and halted
+        targets: Mapping[str, int]  # path -> tier, as declared
         diff: str  # SHA-256 of the stored diff
         diff_bytes: int
         base: str  # commit
         base_tree: str
         rationale: str
-        trigger: str
+        trigger: Annotated[str, OneOf("a trigger", TRIGGERS)]
         proposer: str
-        evidence: list[dict[str, Any]]
+        evidence: Sequence[Mapping[str, Any]] = ()
+        proposal_id: InitVar[UUID | None] = None
 
-    class Reviewed(Aggregate.Event):
-        """An operator's word, as the envelope that the operator's key has signed."""
+        def check(self) -> dict[str, Any]:
+            if not self.rationale.strip() or len(self.rationale) > MAX_TEXT:
+                raise InvariantError(f"a rationale must have 1 to {MAX_TEXT} characters")
+            tiers = self.targets.values()
+            if not 1 <= len(tiers) <= MAX_PATHS:
+                raise InvariantError(
+                    f"a proposal must name 1 to {MAX_PATHS} files with their tiers"
+                )
+            if any(tier not in (0, *TIERS) for tier in tiers):
+                raise InvariantError("a tier must be 0, 1 or 2")
+            return {"tier": min(tiers), "targets": dict(sorted(self.targets.items()))}
 
-        verdict: str
-        envelope: str
+    class Reviewed(Event):
+        """An operator's word, as the envelope that the operator's key has signed.
+
+        Whoever records it has checked the envelope.
+        """
+
+        verdict: Annotated[str, OneOf("a review", REVIEWS), KeptAs("review")]
+        envelope: Kept[str]
         key: str  # vkey
         expires: int  # s since the POSIX epoch
-        note: str
+        note: Annotated[Kept[str], Cut(MAX_TEXT)]
 
-        def apply(self, aggregate: "Proposal") -> None:
-            """Keep the latest word."""
-            aggregate.review = self.verdict
-            aggregate.envelope = self.envelope
-            aggregate.note = self.note
-
-    class Branched(Aggregate.Event):
+    class Branched(Event):
         """The diff is applied to a branch of its own; these paths it really touches."""
 
-        branch: str
-        commit: str
-        tree: str
-        changes: list[dict[str, Any]]
-        tier: int  # the strictest that is really touched
-        configuration_only: bool
-        manifest: str  # SHA-256 of the file in the base
-        reference_set: str  # SHA-256
-        against: str  # commit that it is compared with: its base, or where a valley began
+        branch: Kept[str]
+        commit: Kept[str]
+        tree: Kept[str]
+        changes: Sequence[Mapping[str, Any]]
+        tier: Annotated[int, KeptAs("real_tier")]  # the strictest that is really touched
+        configuration_only: Kept[bool]
+        manifest: Kept[str]  # SHA-256 of the file in the base
+        reference_set: Kept[str]  # SHA-256
+        against: Kept[str]  # commit that it is compared with: its base, or where a valley began
 
-        def apply(self, aggregate: "Proposal") -> None:
-            """Keep where the candidate is."""
-            aggregate.against = self.against
-            aggregate.branch, aggregate.commit, aggregate.tree = self.branch, self.commit, self.tree
-            aggregate.real_tier = self.tier
-            aggregate.configuration_only = self.configuration_only
-            aggregate.manifest, aggregate.reference_set = self.manifest, self.reference_set
+        def check(self, proposal: "Proposal") -> None:
+            proposal.verify_stage("branch")
+            if self.tier not in TIERS:
+                raise InvariantError(f"a proposal that changes tier {self.tier} gets no branch")
 
-    class Tested(Aggregate.Event):
+    class Tested(Event):
         """The base's tests ran against the candidate: all, or those that the change can reach."""
 
-        passed: bool
-        problem: str | None
+        passed: Annotated[bool, KeptAs("tested")]
+        problem: Annotated[Kept[str | None], Cut(MAX_TEXT)]
         cases: int
-        missing: list[str]
-        added: list[str]  # test files that the proposal brings
+        missing: Sequence[str]
+        added: Sequence[str]  # test files that the proposal brings
         seconds: float
-        expected: str | None  # SHA-256 of the base's cases with their outcomes
+        expected: Kept[str | None]  # SHA-256 of the base's cases with their outcomes
         output: str | None  # SHA-256 of what was printed
-        isolation: list[str]
+        isolation: Sequence[str]
         leftovers: int  # processes that had to be ended
-        flaky: list[str] | None  # cases that failed, and then passed; None: not recorded
-        outcomes: str | None  # SHA-256 of the candidate's cases with their outcomes
-        left_out: list[str]  # test files that run before the promotion
-        choice: str | None  # why these; None: the manifest lets all tests run at once
+        flaky: Annotated[Sequence[str] | None, Since(2, None)] = ()  # failed, and then passed
+        # SHA-256 of the candidate's cases with their outcomes
+        outcomes: Annotated[Kept[str | None], Since(2, None)] = None
+        left_out: Annotated[Kept[Sequence[str]], Since(3, ())] = ()  # run before the promotion
+        # Why these files; None: the manifest lets all tests run at once.
+        choice: Annotated[str | None, Since(3, None)] = None
 
-        def apply(self, aggregate: "Proposal") -> None:
-            """Keep whether the gate held, and if not, why."""
-            aggregate.tested = self.passed
-            aggregate.problem = self.problem
-            aggregate.expected, aggregate.outcomes = self.expected, self.outcomes
-            aggregate.left_out = tuple(self.left_out)
+        def check(self, proposal: "Proposal") -> None:
+            proposal.verify_stage("test")
 
-    class RestTested(Aggregate.Event):
+    class RestTested(Event):
         """The tests that were left out before ran against the candidate, which is better."""
 
-        passed: bool
-        problem: str | None
+        passed: Annotated[bool, KeptAs("tested")]
+        problem: Annotated[Kept[str | None], Cut(MAX_TEXT)]
         cases: int
-        missing: list[str]
+        missing: Sequence[str]
         seconds: float
         output: str  # SHA-256 of what was printed
-        isolation: list[str]
+        isolation: Sequence[str]
         leftovers: int  # processes that had to be ended
-        flaky: list[str]
+        flaky: Sequence[str]
         outcomes: str  # SHA-256 of all cases of the candidate, from both runs
 
-        def apply(self, aggregate: "Proposal") -> None:
-            """Keep whether the whole suite has passed now."""
-            aggregate.tested = self.passed
-            aggregate.problem = self.problem
-            aggregate.left_out = ()
+        def check(self, proposal: "Proposal") -> None:
+            proposal.verify_stage("conclude")
+            if not proposal.left_out or proposal.verdict is None:
+                raise InvariantError("only an evaluated proposal has tests left to run")
 
-    class TaskScored(Aggregate.Event):
+        def apply(self, proposal: "Proposal") -> None:
+            super().apply(proposal)
+            proposal.left_out = ()
+
+    class TaskScored(Event):
         """One arm's answer to one reference task, as the scorer saw it."""
 
-        arm: str
+        arm: Annotated[str, OneOf("an arm", ARMS)]
         task: str
+        _: KW_ONLY
         repeat: int  # from 0
         seed: int
         success: bool
         validation_failures: int
-        metrics: dict[str, float]
-        problem: str | None
-        cached: bool  # from an earlier proposal; no longer done, and it decides nothing
-        isolation: list[str]
-        missing: bool | None  # there is no answer; None: nobody recorded whether there was one
+        metrics: Mapping[str, float]
+        problem: Annotated[str | None, Cut(MAX_TEXT)]
+        # From an earlier proposal; no longer done, and it decides nothing.
+        cached: bool = counted()
+        isolation: Sequence[str]
+        # There is no answer; None: nobody recorded whether there was one.
+        missing: Annotated[bool | None, Since(2, None)] = False
 
-        def apply(self, aggregate: "Proposal") -> None:
-            """Keep the result."""
-            aggregate.results[(self.arm, self.task, self.repeat)] = {
-                "seed": self.seed,
-                "success": self.success,
-                "validation_failures": self.validation_failures,
-                "metrics": dict(self.metrics),
-                "problem": self.problem,
-                "isolation": list(self.isolation),
-                "missing": bool(self.missing),
-                "cached": self.cached,
-            }
+        def check(self, proposal: "Proposal") -> dict[str, Any]:
+            proposal.verify_stage("benchmark")
+            if (self.arm, self.task, self.repeat) in proposal.results:
+                raise InvariantError(
+                    f"the {self.arm} has already answered repeat {self.repeat} of task {self.task}"
+                )
+            return {"cached": False}
 
-    class Evaluated(Aggregate.Event):
+        def apply(self, proposal: "Proposal") -> None:
+            told = {name: getattr(self, name) for name in _RESULT}
+            told["missing"] = bool(self.missing)
+            proposal.results[self.arm, self.task, self.repeat] = told
+
+    class Evaluated(Event):
         """Both arms compared, task by task."""
 
-        verdict: str
+        verdict: Annotated[Kept[str], OneOf("a verdict", VERDICTS)]
         level: float  # of error that was spent on it
-        regressions: list[str]
-        improvements: list[str]
-        reasons: list[str]
-        comparisons: list[dict[str, Any]]
+        regressions: Kept[Sequence[str]]
+        improvements: Kept[Sequence[str]]
+        reasons: Kept[Sequence[str]]
+        comparisons: Sequence[Mapping[str, Any]]
 
-        def apply(self, aggregate: "Proposal") -> None:
-            """Keep the verdict."""
-            aggregate.verdict = self.verdict
-            aggregate.regressions = list(self.regressions)
-            aggregate.improvements = list(self.improvements)
-            aggregate.reasons = list(self.reasons)
+        def check(self, proposal: "Proposal") -> None:
+            proposal.verify_stage("benchmark")
+            if self.verdict == "better" and (self.regressions or not self.improvements):
+                raise InvariantError("the verdict `better` needs an improvement and no regression")
 
-    class Concluded(Aggregate.Event):
+    class Concluded(Event):
         """The end, whatever it is, with the stage that it came at."""
 
-        outcome: str
+        outcome: Kept[str]
+        _: KW_ONLY
         stage: str
-        reason: str
-        checkpoint: str | None
-        valley: str | None  # id of the one that let it through although it is not better
+        reason: Annotated[Kept[str], Cut(MAX_TEXT)]
+        checkpoint: Kept[str | None] = None
+        valley: str | None = None  # id of the one that let it through although it is not better
 
-        def apply(self, aggregate: "Proposal") -> None:
-            """Close the proposal."""
-            aggregate.outcome = self.outcome
-            aggregate.reason = self.reason
-            aggregate.checkpoint = self.checkpoint
+        def check(self, proposal: "Proposal") -> None:
+            """Let only what passed every stage, or an open valley, be promoted."""
+            if self.outcome not in OUTCOMES or self.stage not in STAGES:
+                raise InvariantError(
+                    f"a proposal cannot end with {self.outcome!r} at stage {self.stage!r}"
+                )
+            if (self.outcome == "promoted") != (self.checkpoint is not None):
+                raise InvariantError("a checkpoint must be given for a promotion, and only then")
+            if self.outcome == "promoted":
+                proposal.verify_promotable(self.valley)
 
     line: str
     task: str | None
@@ -206,75 +234,40 @@ class Proposal(Aggregate):
     trigger: str
     proposer: str
     evidence: list[dict[str, Any]]
-    review: str | None = field(default=None, init=False)
-    envelope: str | None = field(default=None, init=False)
-    note: str = field(default="", init=False)
-    branch: str | None = field(default=None, init=False)
-    commit: str | None = field(default=None, init=False)
-    tree: str | None = field(default=None, init=False)
-    real_tier: int | None = field(default=None, init=False)
-    configuration_only: bool = field(default=False, init=False)
-    manifest: str | None = field(default=None, init=False)
-    reference_set: str | None = field(default=None, init=False)
-    against: str | None = field(default=None, init=False)
-    tested: bool | None = field(default=None, init=False)
-    problem: str | None = field(default=None, init=False)
-    expected: str | None = field(default=None, init=False)
-    outcomes: str | None = field(default=None, init=False)
-    left_out: tuple[str, ...] = field(default=(), init=False)  # test files that have not run yet
-    results: dict[tuple[str, str, int], dict[str, Any]] = field(  # (arm, task, repeat)
-        default_factory=dict, init=False
-    )
-    verdict: str | None = field(default=None, init=False)
-    regressions: list[str] = field(default_factory=list, init=False)
-    improvements: list[str] = field(default_factory=list, init=False)
-    reasons: list[str] = field(default_factory=list, init=False)
-    outcome: str | None = field(default=None, init=False)
-    reason: str | None = field(default=None, init=False)
-    checkpoint: str | None = field(default=None, init=False)
+    review: str | None = None
+    envelope: str | None = None
+    note: str = ""
+    branch: str | None = None
+    commit: str | None = None
+    tree: str | None = None
+    real_tier: int | None = None
+    configuration_only: bool = False
+    manifest: str | None = None
+    reference_set: str | None = None
+    against: str | None = None
+    tested: bool | None = None
+    problem: str | None = None
+    expected: str | None = None
+    outcomes: str | None = None
+    left_out: Sequence[str] = ()  # test files that have not run yet
+    # (arm, task, repeat) -> what came of it
+    results: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    verdict: str | None = None
+    regressions: Sequence[str] = field(default_factory=list)
+    improvements: Sequence[str] = field(default_factory=list)
+    reasons: Sequence[str] = field(default_factory=list)
+    outcome: str | None = None
+    reason: str | None = None
+    checkpoint: str | None = None
 
-    @classmethod
-    def submit(
-        cls,
-        *,
-        line: str,
-        targets: Mapping[str, int],
-        diff: str,
-        diff_bytes: int,
-        base: str,
-        base_tree: str,
-        rationale: str,
-        trigger: str,
-        proposer: str,
-        task: str | None = None,
-        evidence: Sequence[Mapping[str, Any]] = (),
-        proposal_id: UUID | None = None,
-    ) -> "Proposal":
-        """Put a change on record; raise InvariantError for what no proposal can say."""
-        if trigger not in TRIGGERS:
-            raise InvariantError(f"a trigger must be one of {', '.join(TRIGGERS)}, not {trigger!r}")
-        if not rationale.strip() or len(rationale) > MAX_TEXT:
-            raise InvariantError(f"a rationale must have 1 to {MAX_TEXT} characters")
-        if not 1 <= len(targets) <= MAX_PATHS:
-            raise InvariantError(f"a proposal must name 1 to {MAX_PATHS} files with their tiers")
-        if any(tier not in (0, *TIERS) for tier in targets.values()):
-            raise InvariantError("a tier must be 0, 1 or 2")
-        return cls._create(
-            event_class=cls.Submitted,
-            id=proposal_id or uuid4(),
-            line=line,
-            task=task,
-            tier=min(targets.values()),
-            targets=dict(sorted(targets.items())),
-            diff=diff,
-            diff_bytes=diff_bytes,
-            base=base,
-            base_tree=base_tree,
-            rationale=rationale,
-            trigger=trigger,
-            proposer=proposer,
-            evidence=[dict(item) for item in evidence],
-        )
+    submit = begins(Submitted)
+    record_review = records(Reviewed)
+    record_branch = records(Branched)
+    record_tests = records(Tested)
+    record_rest = records(RestTested)
+    record_result = records(TaskScored)
+    evaluate = records(Evaluated)
+    conclude = records(Concluded)
 
     @property
     def stage(self) -> str:
@@ -287,210 +280,18 @@ class Proposal(Aggregate):
             return "test"
         return "benchmark"
 
-    def record_review(
-        self, verdict: str, *, envelope: str, key: str, expires: int, note: str
-    ) -> None:
-        """Record an operator's word; whoever calls has checked the envelope."""
-        self._check_open()
-        if verdict not in REVIEWS:
-            raise InvariantError(f"a review must be one of {', '.join(REVIEWS)}, not {verdict!r}")
-        self.trigger_event(
-            self.Reviewed,
-            verdict=verdict,
-            envelope=envelope,
-            key=key,
-            expires=expires,
-            note=note[:MAX_TEXT],
-        )
+    def verify_open(self) -> None:
+        """Raise InvariantError if the proposal has ended."""
+        if self.outcome is not None:
+            raise InvariantError(f"proposal {self.id} is already concluded: {self.outcome}")
 
-    def record_branch(
-        self,
-        branch: str,
-        *,
-        commit: str,
-        tree: str,
-        changes: Sequence[Mapping[str, Any]],
-        tier: int,
-        configuration_only: bool,
-        manifest: str,
-        reference_set: str,
-        against: str,
-    ) -> None:
-        """Record where the candidate is and what it really touches."""
-        self._check_stage("branch")
-        if tier not in TIERS:
-            raise InvariantError(f"a proposal that changes tier {tier} gets no branch")
-        self.trigger_event(
-            self.Branched,
-            branch=branch,
-            commit=commit,
-            tree=tree,
-            changes=[dict(change) for change in changes],
-            tier=tier,
-            configuration_only=configuration_only,
-            manifest=manifest,
-            reference_set=reference_set,
-            against=against,
-        )
+    def verify_stage(self, stage: str) -> None:
+        """Raise InvariantError unless this stage comes next."""
+        if self.stage != stage:
+            raise InvariantError(f"proposal {self.id} is at stage {self.stage!r}, not {stage!r}")
 
-    def record_tests(
-        self,
-        *,
-        passed: bool,
-        problem: str | None,
-        cases: int,
-        missing: Sequence[str],
-        added: Sequence[str],
-        seconds: float,
-        expected: str | None,
-        output: str | None,
-        isolation: Sequence[str],
-        leftovers: int,
-        flaky: Sequence[str] = (),
-        outcomes: str | None = None,
-        left_out: Sequence[str] = (),
-        choice: str | None = None,
-    ) -> None:
-        """Record how the tests ended, and which test files have not run."""
-        self._check_stage("test")
-        self.trigger_event(
-            self.Tested,
-            passed=passed,
-            problem=None if problem is None else problem[:MAX_TEXT],
-            cases=cases,
-            missing=list(missing),
-            added=list(added),
-            seconds=seconds,
-            expected=expected,
-            output=output,
-            isolation=list(isolation),
-            leftovers=leftovers,
-            flaky=list(flaky),
-            outcomes=outcomes,
-            left_out=list(left_out),
-            choice=choice,
-        )
-
-    def record_rest(
-        self,
-        *,
-        passed: bool,
-        problem: str | None,
-        cases: int,
-        missing: Sequence[str],
-        seconds: float,
-        output: str,
-        isolation: Sequence[str],
-        leftovers: int,
-        flaky: Sequence[str],
-        outcomes: str,
-    ) -> None:
-        """Record how the tests ended that were left out before."""
-        self._check_stage("conclude")
-        if not self.left_out or self.verdict is None:
-            raise InvariantError("only an evaluated proposal has tests left to run")
-        self.trigger_event(
-            self.RestTested,
-            passed=passed,
-            problem=None if problem is None else problem[:MAX_TEXT],
-            cases=cases,
-            missing=list(missing),
-            seconds=seconds,
-            output=output,
-            isolation=list(isolation),
-            leftovers=leftovers,
-            flaky=list(flaky),
-            outcomes=outcomes,
-        )
-
-    def record_result(
-        self,
-        arm: str,
-        task: str,
-        *,
-        repeat: int,
-        seed: int,
-        success: bool,
-        validation_failures: int,
-        metrics: Mapping[str, float],
-        problem: str | None,
-        isolation: Sequence[str],
-        missing: bool = False,
-    ) -> None:
-        """Record one answer's worth; each arm answers a repeat of a task once."""
-        self._check_stage("benchmark")
-        if arm not in ARMS:
-            raise InvariantError(f"an arm must be {' or '.join(ARMS)}, not {arm!r}")
-        if (arm, task, repeat) in self.results:
-            raise InvariantError(f"the {arm} has already answered repeat {repeat} of task {task}")
-        self.trigger_event(
-            self.TaskScored,
-            arm=arm,
-            task=task,
-            repeat=repeat,
-            seed=seed,
-            success=success,
-            validation_failures=validation_failures,
-            metrics=dict(metrics),
-            problem=None if problem is None else problem[:MAX_TEXT],
-            cached=False,
-            isolation=list(isolation),
-            missing=missing,
-        )
-
-    def evaluate(
-        self,
-        verdict: str,
-        *,
-        level: float,
-        regressions: Sequence[str],
-        improvements: Sequence[str],
-        reasons: Sequence[str],
-        comparisons: Sequence[Mapping[str, Any]],
-    ) -> None:
-        """Record what the comparison of both arms says."""
-        self._check_stage("benchmark")
-        if verdict not in VERDICTS:
-            raise InvariantError(f"a verdict must be one of {', '.join(VERDICTS)}, not {verdict!r}")
-        if verdict == "better" and (regressions or not improvements):
-            raise InvariantError("the verdict `better` needs an improvement and no regression")
-        self.trigger_event(
-            self.Evaluated,
-            verdict=verdict,
-            level=level,
-            regressions=list(regressions),
-            improvements=list(improvements),
-            reasons=list(reasons),
-            comparisons=[dict(comparison) for comparison in comparisons],
-        )
-
-    def conclude(
-        self,
-        outcome: str,
-        *,
-        stage: str,
-        reason: str,
-        checkpoint: str | None = None,
-        valley: str | None = None,
-    ) -> None:
-        """Close the proposal; only what passed every stage, or an open valley, is promoted."""
-        self._check_open()
-        if outcome not in OUTCOMES or stage not in STAGES:
-            raise InvariantError(f"a proposal cannot end with {outcome!r} at stage {stage!r}")
-        if (outcome == "promoted") != (checkpoint is not None):
-            raise InvariantError("a checkpoint must be given for a promotion, and only then")
-        if outcome == "promoted":
-            self._check_promotable(valley)
-        self.trigger_event(
-            self.Concluded,
-            outcome=outcome,
-            stage=stage,
-            reason=reason[:MAX_TEXT],
-            checkpoint=checkpoint,
-            valley=valley,
-        )
-
-    def _check_promotable(self, valley: str | None) -> None:
+    def verify_promotable(self, valley: str | None) -> None:
+        """Raise InvariantError unless every stage, or an open valley, lets it through."""
         if self.real_tier == 1 and self.review != "approve":
             raise InvariantError(
                 "a change of tier 1 can be promoted only with an operator's approval"
@@ -507,26 +308,8 @@ class Proposal(Aggregate):
                 f"a proposal with the verdict {self.verdict!r} can be promoted only in a valley"
             )
 
-    def _check_open(self) -> None:
-        if self.outcome is not None:
-            raise InvariantError(f"proposal {self.id} is already concluded: {self.outcome}")
 
-    def _check_stage(self, stage: str) -> None:
-        self._check_open()
-        if self.stage != stage:
-            raise InvariantError(f"proposal {self.id} is at stage {self.stage!r}, not {stage!r}")
-
-
-def without_flaky(body: dict[str, Any]) -> dict[str, Any]:
-    """Lift a run of the tests of version 1 to 2: nothing was run again, no outcomes were kept."""
-    return {**body, "flaky": None, "outcomes": None}
-
-
-def without_missing(body: dict[str, Any]) -> dict[str, Any]:
-    """Lift an answer of version 1 to 2: nobody recorded whether there was one."""
-    return {**body, "missing": None}
-
-
-def with_all_tests(body: dict[str, Any]) -> dict[str, Any]:
-    """Lift a run of the tests of version 2 to 3: no tests were left out."""
-    return {**body, "left_out": [], "choice": None}
+_RESULT = (
+    *("seed", "success", "validation_failures", "metrics", "problem"),
+    *("isolation", "missing", "cached"),
+)

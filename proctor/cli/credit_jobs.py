@@ -59,7 +59,7 @@ def credit(home: Home, name: str, numbers: Sequence[int], asked: ForkOptions) ->
             f"--then {then}: choose a policy that asks nobody, as nothing or playbook"
         )
     verify_ready(home, choice, campaign=False)
-    plan = {each.past.number: list(each.arms) for each in questions}
+    plan = {str(each.past.number): list(each.arms) for each in questions}
     measured = Credit.start(
         str(parent.run.id), after=then, seeds=range(asked.orders or 5), arms=plan
     )
@@ -250,8 +250,10 @@ def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision)
         chosen=past.decision.to_dict(),
         other=decision.to_dict(),
         level=LEVEL,
-        loss=interval([other.val_loss - chosen.val_loss for chosen, other in pairs]),
-        accuracy=interval([chosen.val_accuracy - other.val_accuracy for chosen, other in pairs]),
+        loss=asdict(interval([other.val_loss - chosen.val_loss for chosen, other in pairs])),
+        accuracy=asdict(
+            interval([chosen.val_accuracy - other.val_accuracy for chosen, other in pairs])
+        ),
     )
 
 

@@ -211,7 +211,7 @@ def open_evolution(controller: Controller) -> Evolution:
     if (name := Evolution.id_of(line)) in log.repository:
         found: Evolution = log.repository.get(name)
         return found
-    return Evolution.open(line)
+    return Evolution.open(str(line))
 
 
 def _blocked(controller: Controller) -> str | None:

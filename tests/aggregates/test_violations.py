@@ -10,7 +10,6 @@ from aggregates.violations import (
     listed_violations,
     shared_out,
     violations_found,
-    without_further,
 )
 from ledger.bodies import encode_body
 
@@ -46,7 +45,7 @@ def test_long_words_leave_room_for_the_scores() -> None:
 
 
 def test_total_of_an_earlier_audit_is_that_of_its_steps() -> None:
-    old = without_further({"violations": violations(478)[:LISTED]})
+    old = {"violations": violations(478)[:LISTED], "further": None}
     steps = [
         {"name": "coverage", "evidence": {"violations": {"total": 400}}},
         {"name": "defensibility", "evidence": {"violations": {"total": 78}}},
@@ -56,6 +55,6 @@ def test_total_of_an_earlier_audit_is_that_of_its_steps() -> None:
 
 
 def test_total_of_an_earlier_audit_without_evidence_is_a_least_number() -> None:
-    old = without_further({"violations": violations(478)[:LISTED]})
+    old = {"violations": violations(478)[:LISTED], "further": None}
     assert violations_found(old, [{"name": "coverage", "evidence": {}}]) == (150, True)
-    assert violations_found(without_further({"violations": violations(3)}), []) == (3, False)
+    assert violations_found({"violations": violations(3), "further": None}, []) == (3, False)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -218,7 +218,7 @@ class Scene:
         """
         arm = arm or ("nothing" if acts else "decrease_lr")
         seeds = range(len(gains)) if seeds is None else seeds
-        credit = Credit.start(run, after=after, seeds=seeds, arms={1: [arm]})
+        credit = Credit.start(run, after=after, seeds=seeds, arms={"1": [arm]})
         self.log.save(credit)
         forks: dict[str, list[str]] = {CHOSEN: [], arm: []}
         endings: dict[str, list[Ending]] = {name: [] for name in forks}
@@ -262,8 +262,8 @@ class Scene:
             chosen=said[0],
             other=said[1],
             level=level,
-            loss=Interval(0.0, 0.0, 0.0),
-            accuracy=told,
+            loss=asdict(Interval(0.0, 0.0, 0.0)),
+            accuracy=asdict(told),
         )
         credit.end()
         self.log.save(credit)

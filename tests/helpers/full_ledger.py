@@ -1,5 +1,6 @@
 """A ledger with every kind of event, none of which was measured."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from synthetic import (
@@ -91,7 +92,7 @@ def write_some_of_everything(directory: Path) -> None:
                 precision=0.5,
                 code=code,
             )
-        evolution = Evolution.open(line.id)
+        evolution = Evolution.open(str(line.id))
         evolution.begin(2, proposer={"name": "tuner"})
         evolution.end_round(
             "proposed", proposal=str(taken.id), proposer="tuner", technique="one_shot"
@@ -156,7 +157,7 @@ def write_some_of_everything(directory: Path) -> None:
         comparison.end()
         log.save(comparison)
         fork = synthetic_run(log, epochs=4, dead=range(1, 4), fork_of=first)
-        credit = Credit.start(str(first.id), after="nothing", seeds=[0], arms={1: ["nothing"]})
+        credit = Credit.start(str(first.id), after="nothing", seeds=[0], arms={"1": ["nothing"]})
         for arm in ("chosen", "nothing"):
             ending = Ending(str(fork.id), 4, "completed", 1.5, 0.5, 2, 0)
             credit.record_fork(Place(1, arm, 0), ending)
@@ -168,8 +169,8 @@ def write_some_of_everything(directory: Path) -> None:
             chosen=past.decision.to_dict(),
             other=past.decision.to_dict(),
             level=0.95,
-            loss=Interval(None, None, None),
-            accuracy=Interval(0.1, 0.05, 0.15),
+            loss=asdict(Interval(None, None, None)),
+            accuracy=asdict(Interval(0.1, 0.05, 0.15)),
         )
         credit.end()
         log.save(credit)

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import duckdb
+import pytest
 
+from projections import projector
 from projections.cache import catch_up
+from projections.mapping import SCHEMA
 
 pytest_plugins = ("projection_fixtures",)
 BARE = """
@@ -22,3 +25,15 @@ def test_everything_in_the_file_has_a_comment(database: Path, written: Path) -> 
     catch_up(database, written)
     with duckdb.connect(str(database), read_only=True) as connection:
         assert connection.execute(BARE).fetchall() == []
+
+
+def test_comment_makes_no_reader_build_tables_again_and_a_column_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, text = projector.schema_hash(), SCHEMA.read_text(encoding="utf-8")
+    other = tmp_path / "schema.sql"
+    monkeypatch.setattr(projector, "SCHEMA", other)
+    other.write_text(text.replace("'Ledger index'", "'Where it is'").replace("-- T", "-- t"))
+    assert projector.schema_hash() == before
+    other.write_text(text.replace("time TIMESTAMP", "time DATE"))
+    assert projector.schema_hash() != before

@@ -162,7 +162,8 @@ def test_probe_of_what_is_no_suspect_is_rejected(
         "evidence": {"repeat": 0},
     }
     where: dict[str, Any] = {"originator_id": made.id, "originator_version": 2}
-    place.log.events.put([Bisection.Probed(**where, timestamp=datetime.now(UTC), **told)])
+    where["timestamp"] = datetime.now(UTC)
+    place.log.events.put([Bisection.Probed(**where, **told)])
     with pytest.raises(BisectionError, match="has probes of checkpoints that are not its suspects"):
         open_search(place, question)
 
@@ -211,7 +212,8 @@ def test_search_that_cannot_be_hides_no_other(
     forged = {**told, "ends_believed": True, "rules": 2, **false}
     forged["originator_topic"] = "aggregates.improvement.bisection:Bisection"
     where: dict[str, Any] = {"originator_id": uuid4(), "originator_version": 1}
-    log.events.put([Bisection.Opened(**where, timestamp=datetime.now(UTC), **forged)])
+    where["timestamp"] = datetime.now(UTC)
+    log.events.put([Bisection.Opened(**where, **forged)])
     with (
         open_source(tmp_path / "ledger") as ledger,
         projected(ledger.entries(start=0), quarantine=True) as connection,

@@ -78,7 +78,7 @@ def check(place: Workplace, line: Chain, **options: object) -> Question:
 
 def evidence(place: Workplace, found: Bisection) -> list[dict[str, object]]:
     events = place.log.events.get(found.id)
-    return [event.evidence for event in events if isinstance(event, Bisection.Probed)]
+    return [dict(event.evidence) for event in events if isinstance(event, Bisection.Probed)]
 
 
 def test_command_finds_the_culprit_in_three_probes_of_eight(place: Workplace, line: Chain) -> None:

@@ -102,7 +102,7 @@ def test_credit_that_its_forks_contradict_is_not_backed_and_makes_no_pair(tmp_pa
         forks = history.credit(run, CLEAR, **told)
         for each in (run, *(fork for arm in forks.values() for fork in arm)):
             history.audit(each, exercised=False)
-    invented = Credit.start(run, after="nothing", seeds=[0, 1], arms={2: ["nothing"]})
+    invented = Credit.start(run, after="nothing", seeds=[0, 1], arms={"2": ["nothing"]})
     for seed in (0, 1):
         for arm, accuracy in ((CHOSEN, 0.9), ("nothing", 0.1)):
             ending = Ending(str(UUID(int=seed)), 3, "completed", 1.0, accuracy, 1, 0)
@@ -304,7 +304,7 @@ def test_forks_that_another_measurement_has_named_are_rejected(tmp_path: Path) -
     history = _admitting(tmp_path)
     run = history.run(history.line.active)
     first = history.credit(run, CLEAR)
-    again = Credit.start(run, after="nothing", seeds=[0, 1], arms={1: ["nothing"]})
+    again = Credit.start(run, after="nothing", seeds=[0, 1], arms={"1": ["nothing"]})
     for seed in (0, 1):
         for arm in (CHOSEN, "nothing"):
             fork = first[arm][seed]

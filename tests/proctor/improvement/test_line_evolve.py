@@ -109,7 +109,7 @@ def test_rounds_end_as_what_was_proposed_deserves(line: Line) -> None:
         assert promoted.trigger == "operator_request", "nothing was known to be wrong"
         assert rejected.trigger == "error_pattern", "a task that the base does not answer is"
         assert second.pattern == "task long-rivals"
-        number = Transcript.id_of(Evolution.open(line.id).proposal_id(3))
+        number = Transcript.id_of(Evolution.open(str(line.id)).proposal_id(3))
         calls = [e for e in log.events.get(number) if isinstance(e, Transcript.CallMade)]
         assert [(c.action, c.outcome) for c in calls] == [
             ("propose", "unusable"),
@@ -214,7 +214,7 @@ def test_model_is_asked_at_a_higher_temperature_after_five_rejections(line: Line
             event.parameters["temperature"]
             for number in range(1, 7)
             for event in log.events.get(
-                Transcript.id_of(Evolution.open(line.id).proposal_id(number))
+                Transcript.id_of(Evolution.open(str(line.id)).proposal_id(number))
             )
             if isinstance(event, Transcript.CallMade) and event.action == "propose"
         ]

@@ -319,7 +319,7 @@ def test_trials_follow_from_proposals_and_from_rounds_without_one(
     log: LedgerApplication, home: Home, line: Line
 ) -> None:
     tried(log, line, "rejected", technique="few_shot")
-    evolution = Evolution.open(line.id)
+    evolution = Evolution.open(str(line.id))
     evolution.begin(3, proposer={"name": "tuner"})
     evolution.end_round(
         "unusable", proposer="openai", technique="one_shot", pattern="x", reason="no JSON"

@@ -1,0 +1,351 @@
+"""An event, declared once: what it says, what has to hold before it, and what follows from it.
+
+A nested class of an aggregate is the declaration: fields with their bounds, the invariants in
+`check()`, the effect in `apply()`. From it follow the stored event with its name and version
+(register()), the command that records it (records(), begins()), the attributes that keep what it
+says (Kept), and the upcasters from earlier versions (Since).
+
+    class Campaign(Aggregate):
+        class Ended(Event):
+            reason: Annotated[str, Cut(100)]
+            ranking: Kept[Sequence[str]]
+
+        ranking: Sequence[str] | None = None
+        end = records(Ended)  # campaign.end("all attempts are used", ranking=["a", "b"])
+
+Fields are stored in the order of their declaration. Sequences and mappings are stored as lists and
+dicts.
+
+I/O: none.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache, partial
+from inspect import Signature, signature
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+    overload,
+    runtime_checkable,
+)
+from uuid import UUID, uuid4
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.errors import InvariantError
+from ledger.mapper import EventRegistry, Upcaster
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = [
+    "Closing",
+    "Cut",
+    "Event",
+    "First",
+    "Kept",
+    "KeptAs",
+    "OneOf",
+    "Since",
+    "begins",
+    "counted",
+    "record",
+    "records",
+    "register",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E", bound="Event")
+F = TypeVar("F", bound="First")
+A = TypeVar("A", bound=Aggregate)
+
+_LIBRARY = frozenset({"originator_id", "originator_version", "originator_topic", "timestamp"})
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A text is stored up to so many characters, and half of a surrogate pair in it as `?`."""
+
+    characters: int
+
+
+@dataclass(frozen=True)
+class KeptAs:
+    """The aggregate keeps the latest value in this attribute; by default in one of that name."""
+
+    attribute: str = ""
+
+
+Kept = Annotated[T, KeptAs()]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A text is one of some choices; the error says what it is that has to be one."""
+
+    what: str
+    choices: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Since:
+    """The field came with this version of the event; those of earlier versions get a value."""
+
+    version: int
+    earlier: Any
+
+
+def counted(
+    attribute: str = "",
+    *,
+    default: Any = MISSING,
+    init: Literal[False] = False,  # noqa: ARG001 - for type checkers
+) -> Any:
+    """Declare a field that the aggregate fills, not the caller.
+
+    Its value is that of an attribute of the aggregate, or check() returns it. The default is for
+    events that are made without a command.
+    """
+    return field(default=default, metadata={"counted": attribute})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, counted))
+class _Declared:
+    """What is common to all events."""
+
+    NAME: ClassVar[str] = ""
+    """The stored name, if it is not that of the aggregate and of the class."""
+
+    @classmethod
+    def event_name(cls) -> str:
+        """Return the stored name: `campaign.attempt_started` of Campaign.AttemptStarted."""
+        aggregate, own = cls.__qualname__.split(".")[-2:]
+        return cls.NAME or f"{aggregate.lower()}.{re.sub('(?<!^)(?=[A-Z])', '_', own).lower()}"
+
+    @classmethod
+    def upcasters(cls) -> list[Upcaster]:
+        """Return what lifts version 1 to 2 and so on; see Since."""
+        since = list(_marks(cls, Since))
+        return [
+            partial(_lift, {name: each.earlier for name, each in since if each.version == version})
+            for version in range(2, 1 + max((each.version for _, each in since), default=1))
+        ]
+
+    def apply(self, aggregate: Any) -> None:
+        """Change the aggregate: kept values go into its attributes."""
+        kept = _declaration(type(self)).kept  # type: ignore[arg-type]  # a type is hashable
+        for name, attribute in kept.items():
+            setattr(aggregate, attribute, getattr(self, name))
+
+
+class Event(_Declared, Aggregate.Event):
+    """An event of a stream that has begun."""
+
+    if TYPE_CHECKING:  # the library fills these
+        originator_id: UUID = field(init=False)
+        originator_version: int = field(init=False)
+        timestamp: datetime = field(init=False)
+
+    def check(self, aggregate: Any) -> Mapping[str, Any] | None:
+        """Raise InvariantError if the event cannot follow; return what the aggregate says of it.
+
+        Fields for which it has to return a value have none yet. It may replace a caller's value.
+        """
+
+
+class First(_Declared, Aggregate.Created):
+    """The event that begins a stream. Its fields fill the attributes of the same name.
+
+    An InitVar is said by the caller and not stored; stream() gets it.
+    """
+
+    if TYPE_CHECKING:
+        originator_id: UUID = field(init=False)
+        originator_version: int = field(init=False)
+        originator_topic: str = field(init=False)
+        timestamp: datetime = field(init=False)
+
+    def __post_init__(self, *_: object) -> None:
+        super().__post_init__()
+
+    def check(self) -> Mapping[str, Any] | None:
+        """Raise InvariantError if no stream begins so; return what is not the caller's to say."""
+
+    def stream(self, *given: Any, **_: Any) -> UUID:
+        """Return the stream's id: the one that is given, or a new one."""
+        return next((each for each in given if each is not None), None) or uuid4()
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """An aggregate that comes to an end, after which nothing is recorded."""
+
+    def verify_open(self) -> None:
+        """Raise InvariantError after the end; record() asks before every event."""
+
+
+def record(aggregate: Aggregate, kind: Callable[P, E], /, *args: P.args, **kwargs: P.kwargs) -> E:
+    """Record an event; raise InvariantError if it cannot be said, or cannot follow."""
+    # The library gives an aggregate subclasses of the nested classes.
+    event_class = getattr(type(aggregate), kind.__name__)
+    said, _ = _said(event_class, args, kwargs)
+    if isinstance(aggregate, Closing):
+        aggregate.verify_open()
+    for name, attribute in _declaration(event_class).counted.items():
+        said[name] = _plain(getattr(aggregate, attribute))
+    found = _unfinished(event_class, said).check(aggregate)
+    aggregate.trigger_event(event_class, **{**said, **_plain(found or {})})
+    return aggregate.pending_events[-1]  # type: ignore[return-value]
+
+
+class Command(Generic[P, T]):
+    """A method of an aggregate that records an event, with the event's fields as parameters."""
+
+    def __init__(self, kind: Callable[P, E], answer: Callable[[E], T]) -> None:
+        self._kind = kind
+        self._answer: Callable[[Any], T] = answer
+
+    def __get__(self, aggregate: Aggregate, owner: type[Aggregate]) -> Callable[P, T]:
+        """Return the method of one aggregate."""
+
+        def command(*args: P.args, **kwargs: P.kwargs) -> T:
+            return self._answer(record(aggregate, self._kind, *args, **kwargs))
+
+        return command
+
+
+@overload
+def records(kind: Callable[P, E]) -> Command[P, None]: ...
+@overload
+def records(kind: Callable[P, E], answer: Callable[[E], T]) -> Command[P, T]: ...
+def records(kind: Callable[P, E], answer: Callable[[E], Any] = lambda _: None) -> Command[P, Any]:
+    """Return the command that records an event, and returns an answer that is in it."""
+    return Command(kind, answer)
+
+
+class Beginning(Generic[P]):
+    """A method of a class of aggregates that begins one."""
+
+    def __init__(self, kind: Callable[P, First]) -> None:
+        self._kind = kind
+
+    def __get__(self, aggregate: A | None, owner: type[A]) -> Callable[P, A]:
+        """Return the method of one class."""
+
+        def begin(*args: P.args, **kwargs: P.kwargs) -> A:
+            event_class = getattr(owner, self._kind.__name__)
+            said, given = _said(event_class, args, kwargs)
+            first = _unfinished(event_class, said)
+            said |= _plain(first.check() or {})
+            stream = _unfinished(event_class, said).stream(*given)
+            return owner._create(event_class, id=stream, **said)
+
+        return begin
+
+
+def begins(kind: Callable[P, F]) -> Beginning[P]:
+    """Return the class method that begins an aggregate with an event."""
+    return Beginning(kind)
+
+
+def register(registry: EventRegistry, *aggregates: type[Aggregate]) -> None:
+    """Give a registry all events that some aggregates declare."""
+    for aggregate in aggregates:
+        for each in vars(aggregate).values():
+            if isinstance(each, type) and issubclass(each, _Declared):
+                first = aggregate if issubclass(each, First) else None
+                registry.register(
+                    each.event_name(), each, upcasters=each.upcasters(), aggregate=first
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Declaration:
+    parameters: Signature  # of the command
+    given: tuple[str, ...]  # parameters that are not stored
+    counted: Mapping[str, str]  # field -> attribute
+    bounds: Sequence[tuple[str, Cut | OneOf]]
+    kept: Mapping[str, str]  # field -> attribute
+
+
+@cache
+def _declaration(event_class: Any) -> _Declaration:
+    own = {each.name: each for each in fields(event_class) if each.name not in _LIBRARY}
+    parameters = [
+        each
+        for each in list(signature(event_class.__init__).parameters.values())[1:]  # not self
+        if each.name not in _LIBRARY
+        and not (each.name in own and "counted" in own[each.name].metadata)
+    ]
+    return _Declaration(
+        parameters=Signature(parameters),
+        given=tuple(each.name for each in parameters if each.name not in own),
+        counted={name: found for name in own if (found := own[name].metadata.get("counted"))},
+        bounds=[*_marks(event_class, OneOf), *_marks(event_class, Cut)],
+        kept={name: each.attribute or name for name, each in _marks(event_class, KeptAs)},
+    )
+
+
+def _marks(event_class: type, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield what the fields of an event are marked with, in the order of their declaration."""
+    for each in reversed(event_class.__mro__):
+        for name, hint in vars(each).get("__annotations__", {}).items():
+            for mark in getattr(hint, "__metadata__", ()):
+                if isinstance(mark, kind):
+                    yield name, mark
+
+
+def _said(
+    event_class: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return the values to store, within their bounds, and those that are only given."""
+    declared = _declaration(event_class)
+    bound = declared.parameters.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = [bound.arguments.pop(name) for name in declared.given]
+    said = _plain(bound.arguments)
+    for name, bounds in declared.bounds:
+        if name in said:
+            said[name] = _bounded(said[name], bounds)
+    return said, given
+
+
+def _bounded(value: str | None, bounds: Cut | OneOf) -> str | None:
+    match bounds:
+        case Cut(characters) if value is not None:
+            return value[:characters].encode("utf-8", "replace").decode("utf-8")
+        case OneOf(what, choices) if value not in choices:
+            many = len(choices) > 2
+            allowed = f"one of {', '.join(choices)}" if many else " or ".join(choices)
+            raise InvariantError(f"{what} must be {allowed}, not {value!r:.80}")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with sequences made lists and mappings made dicts, all of them new."""
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(part) for part in value]
+    return value
+
+
+def _unfinished(event_class: type[T], said: Mapping[str, Any]) -> T:
+    event = object.__new__(event_class)
+    vars(event).update(said)
+    return event
+
+
+def _lift(added: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, **_plain(added)}
