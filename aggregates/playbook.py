@@ -120,7 +120,7 @@ FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
 def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ...]:
     """Return the directions that answer a rule on a side, under a set of rules."""
     found = DIRECTIONS[rule].get(side or "", ())
-    undone = rules.go_back and side in UNDONE.get(rule, ())
+    undone = rules.kept_states and side in UNDONE.get(rule, ())
     return (*found, GO_BACK) if undone else found
 
 

@@ -47,6 +47,16 @@ PRECEDENCE = tuple(RULE_CLASSES)  # first goes first
 GROWTH = "grad_norm_growth"  # the largest layer norm, over its median in the epochs before
 
 
+SIGNAL_TITLES: Mapping[str, str] = MappingProxyType(  # of R6 and R7
+    {
+        "min_layer_grad_norm": "smallest gradient norm",
+        "grad_norm_ratio": "smallest over largest gradient norm",
+        "max_layer_grad_norm": "largest gradient norm",
+        GROWTH: "largest gradient norm over its median before",
+    }
+)
+
+
 def _added(default: Any) -> Any:
     """Declare a field that the first rules did not have; the default is their behaviour."""
     return field(default=default, metadata={"added": True})
@@ -90,7 +100,7 @@ class RulesConfig:
     band_persistence: int | None = _added(None)
     r6_signal: str = _added("min_layer_grad_norm")
     r7_signal: str = _added("max_layer_grad_norm")
-    go_back: int = _added(0)  # latest epochs whose training states can be gone back to
+    kept_states: int = _added(0)  # latest epochs whose training states can be gone back to
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -190,7 +200,7 @@ RELATIVE = replace(
     profile="relative",
     band_persistence=1,
     r1_low=3.3e-4,
-    r1_high=0.02,
+    r1_high=0.036,
     r1_at_once=None,
     r3_min_delta=0.0,
     r6_signal="grad_norm_ratio",
@@ -198,7 +208,7 @@ RELATIVE = replace(
     r7_signal=GROWTH,
     r7_high=30.0,
     r7_at_once=None,
-    go_back=10,
+    kept_states=10,
 )
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {

@@ -395,7 +395,7 @@ class Run(Aggregate):
         an `epoch`: before that epoch's decisions.
         """
         at = self.epoch if epoch is None else epoch
-        if not self.rules.go_back or not isinstance(self.initial_spec, ModelSpec):
+        if not self.rules.kept_states or not isinstance(self.initial_spec, ModelSpec):
             return ()
         edits = (
             past.epoch
@@ -403,8 +403,8 @@ class Run(Aggregate):
             if past.outcome == "applied" and past.decision.edit is not None
             if epoch is None or past.epoch < epoch
         )
-        forked = 0 if self.forked_at is None else self.forked_at
-        first = max(forked, at + 1 - self.rules.go_back, *(edited + 1 for edited in edits))
+        forked = 0 if self.forked_at is None or at < self.forked_at else self.forked_at
+        first = max(forked, at + 1 - self.rules.kept_states, *(edited + 1 for edited in edits))
         return (FRESH, *range(first, at + 1))
 
     def cannot_go_back(self, decision: Decision) -> str | None:
