@@ -552,7 +552,8 @@ def test_relative_rules_do_not_know_the_scale_of_a_loss(
 
     def told_with_another_loss(signals: EpochSignals) -> EpochSignals:
         names = ("train_loss", "val_loss", "max_layer_grad_norm", "min_layer_grad_norm")
-        return dataclasses.replace(signals, **{n: scaled(getattr(signals, n)) for n in names})
+        changes: dict[str, Any] = {name: scaled(getattr(signals, name)) for name in names}
+        return dataclasses.replace(signals, **changes)
 
     signals, remedies = told
     sizes = [abs(v) for s in signals for v in vars(s).values() if isinstance(v, float)]

@@ -46,7 +46,7 @@ def test_training_whose_rate_was_far_too_high_passes_too(lr: float, tmp_path: Pa
 
 
 def _of(kind: type, **changes: Any) -> Callable[[Any], dict[str, Any]]:
-    done = []
+    done: list[Any] = []
 
     def change(event: Any) -> dict[str, Any]:
         hit = isinstance(event, kind) and not done
