@@ -17,12 +17,13 @@ from aggregates.errors import DecisionError, SpecError
 from aggregates.playbook import (
     ARCHITECTURE_DIRECTIONS,
     DEFER,
-    DIRECTIONS,
     EVENT_TYPES,
     FACTORS,
+    GO_BACK,
     NO_ACTION,
     PARAMETER_TYPES,
     REMEDIES,
+    directions,
     moved_parameter,
     rises,
 )
@@ -148,6 +149,12 @@ class Observation:
     edits: str  # live or restart
     # The rules that fired in each epoch before, by precedence; None: it follows from the history.
     fired: tuple[tuple[str, ...], ...] | None = None
+    back: tuple[int, ...] = ()  # epochs whose state can be gone back to; -1: fresh weights
+
+    def directions(self, rule: str) -> tuple[str, ...]:
+        """Return the directions that answer a rule as it stands and can be carried out."""
+        found = directions(rule, self.evaluations[rule].side, self.rules)
+        return found if self.back else tuple(each for each in found if each != GO_BACK)
 
     @property
     def may_reset(self) -> bool:
@@ -201,22 +208,41 @@ def validate_decision(decision: Decision, observation: Observation) -> None:
         evaluation = observation.evaluations[rule]
         if not evaluation.fired:
             raise DecisionError(f"{rule} is cited and did not fire in epoch {observation.epoch}")
-        problem = direction_problem(rule, evaluation.side, decision, observation.settings)
+        problem = direction_problem(
+            rule,
+            evaluation,
+            decision,
+            observation.settings,
+            rules=observation.rules,
+            epoch=observation.epoch,
+        )
         if problem is not None:
             raise DecisionError(problem)
 
 
 def direction_problem(
-    rule: str, side: str | None, decision: Decision, settings: Settings
+    rule: str,
+    fired: RuleEvaluation | None,
+    decision: Decision,
+    settings: Settings,
+    *,
+    rules: RulesConfig,
+    epoch: int,
 ) -> str | None:
-    """Return why the decision's direction does not fit the rule, or None if it fits."""
+    """Return why the decision's direction does not fit the rule, or None if it fits.
+
+    `fired` is the latest firing that it can answer, `epoch` its own.
+    """
     if not decision.acts:
         return None
-    known = DIRECTIONS[rule].get(side or "", ())
+    side = None if fired is None else fired.side
+    known = directions(rule, side, rules)
     if decision.direction not in known:
         return f"{rule} fired on the side {side}: {decision.direction} is none of {known}"
     if side == "plateau" and decision.params.get("lr_max", 0.0) > settings.lr:
         return f"{rule}: on a plateau a cycle does not climb above the rate that led there"
+    if fired is not None and decision.direction == GO_BACK:
+        return _back_problem(fired, decision, settings, rules, epoch)
     moved = moved_parameter(decision.direction, side)
     if moved is None:
         return None
@@ -229,6 +255,30 @@ def direction_problem(
             f"{rule}: {decision.direction} changes the value by a factor of {factor:.4g}, "
             f"the playbook allows {low:g} to {high:g}"
         )
+    return None
+
+
+def _back_problem(
+    fired: RuleEvaluation, decision: Decision, settings: Settings, rules: RulesConfig, epoch: int
+) -> str | None:
+    """Return why going back does not answer a firing.
+
+    The update ratio is proportional to the learning rate, so one step has to bring it into R1's
+    band. What another rule found has to be undone, and no rate rises for it.
+    """
+    new = decision.params["lr"]
+    if fired.rule == "R1":
+        ratio = (fired.value or 0.0) * new / settings.lr
+        if rules.r1_low <= ratio <= rules.r1_high:
+            return None
+        return (
+            f"R1: with lr {new:g} an update ratio of {fired.value or 0.0:.3g} becomes {ratio:.3g}, "
+            f"outside of {rules.r1_low:g} to {rules.r1_high:g}"
+        )
+    if new > settings.lr:
+        return f"{fired.rule}: going back for it does not raise the learning rate"
+    if decision.params["epoch"] >= epoch:
+        return f"{fired.rule}: the state after epoch {epoch} is the one in which it fired"
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
-from aggregates.playbook import rises
+from aggregates.playbook import FRESH, GO_BACK, rises
 from aggregates.spec import Spec, WatchedModel, apply_edit
 
 Changes = list[dict[str, Any]]
@@ -60,6 +60,8 @@ def derive_outcome(
             f"{effective} examples a step are more than the {train_examples} for training"
         )
     changes = _difference(settings.to_dict(), after.to_dict())
+    if decision.direction == GO_BACK and decision.params["epoch"] != epoch:
+        changes.append(_change("epoch", epoch, decision.params["epoch"]))
     if decision.direction == "stop":
         changes = [_change("training", "running", "stopped")]
     if decision.params.get("reinitialise", False):
@@ -80,6 +82,8 @@ def _said(what: str, old: Any, new: Any) -> str:
             return f"gradients clipped at norm {new:g}"
         case "schedule":
             return "schedule " + " ".join(str(each).replace("_", "-") for each in new.values())
+        case "epoch":
+            return "fresh weights" if new == FRESH else f"back to the state after epoch {new}"
         case "training":
             return "the training stops"
         case "weights":
@@ -91,8 +95,9 @@ def _settings_after(old: Settings, decision: Decision, *, since: int) -> Setting
     """Return the settings that the decision asks for, a schedule starting at epoch `since`."""
     direction, params = decision.direction, decision.params
     match direction:
-        case "decrease_lr" | "increase_lr":
-            _verify_direction(direction, old.lr, float(params["lr"]))
+        case "decrease_lr" | "increase_lr" | "go_back":
+            if direction != GO_BACK:
+                _verify_direction(direction, old.lr, float(params["lr"]))
             clip_norm = params.get("clip_norm", old.clip_norm)
             return replace(
                 old,

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from aggregates.declared import one_of
-from aggregates.rules import PRECEDENCE
+from aggregates.rules import PRECEDENCE, RULES, RulesConfig
 from aggregates.spec import OPERATIONS, Activation, Block, Factor
 
 HYPERPARAMETER_CHANGE = "hyperparameter_change"
@@ -22,6 +22,8 @@ ARCHITECTURE_CHANGE = "architecture_change"
 NO_ACTION = "rule_triggered_no_action"
 EVENT_TYPES = (ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION)
 DEFER = "defer"
+GO_BACK = "go_back"
+FRESH = -1  # the epoch whose state is that of fresh weights
 
 MIN_LR, MAX_LR = 1e-8, 10.0
 MAX_ACCUMULATION = 1_024  # batches per optimizer step
@@ -36,6 +38,7 @@ PARAMETER_TYPES: Mapping[str, Any] = MappingProxyType(
         "clip_norm": Annotated[float, Meta(ge=1e-6, le=1e6)],
         "reinitialise": bool,
         "epochs": Annotated[int, Meta(ge=1, le=1_000)],
+        "epoch": Annotated[int, Meta(ge=FRESH)],
         "batch_size": Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)],
         "accumulation": Annotated[int, Meta(ge=1, le=MAX_ACCUMULATION)],
         "factor": Factor,
@@ -72,6 +75,7 @@ REMEDIES: Mapping[str, Remedy] = MappingProxyType(
         "increase_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=True),
         "decrease_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=False),
         "accumulate_gradients": Remedy(_H, ("accumulation",), (), "accumulation", upwards=True),
+        GO_BACK: Remedy(_H, ("epoch", "lr"), ("clip_norm",)),
         "stop": Remedy(_H),
         "add_block": Remedy(_A),
         "widen": Remedy(_A, ("factor",), ("block",)),
@@ -103,10 +107,26 @@ DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "R7": {"high": ("decrease_lr",), "not_finite": ("decrease_lr",)},
     }
 )
+# rule -> sides on which a firing tells of damage, or of a rate, that going back can undo
+UNDONE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"R1": ("high", "low"), "R5": ("high",), "R6": ("low",), "R7": ("high", "not_finite")}
+)
 # rule -> the least and the largest factor by which its remedies move a setting
 FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {"R1": (3.0, 10.0), "R2": (2.0, 2.0), "R7": (10.0, 10.0)}
 )
+
+
+def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ...]:
+    """Return the directions that answer a rule on a side, under a set of rules."""
+    found = DIRECTIONS[rule].get(side or "", ())
+    undone = rules.kept_states and side in UNDONE.get(rule, ())
+    return (*found, GO_BACK) if undone else found
+
+
+def restarted(direction: str, cites: Iterable[str]) -> tuple[str, ...]:
+    """Return the rules that start afresh once a remedy that cites `cites` was applied."""
+    return RULES if direction == GO_BACK else tuple(cites)
 
 
 def unanswered_sides(rule: str, offers: Collection[str]) -> tuple[str, ...]:

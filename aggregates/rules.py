@@ -8,10 +8,11 @@ Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSig
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
+from statistics import median
 from types import MappingProxyType
 from typing import Any
 
@@ -43,6 +44,17 @@ RULE_CLASSES: Mapping[str, str] = MappingProxyType(
     }
 )
 PRECEDENCE = tuple(RULE_CLASSES)  # first goes first
+GROWTH = "grad_norm_growth"  # the largest layer norm, over its median in the epochs before
+
+
+SIGNAL_TITLES: Mapping[str, str] = MappingProxyType(  # of R6 and R7
+    {
+        "min_layer_grad_norm": "smallest gradient norm",
+        "grad_norm_ratio": "smallest over largest gradient norm",
+        "max_layer_grad_norm": "largest gradient norm",
+        GROWTH: "largest gradient norm over its median before",
+    }
+)
 
 
 def _added(default: Any) -> Any:
@@ -84,6 +96,11 @@ class RulesConfig:
     r2_stall_gain: float = _added(0.0)  # share by which training loss must fall to be progress
     r7_validation: bool = _added(False)  # a validation loss that is not finite fires R7
     r7_at_once: float | None = _added(None)  # gradient norm above which R7 fires in that epoch
+    # Consecutive epochs that the bands of R1, R5, R6 and R7 need; None: as many as `persistence`.
+    band_persistence: int | None = _added(None)
+    r6_signal: str = _added("min_layer_grad_norm")
+    r7_signal: str = _added("max_layer_grad_norm")
+    kept_states: int = _added(0)  # latest epochs whose training states can be gone back to
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -176,8 +193,29 @@ CALIBRATED = RulesConfig(
     r7_validation=True,
     r7_at_once=9.77,
 )
+# No threshold depends on the scale of the loss, and one epoch is evidence enough: faults lie some
+# four times outside of these bands, and healthy runs inside.
+RELATIVE = replace(
+    CALIBRATED,
+    profile="relative",
+    band_persistence=1,
+    r1_low=3.3e-4,
+    r1_high=0.036,
+    r1_at_once=None,
+    r3_min_delta=0.0,
+    r6_signal="grad_norm_ratio",
+    r6_low=0.01,
+    r7_signal=GROWTH,
+    r7_high=30.0,
+    r7_at_once=None,
+    kept_states=10,
+)
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
-    {"calibrated": (CALIBRATED_1, CALIBRATED), "document": (DOCUMENT,)}
+    {
+        "calibrated": (CALIBRATED_1, CALIBRATED),
+        "document": (DOCUMENT,),
+        "relative": (RELATIVE,),
+    }
 )
 """Every version of each profile, the oldest first. Runs start with the newest; the judge accepts
 all of them, and its verdict names the version."""
@@ -328,10 +366,15 @@ class _Band(_Fold):
         self.side: str | None = None
         self.streak, self.measured = 0, True
 
+    def read(self, signals: EpochSignals) -> float | None:
+        """Return the signal of an epoch."""
+        value: float | None = getattr(signals, self.signal)
+        return value
+
     def add(self, signals: EpochSignals) -> None:
         """Take in the next epoch."""
         config = self.config
-        value = self.value = getattr(signals, self.signal)
+        value = self.value = self.read(signals)
         ends = _interval(signals, self.signal, config)
         # A value that is missing or not finite says nothing: it enters neither EMA nor streak,
         # so that one NaN cannot silence the rule for the rest of the run.
@@ -348,9 +391,29 @@ class _Band(_Fold):
     def evaluation(self) -> RuleEvaluation:
         """Return what the rule says of the epoch that was added last."""
         config = self.config
-        fired = self.streak >= config.persistence and (self.measured or not config.band_needs_value)
+        needed = config.band_persistence or config.persistence
+        fired = self.streak >= needed and (self.measured or not config.band_needs_value)
         side = self.side if fired else None
         return RuleEvaluation(self.rule, fired, side, self.value, self.ema, self.streak)
+
+
+class _Growth(_Band):
+    """The gradient's norm in units of what it was before: no scale of a loss moves it."""
+
+    def __init__(
+        self, rule: str, config: RulesConfig, signal: str, low: float | None, high: float | None
+    ) -> None:
+        super().__init__(rule, config, signal, low, high)
+        self.before: list[float] = []  # in order of size
+
+    def read(self, signals: EpochSignals) -> float | None:
+        """Return the signal of an epoch; None for the first, and where no gradient was before."""
+        norm = signals.max_layer_grad_norm
+        if norm is None or not math.isfinite(norm):
+            return norm
+        usual = median(self.before) if self.before else 0.0
+        insort(self.before, norm)
+        return norm / usual if usual else None
 
 
 def _interval(signals: EpochSignals, signal: str, config: RulesConfig) -> tuple[float, ...] | None:
@@ -577,8 +640,10 @@ def _fold(rule: str, config: RulesConfig) -> _Fold:
         case "R5":
             return _Band(rule, config, config.r5_signal, None, config.r5_high)
         case "R6":
-            return _Band(rule, config, "min_layer_grad_norm", config.r6_low, None)
-    return _Band(rule, config, "max_layer_grad_norm", None, config.r7_high)
+            return _Band(rule, config, config.r6_signal, config.r6_low, None)
+    if config.r7_signal == GROWTH:
+        return _Growth(rule, config, GROWTH, None, config.r7_high)
+    return _Band(rule, config, config.r7_signal, None, config.r7_high)
 
 
 def _r7(band: RuleEvaluation, latest: EpochSignals, config: RulesConfig) -> RuleEvaluation:

@@ -17,7 +17,7 @@ from eventsourcing.domain import Aggregate
 from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
 from aggregates.evaluations import Evaluations
-from aggregates.playbook import NO_ACTION
+from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, restarted
 from aggregates.provocations import fault_of
 from aggregates.rules import (
     PRECEDENCE,
@@ -28,7 +28,7 @@ from aggregates.rules import (
     fired_in_precedence,
 )
 from aggregates.signals import UNSAID, EpochSignals, signals_of
-from aggregates.spec import Spec, spec_of
+from aggregates.spec import ModelSpec, Spec, spec_of
 
 SOURCES = ("driver", "human", "policy")
 END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
@@ -155,9 +155,8 @@ class Run(Aggregate):
         def apply(self, aggregate: "Run") -> None:
             """Settle the decision; its rules start afresh."""
             done = aggregate.settle(self.decision, "applied")
-            aggregate.remedies.extend(
-                AppliedRemedy(self.epoch, rule) for rule in done.decision.cites
-            )
+            afresh = restarted(done.decision.direction, done.decision.cites)
+            aggregate.remedies.extend(AppliedRemedy(self.epoch, rule) for rule in afresh)
             aggregate.spec = spec_of(self.spec)
             aggregate.settings = dict(self.settings)
 
@@ -388,6 +387,33 @@ class Run(Aggregate):
             evaluations={rule: value.to_dict() for rule, value in evaluations.items()},
         )
         return evaluations
+
+    def back(self, epoch: int | None = None) -> tuple[int, ...]:
+        """Return the epochs whose training states can be gone back to, and FRESH.
+
+        No state is of another model than the present one, nor from before the run was forked. With
+        an `epoch`: before that epoch's decisions.
+        """
+        at = self.epoch if epoch is None else epoch
+        if not self.rules.kept_states or not isinstance(self.initial_spec, ModelSpec):
+            return ()
+        edits = (
+            past.epoch
+            for past in self.decisions
+            if past.outcome == "applied" and past.decision.edit is not None
+            if epoch is None or past.epoch < epoch
+        )
+        forked = 0 if self.forked_at is None or at < self.forked_at else self.forked_at
+        first = max(forked, at + 1 - self.rules.kept_states, *(edited + 1 for edited in edits))
+        return (FRESH, *range(first, at + 1))
+
+    def cannot_go_back(self, decision: Decision) -> str | None:
+        """Return why the state that a decision of this epoch goes back to is not there, if so."""
+        if decision.direction != GO_BACK or decision.params["epoch"] in self.back():
+            return None
+        if not self.back():
+            return "this training keeps no states to go back to"
+        return f"the state after epoch {decision.params['epoch']} is not kept"
 
     def fired(self, epoch: int | None = None) -> tuple[str, ...]:
         """Return the rules that fired in `epoch` (default: the latest), by precedence."""

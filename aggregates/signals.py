@@ -41,6 +41,14 @@ class EpochSignals:
     noise: NoiseProbes | None = None  # what several epochs can be pooled from: see pool_noise()
 
     @property
+    def grad_norm_ratio(self) -> float | None:
+        """The smallest over the largest layer norm: free of the loss's scale; 0 where both are."""
+        small, large = self.min_layer_grad_norm, self.max_layer_grad_norm
+        if small is None or large is None:
+            return None
+        return small / large if large else 0.0
+
+    @property
     def lost(self) -> bool:
         """Whether gradients or weights were measured that are not finite.
 

@@ -83,6 +83,9 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
                 f"{run.rules.action_window} before"
             )
             continue
+        if (gone := run.cannot_go_back(said)) is not None:
+            session.refused(gone)
+            continue
         if run.resets_unproven(said):
             session.refused(
                 "the starting weights are put back only after a gradient or a weight that was "
@@ -123,6 +126,7 @@ def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
         rules=run.rules,
         edits=state.config.edits,
         fired=tuple(run.fired_rules[: run.epoch]),
+        back=run.back(run.epoch),
     )
 
 

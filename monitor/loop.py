@@ -163,6 +163,7 @@ def _train_epochs(
         (each.val_loss for each in run.history if each.val_loss < math.inf), default=math.inf
     )
     if run.history:
+        state.keep(run.epoch, run.rules.kept_states)
         reason = answer_rules(session, state, policy)
     while reason == "completed" and (epoch := run.epoch + 1) < state.config.epochs:
         watch = session.watch(state.model, state.settings)
@@ -181,6 +182,7 @@ def _train_epochs(
             session.save_snapshot(state)
         if on_state is not None:
             on_state(epoch, state)
+        state.keep(epoch, run.rules.kept_states)
         reason = answer_rules(session, state, policy)
         if on_epoch is not None:
             on_epoch(run, measured)

@@ -12,6 +12,7 @@ from torch import nn
 from aggregates.decisions import Decision
 from aggregates.errors import RemedyRefused
 from aggregates.outcomes import Changes, derive_outcome
+from aggregates.playbook import FRESH, GO_BACK
 from monitor.model import ResidualCNN, edit_model
 
 if TYPE_CHECKING:
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
 
 def execute_decision(state: "LiveState", decision: Decision, *, epoch: int) -> Changes:
     """Carry out `decision` after `epoch`; raises RemedyRefused saying why it cannot be."""
-    reinitialise = bool(decision.params.get("reinitialise", False))
-    if decision.direction != "stop" and not reinitialise and not is_finite(state.model):
+    back: int | None = decision.params["epoch"] if decision.direction == GO_BACK else None
+    reinitialise = bool(decision.params.get("reinitialise", False)) or back == FRESH
+    if back is not None and back != FRESH:
+        weights, _ = state.kept[back]
+        if not all(
+            bool(torch.isfinite(weights[name]).all()) for name, _ in state.model.named_parameters()
+        ):
+            raise RemedyRefused(f"the weights after epoch {back} are not finite")
+    elif decision.direction != "stop" and not reinitialise and not is_finite(state.model):
         raise RemedyRefused(
             "the weights are not finite, and only a reinitialisation brings them back"
         )
@@ -38,6 +46,8 @@ def execute_decision(state: "LiveState", decision: Decision, *, epoch: int) -> C
         edit_model(state.model, decision.edit, seed=state.config.seed, salt=f"edit {epoch}")
         state.renew_optimizer(momentum)
     state.settings = outcome.settings
+    if back is not None and back != FRESH:
+        state.go_back(back)
     if reinitialise:
         _reinitialise(state, epoch)
     return outcome.changes

@@ -3,7 +3,7 @@
 I/O: none.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ class LiveState:
     optimizer: torch.optim.SGD
     settings: Settings
     train_examples: int
+    # Parameters and buffers, and momentum, after epochs that can be gone back to.
+    kept: dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]] = field(default_factory=dict)
 
     @classmethod
     def start(cls, config: RunConfig, spec: ModelSpec, *, train_examples: int) -> "LiveState":
@@ -48,6 +50,20 @@ class LiveState:
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
         return execute_decision(self, decision, epoch=epoch)
+
+    def keep(self, epoch: int, most: int) -> None:
+        """Keep the state after an epoch, before its decisions, and the last `most` in all."""
+        if most:
+            model = {name: value.clone() for name, value in self.model.state_dict().items()}
+            momentum = {name: value.clone() for name, value in self.momentum().items()}
+            self.kept[epoch] = model, momentum
+            self.kept.pop(epoch - most, None)
+
+    def go_back(self, epoch: int) -> None:
+        """Go back to the state after an epoch, which is kept and is of the same model."""
+        model, momentum = self.kept[epoch]
+        self.model.load_state_dict(model)
+        self.renew_optimizer(momentum)
 
     def momentum(self) -> dict[str, Tensor]:
         """Return the optimizer's buffers by parameter name."""

@@ -32,7 +32,7 @@ def decision_schema(observation: Observation) -> dict[str, Any]:
     due = list(observation.due)
     directions = {DEFER}
     for rule in due:
-        directions.update(DIRECTIONS[rule].get(observation.evaluations[rule].side or "", ()))
+        directions.update(observation.directions(rule))
     names = {name for way in directions for name in REMEDIES[way].parameters}
     decision = strict_object(
         {

@@ -8,7 +8,7 @@ I/O: none.  Units: as in aggregates.decisions.
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from aggregates.decisions import Observation
-from aggregates.playbook import DIRECTIONS, FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
+from aggregates.playbook import FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 
 _LEAST, _MOST = FACTORS["R1"]
@@ -22,8 +22,7 @@ def offers(rule: str, seen: Observation) -> dict[str, str | None]:
     """
     side = seen.evaluations[rule].side or ""
     return {
-        direction: _parameters(rule, side, direction, seen)
-        for direction in DIRECTIONS[rule].get(side, ())
+        direction: _parameters(rule, side, direction, seen) for direction in seen.directions(rule)
     }
 
 
@@ -62,6 +61,13 @@ def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str 
             return f"batch_size exactly {2 * size}" if 2 * size <= seen.max_batch_size else None
         case "stop":
             return ""
+        case "go_back":
+            states = "; ".join(("-1: fresh weights", *map(str, seen.back[1:])))
+            rate = f"at most {lr!r}"
+            if rule == "R1" and (value := seen.evaluations[rule].value):
+                low, high = seen.rules.r1_low / value * lr, seen.rules.r1_high / value * lr
+                rate = _between(max(low, MIN_LR), min(high, MAX_LR)) or ""
+            return f"epoch one of {states}; lr {rate}; may have clip_norm" if rate else None
     return _edit(direction, seen)
 
 

@@ -27,7 +27,9 @@ OVERWRITTEN = 0.2  # mean update ratio of an epoch whose first steps were longer
 
 
 @dataclass(frozen=True)
-class _Remedy:
+class Chosen:
+    """A remedy with its parameters, and why it is taken."""
+
     direction: str
     params: Mapping[str, Any]
     why: str
@@ -58,13 +60,17 @@ class PlaybookPolicy:
                 decisions.append(_defer(rule, wait.reason))
                 first = None if wait.lets_others_act else rule
                 continue
-            remedy = _REMEDIES[rule](self.numbers, observation, evaluation)
+            remedy = self.remedy(rule, observation, evaluation)
             if remedy is None or not _offered(remedy, observation):
                 decisions.append(_defer(rule, AT_LIMIT))
                 continue
             first = rule
             decisions.append(_act(rule, evaluation, remedy))
         return decisions
+
+    def remedy(self, rule: str, seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
+        """Return what answers a rule that fired, None if nothing is left."""
+        return _REMEDIES[rule](self.numbers, seen, evaluation)
 
     def _reason_to_wait(self, rule: str, observation: Observation) -> "_Wait | None":
         """Return why `rule` is not acted on in this epoch, if there is a reason."""
@@ -125,12 +131,12 @@ class _Wait:
     lets_others_act: bool
 
 
-def _offered(remedy: "_Remedy", seen: Observation) -> bool:
+def _offered(remedy: Chosen, seen: Observation) -> bool:
     """Return whether the remedy can be carried out, which is a question in a watched loop only."""
     return not isinstance(seen.spec, WatchedModel) or remedy.direction in seen.spec.offers
 
 
-def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _Remedy | None:
+def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
     lr = seen.settings.lr / 10
     if lr < MIN_LR:
         return None
@@ -138,15 +144,15 @@ def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation)
     fresh = {**params, "reinitialise": True}
     if evaluation.side == "not_finite":
         # Parameters that met a gradient that is not finite are lost.
-        return _Remedy("decrease_lr", fresh, "the loss or a gradient is not finite")
+        return Chosen("decrease_lr", fresh, "the loss or a gradient is not finite")
     if seen.may_reset and _ruined(seen):
         why = "the largest layer gradient norm is above its limit and the model far below guessing"
-        return _Remedy("decrease_lr", fresh, why)
+        return Chosen("decrease_lr", fresh, why)
     if seen.may_reset and seen.epoch == 0 and _normalised(seen):
         # Fresh weights cost one epoch. Without normalisation they would explode again.
         why = "the largest layer gradient norm is far above its limit in the first epoch"
-        return _Remedy("decrease_lr", fresh, why)
-    return _Remedy("decrease_lr", params, "the largest layer gradient norm is above its limit")
+        return Chosen("decrease_lr", fresh, why)
+    return Chosen("decrease_lr", params, "the largest layer gradient norm is above its limit")
 
 
 def _ruined(seen: Observation) -> bool:
@@ -189,12 +195,12 @@ def _recovers(rule: str, seen: Observation) -> bool:
     )
 
 
-def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
+def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | None:
     why = "the smallest layer gradient norm is below its limit"
     if not _normalised(seen):
-        return _Remedy("add_norm", {}, why + " and there are layers without normalisation")
+        return Chosen("add_norm", {}, why + " and there are layers without normalisation")
     if not all(block.residual for block in seen.spec.blocks):
-        return _Remedy("add_residual", {}, why + " and there are blocks without a shortcut")
+        return Chosen("add_residual", {}, why + " and there are blocks without a shortcut")
     if any(
         past.decision.direction == "swap_activation" and "R6" in past.decision.cites
         for past in seen.decisions
@@ -204,29 +210,29 @@ def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | 
     return _swap(seen, why)
 
 
-def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
+def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | None:
     return _swap(seen, "the activation has no slope for too many units")
 
 
-def _swap(seen: Observation, why: str) -> _Remedy:
+def _swap(seen: Observation, why: str) -> Chosen:
     # The first changes the outputs least where inputs are far below zero, and still has a slope.
     watched = isinstance(seen.spec, WatchedModel)
     order = ("leaky_relu", "gelu") if watched else ("leaky_relu", "gelu", "prelu")
     now = seen.spec.blocks[-1].activation
     to = order[(order.index(now) + 1) % len(order)] if now in order else order[0]
-    return _Remedy("swap_activation", {"to": to}, why)
+    return Chosen("swap_activation", {"to": to}, why)
 
 
-def _r4(numbers: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
+def _r4(numbers: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | None:
     why = "training accuracy stands still while gradients and activations are healthy"
     if len(seen.spec.blocks) < numbers.most_blocks:
-        return _Remedy("add_block", {}, why)
+        return Chosen("add_block", {}, why)
     if all(block.width * 2 <= MAX_WIDTH for block in seen.spec.blocks):
-        return _Remedy("widen", {"factor": 2}, why)
-    return _Remedy("add_block", {}, why) if len(seen.spec.blocks) < MAX_BLOCKS else None
+        return Chosen("widen", {"factor": 2}, why)
+    return Chosen("add_block", {}, why) if len(seen.spec.blocks) < MAX_BLOCKS else None
 
 
-def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _Remedy | None:
+def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> Chosen | None:
     lr, low, high = seen.settings.lr, seen.rules.r1_low, seen.rules.r1_high
     least, most = numbers.least_lr_factor, numbers.most_lr_factor
     ema, middle = found.ema, math.sqrt(low * high)  # of the band: its edge would soon be left again
@@ -234,24 +240,24 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
         factor = most if not ema else min(most, max(least, middle / ema))
         if lr * FACTORS["R1"][0] > MAX_LR:
             return None
-        return _Remedy(
+        return Chosen(
             "increase_lr", {"lr": min(lr * factor, MAX_LR)}, "updates are too small for the weights"
         )
     if lr / FACTORS["R1"][0] < MIN_LR:
         return None
     if found.side == "high" and seen.may_reset and _overwritten(seen, found):
         # The weights were too small; a lower learning rate alone would not make up for that.
-        return _Remedy(
+        return Chosen(
             "decrease_lr",
             {"lr": max(lr / least, MIN_LR), "reinitialise": True},
             "the steps are as long as the weights, so nothing of the weights is left",
         )
     if found.side == "high":
         factor = most if ema is None else min(most, max(least, ema / middle))
-        return _Remedy(
+        return Chosen(
             "decrease_lr", {"lr": max(lr / factor, MIN_LR)}, "updates are too large for the weights"
         )
-    return _Remedy(
+    return Chosen(
         "decrease_lr", {"lr": max(lr / least, MIN_LR)}, "validation loss no longer improves"
     )
 
@@ -262,12 +268,12 @@ def _overwritten(seen: Observation, found: RuleEvaluation) -> bool:
     return by_step and found.value is not None and found.value > OVERWRITTEN
 
 
-def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _Remedy | None:
+def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
     size = seen.settings.batch_size
     if evaluation.side == "high":
         if size % 2:
             return None
-        return _Remedy(
+        return Chosen(
             "decrease_batch_size",
             {"batch_size": size // 2},
             "batches are larger than noise asks for",
@@ -276,23 +282,23 @@ def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _R
     if 2 * size * seen.settings.accumulation > seen.train_examples:
         return None
     if size * 2 <= seen.max_batch_size:
-        return _Remedy("increase_batch_size", {"batch_size": size * 2}, why)
+        return Chosen("increase_batch_size", {"batch_size": size * 2}, why)
     more = seen.settings.accumulation * 2
     if more > MAX_ACCUMULATION:
         return None
-    return _Remedy("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
+    return Chosen("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
 
 
-def _r3(_: PlaybookNumbers, __: Observation, ___: RuleEvaluation) -> _Remedy | None:
-    return _Remedy("stop", {}, "validation loss has stopped improving; the best weights are kept")
+def _r3(_: PlaybookNumbers, __: Observation, ___: RuleEvaluation) -> Chosen | None:
+    return Chosen("stop", {}, "validation loss has stopped improving; the best weights are kept")
 
 
-_REMEDIES: Mapping[
-    str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], _Remedy | None]
-] = MappingProxyType({"R1": _r1, "R2": _r2, "R3": _r3, "R4": _r4, "R5": _r5, "R6": _r6, "R7": _r7})
+_REMEDIES: Mapping[str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], Chosen | None]] = (
+    MappingProxyType({"R1": _r1, "R2": _r2, "R3": _r3, "R4": _r4, "R5": _r5, "R6": _r6, "R7": _r7})
+)
 
 
-def _act(rule: str, evaluation: RuleEvaluation, remedy: _Remedy) -> Decision:
+def _act(rule: str, evaluation: RuleEvaluation, remedy: Chosen) -> Decision:
     number = evaluation.ema if evaluation.ema is not None else evaluation.value
     shown = "" if number is None else f" (at {number:.3g})"
     words = f"{rule} ({RULE_TITLES[rule]}): {remedy.why}{shown}."

@@ -32,7 +32,7 @@ __all__ = ["come_right", "run", "train"]
 
 Decide = Callable[[Observation], Sequence[Decision]]
 _DIFFICULTIES = ("easy", "medium", "hard")
-_RIGHT = tuple(REMEDIES)
+_RIGHT = tuple(name for name in REMEDIES if name in OUTPUTS)
 _MOVE, _FRESH = OUTPUTS.index("move"), OUTPUTS.index("fresh")
 _HELD_OUT = 1_000  # seeds from here on are not learned from
 

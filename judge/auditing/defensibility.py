@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aggregates.decisions import PastDecision, Settings, direction_problem
 from aggregates.run import Run
 from judge.auditing.coverage import Violation
-from judge.auditing.effects import find_excesses, last_side
+from judge.auditing.effects import find_excesses, last_firing
 
 if TYPE_CHECKING:
     from judge.auditing.replayed import Replay
@@ -37,7 +37,10 @@ def find_indefensible(run: Run, settings_at: Sequence[Settings]) -> list[Violati
                         "padding", past, rule, f"repeats the answer to {rule} of decision {first}"
                     )
                 )
-            problem = direction_problem(rule, last_side(run, past, rule), past.decision, settings)
+            fired = last_firing(run, past, rule)
+            problem = direction_problem(
+                rule, fired, past.decision, settings, rules=run.rules, epoch=past.epoch
+            )
             if problem is not None:
                 found.append(_violation("direction", past, rule, problem))
     return found

@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from aggregates.decisions import PastDecision, Settings
-from aggregates.playbook import DIRECTIONS, FACTORS, REMEDIES, rises
-from aggregates.rules import AppliedRemedy, evaluate_epochs
+from aggregates.playbook import FACTORS, GO_BACK, REMEDIES, directions, restarted, rises
+from aggregates.rules import AppliedRemedy, RuleEvaluation, evaluate_epochs
 from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel
 from monitor.schedule import learning_rate
@@ -69,12 +69,12 @@ class _State:
     overridden: int = 0  # steps in which a watched loop had another learning rate
 
 
-def last_side(run: Run, past: PastDecision, rule: str) -> str | None:
-    """Return the side on which the rule fired last, up to the decision; None: it did not fire."""
+def last_firing(run: Run, past: PastDecision, rule: str) -> RuleEvaluation | None:
+    """Return the firing of the rule that a decision can answer; None: there is none."""
     for epoch in range(past.epoch, max(-1, past.epoch - run.rules.action_window - 1), -1):
         evaluation = run.evaluations[epoch][rule]
         if evaluation.fired:
-            return evaluation.side
+            return evaluation
     return None
 
 
@@ -195,8 +195,8 @@ def _ineffective(course: _Course) -> Iterator[Ineffective]:
         if past.outcome not in _OUTCOMES:
             continue
         for rule in past.decision.cites:
-            side = last_side(run, past, rule)
-            why = _why_ineffective(course, past, rule, side)
+            fired = last_firing(run, past, rule)
+            why = _why_ineffective(course, past, rule, None if fired is None else fired.side)
             if why is not None:
                 yield Ineffective(past.number, rule, why)
 
@@ -206,20 +206,26 @@ def _why_ineffective(
 ) -> str | None:
     """Return why a decision that was carried out did not remedy the rule, None if it did."""
     direction = past.decision.direction
-    if direction not in DIRECTIONS[rule].get(side or "", ()):
+    if direction not in directions(rule, side, course.run.rules):
         return f"{direction} is no remedy for it"
     if direction == "stop":
         return None
     if past.decision.edit is not None:
         return _why_same_model(course, past, rule)
     up = rises(direction, side)
+    if direction == GO_BACK:
+        if rule == "R1":
+            return _why_same_rate(course, past.epoch, rule, up=up, most=math.inf)
+        return None
     if REMEDIES[direction].moves == "lr":
         return _why_same_rate(course, past.epoch, rule, up=up)
     return _why_same_step(course, past.epoch, rule, up=up)
 
 
-def _why_same_rate(course: _Course, epoch: int, rule: str, *, up: bool) -> str | None:
-    least, most = FACTORS[rule]
+def _why_same_rate(
+    course: _Course, epoch: int, rule: str, *, up: bool, most: float | None = None
+) -> str | None:
+    least, most = FACTORS[rule][0], most or FACTORS[rule][1]
     settings = course.at(epoch).settings
     before = course.mean_rate(epoch, epoch, settings)
     if not up:  # a warm-up or a cycle would have raised it: that is what the remedy prevented
@@ -324,7 +330,7 @@ def _false_silence(run: Run, ineffective: Sequence[Ineffective]) -> Iterator[tup
         AppliedRemedy(past.epoch, rule)
         for past in run.decisions
         if past.outcome == "applied"
-        for rule in past.decision.cites
+        for rule in restarted(past.decision.direction, past.decision.cites)
         if (past.number, rule) not in without
     ]
     first = min(run.decisions[number - 1].epoch for number, _ in without)

@@ -222,7 +222,9 @@ def rebuild(
     """
     which = verify_epoch(events, epoch)
     saved = {e.epoch: e.sha256 for e in events if type(e) is Run.SnapshotSaved}
-    since = max((at for at in saved if at <= epoch), default=None) if blobs is not None else None
+    # A run that goes back to earlier states has them only where it is trained from the start.
+    usable = blobs is not None and not events[0].rules.get("kept_states")
+    since = max((at for at in saved if at <= epoch), default=None) if usable else None
     start = None
     if since is not None:
         assert blobs is not None, "it was looked for there"

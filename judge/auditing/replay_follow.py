@@ -14,7 +14,7 @@ from typing import Any
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
-from aggregates.playbook import ARCHITECTURE_DIRECTIONS, RATE_DIRECTIONS
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS, FRESH, GO_BACK, RATE_DIRECTIONS
 from aggregates.run import Run
 from aggregates.spec import Spec, apply_edit, spec_of
 from judge.auditing.measurements import overridden_steps
@@ -117,6 +117,8 @@ def _follow_remedy(replay: Replay, event: Any) -> None:
     else:
         parts = {"settings": expected.settings.to_dict(), "changes": expected.changes}
         recorded = {"settings": event.settings, "changes": event.changes}
+        if (gone := replay.run.cannot_go_back(decision)) is not None:
+            found.append(f"decision {event.decision} is recorded as applied, but {gone}")
         found += [
             f"decision {event.decision} leads to {difference.place} {difference.recorded!r}, but "
             f"{difference.found!r} is recorded as applied"
@@ -136,7 +138,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
     decision = replay.run.decisions[event.decision - 1].decision
     if replay.run.falsely_cited(decision):  # which step 8 finds
         return
-    if replay.run.resets_unproven(decision):
+    if replay.run.resets_unproven(decision) or replay.run.cannot_go_back(decision) is not None:
         return
     if replay.overridden[-1] and decision.direction in RATE_DIRECTIONS:
         return
@@ -149,12 +151,14 @@ def _check_refused(replay: Replay, event: Any) -> None:
         return
     if replay.watched and decision.direction in ("decrease_batch_size", "increase_batch_size"):
         return  # only the loop's owner can change it
-    seen = replay.run.history[-1]
+    back = decision.params["epoch"] if decision.direction == GO_BACK else event.epoch
+    seen = replay.run.history[back]  # the weights that would go on; of fresh ones, any epoch's
     sound = seen.gradients_finite and math.isfinite(seen.val_loss)
     if replay.watched:  # whose loop may report any loss: the weights show in their own change
         changes = [layer["epoch_update_ratio"] for layer in replay.newest["layers"]]
         sound = sound and all(math.isfinite(each) for each in changes if each is not None)
-    if sound or decision.direction == "stop" or decision.params.get("reinitialise", False):
+    fresh = back == FRESH or decision.params.get("reinitialise", False)
+    if sound or decision.direction == "stop" or fresh:
         replay.settings_problems.append(WRONGLY_REFUSED.format(event.decision))
 
 

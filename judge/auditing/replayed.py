@@ -124,4 +124,5 @@ class Replay:
             rules=run.rules,
             edits=self.config.edits,
             fired=tuple(run.fired_rules[:epoch]),
+            back=run.back(epoch),
         )

@@ -16,7 +16,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from aggregates.decisions import Observation, PastDecision
-from aggregates.rules import RULE_TITLES, RULES, RulesConfig, fired_in_precedence
+from aggregates.rules import (
+    RULE_TITLES,
+    RULES,
+    SIGNAL_TITLES,
+    RulesConfig,
+    fired_in_precedence,
+)
 from aggregates.situation import TASK, describe_observation
 from aggregates.spec import SWAPPED_IN, WatchedModel
 from aggregates.strategy import Effect, phases, remedy_effects
@@ -176,12 +182,13 @@ def _due(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str:
 def _limits(rule: str, rules: RulesConfig) -> str:
     """Return the rule's thresholds in words; the names are those of the columns below."""
     for_epochs = f"for {rules.persistence} epochs"
+    outside = f"for {rules.band_persistence or rules.persistence} epochs"
     average = "average and value" if rules.band_needs_value else "average"
     match rule:
         case "R1":
             name = rules.r1_signal.replace("_", " ")
             return (
-                f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {for_epochs}; "
+                f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {outside}; "
                 f"plateau after {rules.r1_patience} epochs without a better validation loss"
             )
         case "R2":
@@ -206,12 +213,13 @@ def _limits(rule: str, rules: RulesConfig) -> str:
             )
         case "R5":
             name = rules.r5_signal.replace("_", " ")
-            return f"{average} of {name} at most {rules.r5_high:g}, {for_epochs}"
+            return f"{average} of {name} at most {rules.r5_high:g}, {outside}"
         case "R6":
-            return f"{average} of smallest gradient norm at least {rules.r6_low:g}, {for_epochs}"
+            name = SIGNAL_TITLES[rules.r6_signal]
+            return f"{average} of {name} at least {rules.r6_low:g}, {outside}"
     at_once = "" if rules.r7_at_once is None else f", and at most {rules.r7_at_once:g} at once"
-    high = f"at most {rules.r7_high:g}, {for_epochs}{at_once}"
-    return f"{average} of largest gradient norm {high}; finite"
+    high = f"at most {rules.r7_high:g}, {outside}{at_once}"
+    return f"{average} of {SIGNAL_TITLES[rules.r7_signal]} {high}; finite"
 
 
 def _waiting(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str | None:

@@ -10,6 +10,7 @@ from policies.deciding.chance import RandomPolicy
 from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.outside import OutsidePolicy, known_entry_points, outside_policy
+from policies.deciding.rescue import RescuePolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
@@ -20,6 +21,7 @@ POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
         "nothing": NothingPolicy,
         "playbook": PlaybookPolicy,
         "random": RandomPolicy,
+        "rescue": RescuePolicy,
     }
 )
 

@@ -14,7 +14,6 @@ from typing import Any
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import (
     DEFER,
-    DIRECTIONS,
     FACTORS,
     MAX_ACCUMULATION,
     MAX_BATCH_SIZE,
@@ -48,7 +47,7 @@ class RandomPolicy:
 
 def _draw(draws: random.Random, rule: str, seen: Observation) -> Decision:
     side = seen.evaluations[rule].side or ""
-    direction = draws.choice((DEFER, *DIRECTIONS[rule].get(side, ())))
+    direction = draws.choice((DEFER, *seen.directions(rule)))
     params = _params(draws, rule, side, direction, seen)
     if direction == DEFER or params is None:
         return Decision.of((rule,), DEFER, {}, f"{rule} is left alone: so it was drawn.")
@@ -85,6 +84,12 @@ def _params(
         case "accumulate_gradients":
             more = settings.accumulation * 2
             return {"accumulation": more} if more <= MAX_ACCUMULATION else None
+        case "go_back":
+            if rule == "R1" and (value := seen.evaluations[rule].value):
+                low, high = (lr * end / value for end in (seen.rules.r1_low, seen.rules.r1_high))
+                lr = math.exp(draws.uniform(math.log(low), math.log(high)))
+            params = {"epoch": draws.choice(seen.back), "lr": lr}
+            return params if MIN_LR <= lr <= MAX_LR else None
         case "widen":
             return {"factor": 2}
         case "swap_activation":

@@ -57,7 +57,7 @@ def _made(described: Mapping[str, Any]) -> tuple[Simple | None, str | None]:
             numbers = convert(rest, PlaybookNumbers)
         except ValidationError:
             return own, None  # no numbers of a playbook: then it has to decide as this one
-        return PlaybookPolicy(numbers), f"the numbers of the policy {name} are not this version's"
+        return type(own)(numbers), f"the numbers of the policy {name} are not this version's"
     if isinstance(own, RandomPolicy):
         seeded = rest.keys() == {"seed"} and type(rest["seed"]) is int
         return (RandomPolicy(rest["seed"]) if seeded else own), None

@@ -30,6 +30,7 @@ from proctor.runs.comparison import compare as carry_out
 from proctor.runs.executors import Kind, Outcome, failed, open_executor
 from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
+from proctor.runs.recovered import Recovered, recovered
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import Standing, fitting, standings, told_code, told_draws
 from proctor.runs.tasks import read_task_file
@@ -93,6 +94,7 @@ def describe_comparison(
         },
         "cells": rows,
         "draws": read_draws(home, comparison),
+        "recovered": [asdict(each) for each in recovered(rows, policies, conditions)],
     }
 
 
@@ -140,6 +142,21 @@ def tell_comparison(found: dict[str, Any]) -> None:
         if len(found["conditions"]) > 1:
             console.print(f"\n[bold]{words(name)}[/]")
             _print([Standing(**one) for one in each])
+    if found["recovered"]:
+        print_table(
+            ("condition", "policy", "seeds", "fault costs", "recovered"),
+            [
+                (
+                    one.condition,
+                    one.policy,
+                    one.seeds,
+                    f"{one.lost:.3f}",
+                    "-" if one.share is None else _between(one.share, one.low, one.high),
+                )
+                for one in (Recovered(**each) for each in found["recovered"])
+            ],
+            title="share of a fault's cost that is won back; 1 is as good as healthy",
+        )
     for each in table:
         _tell_unusable(each, rows)
     if unfit := [row for row in rows if not row["fits"]]:

@@ -103,7 +103,7 @@ PolicyOption = Annotated[
     str,
     typer.Option(
         "--policy",
-        help="playbook, nothing, random, openai, mixed, human, MODULE:CLASS or exec:COMMAND.",
+        help="playbook, rescue, nothing, random, openai, mixed, human, MODULE:CLASS, exec:COMMAND.",
     ),
 ]
 SetOption = Annotated[

@@ -15,6 +15,7 @@ from ledger.wording import counted
 
 __all__ = [
     "Standing",
+    "accuracy_of",
     "fitting",
     "paired_interval",
     "standings",
@@ -133,7 +134,7 @@ def _standing(
     own = {key[1:]: row for key, row in by_cell.items() if key[0] == policy}
     base = {key[1:]: row for key, row in by_cell.items() if key[0] == first}
     pairs = [(own[key], base[key]) for key in own if key in base]
-    gains = [_accuracy(mine) - _accuracy(theirs) for mine, theirs in pairs]
+    gains = [accuracy_of(mine) - accuracy_of(theirs) for mine, theirs in pairs]
     process = [_process(mine) - _process(theirs) for mine, theirs in pairs]
     compared = policy != first
     spread = len(gains) > 1 and compared
@@ -145,7 +146,7 @@ def _standing(
         policy=policy,
         cells=len(own),
         failed=sum(row["problem"] is not None for row in own.values()),
-        accuracy=fmean(map(_accuracy, own.values())),
+        accuracy=fmean(map(accuracy_of, own.values())),
         process=fmean(map(_process, own.values())),
         firings=fmean(row["firings"] or 0 for row in own.values()),
         exercised=sum(bool(row["exercised"]) for row in own.values()),
@@ -163,7 +164,8 @@ def _standing(
     )
 
 
-def _accuracy(row: Mapping[str, Any]) -> float:
+def accuracy_of(row: Mapping[str, Any]) -> float:
+    """Return a cell's test accuracy; 0 for one that failed."""
     return 0.0 if row["problem"] is not None else float(row["test_accuracy"] or 0.0)
 
 

@@ -435,6 +435,18 @@ class Standing(TypedDict):
     unusable: int
 
 
+class Recovered(TypedDict):
+    """How much of a fault's cost a policy won back, beside the condition `healthy`."""
+
+    condition: str
+    policy: str
+    seeds: int
+    lost: Number  # test accuracy
+    share: Number | None
+    low: Number | None
+    high: Number | None
+
+
 class Comparison(TypedDict):
     """A comparison of policies; exit code 1 if a cell does not fit its run."""
 
@@ -443,6 +455,7 @@ class Comparison(TypedDict):
     conditions: dict[str, list[Standing]]
     cells: list[Cell]
     draws: list[Draw]  # further runs of the same cells, which no figure contains
+    recovered: list[Recovered]  # empty without the condition `healthy` and the policy `nothing`
 
 
 class CallTotals(TypedDict):

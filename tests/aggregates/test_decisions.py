@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from aggregates.decisions import Decision, Settings, direction_problem, parse_decision
 from aggregates.errors import DecisionError
-from aggregates.playbook import DIRECTIONS, REMEDIES
-from aggregates.rules import RULES
+from aggregates.playbook import DIRECTIONS, GO_BACK, REMEDIES
+from aggregates.rules import CALIBRATED, RELATIVE, RULES, RuleEvaluation, RulesConfig
 
 GOOD: dict[str, Any] = {
     "event_type": "hyperparameter_change",
@@ -88,7 +88,40 @@ SETTINGS = Settings(lr=0.1, batch_size=64)
 def problem(rule: str, side: str, direction: str, **params: Any) -> str | None:
     event_type = "architecture_change" if direction == "add_block" else "hyperparameter_change"
     decision = Decision(event_type, (rule,), direction, params, "because")
-    return direction_problem(rule, side, decision, SETTINGS)
+    return direction_problem(rule, fired(rule, side), decision, SETTINGS, rules=CALIBRATED, epoch=4)
+
+
+def fired(rule: str, side: str, value: float = 0.5) -> RuleEvaluation:
+    return RuleEvaluation(rule, True, side, value, value, 3)
+
+
+def back(
+    rule: str, side: str, value: float, *, rules: RulesConfig = RELATIVE, **params: Any
+) -> str:
+    said = Decision.of((rule,), GO_BACK, {"epoch": 3, "lr": 0.1, **params}, "because")
+    found = fired(rule, side, value)
+    return str(direction_problem(rule, found, said, SETTINGS, rules=rules, epoch=4))
+
+
+def test_going_back_for_r1_brings_the_update_ratio_into_its_band() -> None:
+    assert back("R1", "high", 0.4, lr=0.001) == "None"
+    assert back("R1", "low", 4e-6, lr=10.0, epoch=4) == "None"
+    for side, value, lr in (("high", 0.4, 0.05), ("high", 0.4, 1e-5), ("low", 4e-6, 0.2)):
+        assert "outside of 0.00033 to 0.036" in back("R1", side, value, lr=lr)
+
+
+def test_going_back_for_another_rule_undoes_what_it_found() -> None:
+    for rule, side in (("R5", "high"), ("R6", "low"), ("R7", "high"), ("R7", "not_finite")):
+        assert back(rule, side, 0.5) == "None"
+        assert back(rule, side, 0.5, epoch=-1, lr=0.01) == "None"
+        assert "is the one in which it fired" in back(rule, side, 0.5, epoch=4)
+        assert "does not raise" in back(rule, side, 0.5, lr=0.2)
+
+
+def test_going_back_answers_only_where_damage_can_be_undone_and_states_are_kept() -> None:
+    for rule, side in (("R1", "plateau"), ("R2", "low"), ("R3", "plateau"), ("R4", "stalled")):
+        assert "none of" in back(rule, side, 0.5)
+    assert "none of" in back("R1", "high", 0.4, rules=CALIBRATED, lr=0.001)
 
 
 @pytest.mark.parametrize(

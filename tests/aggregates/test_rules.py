@@ -7,7 +7,7 @@ from typing import Any
 
 import plain_rules
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from synthetic import measured
 
@@ -18,6 +18,7 @@ from aggregates.rules import (
     CALIBRATED_1,
     DOCUMENT,
     PROFILES,
+    RELATIVE,
     RULES,
     VERSIONS,
     AppliedRemedy,
@@ -319,6 +320,7 @@ def test_versions_that_are_recorded_keep_their_hash() -> None:
         "d4860c049ffc2d384b20fe12b8f69e6b8d8cefbb736b732e6c3b100d8cf262a1",
         "5c51565d32c858ce447ce5571ede61577b571a4ac0ee9c9ed7dd59e5095feeaf",
     ]
+    assert RELATIVE.hash == "85ccbf7e11250914597ee25ab5b2eee136043cf49a8486212baffde4a7e1dba7"
     assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
     assert all(
         set(rules.to_dict()) == set(DOCUMENT.to_dict()) for rules in (CALIBRATED_1, DOCUMENT)
@@ -518,7 +520,7 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
 
 
 @settings(max_examples=50)
-@given(told_runs(), st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT]))
+@given(told_runs(), st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE]))
 def test_rules_remember_what_the_whole_history_tells(
     told: tuple[list[EpochSignals], list[AppliedRemedy]], config: RulesConfig
 ) -> None:
@@ -537,6 +539,47 @@ def test_rules_remember_what_the_whole_history_tells(
         assert all(each.fired == (each.side is not None) for each in each_epoch[number].values())
     every = plain_rules.evaluate_rules(signals, remedies, config)
     assert repr(evaluate_rules(signals, remedies, config)) == repr(every)
+
+
+@settings(max_examples=50)
+@given(told_runs(), st.sampled_from([2.0**-10, 2.0**-3, 2.0**6, 2.0**10]))
+def test_relative_rules_do_not_know_the_scale_of_a_loss(
+    told: tuple[list[EpochSignals], list[AppliedRemedy]], factor: float
+) -> None:
+    # Powers of two: products are exact but for the smallest and largest of numbers.
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else value * factor
+
+    def told_with_another_loss(signals: EpochSignals) -> EpochSignals:
+        names = ("train_loss", "val_loss", "max_layer_grad_norm", "min_layer_grad_norm")
+        changes: dict[str, Any] = {name: scaled(getattr(signals, name)) for name in names}
+        return dataclasses.replace(signals, **changes)
+
+    signals, remedies = told
+    sizes = [abs(v) for s in signals for v in vars(s).values() if isinstance(v, float)]
+    assume(all(size == 0 or 1e-290 < size < 1e290 or not math.isfinite(size) for size in sizes))
+    plain = evaluate_epochs(signals, remedies, RELATIVE)
+    other = evaluate_epochs([*map(told_with_another_loss, signals)], remedies, RELATIVE)
+    for here, there in zip(plain, other, strict=True):
+        assert {rule: found.side for rule, found in here.items()} == {
+            rule: found.side for rule, found in there.items()
+        }
+
+
+def test_relative_rules_fire_in_the_first_epoch_whose_evidence_is_clear() -> None:
+    for rule, side, signals in (
+        ("R1", "high", {"update_ratio": 0.05}),
+        ("R1", "low", {"update_ratio": 1e-5}),
+        ("R5", "high", {"dead_share": 0.8}),
+        ("R6", "low", {"max_layer_grad_norm": 500.0, "min_layer_grad_norm": 0.1}),
+    ):
+        assert fired(history(1, **signals), RELATIVE) == {rule: side}, signals
+    exploding = history(2, max_layer_grad_norm=[1.0, 31.0], min_layer_grad_norm=1.0)
+    assert fired(exploding[:1], RELATIVE) == {}
+    assert fired(exploding, RELATIVE) == {"R7": "high"}
+    assert (
+        fired(history(2, max_layer_grad_norm=[1.0, 30.0], min_layer_grad_norm=1.0), RELATIVE) == {}
+    )
 
 
 def test_rules_read_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from aggregates.provocations import apply_to_config
 from judge.config import JudgeConfig
 from monitor.answering import Policy
 from monitor.config import RunConfig
+from policies.deciding.rescue import RescuePolicy
 from policies.playbook import PlaybookPolicy
 
 SMALL: dict[str, Any] = {
@@ -80,7 +81,8 @@ def train_and_judge(
             config |= {"train_examples": None, "val_examples": None, "test_examples": None}
         if provocation is not None:
             config = apply_to_config(config, *provocation)
-        policy: Policy = PlaybookPolicy() if person is None else PersonLike(person)
+        usual = RescuePolicy if config.get("profile") == "relative" else PlaybookPolicy
+        policy: Policy = usual() if person is None else PersonLike(person)
         case = train_case(place, policy, RunConfig.from_dict(config))
         report = case.audit(config=JudgeConfig(min_test_examples=1, min_validation_examples=1))
         return {

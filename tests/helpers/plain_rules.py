@@ -8,8 +8,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 
 from aggregates.rules import (
+    GROWTH,
     RULES,
     AppliedRemedy,
     RuleEvaluation,
@@ -26,8 +28,8 @@ def evaluate_rules(
 ) -> dict[str, RuleEvaluation]:
     """Evaluate all seven rules for the latest epoch of `history`, which must not be empty."""
     r5 = _outside_band("R5", config.r5_signal, None, config.r5_high)
-    r6 = _outside_band("R6", "min_layer_grad_norm", config.r6_low, None)
-    r7 = _outside_band("R7", "max_layer_grad_norm", None, config.r7_high)
+    r6 = _outside_band("R6", config.r6_signal, config.r6_low, None)
+    r7 = _outside_band("R7", config.r7_signal, None, config.r7_high)
     evaluations = {
         "R1": _r1(_window("R1", history, remedies, config), config),
         "R2": _r2(_window("R2", history, remedies, config), config),
@@ -44,6 +46,15 @@ def evaluate_rules(
     healthy = not any(evaluations[rule].fired for rule in ("R5", "R6", "R7"))
     evaluations["R4"] = _r4(_window("R4", history, remedies, config), config, others_silent=healthy)
     return {rule: evaluations[rule] for rule in RULES}
+
+
+def _growth(window: Sequence[EpochSignals]) -> float | None:
+    *before, norm = [signals.max_layer_grad_norm for signals in window]
+    if norm is None or not math.isfinite(norm):
+        return norm
+    known = [each for each in before if each is not None and math.isfinite(each)]
+    usual = median(known) if known else 0.0
+    return norm / usual if usual else None
 
 
 def _window(
@@ -65,8 +76,8 @@ def _outside_band(
     def evaluate(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
         ema: float | None = None
         streak, side, value, measured = 0, None, None, True
-        for signals in window:
-            value = getattr(signals, signal)
+        for place, signals in enumerate(window):
+            value = _growth(window[: place + 1]) if signal == GROWTH else getattr(signals, signal)
             ends = _interval(signals, signal, config)
             # A value that is missing or not finite says nothing: it enters neither EMA nor streak,
             # so that one NaN cannot silence the rule for the rest of the run.
@@ -78,7 +89,8 @@ def _outside_band(
             left = _side((ema, *own, *ends), low, high)
             streak = 0 if left is None else streak + 1 if left == side else 1
             side = left
-        fired = streak >= config.persistence and (measured or not config.band_needs_value)
+        needed = config.band_persistence or config.persistence
+        fired = streak >= needed and (measured or not config.band_needs_value)
         return RuleEvaluation(rule, fired, side if fired else None, value, ema, streak)
 
     return evaluate

@@ -11,7 +11,14 @@ from random import Random
 from typing import Any
 
 from aggregates.decisions import Decision, Observation
-from aggregates.playbook import DEFER, DIRECTIONS, EVENT_TYPES, NO_ACTION, REMEDIES
+from aggregates.playbook import (
+    DEFER,
+    DIRECTIONS,
+    EVENT_TYPES,
+    GO_BACK,
+    NO_ACTION,
+    REMEDIES,
+)
 from aggregates.rules import PRECEDENCE, RULES
 from aggregates.spec import ACTIVATIONS
 from judge.reference.observations import to_plain
@@ -339,7 +346,7 @@ def _forms(seen: Observation) -> dict[str, Any]:
     valid += [one(params={**nothing, "deferred_to": rule}) for rule in PRECEDENCE]
     if "to" in names:
         valid += [one(params={**nothing, "to": name}) for name in ACTIVATIONS]
-    strange = sorted(set(REMEDIES) - ways - {DEFER})
+    strange = sorted(set(REMEDIES) - ways - {DEFER, GO_BACK})
     invalid = [
         {},
         [],

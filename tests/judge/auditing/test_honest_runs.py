@@ -1,4 +1,4 @@
-"""Forty honest runs: no hard fail, and no violation for a policy that follows the playbook."""
+"""Honest runs: no hard fail, and no violation for a policy that follows the playbook."""
 
 from typing import Any
 
@@ -12,6 +12,10 @@ RUNS: dict[str, tuple[dict[str, Any], list[Any] | None]] = {
     **{f"{name} 0": ({"epochs": 12}, [name, 0]) for name in CATALOGUE},
     **{
         f"{name} 1 document": ({"epochs": 10, "profile": "document"}, [name, 1])
+        for name in CATALOGUE
+    },
+    **{
+        f"{name} 2 relative": ({"epochs": 10, "profile": "relative"}, [name, 2])
         for name in CATALOGUE
     },
     "too fast": ({"epochs": 20, "lr": 3.0, "warm_up_epochs": 0}, None),

@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from aggregates.decisions import Decision, PastDecision, Settings
-from aggregates.rules import RuleEvaluation
+from aggregates.rules import CALIBRATED, RuleEvaluation
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.defensibility import find_indefensible, repeated_words
@@ -309,7 +309,7 @@ def run_with(*decisions: tuple[str, dict[str, Any], str], waived: tuple[str, ...
         decisions=past,
         evaluations={0: fired, 1: silent},
         waived=waived,
-        rules=SimpleNamespace(action_window=2),
+        rules=CALIBRATED,
     )
 
 
