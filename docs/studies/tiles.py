@@ -32,7 +32,7 @@ from typing import Any
 from ledger.entries import split_sized
 from ledger.errors import ConsistencyError, MalformedError, StorageError, VerificationError
 from ledger.handover.bundle_check import Tiles, is_bundle, read_head, read_vkey
-from ledger.handover.bundle_files import CHECKPOINT, Place, place_of, read_file
+from ledger.handover.bundle_files import CHECKPOINT, Place, place_of
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.verification.states import State, grown, open_head, root_of
 from ledger.verification.vectorized import (
@@ -139,7 +139,7 @@ def _level_two(bundle: Place, count: int) -> Iterator[bytes]:
     for first in range(0, count, TILE_WIDTH):
         width = min(TILE_WIDTH, count - first)
         path = tile_path(2, first // TILE_WIDTH, width=width)
-        tile = read_file(bundle, path, limit=width * 32)
+        tile = bundle.read(path, limit=width * 32)
         if len(tile) != width * 32:
             raise MalformedError(f"{path} has {len(tile)} bytes, not {width * 32}")
         for at in range(0, len(tile), 32):
@@ -151,7 +151,7 @@ def _claimed(bundle: Place, size: int, edge: Sequence[bytes]) -> State:
     if size == 0:
         return State()
     path = tile_path("entries", size // TILE_WIDTH - 1)
-    *_, last = _split(read_file(bundle, path, limit=TILE_WIDTH * (2 + _MAX_ENTRY)), path)
+    *_, last = _split(bundle.read(path, limit=TILE_WIDTH * (2 + _MAX_ENTRY)), path)
     entry = parse_entry(last, index=size - 1)
     return State(size=size, last_hash=entry.entry_hash, time_ns=entry.time_ns, edge=tuple(edge))
 
@@ -183,7 +183,7 @@ def _entries(bundle: Place, part: Part, read: Any) -> Iterator[bytes]:
     for first in range(part.start.size, part.end, TILE_WIDTH):
         width = min(TILE_WIDTH, part.end - first)
         path = tile_path("entries", first // TILE_WIDTH, width=width)
-        data = read_file(bundle, path, limit=width * (2 + _MAX_ENTRY))
+        data = bundle.read(path, limit=width * (2 + _MAX_ENTRY))
         read.update(data)
         entries = _split(data, path)
         if len(entries) != width:
@@ -192,7 +192,7 @@ def _entries(bundle: Place, part: Part, read: Any) -> Iterator[bytes]:
 
 
 def _compare(bundle: Place, tile: Tile) -> None:
-    if read_file(bundle, tile.path, limit=len(tile.hashes)) != tile.hashes:
+    if bundle.read(tile.path, limit=len(tile.hashes)) != tile.hashes:
         raise ConsistencyError(f"{tile.path} does not match the entries")
 
 

@@ -11,6 +11,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from ledger.errors import (
     ConsistencyError,
@@ -26,9 +27,7 @@ from ledger.handover.bundle_files import (
     BlobLimits,
     Place,
     check_blobs,
-    holds,
-    names_in,
-    read_file,
+    place_of,
 )
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.progress import advanced
@@ -48,7 +47,7 @@ _SIZE = re.compile(r"[1-9][0-9]{0,18}")
 
 
 def check_bundle(
-    folder: Place,
+    folder: Path | Place,
     *,
     vkey: str | None = None,
     kept_heads: Sequence[str] = (),
@@ -70,7 +69,7 @@ def check_bundle(
             bundle.run()
             found = bundle.verification
             verified = Verified(found.state, found.head, found.authority)
-        check_blobs(folder, limits=BlobLimits.of(max_blob_bytes))
+        check_blobs(place_of(folder), limits=BlobLimits.of(max_blob_bytes))
     except VerificationError as e:
         if bundle is None:
             return VerificationReport.failed(e, None, shown=None)
@@ -78,12 +77,12 @@ def check_bundle(
     return VerificationReport.passed(verified)
 
 
-def is_bundle(folder: Place) -> bool:
+def is_bundle(folder: Path | Place) -> bool:
     """Tell whether a place claims to be a bundle."""
-    return holds(folder, CHECKPOINT)
+    return place_of(folder).exists(CHECKPOINT)
 
 
-def read_vkey(folder: Place, *, owner: str | None = None) -> str:
+def read_vkey(folder: Path | Place, *, owner: str | None = None) -> str:
     """Return the vkey that a bundle states; raise SignatureError if the owner's is another."""
     text = _text(folder, VKEY)
     vkey = text.strip()
@@ -94,7 +93,7 @@ def read_vkey(folder: Place, *, owner: str | None = None) -> str:
     return vkey
 
 
-def read_head(folder: Place) -> TreeHead:
+def read_head(folder: Path | Place) -> TreeHead:
     """Return the newest tree head that a bundle claims; nobody's signature is looked at.
 
     Raises MalformedError naming the file.
@@ -111,18 +110,18 @@ class BundlePass:
 
     def __init__(
         self,
-        folder: Place,
+        folder: Path | Place,
         *,
         vkey: str | None = None,
         kept_heads: Sequence[str] = (),
         signatures: Signatures = "all",
     ) -> None:
-        self.folder = folder
+        self.folder = place_of(folder)
         self.vkey = read_vkey(folder, owner=vkey)
         self.newest = read_head(folder)
         if self.newest.origin != self.vkey.partition("+")[0]:
             raise SignatureError(f"{CHECKPOINT} is not a tree head of the ledger in {VKEY}")
-        self._sizes = _sizes(folder)
+        self._sizes = _sizes(self.folder)
         # A note beside the newest of the same size says the same, or is a contradiction.
         beside = [_text(folder, f"{HEADS}/{size}") for size in self._sizes if self._is_last(size)]
         self.verification = Verification(
@@ -226,7 +225,7 @@ class BundlePass:
             advanced("verifying the bundle", start + width, self.newest.size)
             path = tile_path("entries", start // TILE_WIDTH, width=width)
             try:
-                data = read_file(self.folder, path, limit=width * (2 + _MAX_ENTRY))
+                data = self.folder.read(path, limit=width * (2 + _MAX_ENTRY))
             except MalformedError as e:
                 raise MalformedError(str(e), index=start) from e
             at = 0
@@ -257,7 +256,7 @@ class BundlePass:
         """Find a tile that is not, byte for byte, what the entries make it."""
         first = tile.index * TILE_WIDTH ** (tile.level + 1)
         try:
-            found = read_file(self.folder, tile.path, limit=len(tile.hashes))
+            found = self.folder.read(tile.path, limit=len(tile.hashes))
         except MalformedError as e:
             self._found(MalformedError(str(e), index=first))
             return
@@ -333,11 +332,11 @@ class _Streams:
 
 def _sizes(folder: Place) -> list[int]:
     """Return the sizes of the earlier tree heads, by the names of their files."""
-    return sorted(int(name) for name in names_in(folder, HEADS) if _SIZE.fullmatch(name))
+    return sorted(int(name) for name in folder.names(HEADS) if _SIZE.fullmatch(name))
 
 
-def _text(folder: Place, relative: str) -> str:
+def _text(folder: Path | Place, relative: str) -> str:
     try:
-        return read_file(folder, relative, limit=_MAX_NOTE).decode()
+        return place_of(folder).read(relative, limit=_MAX_NOTE).decode()
     except UnicodeDecodeError as e:
         raise MalformedError(f"{relative} is not text") from e

@@ -17,9 +17,8 @@ from pathlib import Path
 from ledger.database import Database, create_database, explained
 from ledger.errors import BundleError, ConsistencyError, ContradictionError, MalformedError
 from ledger.files import create_exclusively, sync_folder, sync_folders
-from ledger.handover.bundle import copy_blobs
 from ledger.handover.bundle_check import BundlePass, read_vkey
-from ledger.handover.bundle_files import BlobLimits, Place, measure_blobs
+from ledger.handover.bundle_files import BlobLimits, Place, copy_blobs, measure_blobs, place_of
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified
@@ -42,7 +41,7 @@ class Imported:
 
 
 def import_bundle(
-    bundle: Place,
+    bundle: Path | Place,
     directory: Path,
     *,
     vkey: str | None = None,
@@ -55,7 +54,7 @@ def import_bundle(
     not hold or does not continue what is there, BundleError where no bundle can be imported, or
     where its blobs are above the limits.
     """
-    limits = BlobLimits.of(max_blob_bytes)
+    bundle, limits = place_of(bundle), BlobLimits.of(max_blob_bytes)
     measure_blobs(bundle, limits=limits)
     if LedgerPaths(directory).database.exists():
         return _extend(bundle, directory, vkey=vkey, kept_heads=kept_heads, limits=limits)

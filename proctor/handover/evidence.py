@@ -9,7 +9,7 @@ I/O: none.
 Not covered: what Selection.as_of says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,14 +20,14 @@ from aggregates.judged import is_as_judged
 from aggregates.run import REPEATABLE
 from aggregates.violations import violations_found
 from ledger.errors import InclusionError, MalformedError
-from ledger.handover.proof_files import ProvedEntry
-from ledger.handover.selection import Selection, open_selection
+from ledger.handover.selection import Selection, choose, read_selection
 from ledger.mapper import readable_body
+from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits, streams_of
 
-__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "evidence_of"]
+__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "events_of", "evidence_of"]
 
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
@@ -47,12 +47,18 @@ class Decision:
     outcome: str
 
 
-def evidence_of(proved: Sequence[ProvedEntry], *, vkey: str, earlier: bool = False) -> "Evidence":
-    """Return what proved entries say; raises VerificationError where they do not fit together.
+def events_of(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
+    """Return the events of a ledger that a verdict on a run rests on."""
+    wanted = streams_of(ledger.entries(), run)
+    return choose(ledger.entries(), wanted, origin=ledger.authority.origin)
+
+
+def evidence_of(proofs: str, *, vkey: str, earlier: bool = False) -> "Evidence":
+    """Return what a text of proofs says; raises VerificationError where they do not fit together.
 
     `earlier`: they are of a folder of the first form, which leaves events out.
     """
-    selection = open_selection(proved, vkey=vkey, gaps=earlier)
+    selection = read_selection(proofs, vkey=vkey, gaps=earlier)
     starts = [entry for entry in selection.entries if entry.name == "run.started"]
     if len(starts) != 1:
         raise MalformedError(f"{len(starts)} starts of a run are proved, not one")

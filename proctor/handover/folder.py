@@ -30,8 +30,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from ledger.errors import InclusionError, MalformedError, StorageError, VerificationError
 from ledger.files import new_name, open_regular, read_bounded, sync_folders, write_durably
 from ledger.handover.envelope import payload_of, public_pem
-from ledger.handover.proof_files import open_proofs
-from ledger.handover.selection import MOST_ENTRIES
 from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
 from ledger.strict_json import read_json
 from proctor.errors import ProctorError
@@ -81,7 +79,7 @@ def write_handover(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ProctorError(f"{out} exists and is not an empty folder; name a new folder")
-    evidence = evidence_of(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey)
+    evidence = evidence_of(proofs, vkey=vkey)
     public_key = publisher.public_key().public_bytes(
         Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     )
@@ -161,8 +159,7 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
         if said.get(_VKEY, _digest(texts[_VKEY])) != _digest(texts[_VKEY]) and vkey is None:
             raise MalformedError("this is not the key under which the model was handed over")
     with _naming(_PROOFS):
-        proved = open_proofs(texts[_PROOFS], vkey=own, most=MOST_ENTRIES)
-        evidence = evidence_of(proved, vkey=own, earlier=earlier)
+        evidence = evidence_of(texts[_PROOFS], vkey=own, earlier=earlier)
     # 3. The keys of the claims are those that the events grant.
     granted = {public_pem(each): each for each in evidence.publishers}
     for name, known in ((_PEM, [public_pem(evidence.key)]), (_PUBLISHER, [*granted])):

@@ -9,7 +9,7 @@ I/O: none.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ledger.handover.sigstore_bundle import root_digest
@@ -25,6 +25,8 @@ __all__ = [
     "TEST_RESULT",
     "is_earlier",
     "provenance",
+    "statement",
+    "subjects",
     "verdict",
 ]
 
@@ -37,9 +39,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LISTS = {"failed": "failedTests", "passed": "passedTests"}  # all other steps are warnings
 
 
-def is_earlier(statement: Mapping[str, Any]) -> bool:
+def is_earlier(claim: Mapping[str, Any]) -> bool:
     """Tell whether a provenance says that it is of the first form."""
-    return bool(statement["predicate"]["buildDefinition"]["buildType"] == _EARLIER)
+    return bool(claim["predicate"]["buildDefinition"]["buildType"] == _EARLIER)
 
 
 def provenance(
@@ -84,10 +86,10 @@ def provenance(
                 "startedOn": _time(evidence.started),
                 "finishedOn": _time(evidence.ended),
             },
-            "byproducts": _subjects(beside),
+            "byproducts": subjects(beside),
         },
     }
-    return _statement(PROVENANCE, predicate, files)
+    return _about_folder(PROVENANCE, predicate, files)
 
 
 def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
@@ -119,21 +121,28 @@ def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
         "annotations": annotations,
     }
     predicate = {"result": evidence.verdict, "configuration": [configuration], **lists}
-    return _statement(TEST_RESULT, predicate, files)
+    return _about_folder(TEST_RESULT, predicate, files)
 
 
-def _statement(kind: str, predicate: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
+def _about_folder(kind: str, predicate: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
     folder = {"name": FOLDER, "digest": {"sha256": root_digest(files)}}
-    statement = {
+    named = subjects({f"{FOLDER}/{name}": files[name] for name in files})
+    return statement(kind, predicate, [folder, *named])
+
+
+def statement(kind: str, predicate: Mapping[str, Any], about: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the in-toto Statement of a kind about some files."""
+    told = {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [folder, *_subjects({f"{FOLDER}/{name}": files[name] for name in files})],
+        "subject": about,
         "predicateType": kind,
         "predicate": plain(predicate),
     }
-    return json.dumps(statement, sort_keys=True).encode()
+    return json.dumps(told, sort_keys=True).encode()
 
 
-def _subjects(files: Mapping[str, str]) -> list[dict[str, Any]]:
+def subjects(files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return files with their SHA-256 as a Statement names them."""
     return [{"name": name, "digest": {"sha256": files[name]}} for name in sorted(files)]
 
 

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proctor.pages.charts.curves import Curve, curves, curves_of
+from proctor.pages.charts.curves import Curve, curves
 from proctor.pages.charts.drawing import Chart
+from proctor.reports.run_page import CURVES, curve
 
 __all__ = ["all_settings_of", "charts_of", "compared", "sampled", "settings_of"]
 
@@ -45,31 +46,8 @@ def sampled(values: Sequence[float | None], most: int) -> Sequence[float | None]
 
 def charts_of(found: Mapping[str, Any]) -> list[Chart]:
     """Return the curves of a run."""
-    epochs = found["epochs"]
-    done = [{**row, "outcome": "applied"} for row in found["done"]]
-    chosen = (
-        ("loss", "Loss", {"train_loss": "training", "val_loss": "validation"}),
-        ("accuracy", "Accuracy", {"train_accuracy": "training", "val_accuracy": "validation"}),
-        (
-            "gradients",
-            "Gradient norm",
-            {"max_layer_grad_norm": "largest layer", "min_layer_grad_norm": "smallest layer"},
-        ),
-        ("lr", "Learning rate", {"lr": "learning rate"}),
-    )
-    return [
-        curves_of(
-            name,
-            title,
-            epochs,
-            columns,
-            rules=found["rules"],
-            decisions=done,
-            share=name == "accuracy",
-        )
-        for name, title, columns in chosen
-        if any(row[column] is not None for row in epochs for column in columns)
-    ]
+    decisions = [{**row, "outcome": "applied"} for row in found["done"]]
+    return [chart for name in CURVES for chart in curve(name, {**found, "decisions": decisions})]
 
 
 def compared(runs: Sequence[Mapping[str, Any]]) -> list[Chart]:

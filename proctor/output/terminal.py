@@ -176,3 +176,9 @@ def as_records(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[di
     if len(set(columns)) != len(columns):
         raise ProctorError(f"two columns have one name in {list(columns)}: name them apart with AS")
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def records_of(tables: Any, sql: str, parameters: Any = None) -> list[dict[str, Any]]:
+    """Return what DuckDB answers on a connection, one map for each row."""
+    answer = tables.execute(sql, parameters)
+    return as_records([column[0] for column in answer.description or ()], answer.fetchall())

@@ -15,6 +15,7 @@ from proctor.output.terminal import told_level, told_score, told_verdict
 from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, spoken
 from proctor.reports.run_decisions import MEASURED, allowed_range, remedies_told
+from proctor.reports.section_parts import Row
 from proctor.reports.values import object_of, share, short, tile, violations_found
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "unexercised_told",
 ]
 
-_Row = Mapping[str, Any]
 _ENDS = {
     "completed": "the run completed",
     "crashed": "the run crashed",
@@ -51,7 +51,7 @@ STEP_QUESTIONS = {  # of the audit -> the question that each answers
 }
 
 
-def summary_sentence(summary: _Row, data: Mapping[str, Any]) -> str:
+def summary_sentence(summary: Row, data: Mapping[str, Any]) -> str:
     """Return what happened in a run, in a sentence or two."""
     planned = summary["epochs_planned"]
     of = "" if planned is None else f" of {planned}"
@@ -101,7 +101,7 @@ def _descent(data: Mapping[str, Any]) -> str:
     )
 
 
-def summary_tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
+def summary_tiles(summary: Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the figures at the top."""
     verdict = summary["verdict"]
     failed = verdict == "failed"
@@ -148,7 +148,7 @@ def summary_tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]
     ]
 
 
-def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str, str]:
+def _violations_found(summary: Row, data: Mapping[str, Any]) -> tuple[str, str, str]:
     if summary["verdict"] is None:
         return "unknown", "", "only an audit finds them"
     if not step_ran(data, "coverage"):
@@ -157,7 +157,7 @@ def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str,
     return violations_found(data["verdict"]), kind, "rules of conduct that were broken"
 
 
-def unexercised_told(steps: Sequence[_Row]) -> str:
+def unexercised_told(steps: Sequence[Row]) -> str:
     """Return that a process score was not exercised, with the judge's reason."""
     found = "".join(str(step["summary"]) for step in steps if step["name"] == "scores")
     why = re.search(r"\(unexercised: ([^()]+)\)", found)
@@ -183,7 +183,7 @@ def _best(data: Mapping[str, Any], best: float | None) -> str:
     return f"in epoch {at[0]}; the weights are of epoch {kept[0]}, which has the lowest loss"
 
 
-def _retrained(summary: _Row, data: Mapping[str, Any]) -> str:
+def _retrained(summary: Row, data: Mapping[str, Any]) -> str:
     retrained = summary["retrained"]
     # A probe that failed may have ended before the retraining, and then this is what was asked for.
     probed = any(step["name"] == "probe" and step["status"] == "passed" for step in data["steps"])
@@ -196,7 +196,7 @@ def _retrained(summary: _Row, data: Mapping[str, Any]) -> str:
     return f"the judge retrained {retrained:.0%} of the epochs"
 
 
-def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+def score_reasons(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
     """Yield why the scores are what they are."""
     steps = {step["name"]: step for step in data["steps"]}
     if not data["verdict"]:
@@ -256,7 +256,7 @@ def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
     yield _level(summary)
 
 
-def _firings(summary: _Row, data: Mapping[str, Any]) -> str:
+def _firings(summary: Row, data: Mapping[str, Any]) -> str:
     """Return how many firings there were, and how many of them needed an answer and got one."""
     fired = summary["firings"]
     waived = sum(bool(row["fired"] and row["waived"]) for row in data["rules"])
@@ -271,7 +271,7 @@ def _firings(summary: _Row, data: Mapping[str, Any]) -> str:
     return f"Rules fired {fired} times. "
 
 
-def _found(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+def _found(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the rules found wrong with the training that gave this accuracy."""
     limits = object_of(data["run"][0]["rules"])
     for (rule, side), rows in fired_on(data["rules"]).items():
@@ -289,15 +289,15 @@ def _found(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
         yield "No remedy was carried out, so the training went on as the rules found it."
 
 
-def _epochs(rows: Sequence[_Row]) -> str:
+def _epochs(rows: Sequence[Row]) -> str:
     return f"{'epoch' if len(rows) == 1 else 'epochs'} {listed([row['epoch'] for row in rows])}"
 
 
-def _level(summary: _Row) -> str:
+def _level(summary: Row) -> str:
     told = told_level(summary["level"])
     text = told or "level repeatable: a judge can train the run again and compare every value"
     return f"Evidence {text}."
 
 
-def _said(steps: Mapping[str, _Row], name: str) -> str:
+def _said(steps: Mapping[str, Row], name: str) -> str:
     return str(steps[name]["summary"]) if name in steps else f"step {spoken(name)} did not run"

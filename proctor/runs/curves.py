@@ -16,6 +16,7 @@ from uuid import UUID
 from ledger.mapper import readable_body
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.output.terminal import records_of
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
 from projections.projector import projected
@@ -51,9 +52,7 @@ def read_curves(home: Home, name: str) -> Curves:
         origin, size = ledger.authority.origin, ledger.size
     times = {entry.index: entry.time_ns for entry in entries}
     with closing(projected(entries, quarantine=True, gaps=True)) as tables:
-        answer = tables.execute("SELECT * FROM epochs ORDER BY epoch")
-        columns = [column[0] for column in answer.description or ()]
-        rows = [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+        rows = records_of(tables, "SELECT * FROM epochs ORDER BY epoch")
     start = readable_body(entries[0].body) or {}
     ends = [entry for entry in entries if entry.name == "run.ended"]
     return Curves(

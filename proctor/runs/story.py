@@ -9,7 +9,6 @@ from contextlib import closing, suppress
 from typing import Any
 from uuid import UUID
 
-import duckdb
 from rich.text import Text
 
 from aggregates.playbook import why_waived
@@ -25,9 +24,9 @@ from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
 from proctor.output.firings import fired_on, named, violation_told
 from proctor.output.terminal import (
-    as_records,
     console,
     print_table,
+    records_of,
     told_level,
     told_score,
     told_verdict,
@@ -155,12 +154,12 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     with closing(projected(entries, authority=authority, quarantine=True, gaps=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
         SetAside([idx for (idx,) in odd]).tell()
-        summaries = _records(connection, "SELECT * FROM run_summary WHERE run_id = ?", str(run))
+        summaries = records_of(connection, "SELECT * FROM run_summary WHERE run_id = ?", [str(run)])
         if not summaries:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")
         summary = summaries[0]
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
-        parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in PARTS.items()}
+        parts = {part: records_of(connection, sql, [keys[of]]) for part, (of, sql) in PARTS.items()}
     waived: dict[str, str] = {}
     for row in parts["waived"]:
         waived |= why_waived([row["rule"]], row["offers"])
@@ -202,11 +201,6 @@ def _family(run: UUID, forked: Iterable[VerifiedEntry]) -> dict[str, Any]:
         elif body["parent"] == str(run):
             forks.append({"run": str(entry.stream_id), "epoch": body["epoch"]})
     return {"fork_of": parent, "forks": forks}
-
-
-def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[dict[str, Any]]:
-    found = connection.execute(sql, [key])
-    return as_records([column[0] for column in found.description or ()], found.fetchall())
 
 
 def tell_story(story: dict[str, Any]) -> None:
