@@ -11,7 +11,6 @@ from typing import Any
 
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from proctor.output.columns import field, figure, figures
-from proctor.output.terminal import told_score
 from proctor.pages.charts.curves import curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
@@ -27,7 +26,7 @@ from proctor.reports.run_verdict import (
 )
 from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import duration, indented, object_of, short
-from proctor.runs.story import OVERTAKEN, UNBOUND, told_misplaced
+from proctor.runs.story import UNBOUND, told_misplaced, told_other
 
 __all__ = ["CURVES", "curve", "run_charts", "run_values"]
 
@@ -117,7 +116,16 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
             if row["outcome"] != "deferred"
         ],
         "waiting": table_part("These decisions changed nothing", _WAITING, waiting),
-        "other_audits": [_other_audit(each) for each in data["audits"] if not each["standing"]],
+        "other_audits": [
+            {
+                **each,
+                "text": "it was begun and not ended"
+                if each["scored_idx"] is None
+                else told_other(each),
+            }
+            for each in data["audits"]
+            if not each["standing"]
+        ],
         "misplaced": told_misplaced(data["misplaced"]) if data["misplaced"] else "",
         "unbound": UNBOUND if data["verdict"] and not data["verdict"][0]["bound"] else "",
         "looked": step_ran(data, "coverage"),
@@ -177,22 +185,6 @@ _STAGES = [
     *figures("seconds", "calls", "prompt tokens", "completion tokens"),
     figure("US dollars", "cost"),
 ]
-
-
-def _other_audit(audit: Row) -> dict[str, Any]:
-    if audit["scored_idx"] is None:
-        return {**audit, "text": "it was begun and not ended."}
-    verdict = "a gate failed" if audit["hard_fail"] else "no gate failed"
-    signed = "signed" if audit["signed"] else "unsigned"
-    why = "it checked less, or no judge signed it, or a later one checked as much"
-    if audit["complete"] is False:
-        why = f"{OVERTAKEN[0].lower()}{OVERTAKEN[1:]}"
-    scores = f"accuracy {told_score(audit['accuracy_score'])}, process "
-    return {
-        **audit,
-        "text": f"{why}. It said: {verdict}; {scores}{told_score(audit['process_score'])}; "
-        f"{signed}.",
-    }
 
 
 def _cost(summary: Row, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -44,10 +44,6 @@ UNBOUND = (
     "this audit does not name the state of the run that it judged, because the judge's version was "
     "older; `proctor judge` makes one that does"
 )
-OVERTAKEN = (
-    "The run or its transcript is not what it judged: something was added, or the record was "
-    "exchanged"
-)
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
@@ -358,24 +354,26 @@ def told_share(retrained: float) -> str:
 def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
     """Print the audits after the one that counts, each with the reason why it does not count."""
     for audit in audits:
-        if audit["other_files"]:
-            console.print(
-                f"audit {audit['audit_id'][:8]} does not count: it judged other files than the run "
-                f"submitted: {words(audit['other_files'])}"
-            )
-            continue
-        verdict = "a gate failed" if audit["hard_fail"] else "no gate failed"
-        if not audit["hard_fail"]:
-            verdict += f", accuracy {told_score(audit['accuracy_score'])}, "
-            verdict += f"process {audit['process_score']:.3f}"
-        signed = "signed" if audit["signed"] else "unsigned"
-        why = "It checked less, or no judge signed it"
-        if audit["complete"] is False:
-            why = OVERTAKEN
-        console.print(
-            f"newer audit {audit['audit_id'][:8]} does not count: {verdict}; {signed}, retrained "
-            f"{told_share(audit['retrained'] or 0.0)}. {why}"
+        newer, told = "" if audit["other_files"] else "newer ", words(told_other(audit))
+        console.print(f"{newer}audit {audit['audit_id'][:8]} does not count: {told}")
+
+
+def told_other(audit: Mapping[str, Any]) -> str:
+    """Return what an audit that does not count said, and why it does not."""
+    if files := audit.get("other_files"):
+        return f"it judged other files than the run submitted: {files}"
+    verdict = "a gate failed"
+    if not audit["hard_fail"]:
+        accuracy, process = (told_score(audit[f"{each}_score"]) for each in ("accuracy", "process"))
+        verdict = f"no gate failed, accuracy {accuracy}, process {process}"
+    signed = "signed" if audit["signed"] else "unsigned"
+    why = "It checked less, or no judge signed it, or a later one checked as much"
+    if audit["complete"] is False:
+        why = (
+            "The run or its transcript is not what it judged: something was added, or the record "
+            "was exchanged"
         )
+    return f"{verdict}; {signed}, retrained {told_share(audit['retrained'] or 0.0)}. {why}"
 
 
 def told_misplaced(rows: Iterable[Mapping[str, Any]]) -> str:
