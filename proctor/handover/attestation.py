@@ -13,10 +13,10 @@ from contextlib import closing
 from uuid import UUID
 
 from aggregates.audit import unchecked
+from ledger.handover.sigstore_bundle import statement, subjects
 from ledger.verification.reader import VerifiedLedger
 from proctor.errors import ProctorError
 from proctor.handover.evidence import events_of
-from proctor.handover.statements import statement, subjects
 from proctor.output.terminal import records_of
 from projections.projector import projected
 

@@ -7,12 +7,11 @@ Source: in-toto Statement 1, SLSA provenance 1, in-toto test-result 0.1. No SLSA
 I/O: none.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ledger.handover.sigstore_bundle import root_digest
+from ledger.handover.sigstore_bundle import root_digest, statement, subjects
 from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.handover.evidence import Evidence
@@ -25,8 +24,6 @@ __all__ = [
     "TEST_RESULT",
     "is_earlier",
     "provenance",
-    "statement",
-    "subjects",
     "verdict",
 ]
 
@@ -125,25 +122,8 @@ def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
 
 
 def _about_folder(kind: str, predicate: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
-    folder = {"name": FOLDER, "digest": {"sha256": root_digest(files)}}
     named = subjects({f"{FOLDER}/{name}": files[name] for name in files})
-    return statement(kind, predicate, [folder, *named])
-
-
-def statement(kind: str, predicate: Mapping[str, Any], about: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the in-toto Statement of a kind about some files."""
-    told = {
-        "_type": "https://in-toto.io/Statement/v1",
-        "subject": about,
-        "predicateType": kind,
-        "predicate": plain(predicate),
-    }
-    return json.dumps(told, sort_keys=True).encode()
-
-
-def subjects(files: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return files with their SHA-256 as a Statement names them."""
-    return [{"name": name, "digest": {"sha256": files[name]}} for name in sorted(files)]
+    return statement(kind, plain(predicate), [*subjects({FOLDER: root_digest(files)}), *named])
 
 
 def _tree_head(evidence: Evidence) -> dict[str, Any]:

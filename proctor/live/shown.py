@@ -2,31 +2,27 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+from proctor.output.terminal import dotted
 from proctor.pages.charts.curves import Curve, curves
 from proctor.pages.charts.drawing import Chart
 from proctor.reports.run_page import CURVES, curve
 
 __all__ = ["all_settings_of", "charts_of", "compared", "sampled", "settings_of"]
 
+_MOST_SETTINGS = 200
+
 
 def settings_of(text: str | None) -> dict[str, str]:
     """Return what a JSON object says, by dotted names."""
-    found: dict[str, str] = {}
-
-    def walk(value: Any, name: str) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                walk(inner, f"{name}.{key}" if name else str(key))
-        elif len(found) < 200:
-            found[name or "value"] = value if isinstance(value, str) else json.dumps(value)
-
     try:
-        walk(json.loads(text or "{}"), "")
+        said = json.loads(text or "{}")
+        found = islice(dotted(said if isinstance(said, dict) else {"value": said}), _MOST_SETTINGS)
+        return {name: each if isinstance(each, str) else json.dumps(each) for name, each in found}
     except (RecursionError, ValueError):
-        found["value"] = str(text)
-    return found
+        return {"value": str(text)}
 
 
 def all_settings_of(run: Mapping[str, Any]) -> dict[str, str]:

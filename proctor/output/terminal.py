@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any
@@ -165,6 +165,15 @@ def outline(value: Any, *, indent: int = 0) -> list[str]:
         lines.append(f"{margin}{label}" + ("" if nested else f" {first.strip()}"))
         lines += [first, *rest] if nested else rest
     return lines
+
+
+def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what a map says, by dotted names; nothing of what is no map."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from dotted(inner, f"{name}.{key}" if name else str(key))
+    elif name:
+        yield name, value
 
 
 def _name(name: str) -> str:
