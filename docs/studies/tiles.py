@@ -23,15 +23,14 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from ledger.entries import split_sized
 from ledger.errors import ConsistencyError, MalformedError, StorageError, VerificationError
-from ledger.handover.bundle_check import Tiles, is_bundle, read_head, read_vkey
+from ledger.handover.bundle_check import is_bundle, read_head, read_vkey
 from ledger.handover.bundle_files import CHECKPOINT, Place, place_of
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.verification.states import State, grown, open_head, root_of
@@ -162,7 +161,7 @@ def verify_part(part: Part) -> Answer | str:
     bundle = place_of(part.place)
     read = hmac.new(part.nonce, digestmod=hashlib.sha256)
     # Tiles of higher levels have hashes of several parts.
-    tiles = Tiles(partial(_compare, bundle), levels=2, start=part.start.size)
+    tiler = Tiler(levels=2, start=part.start.size)
     try:
         segment = verify_segment(
             _entries(bundle, part, read),
@@ -170,10 +169,10 @@ def verify_part(part: Part) -> Answer | str:
             vkey=part.vkey,
             start=part.start,
             whole=False,
-            on_growth=tiles.take,
+            on_growth=lambda grown: _compare_all(bundle, tiler.take(grown)),
         )
         if part.head is not None:
-            tiles.rest()
+            _compare_all(bundle, tiler.rest())
     except (MismatchError, VerificationError) as error:
         return f"entries {part.start.size:,} to {part.end - 1:,} do not hold: {error}".rstrip(": ")
     return Answer(segment, read.digest(), time.process_time() - began)
@@ -189,6 +188,11 @@ def _entries(bundle: Place, part: Part, read: Any) -> Iterator[bytes]:
         if len(entries) != width:
             raise MalformedError(f"{path} has {len(entries)} entries, not {width}")
         yield from entries
+
+
+def _compare_all(bundle: Place, tiles: Iterable[Tile]) -> None:
+    for tile in tiles:
+        _compare(bundle, tile)
 
 
 def _compare(bundle: Place, tile: Tile) -> None:

@@ -9,7 +9,7 @@ number for each of up to 100,000 streams; beyond those, a temporary file.
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -33,12 +33,12 @@ from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.progress import advanced
 from ledger.verification.reader import VerificationReport, Verified
 from ledger.verification.states import Signatures, State
-from ledger.verification.vectorized import Grown, MismatchError, Versions, verify_segment
+from ledger.verification.vectorized import MismatchError, Versions, verify_segment
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
 
-__all__ = ["BundlePass", "Tiles", "check_bundle", "is_bundle", "read_head", "read_vkey"]
+__all__ = ["BundlePass", "check_bundle", "is_bundle", "read_head", "read_vkey"]
 
 _MAX_NOTE = 200_000  # bytes
 _MAX_ENTRY = 65_535
@@ -142,7 +142,6 @@ class BundlePass:
 
         As vectorized.py, it may refuse too much. Call it on an object that is not used otherwise.
         """
-        tiles = Tiles(self._compare)
         try:
             segment = verify_segment(
                 self._entries(),
@@ -152,12 +151,12 @@ class BundlePass:
                 kept_heads=self.verification.kept_heads,
                 signatures=self._signatures,
                 edges=False,
-                on_growth=tiles.take,
+                on_growth=lambda grown: self._compare_all(self._tiler.take(grown)),
             )
             segment.versions.follow(Versions())
         except (MismatchError, VerificationError):
             return None
-        tiles.rest()
+        self._compare_all(self._tiler.rest())
         if self._fault is not None or segment.versions.overflowed:
             return None
         return Verified(segment.end, segment.head, segment.authority)
@@ -180,8 +179,7 @@ class BundlePass:
                 if self._broken is not None and e.index == self._broken.index:
                     raise self._broken from e
                 raise
-            for tile in self._tiler.rest():
-                self._compare(tile)
+            self._compare_all(self._tiler.rest())
         if self._fault is not None:
             raise self._fault
 
@@ -249,7 +247,10 @@ class BundlePass:
                 )
             )
         self._streams.put(entry.stream_id.bytes, entry.stream_version)
-        for tile in self._tiler.add(entry.entry_hash):
+        self._compare_all(self._tiler.add(entry.entry_hash))
+
+    def _compare_all(self, tiles: Iterable[Tile]) -> None:
+        for tile in tiles:
             self._compare(tile)
 
     def _compare(self, tile: Tile) -> None:
@@ -270,34 +271,6 @@ class BundlePass:
         """Keep a fault until the entries have been verified, whose own faults say more."""
         if self._fault is None or (fault.index or 0) < (self._fault.index or 0):
             self._fault = fault
-
-
-class Tiles:
-    """Hands over a tree's tiles, level by level, as its nodes are completed."""
-
-    def __init__(self, compare: Callable[[Tile], None], *, levels: int = 8, start: int = 0) -> None:
-        """Begin with the entry `start`, at the edge of a tile of the highest of the levels."""
-        self._compare = compare
-        self._hashes: list[list[bytes]] = [[] for _ in range(levels)]  # not yet in a full tile
-        self._made = [start // TILE_WIDTH ** (level + 1) for level in range(levels)]  # full ones
-
-    def take(self, grown: Grown) -> None:
-        """Take in what the last entries have completed."""
-        for level, hashes in enumerate(self._hashes):
-            hashes.extend(grown(8 * level))
-            while len(hashes) >= TILE_WIDTH:
-                self._hand_over(level, hashes[:TILE_WIDTH])
-                self._made[level] += 1
-                del hashes[:TILE_WIDTH]
-
-    def rest(self) -> None:
-        """Hand over the partial tiles at the right edge."""
-        for level, hashes in enumerate(self._hashes):
-            if hashes:
-                self._hand_over(level, hashes)
-
-    def _hand_over(self, level: int, hashes: list[bytes]) -> None:
-        self._compare(Tile(level=level, index=self._made[level], hashes=b"".join(hashes)))
 
 
 class _Streams:
