@@ -114,24 +114,23 @@ def campaign_values(data: Data) -> dict[str, Any]:
         "sentence": f"The policy “{name}” attempted one training task "
         f"{counted(len(counting), 'time')}; {learned}. {judged} {state}",
         "tiles": [
-            tile("Attempts", str(len(counting)), "", f"at most {campaign['max_attempts']}"),
+            tile("Attempts", len(counting), f"at most {campaign['max_attempts']}"),
             tile(
                 "Best attempt",
-                str(best["number"]) if best else "none",
-                "good" if best else "warn",
+                best["number"] if best else "none",
                 f"run {short(best['run_id'])}" if best else "no ranking yet",
+                "good" if best else "warn",
             ),
             tile(
                 "Its validation accuracy",
                 share(best["validation_accuracy"]) if best else "none",
-                "",
                 "measured by the judge",
             ),
             tile(
                 "Violations",
                 violations_found(data["found"]),
-                "bad" if any(row["violations"] for row in data["found"]) else "",
                 "rules of conduct that were broken, in all attempts",
+                "bad" if any(row["violations"] for row in data["found"]) else "",
             ),
         ],
         "sections": [

@@ -148,24 +148,20 @@ def comparison_values(data: Data) -> dict[str, Any]:
         "tiles": [
             tile(
                 "Policies",
-                str(len(policies)),
-                "",
-                f"the others are compared with “{names[0]}”"
-                if len(policies) > 2
-                else f"the other is compared with “{names[0]}”",
+                len(policies),
+                f"the other{'s are' if len(policies) > 2 else ' is'} compared with “{names[0]}”",
             ),
-            tile("Conditions", str(len(conditions)), "", f"{counted(len(seeds), 'seed')} each"),
+            tile("Conditions", len(conditions), f"{counted(len(seeds), 'seed')} each"),
             tile(
                 "Runs finished",
                 f"{len(data['cells'])} of {planned}",
-                "good" if ended else "warn",
                 ("the comparison has ended" if ended else "the comparison is still running")
                 + (f"; {unfit} not counted: see Runs" if unfit else ""),
+                "good" if ended else "warn",
             ),
             tile(
                 "Failed",
-                str(sum(row["problem"] is not None for row in fit)),
-                "",
+                sum(row["problem"] is not None for row in fit),
                 "runs without a usable result: both scores count as 0",
             ),
         ],

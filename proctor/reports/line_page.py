@@ -105,9 +105,9 @@ def line_values(data: Data) -> dict[str, Any]:
     (line,) = data["line"]
     drawn = {chart.name: chart for chart in line_charts(data)}
     checkpoints = data["checkpoints"]
-    standing = [row for row in checkpoints if not row["rolled_back"]]
+    rolled_back = sum(bool(row["rolled_back"]) for row in checkpoints)
     promoted = sum(row["status"] == "promoted" for row in data["proposals"])
-    open_alarms = [row for row in data["alarms"] if row["open"]]
+    open_alarms = sum(bool(row["open"]) for row in data["alarms"])
     tainted = [row for row in data["runs"] if row["tainted"]]
     measures = [chart for name, chart in drawn.items() if name.replace("-", "_") in _METRICS]
     watched = [drawn[name] for name in ("production", "drift") if name in drawn]
@@ -119,24 +119,19 @@ def line_values(data: Data) -> dict[str, Any]:
         f"{counted(len(checkpoints), 'checkpoint')} and "
         f"{counted(len(data['proposals']), 'proposal')}.",
         "tiles": [
-            tile(
-                "Checkpoints",
-                str(len(checkpoints)),
-                "",
-                f"{len(checkpoints) - len(standing)} of them rolled back",
-            ),
-            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "", "proposed changes"),
+            tile("Checkpoints", len(checkpoints), f"{rolled_back} of them rolled back"),
+            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "proposed changes"),
             tile(
                 "Open alarms",
-                str(len(open_alarms)),
-                "bad" if open_alarms else "good",
+                open_alarms,
                 f"{counted(len(data['alarms']), 'alarm')} in all",
+                "bad" if open_alarms else "good",
             ),
             tile(
                 "Tainted runs",
-                str(len(tainted)),
-                "warn" if tainted else "good",
+                len(tainted),
                 f"of {len(data['runs'])} under this line",
+                "warn" if tainted else "good",
             ),
         ],
         "sections": [
