@@ -12,7 +12,6 @@ from uuid import UUID
 from rich.text import Text
 
 from aggregates.playbook import why_waived
-from aggregates.registry import REGISTRY
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
@@ -53,6 +52,8 @@ _MARKS = {  # what became of a fired rule -> what the heatmap shows
 }
 
 PARTS = {  # part of the story -> what its rows belong to, and the query for them
+    "fork_of": ("run", "SELECT parent AS run, epoch FROM forks WHERE run_id = ?"),
+    "forks": ("run", "SELECT run_id AS run, epoch FROM forks WHERE parent = ? ORDER BY idx"),
     "provocations": (
         "run",
         "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
@@ -143,11 +144,9 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         if found is None:
             run, found = looked_for(ledger, name)
         authority = ledger.authority.stream_id
-        relatives = [entry for entry in found if entry.name == "run.forked"]
-        entries = [entry for entry in found if entry.name != "run.forked" or entry.stream_id == run]
     tell_unread(ledger)
     keep_definitions()
-    with closing(projected(entries, authority=authority, quarantine=True, gaps=True)) as connection:
+    with closing(projected(found, authority=authority, quarantine=True, gaps=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
         SetAside([idx for (idx,) in odd]).tell()
         summaries = records_of(connection, "SELECT * FROM run_summary WHERE run_id = ?", [str(run)])
@@ -159,7 +158,8 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     waived: dict[str, str] = {}
     for row in parts["waived"]:
         waived |= why_waived([row["rule"]], row["offers"])
-    return {"summary": summary, **_family(run, relatives), **parts, "waived": waived}
+    parent = next(iter(parts["fork_of"]), None)
+    return {"summary": summary, **parts, "fork_of": parent, "waived": waived}
 
 
 def looked_for(ledger: VerifiedLedger, name: str) -> tuple[UUID, list[VerifiedEntry]]:
@@ -183,20 +183,6 @@ def looked_up(
     streams = [str(run), str(Transcript.id_of(run))]
     found = index.query(_ABOUT, [streams, sorted(AUTHORITY_EVENTS), str(run)]).rows
     return run, list(ledger.chosen(idx for (idx,) in found))
-
-
-def _family(run: UUID, forked: Iterable[VerifiedEntry]) -> dict[str, Any]:
-    """Return the run that a fork goes on from, and a run's own forks, by the events of forks."""
-    parent, forks = None, []
-    for entry in forked:
-        body = REGISTRY.readable(entry.name, entry.body)
-        if body is None:
-            continue
-        if entry.stream_id == run:
-            parent = {"run": str(body["parent"]), "epoch": body["epoch"]}
-        elif body["parent"] == str(run):
-            forks.append({"run": str(entry.stream_id), "epoch": body["epoch"]})
-    return {"fork_of": parent, "forks": forks}
 
 
 def tell_story(story: dict[str, Any]) -> None:
