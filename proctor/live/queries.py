@@ -13,6 +13,7 @@ from typing import Any
 
 from aggregates.violations import LISTED
 from proctor.live.tables import Ask
+from proctor.output.terminal import told_verdict
 
 __all__ = [
     "ON_PAGE",
@@ -130,8 +131,22 @@ def _with_figures(ask: Ask, rows: Sequence[dict[str, Any]]) -> list[dict[str, An
     figures = {row["run_id"]: row for row in ask(_FIGURES, ids)}
     verdicts = {row["run_id"]: row for row in ask(f"{_VERDICTS}run_id IN (SELECT UNNEST(?))", ids)}
     return [
-        {**row, **figures[row["run_id"]], "verdict": verdicts.get(row["run_id"])} for row in rows
+        {
+            **row,
+            **figures[row["run_id"]],
+            "verdict": _in_words(verdicts.get(row["run_id"]), row["level"]),
+        }
+        for row in rows
     ]
+
+
+def _in_words(verdict: dict[str, Any] | None, level: str) -> dict[str, Any] | None:
+    """Return a verdict with the words of other pages, and whether it is good or bad."""
+    if verdict is None:
+        return None
+    name = "failed" if verdict["hard_fail"] else "held" if level == "repeatable" else "consistent"
+    told, kind = told_verdict(name, violations=verdict["process_score"] != 1)
+    return {**verdict, "told": told, "kind": kind}
 
 
 def _first(ask: Ask, sql: str, *parameters: Any) -> dict[str, Any] | None:
@@ -157,7 +172,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
     audit, scored = (None, None) if verdict is None else (verdict["audit_id"], verdict["idx"])
     return {
         "run": found,
-        "verdict": verdict,
+        "verdict": _in_words(verdict, found["level"]),
         "epochs": read_epochs(ask, run),
         "steps": ask(
             "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? AND idx < ? "
