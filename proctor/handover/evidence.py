@@ -27,7 +27,7 @@ from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits, streams_of
 
-__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "events_of", "evidence_of"]
+__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "events_of", "evidence_of", "mapping"]
 
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
@@ -114,11 +114,11 @@ class Evidence:
     def _judged_files(self) -> list[Mapping[str, Any]]:
         """Return the files' hashes as the audit's start, step 1 and step 3 name them."""
         shown = self._shown
-        start = _mapping(self.audit_start.get("judged"))
+        start = mapping(self.audit_start.get("judged"))
         weights = shown["weights"].get("sha256")
         return [
-            _mapping(start.get("files")),
-            _mapping(shown["deliverables"].get("sha256")),
+            mapping(start.get("files")),
+            mapping(shown["deliverables"].get("sha256")),
             {"weights.safetensors": weights} if isinstance(weights, str) else {},
         ]
 
@@ -190,7 +190,7 @@ class Evidence:
     @property
     def level(self) -> str:
         """How far the run can be checked: repeatable, measured or reported."""
-        return str(_mapping(self.start.get("config")).get("level", REPEATABLE))
+        return str(mapping(self.start.get("config")).get("level", REPEATABLE))
 
     @property
     def files(self) -> dict[str, str]:
@@ -233,7 +233,7 @@ class Evidence:
     @property
     def _shown(self) -> dict[Any, Mapping[str, Any]]:
         """What each step shows, by its name."""
-        return {step.get("name"): _mapping(step.get("evidence")) for step in self.steps}
+        return {step.get("name"): mapping(step.get("evidence")) for step in self.steps}
 
     @property
     def signed_by_judge(self) -> bool:
@@ -243,7 +243,7 @@ class Evidence:
     @property
     def retrained(self) -> tuple[int, int]:
         """How many epochs the judge trained again, and of how many."""
-        executed = _mapping(self._shown["probe"].get("executed"))
+        executed = mapping(self._shown["probe"].get("executed"))
         done = executed.get("epochs") if executed.get("done") is True else 0
         return _count(done), _count(self._shown["ledger"].get("epochs"))
 
@@ -251,11 +251,15 @@ class Evidence:
     def reservations(self) -> list[str]:
         """Why a verdict that did not fail is no unreserved pass."""
         config = self.audit_start.get("config") or {}
-        steps = [f"step {s.get('name')}: {s.get('status')}" for s in self._not_passed()]
+        steps = [
+            f"step {step.get('name')}: {step.get('status')}"
+            for step in self.steps
+            if step.get("status") != "passed"
+        ]
         said = []
         if self.level != REPEATABLE:
             said.append(f"the evidence level is {self.level}: nobody can train this run again")
-        if not self.earlier and not _mapping(self.audit_start.get("judged")):
+        if not self.earlier and not mapping(self.audit_start.get("judged")):
             said.append(UNBOUND)
         if config.get("disabled"):
             said.append("the judge had checks switched off")
@@ -296,15 +300,13 @@ class Evidence:
             return "FAILED"
         return "WARNED" if self.reservations else "PASSED"
 
-    def _not_passed(self) -> list[dict[str, Any]]:
-        return [step for step in self.steps if step.get("status") != "passed"]
-
 
 def _says(entry: VerifiedEntry) -> dict[str, Any]:
     return readable_body(entry.body) or {}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a map, empty for what is none."""
     return value if isinstance(value, dict) else {}
 
 

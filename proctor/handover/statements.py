@@ -14,7 +14,7 @@ from typing import Any
 from ledger.handover.sigstore_bundle import root_digest, statement, subjects
 from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
-from proctor.handover.evidence import Evidence
+from proctor.handover.evidence import Evidence, mapping
 from proctor.output.terminal import plain
 
 __all__ = [
@@ -50,9 +50,9 @@ def provenance(
     """
     start = evidence.start
     ended = evidence.end
-    about = _mapping(start.get("data"))
+    about = mapping(start.get("data"))
     parameters = ("config", "config_hash", "rules", "rules_hash", "spec", "policy", "campaign")
-    environment = _mapping(start.get("environment"))
+    environment = mapping(start.get("environment"))
     predicate = {
         "buildDefinition": {
             "buildType": _EARLIER if evidence.earlier else BUILD_TYPE,
@@ -137,16 +137,12 @@ def _event(entry: VerifiedEntry) -> dict[str, Any]:
 
 def _dependencies(data: Mapping[str, Any], environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what went in and has a SHA-256: the splits of the data, and the program's code."""
-    prints = {**_mapping(data.get("fingerprints")), "all": data.get("fingerprint")}
+    prints = {**mapping(data.get("fingerprints")), "all": data.get("fingerprint")}
     found = {
         **{f"data: {split}": sha256 for split, sha256 in prints.items()},
         "code of Proctor": environment.get("code_sha256"),
     }
     return [(name, one) for name, one in found.items() if _SHA256.fullmatch(str(one))]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _time(entry: VerifiedEntry) -> str:

@@ -253,7 +253,9 @@ def find_decisions(
     ask: Ask, *, text: str, rule: str, outcome: str, before: int
 ) -> list[dict[str, Any]]:
     """Return decisions of all runs, the newest first, one more than a page if there are more."""
-    found = ask(
+    return ask(
+        "SELECT p.*, COALESCE((SELECT LIST(c.rule ORDER BY c.rule) FROM citations AS c "
+        "WHERE c.idx = p.idx), []) AS cites FROM ("
         "SELECT d.idx, d.run_id, d.number, d.epoch, d.source, d.direction, d.justification, "
         "CASE WHEN d.event_type = 'rule_triggered_no_action' THEN 'deferred' "
         "ELSE COALESCE(r.outcome, 'open') END AS outcome FROM decisions AS d "
@@ -261,20 +263,13 @@ def find_decisions(
         "WHERE d.idx < $1 AND ($2 = '' OR CONTAINS(LOWER(CONCAT_WS(' ', d.run_id, d.source, "
         "d.direction, d.params, d.justification)), LOWER($2))) "
         "AND ($3 = '' OR d.idx IN (SELECT c.idx FROM citations AS c WHERE c.rule = $3)) "
-        "AND ($4 = '' OR outcome = $4) "
-        f"ORDER BY d.idx DESC LIMIT {ON_PAGE + 1}",
+        f"AND ($4 = '' OR outcome = $4) ORDER BY d.idx DESC LIMIT {ON_PAGE + 1}"
+        ") AS p ORDER BY p.idx DESC",
         before,
         text,
         rule,
         outcome,
     )
-    cited: dict[int, list[str]] = {}
-    for row in ask(
-        "SELECT idx, rule FROM citations WHERE idx IN (SELECT UNNEST(?)) ORDER BY rule",
-        [row["idx"] for row in found],
-    ):
-        cited.setdefault(row["idx"], []).append(row["rule"])
-    return [{**row, "cites": cited.get(row["idx"], [])} for row in found]
 
 
 _CALLS = (
