@@ -14,6 +14,7 @@ from typing import Any
 from aggregates.violations import LISTED
 from proctor.live.tables import Ask
 from proctor.output.terminal import told_verdict
+from proctor.runs.story import PARTS
 
 __all__ = [
     "ON_PAGE",
@@ -156,8 +157,8 @@ def _first(ask: Ask, sql: str, *parameters: Any) -> dict[str, Any] | None:
 def read_epochs(ask: Ask, run: str) -> list[dict[str, Any]]:
     """Return a run's measurements; of very many epochs, evenly chosen ones and the last."""
     return ask(
-        "WITH own AS (SELECT * EXCLUDE (reported), MAX(epoch) OVER () AS last FROM epochs "
-        "WHERE run_id = $1) SELECT * FROM own "
+        f"WITH own AS (SELECT *, MAX(epoch) OVER () AS last FROM ({PARTS['epochs'][1]})) "
+        "SELECT * FROM own "
         f"WHERE epoch % (last // {_MOST_EPOCHS} + 1) = 0 OR epoch = last ORDER BY epoch",
         run,
     )
@@ -187,7 +188,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
             scored,
         ),
         "found": ask("SELECT violations, more_violations FROM audits WHERE audit_id = ?", audit),
-        "fork": _first(ask, "SELECT parent, epoch FROM forks WHERE run_id = ?", run),
+        "fork": _first(ask, PARTS["fork_of"][1], run),
         "transcript": _first(ask, _TRANSCRIPT, run),
         **{name: ask(sql, run) for name, sql in _OF_RUN.items()},
     }
@@ -203,7 +204,8 @@ _OF_RUN = {
     "done": "SELECT * FROM (SELECT decision AS number, epoch, COUNT(*) OVER () AS total "
     "FROM remedies WHERE run_id = $1 AND outcome IN ('applied', 'restart') "
     f"ORDER BY decision DESC LIMIT {_MOST_MARKS}) ORDER BY number",
-    "waived": "SELECT rule FROM run_waived WHERE run_id = $1",
+    "waived": PARTS["waived"][1],
+    "provocations": f"SELECT * FROM ({PARTS['provocations'][1]}) LIMIT {_MOST_RELATIVES}",
     "layers": "SELECT layer, rank, grad_norm, update_ratio, COUNT(*) OVER () AS total "
     f"FROM layer_metrics WHERE run_id = $1 AND {_LAST_EPOCH} ORDER BY place LIMIT {_MOST_LAYERS}",
     "forks": "SELECT run_id, epoch, COUNT(*) OVER () AS total FROM forks WHERE parent = $1 "
@@ -215,8 +217,6 @@ _OF_RUN = {
     "FROM comparison_runs WHERE run_id = $1 UNION ALL SELECT 'line', c.line_id, NULL "
     "FROM run_starts AS s JOIN checkpoint_starts AS c ON c.checkpoint_id = s.checkpoint "
     "WHERE s.run_id = $1 LIMIT 20",
-    "provocations": "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects "
-    "FROM provocations WHERE run_id = $1 ORDER BY idx LIMIT 50",
 }
 _TRANSCRIPT = (
     "SELECT COUNT(*) AS calls, SUM(c.cost) AS cost, SUM(c.seconds) AS seconds "

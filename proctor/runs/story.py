@@ -56,8 +56,8 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
     "forks": ("run", "SELECT run_id AS run, epoch FROM forks WHERE parent = ? ORDER BY idx"),
     "provocations": (
         "run",
-        "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
-        "WHERE run_id = ?",
+        "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
+        "WHERE run_id = ? ORDER BY idx",
     ),
     "epochs": ("run", "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = ? ORDER BY epoch"),
     "rules": (
@@ -203,7 +203,7 @@ def tell_story(story: dict[str, Any]) -> None:
     for fault in story["provocations"]:
         console.print(
             f"provoked: {fault['name']}, seed {fault['seed']}: "
-            f"{', '.join(fault['expects'])} should fire"
+            f"{', '.join(fault['expects'] or ())} should fire"
         )
     if summary["parent_run"]:
         console.print(f"restart of run {words(summary['parent_run'])}")
