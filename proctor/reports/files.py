@@ -83,6 +83,10 @@ class Source:
         return contents_of(self.entries, self.subject, authority=self.selection.authority.stream_id)
 
     @cached_property
+    def _overview(self) -> Overview:
+        return Overview.of(self.entries)
+
+    @cached_property
     def _counting(self) -> dict[str, CountingAudit]:
         return counting_audits(self.entries, authority=self.selection.authority.stream_id)
 
@@ -95,14 +99,13 @@ class Source:
     @cached_property
     def verdicts(self) -> list[CountingAudit]:
         """The audits that count for the runs that the report is about."""
-        found = self._counting
-        runs = Overview.of(self.entries).runs_of(self.subject)
-        return [found[run] for run in runs if run in found]
+        runs = self._overview.runs_of(self.subject)
+        return [self._counting[run] for run in runs if run in self._counting]
 
     @property
     def not_claimed(self) -> list[str]:
         """What does not follow from the entries, beside what Selection.as_of says."""
-        overview = Overview.of(self.entries)
+        overview = self._overview
         wanted = overview.wanted(self.subject)
         said = [
             f"what run {run} goes on from: run {parent} is left out, or its ledger does not have it"
