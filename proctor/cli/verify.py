@@ -88,7 +88,9 @@ def verify(
         server = Home(home if target is None else Path(target), vkey=read_vkey_file(vkey))
         server.verify_key()
         return check_rights(server)
-    named = None if target is None else Bucket(target) if is_bucket(target) else Path(target)
+    named: Path | Bucket | None = None
+    if target is not None:
+        named = Bucket(target) if is_bucket(target) else Path(target)
     if isinstance(named, Path) and not named.exists():
         raise ProctorError(f"{named} does not exist; name a file or a folder")
     if isinstance(named, Path) and named.name in _STORES:
