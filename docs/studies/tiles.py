@@ -23,16 +23,15 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from ledger.entries import split_sized
 from ledger.errors import ConsistencyError, MalformedError, StorageError, VerificationError
-from ledger.handover.bundle_check import Tiles, is_bundle, read_head, read_vkey
-from ledger.handover.bundle_files import CHECKPOINT, Place, place_of, read_file
+from ledger.handover.bundle_check import is_bundle, read_head, read_vkey
+from ledger.handover.bundle_files import CHECKPOINT, Place, place_of
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.verification.states import State, grown, open_head, root_of
 from ledger.verification.vectorized import (
@@ -139,7 +138,7 @@ def _level_two(bundle: Place, count: int) -> Iterator[bytes]:
     for first in range(0, count, TILE_WIDTH):
         width = min(TILE_WIDTH, count - first)
         path = tile_path(2, first // TILE_WIDTH, width=width)
-        tile = read_file(bundle, path, limit=width * 32)
+        tile = bundle.read(path, limit=width * 32)
         if len(tile) != width * 32:
             raise MalformedError(f"{path} has {len(tile)} bytes, not {width * 32}")
         for at in range(0, len(tile), 32):
@@ -151,7 +150,7 @@ def _claimed(bundle: Place, size: int, edge: Sequence[bytes]) -> State:
     if size == 0:
         return State()
     path = tile_path("entries", size // TILE_WIDTH - 1)
-    *_, last = _split(read_file(bundle, path, limit=TILE_WIDTH * (2 + _MAX_ENTRY)), path)
+    *_, last = _split(bundle.read(path, limit=TILE_WIDTH * (2 + _MAX_ENTRY)), path)
     entry = parse_entry(last, index=size - 1)
     return State(size=size, last_hash=entry.entry_hash, time_ns=entry.time_ns, edge=tuple(edge))
 
@@ -162,7 +161,7 @@ def verify_part(part: Part) -> Answer | str:
     bundle = place_of(part.place)
     read = hmac.new(part.nonce, digestmod=hashlib.sha256)
     # Tiles of higher levels have hashes of several parts.
-    tiles = Tiles(partial(_compare, bundle), levels=2, start=part.start.size)
+    tiler = Tiler(levels=2, start=part.start.size)
     try:
         segment = verify_segment(
             _entries(bundle, part, read),
@@ -170,10 +169,10 @@ def verify_part(part: Part) -> Answer | str:
             vkey=part.vkey,
             start=part.start,
             whole=False,
-            on_growth=tiles.take,
+            on_growth=lambda grown: _compare_all(bundle, tiler.take(grown)),
         )
         if part.head is not None:
-            tiles.rest()
+            _compare_all(bundle, tiler.rest())
     except (MismatchError, VerificationError) as error:
         return f"entries {part.start.size:,} to {part.end - 1:,} do not hold: {error}".rstrip(": ")
     return Answer(segment, read.digest(), time.process_time() - began)
@@ -183,7 +182,7 @@ def _entries(bundle: Place, part: Part, read: Any) -> Iterator[bytes]:
     for first in range(part.start.size, part.end, TILE_WIDTH):
         width = min(TILE_WIDTH, part.end - first)
         path = tile_path("entries", first // TILE_WIDTH, width=width)
-        data = read_file(bundle, path, limit=width * (2 + _MAX_ENTRY))
+        data = bundle.read(path, limit=width * (2 + _MAX_ENTRY))
         read.update(data)
         entries = _split(data, path)
         if len(entries) != width:
@@ -191,8 +190,13 @@ def _entries(bundle: Place, part: Part, read: Any) -> Iterator[bytes]:
         yield from entries
 
 
+def _compare_all(bundle: Place, tiles: Iterable[Tile]) -> None:
+    for tile in tiles:
+        _compare(bundle, tile)
+
+
 def _compare(bundle: Place, tile: Tile) -> None:
-    if read_file(bundle, tile.path, limit=len(tile.hashes)) != tile.hashes:
+    if bundle.read(tile.path, limit=len(tile.hashes)) != tile.hashes:
         raise ConsistencyError(f"{tile.path} does not match the entries")
 
 

@@ -19,13 +19,12 @@ from aggregates.transcript import Transcript
 from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
 from ledger.errors import InclusionError, MalformedError
-from ledger.handover.proof_files import open_proofs, write_proofs
 from ledger.handover.selection import (
-    MOST_ENTRIES,
     Selection,
     Wanted,
     choose,
-    open_selection,
+    read_selection,
+    write_selection,
 )
 from ledger.mapper import readable_body
 from ledger.verification.proofs import MAX_PROOF
@@ -167,7 +166,7 @@ def write_lineage(ledger: VerifiedLedger, example: str, *, line: ExportLine | No
         text += f"line {line.number} {_base64(line.data)}\n"
         text += "".join(f"{_base64(each)}\n" for each in line.path)
     indexes = {*found.indexes, *(entry.index for entry in beside)}
-    text += f"\n{write_proofs(ledger, indexes, most=MOST_ENTRIES)}"
+    text += f"\n{write_selection(ledger, indexes)}"
     open_lineage(text, vkey=ledger.vkey)  # what is handed out holds
     return text
 
@@ -186,8 +185,7 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
         path = tuple(decode_base64(each) for each in match["path"].splitlines())
         line = ExportLine(number=int(match["number"]), data=decode_base64(match["line"]), path=path)
     try:
-        proved = open_proofs(match["proofs"], vkey=vkey, most=MOST_ENTRIES)
-        selection = open_selection(proved, vkey=vkey)
+        selection = read_selection(match["proofs"], vkey=vkey)
     except InclusionError as e:
         raise type(e)(f"{e}; if an earlier version made it, have it made again") from e
     entries, authority = selection.entries, selection.authority

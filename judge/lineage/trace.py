@@ -255,13 +255,7 @@ class _LineageWalk:
             raise LineageError("the promotion names no proposal", index=entry.index)
         self._chain.take(entry, f"{what}, promoted with {_listed(proposals)}")
         for proposal in proposals:
-            try:
-                proposal_id = UUID(proposal)
-            except (ValueError, TypeError, AttributeError) as e:
-                raise LineageError(
-                    f"{proposal!r:.90} is not a proposal id", index=entry.index
-                ) from e
-            branched = self.proposal(proposal_id, checkpoint, line=entry)
+            branched = self.proposal(_id(proposal, entry), checkpoint, line=entry)
         if any(branched.get(key) != body.get(key) for key in ("commit", "tree")):
             raise LineageError("the promoted commit is not the candidate's", index=entry.index)
 
@@ -342,10 +336,7 @@ class _LineageWalk:
         ]
         if not told:
             return proposal, change
-        try:
-            shown = UUID(told[0])
-        except (ValueError, TypeError, AttributeError) as e:
-            raise LineageError(f"{told[0]!r:.90} is not a proposal id") from e
+        shown = _id(told[0], line)
         entry, first = self._chain.last(
             "proposal.submitted",
             stream=shown,
@@ -392,6 +383,13 @@ class _LineageWalk:
             self._chain.take(seal, f"{what}, line {line.number} of {body.get('examples')}")
             return
         raise LineageError(f"the example is not in a sealed export: {fault}")
+
+
+def _id(proposal: Any, named_in: VerifiedEntry) -> UUID:
+    try:
+        return UUID(proposal)
+    except (ValueError, TypeError, AttributeError) as e:
+        raise LineageError(f"{proposal!r:.90} is not a proposal id", index=named_in.index) from e
 
 
 def _listed(values: Any) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledger.database import explained
 from ledger.entries import join_sized
 from ledger.errors import BundleError, MalformedError
 from ledger.handover.bundle_files import (
@@ -19,19 +18,11 @@ from ledger.handover.bundle_files import (
     HEADS,
     VERIFIER,
     VKEY,
-    BlobLimits,
     Place,
-    clean,
-    copy_blob,
-    free_bytes,
-    holds,
-    measure_blobs,
-    publish,
-    read_file,
+    copy_blobs,
+    place_of,
     strangers,
-    sync,
 )
-from ledger.handover.object_store import Bucket
 from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.paths import LedgerPaths
 from ledger.progress import advanced
@@ -39,10 +30,9 @@ from ledger.verification.proofs import leaf_hash
 from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey
 from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
 
-__all__ = ["Exported", "copy_blobs", "export_bundle"]
+__all__ = ["Exported", "export_bundle"]
 
 _MAX_NOTE = 200_000  # bytes
-_SPARE = 64 * 2**20  # bytes of a disk that stay free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +45,7 @@ class Exported:
 
 
 def export_bundle(
-    directory: Path, out: Place, *, vkey: str | None = None, blobs: bool = True
+    directory: Path, out: Path | Place, *, vkey: str | None = None, blobs: bool = True
 ) -> Exported:
     """Write the ledger in a directory into a folder, new or with an earlier export of it.
 
@@ -64,44 +54,25 @@ def export_bundle(
     ContradictionError for one that holds what this ledger does not continue, and all that
     open_verified() raises.
     """
+    out = place_of(out)
     shown = _prepare(out, origin=_origin(directory, vkey))
     with open_verified(directory, vkey=vkey, kept_head=shown) as ledger:
         if ledger.head is None:
             raise BundleError(
                 "the ledger is empty: it has no tree head, so there is nothing to export"
             )
-        publish(out, VKEY, f"{ledger.vkey}\n".encode())
-        publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
+        out.put(VKEY, f"{ledger.vkey}\n".encode())
+        out.put(VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
         copied = copy_blobs(directory, out, limits=None) if blobs else 0
         _write_tree(out, ledger)
-        sync(out)
-        publish(out, CHECKPOINT, ledger.head.note.encode())
+        out.sync()
+        out.put(CHECKPOINT, ledger.head.note.encode())
         earlier = 0  # these last: one that is larger than the newest would contradict it
         for head in _earlier_heads(ledger):
-            publish(out, f"{HEADS}/{head.size}", head.note.encode())
+            out.put(f"{HEADS}/{head.size}", head.note.encode())
             earlier += 1
-        sync(out)
+        out.sync()
         return Exported(head=ledger.head, earlier=earlier, blobs=copied)
-
-
-def copy_blobs(source: Place, target: Place, *, limits: BlobLimits | None) -> int:
-    """Copy the blobs that are not there yet, each hashed on its way; return how many there are.
-
-    Raises BundleError, before it copies any, for blobs above the limits or above what is free.
-    """
-    sizes = measure_blobs(source, limits=limits)
-    there = measure_blobs(target, limits=None)
-    missing = {name: size for name, size in sizes.items() if name not in there}
-    needed = sum(missing.values())
-    free = free_bytes(target)
-    if free is not None and needed > free - _SPARE:
-        raise BundleError(
-            f"{target}: the blobs need {needed:,} bytes, and {max(free - _SPARE, 0):,} are free"
-        )
-    for number, (digest, size) in enumerate(missing.items(), start=1):
-        advanced("copying blobs", number, len(missing))
-        copy_blob(source, target, digest, size=size)
-    return len(sizes)
 
 
 def _origin(directory: Path, vkey: str | None) -> str:
@@ -110,25 +81,18 @@ def _origin(directory: Path, vkey: str | None) -> str:
 
 
 def _prepare(out: Place, *, origin: str) -> str | None:
-    """Make the folder, or look at what it holds: the newest tree head of an earlier export."""
-    if isinstance(out, Path):
-        if out.exists() and not out.is_dir():
-            raise BundleError(f"{out} is a file; give a folder, existing or new")
-        with explained(out):
-            out.mkdir(parents=True, exist_ok=True)
-    others = strangers(out)
-    if others:
+    """Make the place, or look at what it holds: the newest tree head of an earlier export."""
+    if others := strangers(out):
         raise BundleError(
             f"{out} contains {others[0]!r}, which is not part of a bundle; export into an empty "
             "folder"
         )
-    clean(out)
-    if not holds(out, CHECKPOINT):
+    extended = out.exists(CHECKPOINT)
+    out.begin(extended=extended)
+    if not extended:
         return None
-    if isinstance(out, Bucket):
-        out.extended = True
     try:
-        note = read_file(out, CHECKPOINT, limit=_MAX_NOTE).decode()
+        note = out.read(CHECKPOINT, limit=_MAX_NOTE).decode()
         shown = parse_tree_head(note)
     except (MalformedError, UnicodeDecodeError) as e:
         raise BundleError(
@@ -150,16 +114,16 @@ def _write_tree(out: Place, ledger: VerifiedLedger) -> None:
         entries.append(data)
         count += 1
         if len(entries) == TILE_WIDTH:
-            publish(out, tile_path("entries", count // TILE_WIDTH - 1), join_sized(entries))
+            out.put(tile_path("entries", count // TILE_WIDTH - 1), join_sized(entries))
             entries = []
             advanced("exporting entries", count, ledger.size)
         for tile in tiler.add(leaf_hash(data)):
-            publish(out, tile.path, tile.hashes)
+            out.put(tile.path, tile.hashes)
     if entries:
         path = tile_path("entries", count // TILE_WIDTH, width=len(entries))
-        publish(out, path, join_sized(entries))
+        out.put(path, join_sized(entries))
     for tile in tiler.rest():
-        publish(out, tile.path, tile.hashes)
+        out.put(tile.path, tile.hashes)
 
 
 def _earlier_heads(ledger: VerifiedLedger) -> Iterator[TreeHead]:

@@ -9,8 +9,9 @@ number for each of up to 100,000 streams; beyond those, a temporary file.
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from ledger.errors import (
     ConsistencyError,
@@ -26,20 +27,18 @@ from ledger.handover.bundle_files import (
     BlobLimits,
     Place,
     check_blobs,
-    holds,
-    names_in,
-    read_file,
+    place_of,
 )
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.progress import advanced
 from ledger.verification.reader import VerificationReport, Verified
 from ledger.verification.states import Signatures, State
-from ledger.verification.vectorized import Grown, MismatchError, Versions, verify_segment
+from ledger.verification.vectorized import MismatchError, Versions, verify_segment
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
 
-__all__ = ["BundlePass", "Tiles", "check_bundle", "is_bundle", "read_head", "read_vkey"]
+__all__ = ["BundlePass", "check_bundle", "is_bundle", "read_head", "read_vkey"]
 
 _MAX_NOTE = 200_000  # bytes
 _MAX_ENTRY = 65_535
@@ -48,7 +47,7 @@ _SIZE = re.compile(r"[1-9][0-9]{0,18}")
 
 
 def check_bundle(
-    folder: Place,
+    folder: Path | Place,
     *,
     vkey: str | None = None,
     kept_heads: Sequence[str] = (),
@@ -70,7 +69,7 @@ def check_bundle(
             bundle.run()
             found = bundle.verification
             verified = Verified(found.state, found.head, found.authority)
-        check_blobs(folder, limits=BlobLimits.of(max_blob_bytes))
+        check_blobs(place_of(folder), limits=BlobLimits.of(max_blob_bytes))
     except VerificationError as e:
         if bundle is None:
             return VerificationReport.failed(e, None, shown=None)
@@ -78,12 +77,12 @@ def check_bundle(
     return VerificationReport.passed(verified)
 
 
-def is_bundle(folder: Place) -> bool:
+def is_bundle(folder: Path | Place) -> bool:
     """Tell whether a place claims to be a bundle."""
-    return holds(folder, CHECKPOINT)
+    return place_of(folder).exists(CHECKPOINT)
 
 
-def read_vkey(folder: Place, *, owner: str | None = None) -> str:
+def read_vkey(folder: Path | Place, *, owner: str | None = None) -> str:
     """Return the vkey that a bundle states; raise SignatureError if the owner's is another."""
     text = _text(folder, VKEY)
     vkey = text.strip()
@@ -94,7 +93,7 @@ def read_vkey(folder: Place, *, owner: str | None = None) -> str:
     return vkey
 
 
-def read_head(folder: Place) -> TreeHead:
+def read_head(folder: Path | Place) -> TreeHead:
     """Return the newest tree head that a bundle claims; nobody's signature is looked at.
 
     Raises MalformedError naming the file.
@@ -111,18 +110,18 @@ class BundlePass:
 
     def __init__(
         self,
-        folder: Place,
+        folder: Path | Place,
         *,
         vkey: str | None = None,
         kept_heads: Sequence[str] = (),
         signatures: Signatures = "all",
     ) -> None:
-        self.folder = folder
+        self.folder = place_of(folder)
         self.vkey = read_vkey(folder, owner=vkey)
         self.newest = read_head(folder)
         if self.newest.origin != self.vkey.partition("+")[0]:
             raise SignatureError(f"{CHECKPOINT} is not a tree head of the ledger in {VKEY}")
-        self._sizes = _sizes(folder)
+        self._sizes = _sizes(self.folder)
         # A note beside the newest of the same size says the same, or is a contradiction.
         beside = [_text(folder, f"{HEADS}/{size}") for size in self._sizes if self._is_last(size)]
         self.verification = Verification(
@@ -143,7 +142,6 @@ class BundlePass:
 
         As vectorized.py, it may refuse too much. Call it on an object that is not used otherwise.
         """
-        tiles = Tiles(self._compare)
         try:
             segment = verify_segment(
                 self._entries(),
@@ -153,12 +151,12 @@ class BundlePass:
                 kept_heads=self.verification.kept_heads,
                 signatures=self._signatures,
                 edges=False,
-                on_growth=tiles.take,
+                on_growth=lambda grown: self._compare_all(self._tiler.take(grown)),
             )
             segment.versions.follow(Versions())
         except (MismatchError, VerificationError):
             return None
-        tiles.rest()
+        self._compare_all(self._tiler.rest())
         if self._fault is not None or segment.versions.overflowed:
             return None
         return Verified(segment.end, segment.head, segment.authority)
@@ -181,8 +179,7 @@ class BundlePass:
                 if self._broken is not None and e.index == self._broken.index:
                     raise self._broken from e
                 raise
-            for tile in self._tiler.rest():
-                self._compare(tile)
+            self._compare_all(self._tiler.rest())
         if self._fault is not None:
             raise self._fault
 
@@ -226,7 +223,7 @@ class BundlePass:
             advanced("verifying the bundle", start + width, self.newest.size)
             path = tile_path("entries", start // TILE_WIDTH, width=width)
             try:
-                data = read_file(self.folder, path, limit=width * (2 + _MAX_ENTRY))
+                data = self.folder.read(path, limit=width * (2 + _MAX_ENTRY))
             except MalformedError as e:
                 raise MalformedError(str(e), index=start) from e
             at = 0
@@ -250,14 +247,17 @@ class BundlePass:
                 )
             )
         self._streams.put(entry.stream_id.bytes, entry.stream_version)
-        for tile in self._tiler.add(entry.entry_hash):
+        self._compare_all(self._tiler.add(entry.entry_hash))
+
+    def _compare_all(self, tiles: Iterable[Tile]) -> None:
+        for tile in tiles:
             self._compare(tile)
 
     def _compare(self, tile: Tile) -> None:
         """Find a tile that is not, byte for byte, what the entries make it."""
         first = tile.index * TILE_WIDTH ** (tile.level + 1)
         try:
-            found = read_file(self.folder, tile.path, limit=len(tile.hashes))
+            found = self.folder.read(tile.path, limit=len(tile.hashes))
         except MalformedError as e:
             self._found(MalformedError(str(e), index=first))
             return
@@ -271,34 +271,6 @@ class BundlePass:
         """Keep a fault until the entries have been verified, whose own faults say more."""
         if self._fault is None or (fault.index or 0) < (self._fault.index or 0):
             self._fault = fault
-
-
-class Tiles:
-    """Hands over a tree's tiles, level by level, as its nodes are completed."""
-
-    def __init__(self, compare: Callable[[Tile], None], *, levels: int = 8, start: int = 0) -> None:
-        """Begin with the entry `start`, at the edge of a tile of the highest of the levels."""
-        self._compare = compare
-        self._hashes: list[list[bytes]] = [[] for _ in range(levels)]  # not yet in a full tile
-        self._made = [start // TILE_WIDTH ** (level + 1) for level in range(levels)]  # full ones
-
-    def take(self, grown: Grown) -> None:
-        """Take in what the last entries have completed."""
-        for level, hashes in enumerate(self._hashes):
-            hashes.extend(grown(8 * level))
-            while len(hashes) >= TILE_WIDTH:
-                self._hand_over(level, hashes[:TILE_WIDTH])
-                self._made[level] += 1
-                del hashes[:TILE_WIDTH]
-
-    def rest(self) -> None:
-        """Hand over the partial tiles at the right edge."""
-        for level, hashes in enumerate(self._hashes):
-            if hashes:
-                self._hand_over(level, hashes)
-
-    def _hand_over(self, level: int, hashes: list[bytes]) -> None:
-        self._compare(Tile(level=level, index=self._made[level], hashes=b"".join(hashes)))
 
 
 class _Streams:
@@ -333,11 +305,11 @@ class _Streams:
 
 def _sizes(folder: Place) -> list[int]:
     """Return the sizes of the earlier tree heads, by the names of their files."""
-    return sorted(int(name) for name in names_in(folder, HEADS) if _SIZE.fullmatch(name))
+    return sorted(int(name) for name in folder.names(HEADS) if _SIZE.fullmatch(name))
 
 
-def _text(folder: Place, relative: str) -> str:
+def _text(folder: Path | Place, relative: str) -> str:
     try:
-        return read_file(folder, relative, limit=_MAX_NOTE).decode()
+        return place_of(folder).read(relative, limit=_MAX_NOTE).decode()
     except UnicodeDecodeError as e:
         raise MalformedError(f"{relative} is not text") from e

@@ -17,13 +17,12 @@ from pathlib import Path
 from ledger.database import Database, create_database, explained
 from ledger.errors import BundleError, ConsistencyError, ContradictionError, MalformedError
 from ledger.files import create_exclusively, sync_folder, sync_folders
-from ledger.handover.bundle import copy_blobs
 from ledger.handover.bundle_check import BundlePass, read_vkey
-from ledger.handover.bundle_files import BlobLimits, Place, measure_blobs
+from ledger.handover.bundle_files import BlobLimits, Place, copy_blobs, measure_blobs, place_of
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified
-from ledger.verification.verified_notes import parse_note
+from ledger.verification.verified_notes import TreeHead, parse_note
 from ledger.verification.verify import EntryRow
 
 __all__ = ["Imported", "import_bundle"]
@@ -42,7 +41,7 @@ class Imported:
 
 
 def import_bundle(
-    bundle: Place,
+    bundle: Path | Place,
     directory: Path,
     *,
     vkey: str | None = None,
@@ -55,10 +54,20 @@ def import_bundle(
     not hold or does not continue what is there, BundleError where no bundle can be imported, or
     where its blobs are above the limits.
     """
-    limits = BlobLimits.of(max_blob_bytes)
+    bundle, limits = place_of(bundle), BlobLimits.of(max_blob_bytes)
     measure_blobs(bundle, limits=limits)
     if LedgerPaths(directory).database.exists():
-        return _extend(bundle, directory, vkey=vkey, kept_heads=kept_heads, limits=limits)
+        have = _newest(directory, bundle)
+        notes = [] if have is None else [have.note]
+        walk = BundlePass(bundle, vkey=vkey, kept_heads=[*kept_heads, *notes])
+        if have is not None and walk.newest.size < have.size:
+            raise ContradictionError(
+                f"the bundle is out of date: it has {walk.newest.size} entries, the ledger in "
+                f"{directory} has {have.size}; ask for a newer bundle",
+                kept=have.note,
+                index=walk.newest.size,
+            )
+        return _fill(directory, walk, have=have.size if have else 0, limits=limits)
     made = [each for each in directory.parents if not each.exists()]  # the innermost first
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):
@@ -68,7 +77,8 @@ def import_bundle(
         directory.parent.mkdir(parents=True, exist_ok=True)
     new = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}")
     try:
-        imported = _build(bundle, new, vkey=vkey, kept_heads=kept_heads, limits=limits)
+        walk = BundlePass(bundle, vkey=vkey, kept_heads=kept_heads)
+        imported = _build(new, walk, limits=limits)
         with explained(directory):
             sync_folders(new)
             new.rename(directory)  # fails if somebody else was quicker
@@ -81,43 +91,25 @@ def import_bundle(
     return imported
 
 
-def _build(
-    bundle: Place,
-    new: Path,
-    *,
-    vkey: str | None,
-    kept_heads: Sequence[str],
-    limits: BlobLimits,
-) -> Imported:
-    walk = BundlePass(bundle, vkey=vkey, kept_heads=kept_heads)
+def _build(new: Path, walk: BundlePass, *, limits: BlobLimits) -> Imported:
     paths = LedgerPaths(new)
     with explained(new):
         new.mkdir()
     create_database(paths.database, meta={"origin": walk.newest.origin, "vkey": walk.vkey})
-    with closing(Database(paths.database)) as database:
-        _copy(walk, database, have=0)
+    imported = _fill(new, walk, have=0, limits=limits)
     with explained(new):
         create_exclusively(paths.vkey, f"{walk.vkey}\n".encode(), mode=0o644)
-    blobs = copy_blobs(bundle, new, limits=limits)
     report = check_ledger(new, vkey=walk.vkey)
     if not report.ok:  # two verifiers disagree: believe the one that refuses
         raise ConsistencyError(
             f"the imported ledger is not valid: {report.error}", index=report.index
         )
-    size = walk.newest.size
-    return Imported(origin=walk.newest.origin, size=size, new=size, blobs=blobs)
+    return imported
 
 
-def _extend(
-    bundle: Place,
-    directory: Path,
-    *,
-    vkey: str | None,
-    kept_heads: Sequence[str],
-    limits: BlobLimits,
-) -> Imported:
-    paths = LedgerPaths(directory)
-    if paths.key.exists():
+def _newest(directory: Path, bundle: Place) -> TreeHead | None:
+    """Return the newest tree head of the ledger that is there; raise unless it can be extended."""
+    if LedgerPaths(directory).key.exists():
         raise BundleError(
             f"{directory}: this ledger has its private key, so it is written here, not imported; "
             "import into another home"
@@ -126,25 +118,16 @@ def _extend(
         own_vkey, have = ledger.vkey, ledger.head
     if read_vkey(bundle) != own_vkey:
         raise BundleError(f"{directory} contains a different ledger; import into another home")
-    walk = BundlePass(
-        bundle,
-        vkey=vkey,
-        kept_heads=[*kept_heads, *([] if have is None else [have.note])],
-    )
-    if have is not None and walk.newest.size < have.size:
-        raise ContradictionError(
-            f"the bundle is out of date: it has {walk.newest.size} entries, the ledger in "
-            f"{directory} has {have.size}; ask for a newer bundle",
-            kept=have.note,
-            index=walk.newest.size,
-        )
-    with closing(Database(paths.database)) as database:
-        _copy(walk, database, have=have.size if have else 0)
-    blobs = copy_blobs(bundle, directory, limits=limits)
+    return have
+
+
+def _fill(directory: Path, walk: BundlePass, *, have: int, limits: BlobLimits) -> Imported:
+    """Copy what a bundle has beyond the entries that are there."""
+    with closing(Database(LedgerPaths(directory).database)) as database:
+        _copy(walk, database, have=have)
+    blobs = copy_blobs(walk.folder, directory, limits=limits)
     size = walk.newest.size
-    return Imported(
-        origin=walk.newest.origin, size=size, new=size - (have.size if have else 0), blobs=blobs
-    )
+    return Imported(origin=walk.newest.origin, size=size, new=size - have, blobs=blobs)
 
 
 def _copy(walk: BundlePass, database: Database, *, have: int) -> None:

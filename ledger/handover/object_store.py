@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,8 +22,9 @@ from typing import Any
 
 from ledger.errors import MalformedError, StorageError
 
-__all__ = ["Bucket", "is_bucket"]
+__all__ = ["BLOB", "Bucket", "blob_path", "is_bucket"]
 
+BLOB = re.compile(r"blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 _URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<key>[^?#]*?))?/*")
 _CREDENTIALS = (  # any of these; otherwise the machine's own identity would be asked for
     *("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
@@ -47,13 +48,18 @@ _LIKELY = (
 )
 
 
+def blob_path(digest: str) -> str:
+    """Return where a blob lies in a place, a bundle's or a ledger's."""
+    return f"blobs/{digest[:2]}/{digest}"
+
+
 def is_bucket(place: str) -> bool:
     """Tell whether a place is named as one in object storage."""
     return place.startswith("s3://")
 
 
 class Bucket:
-    """A prefix of a bucket, with the operations of bundle_files on it."""
+    """A prefix of a bucket as a place of files."""
 
     def __init__(self, url: str) -> None:
         found = _URL.fullmatch(url)
@@ -63,11 +69,15 @@ class Bucket:
         self._bucket = found["bucket"]
         self._prefix = found["key"] or ""
         self._sending: deque[Future[None]] = deque()
-        self.extended = False  # whether objects may be there already, as they are to be
+        self._extended = False  # whether objects may be there already, as they are to be
 
     def __str__(self) -> str:
         """Return the URL."""
         return self.url
+
+    def begin(self, *, extended: bool) -> None:
+        """Make ready for an export, which may extend an earlier one."""
+        self._extended = extended
 
     def read(self, relative: str, *, limit: int) -> bytes:
         """Return an object's content; raise MalformedError if it is missing or longer."""
@@ -95,7 +105,21 @@ class Bucket:
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return sorted(str(path).rpartition("/")[2] for path in paths)
 
-    def sizes(self, relative: str = "") -> Iterator[tuple[str, int]]:
+    def blobs(self) -> Iterator[tuple[str, int]]:
+        """Yield the blobs by name, with their bytes."""
+        for path, size in self._sizes("blobs"):
+            if found := BLOB.fullmatch(path):
+                yield found[2], size
+
+    def others(self, is_part: Callable[[str], bool]) -> Iterator[str]:
+        """Yield what lies here and is no part."""
+        return (name for name, _ in self._sizes("") if not is_part(name))
+
+    def free_bytes(self) -> int | None:
+        """Return None: nobody knows how much room there is."""
+        return None
+
+    def _sizes(self, relative: str) -> Iterator[tuple[str, int]]:
         """Yield the names of all objects below a prefix, with their bytes."""
         with self._explained(relative):
             for page in self._obstore.list(self._store, relative or None, chunk_size=1_000):
@@ -118,8 +142,9 @@ class Bucket:
             self._sending.popleft().result()
         self._sending.append(self._threads.submit(self._put, relative, content))
 
-    def put_chunks(self, relative: str, chunks: Iterator[bytes]) -> None:
-        """Let an object appear when all of its pieces have come; if they raise, none does."""
+    def put_blob(self, digest: str, chunks: Iterator[bytes]) -> None:
+        """Let a blob appear when all of its pieces have come; if they raise, it does not."""
+        relative = blob_path(digest)
         with self._explained(relative):
             self._obstore.put(self._store, relative, chunks, chunk_size=_PART, max_concurrency=2)
 
@@ -130,7 +155,7 @@ class Bucket:
 
     def _put(self, relative: str, content: bytes) -> None:
         with self._explained(relative):
-            if self.extended and self._says(relative, content):
+            if self._extended and self._says(relative, content):
                 return
             self._obstore.put(self._store, relative, content, use_multipart=False)
 

@@ -23,15 +23,25 @@ from uuid import UUID
 
 from ledger.bodies import encode_body
 from ledger.errors import ConsistencyError, InclusionError, LinkError, SignatureError
-from ledger.handover.proof_files import ProvedEntry
+from ledger.handover.proof_files import ProvedEntry, open_proofs, write_proofs
 from ledger.mapper import ns_to_datetime
 from ledger.verification.authority import Authority, KeyRecord, authority_stream
 from ledger.verification.proofs import earlier_roots
+from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
 
-__all__ = ["LAST", "MOST_ENTRIES", "Selection", "Wanted", "choose", "open_selection"]
+__all__ = [
+    "LAST",
+    "MOST_ENTRIES",
+    "Selection",
+    "Wanted",
+    "choose",
+    "open_selection",
+    "read_selection",
+    "write_selection",
+]
 
 MOST_ENTRIES = 20_000  # in one file
 LAST = "the last "  # before the name of an event of which the last is wanted
@@ -138,6 +148,17 @@ def choose(entries: Iterable[VerifiedEntry], wanted: Wanted, *, origin: str) -> 
             else:
                 last[entry.stream_id] = entry
     return sorted([*chosen, *last.values(), *ending.values()], key=lambda entry: entry.index)
+
+
+def write_selection(ledger: VerifiedLedger, indexes: Iterable[int]) -> str:
+    """Return the proofs of entries, all under one tree head, as read_selection() reads them."""
+    return write_proofs(ledger, {*indexes}, most=MOST_ENTRIES)
+
+
+def read_selection(proofs: str, *, vkey: str, gaps: bool = False) -> Selection:
+    """Return the entries that a text proves, as open_selection(); raises VerificationError."""
+    proved = open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES)
+    return open_selection(proved, vkey=vkey, gaps=gaps)
 
 
 def open_selection(proved: Sequence[ProvedEntry], *, vkey: str, gaps: bool = False) -> Selection:

@@ -9,7 +9,7 @@ Not covered: certificates and transparency logs of Sigstore, which a key in a le
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -20,7 +20,15 @@ from ledger.errors import MalformedError
 from ledger.handover.envelope import IN_TOTO, open_envelope, public_pem, seal
 from ledger.strict_json import JSONError, read_json
 
-__all__ = ["SIGNATURE", "folder_statement", "open_bundle", "root_digest", "seal_bundle"]
+__all__ = [
+    "SIGNATURE",
+    "folder_statement",
+    "open_bundle",
+    "root_digest",
+    "seal_bundle",
+    "statement",
+    "subjects",
+]
 
 SIGNATURE = "https://model_signing/signature/v1.0"  # predicate type
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -53,24 +61,33 @@ def open_bundle(line: str, *, public_key: bytes) -> dict[str, Any]:
 
 def folder_statement(name: str, files: Mapping[str, str]) -> bytes:
     """Return the statement by which the files of a folder are signed; `files`: path to SHA-256."""
-    statement = {
-        "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": name, "digest": {"sha256": root_digest(files)}}],
-        "predicateType": SIGNATURE,
-        "predicate": {
-            "serialization": {
-                "method": "files",
-                "hash_type": "sha256",
-                "allow_symlinks": False,
-                "ignore_paths": [],
-            },
-            "resources": [
-                {"name": path, "algorithm": "sha256", "digest": files[path]}
-                for path in _in_order(files)
-            ],
-        },
+    serialization = {
+        "method": "files",
+        "hash_type": "sha256",
+        "allow_symlinks": False,
+        "ignore_paths": [],
     }
-    return json.dumps(statement, sort_keys=True).encode()
+    resources = [
+        {"name": path, "algorithm": "sha256", "digest": files[path]} for path in _in_order(files)
+    ]
+    predicate = {"serialization": serialization, "resources": resources}
+    return statement(SIGNATURE, predicate, subjects({name: root_digest(files)}))
+
+
+def statement(kind: str, predicate: Mapping[str, Any], about: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the in-toto Statement of a kind about some subjects()."""
+    told = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": about,
+        "predicateType": kind,
+        "predicate": predicate,
+    }
+    return json.dumps(told, sort_keys=True).encode()
+
+
+def subjects(files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return files with their SHA-256 as a Statement names them."""
+    return [{"name": name, "digest": {"sha256": files[name]}} for name in sorted(files)]
 
 
 def root_digest(files: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ I/O: none.  Memory: at most 256 hashes for each level, of which there are eight 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["TILE_WIDTH", "Tile", "Tiler", "tile_path"]
@@ -28,33 +28,42 @@ class Tile:
 
 
 class Tiler:
-    """Makes tiles out of leaf hashes that come one by one."""
+    """Makes tiles out of leaf hashes, or out of the nodes of a tree as they are completed."""
 
-    def __init__(self) -> None:
-        self._levels: list[list[bytes]] = []  # what is not yet in a full tile
-        self._made: list[int] = []  # full tiles of each level
+    def __init__(self, *, levels: int = 8, start: int = 0) -> None:
+        """Begin with the entry `start`, at the edge of a tile of the highest of the levels."""
+        self._hashes: list[list[bytes]] = [[] for _ in range(levels)]  # not yet in a full tile
+        self._made = [start // TILE_WIDTH ** (level + 1) for level in range(levels)]  # full ones
 
     def add(self, leaf_hash: bytes) -> Iterator[Tile]:
         """Take in the next leaf; yield the tiles that it fills, lowest first."""
         node = leaf_hash
-        for level in range(8):  # 256^8 leaves is more than there can be
-            if level == len(self._levels):
-                self._levels.append([])
-                self._made.append(0)
-            hashes = self._levels[level]
+        for level, hashes in enumerate(self._hashes):  # 256^8 leaves is more than there can be
             hashes.append(node)
             if len(hashes) < TILE_WIDTH:
                 return
-            yield Tile(level=level, index=self._made[level], hashes=b"".join(hashes))
             node = _root(hashes)
-            self._levels[level] = []
-            self._made[level] += 1
+            yield self._filled(level)
+
+    def take(self, grown: Callable[[int], Sequence[bytes]]) -> Iterator[Tile]:
+        """Take in the nodes that were completed, by height; yield the tiles that they fill."""
+        for level, hashes in enumerate(self._hashes):
+            hashes.extend(grown(8 * level))
+            while len(hashes) >= TILE_WIDTH:
+                yield self._filled(level)
 
     def rest(self) -> Iterator[Tile]:
         """Yield the partial tiles at the right edge of the tree as it is now."""
-        for level, hashes in enumerate(self._levels):
+        for level, hashes in enumerate(self._hashes):
             if hashes:
                 yield Tile(level=level, index=self._made[level], hashes=b"".join(hashes))
+
+    def _filled(self, level: int) -> Tile:
+        hashes = self._hashes[level]
+        full = b"".join(hashes[:TILE_WIDTH])
+        del hashes[:TILE_WIDTH]
+        self._made[level] += 1
+        return Tile(level=level, index=self._made[level] - 1, hashes=full)
 
 
 def tile_path(level: int | str, index: int, *, width: int = TILE_WIDTH) -> str:

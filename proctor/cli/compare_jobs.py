@@ -16,7 +16,8 @@ from proctor.cli.compare import CompareOptions
 from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import cell, console, error_console, print_table, words
+from proctor.output.columns import cells
+from proctor.output.terminal import console, error_console, print_table, words
 from proctor.runs.comparison import (
     Plan,
     of_network,
@@ -32,7 +33,14 @@ from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.recovered import Recovered, recovered
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.standings import Standing, fitting, standings, told_code, told_draws
+from proctor.runs.standings import (
+    Standing,
+    fitting,
+    standing_columns,
+    standings,
+    told_code,
+    told_draws,
+)
 from proctor.runs.tasks import read_task_file
 
 
@@ -199,40 +207,10 @@ def _tell_unusable(standing: Standing, rows: Sequence[Any]) -> None:
 
 
 def _print(table: Sequence[Standing]) -> None:
-    print_table(
-        (
-            "policy",
-            "runs",
-            "failed",
-            "applied",
-            "test accuracy",
-            "difference",
-            "wins/ties",
-            "process score",
-            "difference",
-            "exercised",
-        ),
-        [
-            (
-                each.policy,
-                each.cells,
-                each.failed,
-                f"{each.applied} of {each.applied + each.refused + each.unusable}",
-                f"{each.accuracy:.3f}",
-                _between(each.gain, each.low, each.high),
-                cell(None) if each.wins is None else f"{each.wins}/{each.ties}",
-                f"{each.process:.3f}",
-                _between(each.process_gain, each.process_low, each.process_high),
-                f"{each.exercised} of {each.cells}",
-            )
-            for each in table
-        ],
-    )
+    columns = standing_columns(answers=True)
+    rows = [[_digits(value) for value in row] for row in cells(columns, table)]
+    print_table([column.title for column in columns], rows)
 
 
-def _between(mean: float | None, low: float | None, high: float | None) -> str:
-    if mean is None:
-        return "-"
-    if low is None or high is None:
-        return f"{mean:+.3f}"
-    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+def _digits(value: Any) -> Any:
+    return f"{value:.3f}" if isinstance(value, float) else value

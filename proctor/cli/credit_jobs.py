@@ -26,12 +26,13 @@ from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import as_records, console, error_console, print_table, words
-from proctor.remembering import open_remembered, open_session
+from proctor.output.terminal import console, error_console, print_table, words
+from proctor.remembering import open_remembered
 from proctor.runs.executors import Executor, open_executor, trained
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
+from proctor.runs.verdicts import ask
 
 _STANDING = (
     "SELECT decision, arm, backed, better, why_not, measurements, looks, orders FROM "
@@ -78,10 +79,8 @@ def credit(home: Home, name: str, numbers: Sequence[int], asked: ForkOptions) ->
                     from_start=asked.from_start,
                 )
         results = [e for e in log.events.get(measured.id) if type(e) is Credit.Measured]
-    found = open_session(home).query(_STANDING, [str(measured.id)])
-    standing = {
-        (row.pop("decision"), row.pop("arm")): row for row in as_records(found.columns, found.rows)
-    }
+    rows = ask(home, _STANDING, measured.id)
+    standing = {(row.pop("decision"), row.pop("arm")): row for row in rows}
     return _output(parent, measured, results, standing)
 
 

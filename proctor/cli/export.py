@@ -20,7 +20,7 @@ from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key
 from proctor.cli.options import OutOption, RunArgument
 from proctor.errors import ProctorError
-from proctor.home import Home
+from proctor.home import Home, find_run
 from proctor.output.files import verify_target, write_output
 from proctor.output.terminal import console, words
 from proctor.remembering import open_remembered
@@ -123,9 +123,11 @@ def verdict(
         if subject == "head":
             statement = tree_head_statement(ledger.head.note)
         else:
-            from proctor.runs.attestation import verdict_statement  # noqa: PLC0415 - with DuckDB
+            from proctor.handover.attestation import verdict_statement  # noqa: PLC0415 - with DuckDB
+            from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
 
-            run, statement = verdict_statement(ledger, subject)
+            run = find_run(verified_runs(ledger), subject)
+            statement = verdict_statement(ledger, run)
     signer = read_private_key(LedgerPaths(home.ledger).key if key is None else key)
     write_output(out, seal(statement, payload_type=IN_TOTO, key=signer), home=home)
     if beside is not None:

@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from ledger.errors import BlobError
 from ledger.files import create_exclusively
-from ledger.handover.proof_files import open_proofs, write_proofs
-from ledger.handover.selection import MOST_ENTRIES, choose
+from ledger.handover.selection import MOST_ENTRIES, read_selection, write_selection
 from ledger.keys import create_publisher_key, load_publisher_key
 from ledger.notes import public_bytes, publisher_vkey
 from ledger.paths import LedgerPaths
@@ -20,8 +19,6 @@ from ledger.recorder import SignedRecorder
 from ledger.recording.opening import has_key
 from ledger.verification.authority import Authority
 from ledger.verification.reader import VerifiedLedger
-from ledger.verification.rotations import vkeys_along
-from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
@@ -53,6 +50,7 @@ def model(
     ] = None,
 ) -> Output:
     """Hand over the model of a run: sign its files, and claim how it was trained and judged."""
+    from proctor.handover.evidence import events_of  # noqa: PLC0415 - loads DuckDB
     from proctor.handover.folder import write_handover  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()
@@ -70,15 +68,15 @@ def model(
     # 3. The proofs come from the ledger as it is with that grant.
     with open_remembered(home, heads=True) as ledger:
         owner = ledger.vkey
-        chosen = _chosen(ledger, named)
+        chosen = events_of(ledger, named)
         if len(chosen) > MOST_ENTRIES:
             raise ProctorError(
                 f"the folder would rest on {len(chosen)} entries; the most is {MOST_ENTRIES}: hand "
                 "over the whole ledger with `proctor export bundle`"
             )
-        proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
+        proofs = write_selection(ledger, [entry.index for entry in chosen])
     signer = read_private_key(paths.key)
-    vkeys = vkeys_along(open_proofs(proofs, vkey=owner, most=MOST_ENTRIES)[0].rotations, vkey=owner)
+    vkeys = read_selection(proofs, vkey=owner).vkeys
     if parse_vkey(vkeys[-1], type=ED25519).public_key != public_bytes(signer):
         raise ProctorError(
             "the newest tree head that witnesses have cosigned is older than the rotation of the "
@@ -120,11 +118,12 @@ def model(
 
 def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
     """Return the run that `name` means; raises ProctorError if it cannot be handed over."""
+    from proctor.handover.evidence import events_of  # noqa: PLC0415 - loads DuckDB
     from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
     from projections.counting import counting_audits  # noqa: PLC0415 - loads DuckDB
 
     run = find_run(verified_runs(ledger), name)
-    entries = _chosen(ledger, run)
+    entries = events_of(ledger, run)
     own = {entry.name for entry in entries if entry.stream_id == run}
     if "run.ended" not in own:
         raise ProctorError(f"run {run} has not ended; export its model when it has")
@@ -133,13 +132,6 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
     if str(run) not in counting_audits(entries, authority=ledger.authority.stream_id):
         raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
     return run
-
-
-def _chosen(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
-    from projections.counting import streams_of  # noqa: PLC0415 - loads DuckDB
-
-    wanted = streams_of(ledger.entries(), run)
-    return choose(ledger.entries(), wanted, origin=ledger.authority.origin)
 
 
 def _publisher(

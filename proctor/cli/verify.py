@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from ledger.handover.bundle_check import is_bundle
-from ledger.handover.bundle_files import place_of
-from ledger.handover.object_store import Bucket
+from ledger.handover.object_store import Bucket, is_bucket
 from ledger.paths import LedgerPaths
 from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
@@ -89,7 +88,9 @@ def verify(
         server = Home(home if target is None else Path(target), vkey=read_vkey_file(vkey))
         server.verify_key()
         return check_rights(server)
-    named = None if target is None else place_of(target)
+    named: Path | Bucket | None = None
+    if target is not None:
+        named = Bucket(target) if is_bucket(target) else Path(target)
     if isinstance(named, Path) and not named.exists():
         raise ProctorError(f"{named} does not exist; name a file or a folder")
     if isinstance(named, Path) and named.name in _STORES:

@@ -84,7 +84,9 @@ class LedgerCheck:
 class BundleCheck:
     """A ledger as a folder of tiles, or in object storage."""
 
-    def __init__(self, folder: Place, *, vkey: str | None, max_blob_bytes: int | None) -> None:
+    def __init__(
+        self, folder: Path | Place, *, vkey: str | None, max_blob_bytes: int | None
+    ) -> None:
         self._folder = folder
         self._vkey = vkey
         self._max_blob_bytes = max_blob_bytes

@@ -12,6 +12,7 @@ from typing import Any
 from aggregates.run import MEASURED, REPEATABLE, REPORTED
 from ledger.mapper import ns_to_datetime
 from proctor.handover.evidence import NO_OUTCOME, Evidence
+from proctor.output.terminal import dotted
 
 __all__ = ["NOT_CLAIMED", "model_card", "readme"]
 
@@ -54,8 +55,8 @@ def model_card(evidence: Evidence) -> str:
             *(f"- {_text(each)}" for each in _reservations(evidence)),
             "",
             *_section("Training", _training(evidence, start)),
-            *_section("Model at the start", _flat(spec)),
-            *_section("Data", _flat(data)),
+            *_section("Model at the start", [*dotted(spec)]),
+            *_section("Data", [*dotted(data)]),
             *_section("Scores", _scores(evidence)),
             "## Decisions",
             "",
@@ -68,8 +69,8 @@ def model_card(evidence: Evidence) -> str:
                 [(s.get("name"), s.get("status"), s.get("summary")) for s in evidence.steps],
             ),
             "",
-            *_section("Configuration", _flat(start.get("config"))),
-            *_section("Environment", _flat(start.get("environment"))),
+            *_section("Configuration", [*dotted(start.get("config"))]),
+            *_section("Environment", [*dotted(start.get("environment"))]),
             "This card was generated from a signed ledger. The folder around this one has the "
             "claims and says how to verify them.",
             "",
@@ -208,17 +209,6 @@ def _decisions(evidence: Evidence) -> list[str]:
         if rows[-1][4] == NO_OUTCOME:  # its outcome may be the first event that is left out
             rows[-1][4] = "in the ledger"
     return _table(("epoch", "by", "cites", "decision", "outcome", "reason"), rows) + more
-
-
-def _flat(value: object, prefix: str = "") -> list[tuple[object, object]]:
-    """Return a map's values by their dotted names."""
-    if not isinstance(value, dict):
-        return []
-    rows: list[tuple[object, object]] = []
-    for name, inner in value.items():
-        nested = _flat(inner, f"{prefix}{name}.")
-        rows += nested or [(f"{prefix}{name}", inner)]
-    return rows
 
 
 def _table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -9,7 +9,7 @@ I/O: none.
 Not covered: what Selection.as_of says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,14 +20,14 @@ from aggregates.judged import is_as_judged
 from aggregates.run import REPEATABLE
 from aggregates.violations import violations_found
 from ledger.errors import InclusionError, MalformedError
-from ledger.handover.proof_files import ProvedEntry
-from ledger.handover.selection import Selection, open_selection
+from ledger.handover.selection import Selection, choose, read_selection
 from ledger.mapper import readable_body
+from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits, streams_of
 
-__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "evidence_of"]
+__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "events_of", "evidence_of", "mapping"]
 
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
@@ -47,12 +47,18 @@ class Decision:
     outcome: str
 
 
-def evidence_of(proved: Sequence[ProvedEntry], *, vkey: str, earlier: bool = False) -> "Evidence":
-    """Return what proved entries say; raises VerificationError where they do not fit together.
+def events_of(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
+    """Return the events of a ledger that a verdict on a run rests on."""
+    wanted = streams_of(ledger.entries(), run)
+    return choose(ledger.entries(), wanted, origin=ledger.authority.origin)
+
+
+def evidence_of(proofs: str, *, vkey: str, earlier: bool = False) -> "Evidence":
+    """Return what a text of proofs says; raises VerificationError where they do not fit together.
 
     `earlier`: they are of a folder of the first form, which leaves events out.
     """
-    selection = open_selection(proved, vkey=vkey, gaps=earlier)
+    selection = read_selection(proofs, vkey=vkey, gaps=earlier)
     starts = [entry for entry in selection.entries if entry.name == "run.started"]
     if len(starts) != 1:
         raise MalformedError(f"{len(starts)} starts of a run are proved, not one")
@@ -108,11 +114,11 @@ class Evidence:
     def _judged_files(self) -> list[Mapping[str, Any]]:
         """Return the files' hashes as the audit's start, step 1 and step 3 name them."""
         shown = self._shown
-        start = _mapping(self.audit_start.get("judged"))
+        start = mapping(self.audit_start.get("judged"))
         weights = shown["weights"].get("sha256")
         return [
-            _mapping(start.get("files")),
-            _mapping(shown["deliverables"].get("sha256")),
+            mapping(start.get("files")),
+            mapping(shown["deliverables"].get("sha256")),
             {"weights.safetensors": weights} if isinstance(weights, str) else {},
         ]
 
@@ -184,7 +190,7 @@ class Evidence:
     @property
     def level(self) -> str:
         """How far the run can be checked: repeatable, measured or reported."""
-        return str(_mapping(self.start.get("config")).get("level", REPEATABLE))
+        return str(mapping(self.start.get("config")).get("level", REPEATABLE))
 
     @property
     def files(self) -> dict[str, str]:
@@ -227,7 +233,7 @@ class Evidence:
     @property
     def _shown(self) -> dict[Any, Mapping[str, Any]]:
         """What each step shows, by its name."""
-        return {step.get("name"): _mapping(step.get("evidence")) for step in self.steps}
+        return {step.get("name"): mapping(step.get("evidence")) for step in self.steps}
 
     @property
     def signed_by_judge(self) -> bool:
@@ -237,7 +243,7 @@ class Evidence:
     @property
     def retrained(self) -> tuple[int, int]:
         """How many epochs the judge trained again, and of how many."""
-        executed = _mapping(self._shown["probe"].get("executed"))
+        executed = mapping(self._shown["probe"].get("executed"))
         done = executed.get("epochs") if executed.get("done") is True else 0
         return _count(done), _count(self._shown["ledger"].get("epochs"))
 
@@ -245,11 +251,15 @@ class Evidence:
     def reservations(self) -> list[str]:
         """Why a verdict that did not fail is no unreserved pass."""
         config = self.audit_start.get("config") or {}
-        steps = [f"step {s.get('name')}: {s.get('status')}" for s in self._not_passed()]
+        steps = [
+            f"step {step.get('name')}: {step.get('status')}"
+            for step in self.steps
+            if step.get("status") != "passed"
+        ]
         said = []
         if self.level != REPEATABLE:
             said.append(f"the evidence level is {self.level}: nobody can train this run again")
-        if not self.earlier and not _mapping(self.audit_start.get("judged")):
+        if not self.earlier and not mapping(self.audit_start.get("judged")):
             said.append(UNBOUND)
         if config.get("disabled"):
             said.append("the judge had checks switched off")
@@ -290,15 +300,13 @@ class Evidence:
             return "FAILED"
         return "WARNED" if self.reservations else "PASSED"
 
-    def _not_passed(self) -> list[dict[str, Any]]:
-        return [step for step in self.steps if step.get("status") != "passed"]
-
 
 def _says(entry: VerifiedEntry) -> dict[str, Any]:
     return readable_body(entry.body) or {}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a map, empty for what is none."""
     return value if isinstance(value, dict) else {}
 
 

@@ -16,7 +16,6 @@ I/O: the folder.
 import hashlib
 import json
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,10 +27,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ledger.errors import InclusionError, MalformedError, StorageError, VerificationError
-from ledger.files import new_name, open_regular, read_bounded, sync_folders, write_durably
+from ledger.files import new_name, sync_folders, write_durably
+from ledger.handover.bundle_files import Folder
 from ledger.handover.envelope import payload_of, public_pem
-from ledger.handover.proof_files import open_proofs
-from ledger.handover.selection import MOST_ENTRIES
 from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
 from ledger.strict_json import read_json
 from proctor.errors import ProctorError
@@ -49,7 +47,6 @@ _SIGNATURE = "model.sig"
 _BESIDE = (README, _PROOFS, _PEM, _VKEY, _PUBLISHER)  # their digests are in the provenance
 _ALL = {*_BESIDE, _CLAIMS, _SIGNATURE, FOLDER}
 _MOST = 64 << 20  # bytes of any file beside the model; 1,000 proofs have some 20 MB
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def write_handover(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ProctorError(f"{out} exists and is not an empty folder; name a new folder")
-    evidence = evidence_of(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey)
+    evidence = evidence_of(proofs, vkey=vkey)
     public_key = publisher.public_key().public_bytes(
         Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     )
@@ -151,7 +148,8 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
         if name in here:
             raise MalformedError(f"{name} is not part of a handed-over model")
         raise MalformedError(f"{name} is missing")
-    texts = {name: _read(folder, name) for name in sorted(_ALL - {FOLDER})}
+    place = Folder(folder)
+    texts = {name: _read(place, name) for name in sorted(_ALL - {FOLDER})}
     # 2. The ledger's key, and the events that it covers.
     said, earlier = _said_by_claims(texts)
     with _naming(_VKEY):
@@ -161,8 +159,7 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
         if said.get(_VKEY, _digest(texts[_VKEY])) != _digest(texts[_VKEY]) and vkey is None:
             raise MalformedError("this is not the key under which the model was handed over")
     with _naming(_PROOFS):
-        proved = open_proofs(texts[_PROOFS], vkey=own, most=MOST_ENTRIES)
-        evidence = evidence_of(proved, vkey=own, earlier=earlier)
+        evidence = evidence_of(texts[_PROOFS], vkey=own, earlier=earlier)
     # 3. The keys of the claims are those that the events grant.
     granted = {public_pem(each): each for each in evidence.publishers}
     for name, known in ((_PEM, [public_pem(evidence.key)]), (_PUBLISHER, [*granted])):
@@ -181,7 +178,7 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
     # 5. The files are those that were signed, and those that the run handed in.
     files = {str(one["name"]): str(one["digest"]) for one in signed["predicate"]["resources"]}
     sizes = {each.get("sha256"): each.get("size") for each in evidence.weights}
-    _check_files(folder / FOLDER, files, sizes=sizes)
+    _check_files(place, files, sizes=sizes)
     if {name: files[name] for name in files if name != _CARD} != evidence.files:
         raise MalformedError(f"{FOLDER} does not have the files that the run handed in")
     # 6. The other files are those that the provenance names.
@@ -206,7 +203,7 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
                 f"{_CLAIMS}: claim {number} does not say what the proved events say"
             )
     # 8. Its pages are those that follow from the events. Another version words them otherwise.
-    card = read_bounded(folder / FOLDER / _CARD, most=_MOST)
+    card = place.read(f"{FOLDER}/{_CARD}", limit=_MOST)
     if hashlib.sha256(card).hexdigest() != files[_CARD]:
         raise MalformedError(f"{FOLDER}/{_CARD} was changed meanwhile")
     pages = {
@@ -223,40 +220,31 @@ def _check_name(name: str) -> None:
         raise ProctorError(f"the run handed in {name!r}, which is not the name of a file")
 
 
-def _check_files(folder: Path, files: Mapping[str, str], *, sizes: Mapping[Any, Any]) -> None:
+def _check_files(place: Folder, files: Mapping[str, str], *, sizes: Mapping[Any, Any]) -> None:
     """Raise MalformedError unless a folder has exactly these files.
 
-    `sizes`, by SHA-256, are those that the run recorded: no other size is read, however large.
+    `sizes`, by SHA-256, are those that the run recorded: not more is read, however large it is.
     """
-    if folder.is_symlink() or not folder.is_dir():
-        raise MalformedError(f"{FOLDER} is not a folder")
-    here = {path.name for path in folder.iterdir()}
-    for name in sorted(here ^ set(files)):
+    here = place.names(FOLDER)
+    for name in sorted({*here} ^ set(files)):
         where = "is not a signed file" if name in here else "is missing"
         raise MalformedError(f"{FOLDER}/{name} {where}")
     for name in sorted(files):
-        path = folder / name
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise MalformedError(f"{FOLDER}/{name} is not a regular file")
-        size, recorded = path.lstat().st_size, sizes.get(files[name])
-        if size > _MOST if recorded is None else size != recorded:
-            raise InclusionError(f"{FOLDER}/{name} is not the file that was signed")
-        digest = hashlib.sha256()
-        with open_regular(path) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+        left, digest = sizes.get(files[name]) or _MOST, hashlib.sha256()
+        for chunk in place.chunks(f"{FOLDER}/{name}"):
+            digest.update(chunk)
+            left -= len(chunk)
+            if left < 0:
+                break
         if digest.hexdigest() != files[name]:
             raise InclusionError(f"{FOLDER}/{name} is not the file that was signed")
 
 
-def _read(folder: Path, name: str) -> str:
-    with _naming(name):
-        if (folder / name).is_symlink():
-            raise MalformedError("this is a link")
-        try:
-            return read_bounded(folder / name, most=_MOST).decode()
-        except (UnicodeDecodeError, StorageError) as e:
-            raise MalformedError(f"it cannot be read: {e}") from e
+def _read(place: Folder, name: str) -> str:
+    try:
+        return place.read(name, limit=_MOST).decode()
+    except (UnicodeDecodeError, StorageError) as e:
+        raise MalformedError(f"{name}: it cannot be read: {e}") from e
 
 
 def _said_by_claims(texts: Mapping[str, str]) -> tuple[dict[str, str], bool]:

@@ -7,15 +7,14 @@ Source: in-toto Statement 1, SLSA provenance 1, in-toto test-result 0.1. No SLSA
 I/O: none.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.handover.sigstore_bundle import root_digest
+from ledger.handover.sigstore_bundle import root_digest, statement, subjects
 from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
-from proctor.handover.evidence import Evidence
+from proctor.handover.evidence import Evidence, mapping
 from proctor.output.terminal import plain
 
 __all__ = [
@@ -37,9 +36,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LISTS = {"failed": "failedTests", "passed": "passedTests"}  # all other steps are warnings
 
 
-def is_earlier(statement: Mapping[str, Any]) -> bool:
+def is_earlier(claim: Mapping[str, Any]) -> bool:
     """Tell whether a provenance says that it is of the first form."""
-    return bool(statement["predicate"]["buildDefinition"]["buildType"] == _EARLIER)
+    return bool(claim["predicate"]["buildDefinition"]["buildType"] == _EARLIER)
 
 
 def provenance(
@@ -51,9 +50,9 @@ def provenance(
     """
     start = evidence.start
     ended = evidence.end
-    about = _mapping(start.get("data"))
+    about = mapping(start.get("data"))
     parameters = ("config", "config_hash", "rules", "rules_hash", "spec", "policy", "campaign")
-    environment = _mapping(start.get("environment"))
+    environment = mapping(start.get("environment"))
     predicate = {
         "buildDefinition": {
             "buildType": _EARLIER if evidence.earlier else BUILD_TYPE,
@@ -84,10 +83,10 @@ def provenance(
                 "startedOn": _time(evidence.started),
                 "finishedOn": _time(evidence.ended),
             },
-            "byproducts": _subjects(beside),
+            "byproducts": subjects(beside),
         },
     }
-    return _statement(PROVENANCE, predicate, files)
+    return _about_folder(PROVENANCE, predicate, files)
 
 
 def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
@@ -119,22 +118,12 @@ def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
         "annotations": annotations,
     }
     predicate = {"result": evidence.verdict, "configuration": [configuration], **lists}
-    return _statement(TEST_RESULT, predicate, files)
+    return _about_folder(TEST_RESULT, predicate, files)
 
 
-def _statement(kind: str, predicate: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
-    folder = {"name": FOLDER, "digest": {"sha256": root_digest(files)}}
-    statement = {
-        "_type": "https://in-toto.io/Statement/v1",
-        "subject": [folder, *_subjects({f"{FOLDER}/{name}": files[name] for name in files})],
-        "predicateType": kind,
-        "predicate": plain(predicate),
-    }
-    return json.dumps(statement, sort_keys=True).encode()
-
-
-def _subjects(files: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [{"name": name, "digest": {"sha256": files[name]}} for name in sorted(files)]
+def _about_folder(kind: str, predicate: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
+    named = subjects({f"{FOLDER}/{name}": files[name] for name in files})
+    return statement(kind, plain(predicate), [*subjects({FOLDER: root_digest(files)}), *named])
 
 
 def _tree_head(evidence: Evidence) -> dict[str, Any]:
@@ -148,16 +137,12 @@ def _event(entry: VerifiedEntry) -> dict[str, Any]:
 
 def _dependencies(data: Mapping[str, Any], environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what went in and has a SHA-256: the splits of the data, and the program's code."""
-    prints = {**_mapping(data.get("fingerprints")), "all": data.get("fingerprint")}
+    prints = {**mapping(data.get("fingerprints")), "all": data.get("fingerprint")}
     found = {
         **{f"data: {split}": sha256 for split, sha256 in prints.items()},
         "code of Proctor": environment.get("code_sha256"),
     }
     return [(name, one) for name, one in found.items() if _SHA256.fullmatch(str(one))]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _time(entry: VerifiedEntry) -> str:

@@ -27,10 +27,12 @@ from proctor.live.guard import TABLE, Guard, Keys
 from proctor.live.refusals import failed, refusal, refused
 from proctor.live.shown import all_settings_of, charts_of, compared, sampled, settings_of
 from proctor.live.tables import Ask, Standing, Tables
+from proctor.output.columns import field, figure
 from proctor.output.terminal import told_level, visible
 from proctor.pages.charts.curves import CURVES, spark
 from proctor.pages.charts.grids import rule_heatmap
 from proctor.pages.rendering import STYLESHEET, render, spoken
+from proctor.reports.section_parts import table_part
 from proctor.reports.values import listed_of, violations_found
 from projections.errors import BusyError, ProjectionError, QueryError
 
@@ -55,6 +57,12 @@ _MENU = (
     ("sql", "SQL"),
     ("ledger", "Ledger"),
 )
+_STEPS = [
+    figure("Step", "step"),
+    field("What it looks at", lambda row: spoken(row["name"])),
+    field("Status", "status"),
+    field("Result", "summary"),
+]
 _OUTCOMES = ("applied", "refused", "restart", "deferred", "open")
 
 
@@ -179,10 +187,7 @@ class _Pages:
                 "rule_chart": rule_heatmap(found["rules"]),
                 "rule_titles": RULE_TITLES,
                 "order": PRECEDENCE,
-                "step_rows": [
-                    [row["step"], spoken(row["name"]), row["status"], row["summary"]]
-                    for row in found["steps"]
-                ],
+                "steps": table_part("The eleven steps of the audit", _STEPS, found["steps"]),
                 "decisions": decisions[: queries.ON_PAGE],
                 "more": len(decisions) > queries.ON_PAGE,
                 "after": after,

@@ -7,12 +7,14 @@ Source: projections/schema.sql, projections/views.sql, projections/verdicts.sql.
 I/O: none; the caller's function asks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aggregates.violations import LISTED
 from proctor.live.tables import Ask
+from proctor.output.terminal import told_verdict
+from proctor.runs.story import PARTS
 
 __all__ = [
     "ON_PAGE",
@@ -49,7 +51,6 @@ _BEST = (
     "FROM epochs GROUP BY run_id) AS m ON m.run_id = r.run_id"
 )
 _TEXT = "CONCAT_WS(' ', r.run_id, r.dataset, r.policy_name, r.campaign, r.checkpoint)"
-_OF_PAGE = "run_id IN (SELECT UNNEST(?))"
 _VERDICTS = (
     "SELECT k.run_id, k.audit_id, k.signed, k.retrained, s.idx, s.hard_fail, s.accuracy_score, "
     "s.process_score, s.process_axis_exercised AS exercised, s.test_accuracy "
@@ -105,62 +106,59 @@ def list_runs(ask: Ask, wanted: Wanted) -> list[dict[str, Any]]:
     return _with_figures(ask, rows)
 
 
+_FIGURES = """
+WITH own AS (SELECT UNNEST($1) AS run_id),
+measured AS (
+    SELECT run_id, COUNT(*) AS epochs,
+        MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best_accuracy,
+        LIST(COALESCE(val_loss, train_loss) ORDER BY epoch) AS losses
+    FROM epochs WHERE run_id IN (FROM own) GROUP BY run_id
+),
+fired AS (
+    SELECT run_id, COUNT(*) AS firings FROM rule_evaluations
+    WHERE fired AND run_id IN (FROM own) GROUP BY run_id
+),
+decided AS (
+    SELECT run_id, COUNT(*) AS decisions FROM decisions WHERE run_id IN (FROM own) GROUP BY run_id
+)
+SELECT run_id, COALESCE(epochs, 0) AS epochs, best_accuracy, COALESCE(losses, []) AS losses,
+    COALESCE(firings, 0) AS firings, COALESCE(decisions, 0) AS decisions
+FROM own LEFT JOIN measured USING (run_id) LEFT JOIN fired USING (run_id)
+LEFT JOIN decided USING (run_id)"""
+
+
 def _with_figures(ask: Ask, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ids = [row["run_id"] for row in rows]
-    measured = _by_run(
-        ask(
-            "SELECT run_id, COUNT(*) AS epochs, "
-            "MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best_accuracy, "
-            "LIST(COALESCE(val_loss, train_loss) ORDER BY epoch) AS losses "
-            f"FROM epochs WHERE {_OF_PAGE} GROUP BY run_id",
-            ids,
-        )
-    )
-    firings = _by_run(
-        ask(
-            "SELECT run_id, COUNT(*) AS firings FROM rule_evaluations "
-            f"WHERE fired AND {_OF_PAGE} GROUP BY run_id",
-            ids,
-        )
-    )
-    decisions = _by_run(
-        ask(
-            f"SELECT run_id, COUNT(*) AS decisions FROM decisions WHERE {_OF_PAGE} GROUP BY run_id",
-            ids,
-        )
-    )
-    verdicts = _by_run(ask(_VERDICTS + _OF_PAGE, ids))
-    none: dict[str, Any] = {
-        "epochs": 0,
-        "best_accuracy": None,
-        "losses": [],
-        "firings": 0,
-        "decisions": 0,
-    }
+    figures = {row["run_id"]: row for row in ask(_FIGURES, ids)}
+    verdicts = {row["run_id"]: row for row in ask(f"{_VERDICTS}run_id IN (SELECT UNNEST(?))", ids)}
     return [
         {
             **row,
-            **none,
-            **measured.get(row["run_id"], {}),
-            **firings.get(row["run_id"], {}),
-            **decisions.get(row["run_id"], {}),
-            "verdict": verdicts.get(row["run_id"]),
+            **figures[row["run_id"]],
+            "verdict": _in_words(verdicts.get(row["run_id"]), row["level"]),
         }
         for row in rows
     ]
 
 
-def _by_run(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {
-        row["run_id"]: {key: value for key, value in row.items() if key != "run_id"} for row in rows
-    }
+def _in_words(verdict: dict[str, Any] | None, level: str) -> dict[str, Any] | None:
+    """Return a verdict with the words of other pages, and whether it is good or bad."""
+    if verdict is None:
+        return None
+    name = "failed" if verdict["hard_fail"] else "held" if level == "repeatable" else "consistent"
+    told, kind = told_verdict(name, violations=verdict["process_score"] != 1)
+    return {**verdict, "told": told, "kind": kind}
+
+
+def _first(ask: Ask, sql: str, *parameters: Any) -> dict[str, Any] | None:
+    return next(iter(ask(sql, *parameters)), None)
 
 
 def read_epochs(ask: Ask, run: str) -> list[dict[str, Any]]:
     """Return a run's measurements; of very many epochs, evenly chosen ones and the last."""
     return ask(
-        "WITH own AS (SELECT * EXCLUDE (reported), MAX(epoch) OVER () AS last FROM epochs "
-        "WHERE run_id = $1) SELECT * FROM own "
+        f"WITH own AS (SELECT *, MAX(epoch) OVER () AS last FROM ({PARTS['epochs'][1]})) "
+        "SELECT * FROM own "
         f"WHERE epoch % (last // {_MOST_EPOCHS} + 1) = 0 OR epoch = last ORDER BY epoch",
         run,
     )
@@ -168,35 +166,15 @@ def read_epochs(ask: Ask, run: str) -> list[dict[str, Any]]:
 
 def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
     """Return what the page of a run shows, without its decisions; None: there is no such run."""
-    found = ask("SELECT * FROM runs WHERE run_id = ? ORDER BY started_idx LIMIT 1", run)
-    if not found:
+    found = _first(ask, "SELECT * FROM runs WHERE run_id = ? ORDER BY started_idx LIMIT 1", run)
+    if found is None:
         return None
-    verdict = next(iter(ask(f"{_VERDICTS}run_id = ?", run)), None)
+    verdict = _first(ask, f"{_VERDICTS}run_id = ?", run)
     audit, scored = (None, None) if verdict is None else (verdict["audit_id"], verdict["idx"])
     return {
-        "run": found[0],
-        "verdict": verdict,
+        "run": found,
+        "verdict": _in_words(verdict, found["level"]),
         "epochs": read_epochs(ask, run),
-        "rules": ask(
-            "SELECT * FROM (SELECT epoch, rule, fired, side, waived, outcome FROM rule_heatmap "
-            "WHERE run_id = ? AND (fired OR epoch = (SELECT MAX(epoch) FROM epochs "
-            f"WHERE run_id = ?)) ORDER BY epoch DESC LIMIT {_MOST_MARKS}) ORDER BY epoch",
-            run,
-            run,
-        ),
-        **ask(
-            "SELECT (SELECT COUNT(*) FROM rule_evaluations WHERE run_id = $1 AND fired) "
-            "AS firing_count, (SELECT COUNT(*) FROM remedies WHERE run_id = $1 "
-            "AND outcome IN ('applied', 'restart')) AS done_count",
-            run,
-        )[0],
-        "waived": [row["rule"] for row in ask("SELECT rule FROM run_waived WHERE run_id = ?", run)],
-        "done": ask(
-            "SELECT * FROM (SELECT decision AS number, epoch FROM remedies "
-            "WHERE run_id = ? AND outcome IN ('applied', 'restart') "
-            f"ORDER BY decision DESC LIMIT {_MOST_MARKS}) ORDER BY number",
-            run,
-        ),
         "steps": ask(
             "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? AND idx < ? "
             "ORDER BY step",
@@ -209,80 +187,50 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
             audit,
             scored,
         ),
-        "found": ask(
-            "SELECT run_id, violations, more_violations FROM audits WHERE audit_id = ?", audit
-        ),
-        "layers": ask(
-            "SELECT layer, rank, grad_norm, update_ratio FROM layer_metrics WHERE run_id = ? "
-            "AND epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = ?) ORDER BY place "
-            f"LIMIT {_MOST_LAYERS}",
-            run,
-            run,
-        ),
-        "layer_count": ask(
-            "SELECT COUNT(*) AS layers FROM layer_metrics WHERE run_id = ? "
-            "AND epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = ?)",
-            run,
-            run,
-        )[0]["layers"],
-        **_read_relatives(ask, run),
-        "provocations": ask(
-            "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects FROM provocations "
-            "WHERE run_id = ? ORDER BY idx LIMIT 50",
-            run,
-        ),
-        "transcript": next(
-            iter(
-                ask(
-                    "SELECT COUNT(*) AS calls, SUM(c.cost) AS cost, SUM(c.seconds) AS seconds "
-                    "FROM transcripts AS t JOIN calls AS c USING (transcript_id) "
-                    "WHERE t.run_id = ? HAVING COUNT(*) > 0",
-                    run,
-                )
-            ),
-            None,
-        ),
+        "found": ask("SELECT violations, more_violations FROM audits WHERE audit_id = ?", audit),
+        "fork": _first(ask, PARTS["fork_of"][1], run),
+        "transcript": _first(ask, _TRANSCRIPT, run),
+        **{name: ask(sql, run) for name, sql in _OF_RUN.items()},
     }
 
 
-def _read_relatives(ask: Ask, run: str) -> dict[str, Any]:
-    """Return what a run goes on from, what goes on from it, and what it is a part of."""
-    return {
-        "relatives": ask(
-            "SELECT (SELECT COUNT(*) FROM forks WHERE parent = $1) AS forks, "
-            "(SELECT COUNT(*) FROM run_starts WHERE parent_run = $1) AS following",
-            run,
-        )[0],
-        "fork": next(iter(ask("SELECT parent, epoch FROM forks WHERE run_id = ?", run)), None),
-        "forks": ask(
-            "SELECT run_id, epoch FROM forks WHERE parent = ? "
-            f"ORDER BY epoch, idx LIMIT {_MOST_RELATIVES}",
-            run,
-        ),
-        "following": [
-            row["run_id"]
-            for row in ask(
-                f"SELECT run_id FROM run_starts WHERE parent_run = ? ORDER BY idx "
-                f"LIMIT {_MOST_RELATIVES}",
-                run,
-            )
-        ],
-        "parts_of": ask(
-            "SELECT 'campaign' AS kind, campaign_id AS id, number AS place FROM attempts "
-            "WHERE run_id = $1 UNION ALL SELECT 'comparison', comparison_id, NULL "
-            "FROM comparison_runs WHERE run_id = $1 UNION ALL SELECT 'line', c.line_id, NULL "
-            "FROM run_starts AS s JOIN checkpoint_starts AS c ON c.checkpoint_id = s.checkpoint "
-            "WHERE s.run_id = $1 LIMIT 20",
-            run,
-        ),
-    }
+# A column `total` is how many rows there are, of which the first or the last are shown.
+_LAST_EPOCH = "epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = $1)"
+_OF_RUN = {
+    "rules": "SELECT * FROM (SELECT epoch, rule, fired, side, waived, outcome, "
+    "COUNT(*) FILTER (fired) OVER () AS total FROM rule_heatmap "
+    f"WHERE run_id = $1 AND (fired OR {_LAST_EPOCH}) ORDER BY epoch DESC LIMIT {_MOST_MARKS}) "
+    "ORDER BY epoch",
+    "done": "SELECT * FROM (SELECT decision AS number, epoch, COUNT(*) OVER () AS total "
+    "FROM remedies WHERE run_id = $1 AND outcome IN ('applied', 'restart') "
+    f"ORDER BY decision DESC LIMIT {_MOST_MARKS}) ORDER BY number",
+    "waived": PARTS["waived"][1],
+    "provocations": f"SELECT * FROM ({PARTS['provocations'][1]}) LIMIT {_MOST_RELATIVES}",
+    "layers": "SELECT layer, rank, grad_norm, update_ratio, COUNT(*) OVER () AS total "
+    f"FROM layer_metrics WHERE run_id = $1 AND {_LAST_EPOCH} ORDER BY place LIMIT {_MOST_LAYERS}",
+    "forks": "SELECT run_id, epoch, COUNT(*) OVER () AS total FROM forks WHERE parent = $1 "
+    f"ORDER BY epoch, idx LIMIT {_MOST_RELATIVES}",
+    "following": "SELECT run_id, COUNT(*) OVER () AS total FROM run_starts WHERE parent_run = $1 "
+    f"ORDER BY idx LIMIT {_MOST_RELATIVES}",
+    "parts_of": "SELECT 'campaign' AS kind, campaign_id AS id, number AS place FROM attempts "
+    "WHERE run_id = $1 UNION ALL SELECT 'comparison', comparison_id, NULL "
+    "FROM comparison_runs WHERE run_id = $1 UNION ALL SELECT 'line', c.line_id, NULL "
+    "FROM run_starts AS s JOIN checkpoint_starts AS c ON c.checkpoint_id = s.checkpoint "
+    "WHERE s.run_id = $1 LIMIT 20",
+}
+_TRANSCRIPT = (
+    "SELECT COUNT(*) AS calls, SUM(c.cost) AS cost, SUM(c.seconds) AS seconds "
+    "FROM transcripts AS t JOIN calls AS c USING (transcript_id) "
+    "WHERE t.run_id = ? HAVING COUNT(*) > 0"
+)
 
 
 def read_compared(ask: Ask, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what a comparison shows of runs, in this order; of those that there are."""
     found = ask(
         "SELECT r.run_id, r.level, r.dataset, r.seed, r.policy_name, r.policy, r.config, "
-        f"COALESCE(r.end_reason, 'running') AS state FROM runs AS r WHERE r.{_OF_PAGE}",
+        "COALESCE(r.end_reason, 'running') AS state FROM runs AS r "
+        "WHERE r.run_id IN (SELECT UNNEST(?))",
         list(runs),
     )
     rows = {row["run_id"]: row for row in _with_figures(ask, found)}
@@ -305,7 +253,9 @@ def find_decisions(
     ask: Ask, *, text: str, rule: str, outcome: str, before: int
 ) -> list[dict[str, Any]]:
     """Return decisions of all runs, the newest first, one more than a page if there are more."""
-    found = ask(
+    return ask(
+        "SELECT p.*, COALESCE((SELECT LIST(c.rule ORDER BY c.rule) FROM citations AS c "
+        "WHERE c.idx = p.idx), []) AS cites FROM ("
         "SELECT d.idx, d.run_id, d.number, d.epoch, d.source, d.direction, d.justification, "
         "CASE WHEN d.event_type = 'rule_triggered_no_action' THEN 'deferred' "
         "ELSE COALESCE(r.outcome, 'open') END AS outcome FROM decisions AS d "
@@ -313,20 +263,13 @@ def find_decisions(
         "WHERE d.idx < $1 AND ($2 = '' OR CONTAINS(LOWER(CONCAT_WS(' ', d.run_id, d.source, "
         "d.direction, d.params, d.justification)), LOWER($2))) "
         "AND ($3 = '' OR d.idx IN (SELECT c.idx FROM citations AS c WHERE c.rule = $3)) "
-        "AND ($4 = '' OR outcome = $4) "
-        f"ORDER BY d.idx DESC LIMIT {ON_PAGE + 1}",
+        f"AND ($4 = '' OR outcome = $4) ORDER BY d.idx DESC LIMIT {ON_PAGE + 1}"
+        ") AS p ORDER BY p.idx DESC",
         before,
         text,
         rule,
         outcome,
     )
-    cited: dict[int, list[str]] = {}
-    for row in ask(
-        "SELECT idx, rule FROM citations WHERE idx IN (SELECT UNNEST(?)) ORDER BY rule",
-        [row["idx"] for row in found],
-    ):
-        cited.setdefault(row["idx"], []).append(row["rule"])
-    return [{**row, "cites": cited.get(row["idx"], [])} for row in found]
 
 
 _CALLS = (
@@ -356,7 +299,7 @@ def find_calls(
 
 def read_call(ask: Ask, idx: int) -> dict[str, Any] | None:
     """Return the call that is the ledger's entry of this index."""
-    return next(iter(ask(f"{_CALLS} WHERE c.idx = ?", idx)), None)
+    return _first(ask, f"{_CALLS} WHERE c.idx = ?", idx)
 
 
 def describe_ledger(ask: Ask) -> dict[str, Any]:

@@ -2,30 +2,27 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from proctor.pages.charts.curves import Curve, curves, curves_of
+from proctor.output.terminal import dotted
+from proctor.pages.charts.curves import Curve, curves
 from proctor.pages.charts.drawing import Chart
+from proctor.reports.run_page import CURVES, curve
 
 __all__ = ["all_settings_of", "charts_of", "compared", "sampled", "settings_of"]
+
+_MOST_SETTINGS = 200
 
 
 def settings_of(text: str | None) -> dict[str, str]:
     """Return what a JSON object says, by dotted names."""
-    found: dict[str, str] = {}
-
-    def walk(value: Any, name: str) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                walk(inner, f"{name}.{key}" if name else str(key))
-        elif len(found) < 200:
-            found[name or "value"] = value if isinstance(value, str) else json.dumps(value)
-
     try:
-        walk(json.loads(text or "{}"), "")
+        said = json.loads(text or "{}")
+        found = islice(dotted(said if isinstance(said, dict) else {"value": said}), _MOST_SETTINGS)
+        return {name: each if isinstance(each, str) else json.dumps(each) for name, each in found}
     except (RecursionError, ValueError):
-        found["value"] = str(text)
-    return found
+        return {"value": str(text)}
 
 
 def all_settings_of(run: Mapping[str, Any]) -> dict[str, str]:
@@ -45,31 +42,8 @@ def sampled(values: Sequence[float | None], most: int) -> Sequence[float | None]
 
 def charts_of(found: Mapping[str, Any]) -> list[Chart]:
     """Return the curves of a run."""
-    epochs = found["epochs"]
-    done = [{**row, "outcome": "applied"} for row in found["done"]]
-    chosen = (
-        ("loss", "Loss", {"train_loss": "training", "val_loss": "validation"}),
-        ("accuracy", "Accuracy", {"train_accuracy": "training", "val_accuracy": "validation"}),
-        (
-            "gradients",
-            "Gradient norm",
-            {"max_layer_grad_norm": "largest layer", "min_layer_grad_norm": "smallest layer"},
-        ),
-        ("lr", "Learning rate", {"lr": "learning rate"}),
-    )
-    return [
-        curves_of(
-            name,
-            title,
-            epochs,
-            columns,
-            rules=found["rules"],
-            decisions=done,
-            share=name == "accuracy",
-        )
-        for name, title, columns in chosen
-        if any(row[column] is not None for row in epochs for column in columns)
-    ]
+    decisions = [{**row, "outcome": "applied"} for row in found["done"]]
+    return [chart for name in CURVES for chart in curve(name, {**found, "decisions": decisions})]
 
 
 def compared(runs: Sequence[Mapping[str, Any]]) -> list[Chart]:

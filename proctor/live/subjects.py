@@ -9,11 +9,13 @@ I/O: none; the caller's function asks.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ledger.wording import counted
 from proctor.live.queries import ON_PAGE
 from proctor.live.tables import Ask
+from proctor.output.columns import Column, cells, field, figure
 from proctor.output.terminal import plain
 from proctor.pages.rendering import seen, spoken, when
 from proctor.reports.campaign_page import campaign_values
@@ -27,6 +29,7 @@ __all__ = ["KINDS", "MOST_READ", "Kind", "list_subjects", "read_subject"]
 
 MOST_READ = 20_000  # rows of one query
 _MOST_ROWS = 300  # of a table
+_ONE_RUN = "one run and its restarts"
 _Row = Mapping[str, Any]
 _Values = Callable[[Mapping[str, Any]], dict[str, Any]]
 
@@ -40,8 +43,7 @@ class Kind:
     lead: str
     empty: str
     query: str  # of the list; $1 and $2 are the limit and the offset
-    columns: Sequence[tuple[str, bool]]  # of the list: title, is a number
-    cells: Callable[[_Row], Sequence[Any]]
+    columns: Sequence[Column]  # of the list
     values: _Values
 
     @property
@@ -50,42 +52,14 @@ class Kind:
         return f"{self.name}s"
 
 
-def _campaign(row: _Row) -> Sequence[Any]:
-    return [
-        row["state"],
-        row["policy"],
-        "one run and its restarts" if row["one_run"] else spoken(row["mode"]),
-        f"{row['attempts']} of {row['max_attempts']}",
-        row["best"],
-        when(row["time"]),
-    ]
-
-
-def _comparison(row: _Row) -> Sequence[Any]:
-    policies, conditions = object_of(row["policies"]), object_of(row["conditions"])
-    seeds = object_of(row["seeds"])
+def _names(row: _Row) -> str:
+    policies = object_of(row["policies"])
     names = [seen(each.get("name")) for each in policies if isinstance(each, dict)]
-    planned = len(policies) * len(conditions) * len(seeds)
-    return [
-        "running" if row["ended"] is None else "ended",
-        ", ".join(names) or counted(len(policies), "policy"),
-        ", ".join(map(seen, conditions)),
-        len(seeds),
-        f"{row['done']} of {planned}",
-        row["failed"],
-        when(row["time"]),
-    ]
+    return ", ".join(names) or counted(len(policies), "policy")
 
 
-def _line(row: _Row) -> Sequence[Any]:
-    return [
-        row["branch"],
-        row["checkpoints"],
-        f"{row['promoted']} of {row['proposals']}",
-        row["rejected"],
-        row["alarms"],
-        when(row["time"]),
-    ]
+def _planned(row: _Row) -> int:
+    return prod(len(object_of(row[each])) for each in ("policies", "conditions", "seeds"))
 
 
 KINDS: Mapping[str, Kind] = {
@@ -114,14 +88,13 @@ KINDS: Mapping[str, Kind] = {
             "LEFT JOIN campaign_ends AS e USING (campaign_id) "
             "LEFT JOIN figures AS f USING (campaign_id) ORDER BY o.idx DESC",
             [
-                ("State", False),
-                ("Policy", False),
-                ("Mode", False),
-                ("Attempts", False),
-                ("Best accuracy score", True),
-                ("Started", False),
+                field("State", "state"),
+                field("Policy", "policy"),
+                field("Mode", lambda row: _ONE_RUN if row["one_run"] else spoken(row["mode"])),
+                field("Attempts", lambda row: f"{row['attempts']} of {row['max_attempts']}"),
+                figure("Best accuracy score", "best"),
+                field("Started", lambda row: when(row["time"])),
             ],
-            _campaign,
             campaign_values,
         ),
         Kind(
@@ -138,15 +111,14 @@ KINDS: Mapping[str, Kind] = {
             "FROM own AS o JOIN events AS t USING (idx) "
             "LEFT JOIN comparison_ends AS e USING (comparison_id) ORDER BY o.idx DESC",
             [
-                ("State", False),
-                ("Policies", False),
-                ("Conditions", False),
-                ("Seeds", True),
-                ("Cells finished", False),
-                ("Failed", True),
-                ("Started", False),
+                field("State", lambda row: "running" if row["ended"] is None else "ended"),
+                field("Policies", _names),
+                field("Conditions", lambda row: ", ".join(map(seen, object_of(row["conditions"])))),
+                figure("Seeds", lambda row: len(object_of(row["seeds"]))),
+                field("Cells finished", lambda row: f"{row['done']} of {_planned(row)}"),
+                figure("Failed", "failed"),
+                field("Started", lambda row: when(row["time"])),
             ],
-            _comparison,
             comparison_values,
         ),
         Kind(
@@ -165,14 +137,13 @@ KINDS: Mapping[str, Kind] = {
             "AS rejected, (SELECT COUNT(*) FROM alarms AS a WHERE a.line_id = o.line_id AND a.open)"
             " AS alarms FROM own AS o JOIN events AS t USING (idx) ORDER BY o.idx DESC",
             [
-                ("Branch", False),
-                ("Checkpoints", True),
-                ("Proposals promoted", False),
-                ("Rejected", True),
-                ("Open alarms", True),
-                ("Opened", False),
+                field("Branch", "branch"),
+                figure("Checkpoints", "checkpoints"),
+                field("Proposals promoted", lambda row: f"{row['promoted']} of {row['proposals']}"),
+                figure("Rejected", "rejected"),
+                figure("Open alarms", "alarms"),
+                field("Opened", lambda row: when(row["time"])),
             ],
-            _line,
             line_values,
         ),
     )
@@ -182,7 +153,9 @@ KINDS: Mapping[str, Kind] = {
 def list_subjects(ask: Ask, kind: Kind, page: int) -> list[tuple[str, Sequence[Any]]]:
     """Return the ids and the cells of a page of the list, and one more if there are more."""
     rows = ask(kind.query, ON_PAGE + 1, (page - 1) * ON_PAGE)
-    return [(str(row["id"]), kind.cells(row)) for row in rows]
+    return [
+        (str(row["id"]), told) for row, told in zip(rows, cells(kind.columns, rows), strict=True)
+    ]
 
 
 def read_subject(ask: Ask, kind: Kind, found: str) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any
@@ -167,6 +167,15 @@ def outline(value: Any, *, indent: int = 0) -> list[str]:
     return lines
 
 
+def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what a map says, by dotted names; nothing of what is no map."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from dotted(inner, f"{name}.{key}" if name else str(key))
+    elif name:
+        yield name, value
+
+
 def _name(name: str) -> str:
     return name if re.fullmatch(r"[\w.-]+", name) else json.dumps(name)
 
@@ -176,3 +185,9 @@ def as_records(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[di
     if len(set(columns)) != len(columns):
         raise ProctorError(f"two columns have one name in {list(columns)}: name them apart with AS")
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def records_of(tables: Any, sql: str, parameters: Any = None) -> list[dict[str, Any]]:
+    """Return what DuckDB answers on a connection, one map for each row."""
+    answer = tables.execute(sql, parameters)
+    return as_records([column[0] for column in answer.description or ()], answer.fetchall())

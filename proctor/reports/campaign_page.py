@@ -7,17 +7,22 @@ I/O: none.
 from typing import Any
 
 from ledger.wording import counted
+from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.reports.section_parts import (
+    RUN,
     Data,
     Row,
     chart_part,
     cost_section,
     note_part,
-    run_name,
+    settings_section,
     table_part,
+    text_part,
+    unfit_part,
     violations_section,
+    why_not,
 )
 from proctor.reports.values import (
     indented,
@@ -32,21 +37,16 @@ from proctor.runs.standings import told_attempts, told_code
 __all__ = ["campaign_charts", "campaign_values"]
 
 
-def _unfit(number: int) -> Any:
-    return note_part(
-        f"{counted(number, 'attempt')} {'does' if number == 1 else 'do'} not fit: what the run "
-        "itself recorded contradicts its place here. It has no place in the ranking.",
-        "bad",
-    )
-
-
-def _draws(data: Data) -> Any:
-    """Return the table of further runs that ask the same."""
-    return table_part(
-        "Further runs with the same policy, configuration and seed",
-        [("run", False), ("campaign", False), ("ended", False)],
-        [[run_name(row), row["made_by"], row["end_reason"]] for row in data["draws"]],
-    )
+_ATTEMPTS = [
+    figure("attempt", "number"),
+    RUN,
+    field("ended", "state"),
+    figure("place"),
+    field("verdict", lambda row: "abandoned" if row["abandoned"] else row["verdict"]),
+    *figures("accuracy score", "process score", "validation accuracy", "violations", "decisions"),
+    field("does not fit", why_not),
+]
+_DRAWS = [RUN, field("campaign", "made_by"), field("ended", "end_reason")]
 
 
 def campaign_charts(data: Data) -> list[Chart]:
@@ -94,56 +94,43 @@ def campaign_values(data: Data) -> dict[str, Any]:
     if campaign["end_reason"]:
         early = campaign["end_reason"] != "completed"
         state = "The campaign has ended" + (f": {campaign['end_reason']}." if early else ".")
-    columns = [("attempt", True), ("run", False), ("ended", False), ("place", True)]
-    columns += [("verdict", False), ("accuracy score", True), ("process score", True)]
-    columns += [("validation accuracy", True), ("violations", True), ("decisions", True)]
-    columns += [("does not fit", False)]
-    rows = [
-        [row["number"], run_name(row), row["state"]]
-        + [row["place"], "abandoned" if row["abandoned"] else row["verdict"]]
-        + [row[each] for each in ("accuracy_score", "process_score", "validation_accuracy")]
-        + [row["violations"], row["decisions"], "; ".join(row["why_not"]) or None]
-        for row in data["attempts"]
-    ]
-    told: list[Any] = [
-        {
-            "kind": "text",
-            "title": f"Feedback that attempt {row['number']} got (entry {row['idx']})",
-            "text": indented(row["feedback"]),
-        }
+    told = [
+        text_part(
+            f"Feedback that attempt {row['number']} got (entry {row['idx']})",
+            indented(row["feedback"]),
+        )
         for row in data["feedback"]
     ]
     told += [
-        {
-            "kind": "text",
-            "title": f"Advice in the prompt of attempt {row['number']} (version {row['version']})",
-            "text": str(row["advice"]) or "none",
-        }
+        text_part(
+            f"Advice in the prompt of attempt {row['number']} (version {row['version']})",
+            str(row["advice"]) or "none",
+        )
         for row in data["advice"]
     ]
+    further = "Further runs with the same policy, configuration and seed"
     return {
         "heading": f"Campaign {campaign['campaign_id'][:8]}",
         "sentence": f"The policy “{name}” attempted one training task "
         f"{counted(len(counting), 'time')}; {learned}. {judged} {state}",
         "tiles": [
-            tile("Attempts", str(len(counting)), "", f"at most {campaign['max_attempts']}"),
+            tile("Attempts", len(counting), f"at most {campaign['max_attempts']}"),
             tile(
                 "Best attempt",
-                str(best["number"]) if best else "none",
-                "good" if best else "warn",
+                best["number"] if best else "none",
                 f"run {short(best['run_id'])}" if best else "no ranking yet",
+                "good" if best else "warn",
             ),
             tile(
                 "Its validation accuracy",
                 share(best["validation_accuracy"]) if best else "none",
-                "",
                 "measured by the judge",
             ),
             tile(
                 "Violations",
                 violations_found(data["found"]),
-                "bad" if any(row["violations"] for row in data["found"]) else "",
                 "rules of conduct that were broken, in all attempts",
+                "bad" if any(row["violations"] for row in data["found"]) else "",
             ),
         ],
         "sections": [
@@ -154,12 +141,12 @@ def campaign_values(data: Data) -> dict[str, Any]:
                 "the process score decides, then the validation accuracy. An abandoned attempt was "
                 "cut off and made again.",
                 [
-                    *([_unfit(unfit)] if unfit else []),
+                    *unfit_part(unfit, "attempt", "It has no place in the ranking."),
                     *map(note_part, filter(None, [told_code(counting)])),
                     note_part(told_attempts(data["draws"], campaign["campaign_id"])),
                     *map(chart_part, campaign_charts(data)),
-                    table_part("Attempts", columns, rows),
-                    *([_draws(data)] if data["draws"] else []),
+                    table_part("Attempts", _ATTEMPTS, data["attempts"]),
+                    *([table_part(further, _DRAWS, data["draws"])] if data["draws"] else []),
                 ],
             ),
             (
@@ -170,18 +157,6 @@ def campaign_values(data: Data) -> dict[str, Any]:
             ),
             violations_section(data),
             cost_section(data),
-            (
-                "Settings",
-                "settings",
-                "",
-                [
-                    {
-                        "kind": "text",
-                        "title": "Configuration",
-                        "text": indented(campaign["config"]),
-                    },
-                    {"kind": "text", "title": "Policy", "text": indented(campaign["policy"])},
-                ],
-            ),
+            settings_section(campaign, "config", "policy"),
         ],
     }

@@ -4,25 +4,44 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
-from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from ledger.wording import counted
+from proctor.output.columns import field, fields, figure, figures
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.rows import intervals, strip
 from proctor.reports.section_parts import (
+    RUN,
     Data,
-    Row,
     cost_section,
     note_part,
-    run_name,
+    pair_part,
+    settings_section,
     table_part,
+    unfit_part,
     violations_section,
+    why_not,
 )
-from proctor.reports.values import indented, object_of, tile
-from proctor.runs.standings import fitting, standings, told_code, told_draws
+from proctor.reports.values import object_of, tile
+from proctor.runs.standings import (
+    fitting,
+    standing_columns,
+    standings,
+    told_code,
+    told_draws,
+)
 
 __all__ = ["comparison_charts", "comparison_values"]
+
+
+_MEASURES = {  # of a cell -> title; of a standing, the difference and the ends of its interval
+    "test_accuracy": ("Test accuracy", attrgetter("gain", "low", "high")),
+    "process_score": (
+        "Process score",
+        attrgetter("process_gain", "process_low", "process_high"),
+    ),
+}
 
 
 def _policies(data: Data) -> list[str]:
@@ -37,44 +56,27 @@ def comparison_charts(data: Data) -> list[Chart]:
     policies = _policies(data)
     cells = fitting(data["cells"])
     table = standings(cells, policies) if cells else []
-    found = [
-        intervals(
-            f"{name.replace('_', '-')}-differences",
-            f"{title}: difference from “{policies[0]}”",
-            rows=rows,
-            unit=title.lower(),
-            caption="All conditions together. The line is the 95% interval; if it crosses zero, "
-            "the runs do not show which is better.",
-        )
-        for name, title, rows in (
-            (
-                "test_accuracy",
-                "Test accuracy",
-                [(s.policy, s.gain, s.low, s.high) for s in table if s.gain is not None],
-            ),
-            (
-                "process_score",
-                "Process score",
-                [
-                    (s.policy, s.process_gain, s.process_low, s.process_high)
-                    for s in table
-                    if s.process_gain is not None
-                ],
-            ),
-        )
-        if rows
-    ]
-    for place, condition in enumerate(_conditions(data)):
-        rows = [row for row in cells if str(row["condition"]) == condition]
-        for value, title in (
-            ("test_accuracy", "Test accuracy"),
-            ("process_score", "Process score"),
-        ):
+    found = []
+    for value, (title, difference) in _MEASURES.items():
+        rows = [(each.policy, *difference(each)) for each in table]
+        if rows := [row for row in rows if row[1] is not None]:
+            found.append(
+                intervals(
+                    f"{value.replace('_', '-')}-differences",
+                    f"{title}: difference from “{policies[0]}”",
+                    rows=rows,
+                    unit=title.lower(),
+                    caption="All conditions together. The line is the 95% interval; if it crosses "
+                    "zero, the runs do not show which is better.",
+                )
+            )
+    for place, condition in enumerate(_conditions(data), start=1):
+        for value, (title, _) in _MEASURES.items():
             found.append(
                 strip(
-                    f"{value.replace('_', '-')}-{place + 1}",
+                    f"{value.replace('_', '-')}-{place}",
                     f"{title}, condition {condition}",
-                    rows=rows,
+                    rows=[row for row in cells if str(row["condition"]) == condition],
                     labels=policies,
                     label="policy",
                     value=value,
@@ -90,56 +92,16 @@ def _conditions(data: Data) -> list[str]:
     return list(dict.fromkeys(str(row["condition"]) for row in fitting(data["cells"])))
 
 
-def _standings(caption: str, rows: Sequence[Row], policies: Sequence[str]) -> Any:
-    """Return a table of policies over some cells."""
-    columns = [("policy", False), ("runs", True), ("failed", True), ("test accuracy", True)]
-    columns += [("difference", True), ("won/tied", True), ("process score", True)]
-    columns += [("difference", True), ("exercised", False)]
-    return table_part(
-        caption,
-        columns,
-        [
-            [
-                each.policy,
-                each.cells,
-                each.failed,
-                each.accuracy,
-                _between(each.gain, each.low, each.high),
-                None if each.wins is None else f"{each.wins}/{each.ties}",
-                each.process,
-                _between(each.process_gain, each.process_low, each.process_high),
-                f"{each.exercised} of {each.cells}",
-            ]
-            for each in standings(rows, policies)
-        ],
-    )
-
-
-def _draws(data: Data) -> Any:
-    """Return the table of further runs that asked the same."""
-    columns = [("condition", False), ("policy", False), ("seed", True), ("run", False)]
-    columns += [("comparison", False), ("ended", False)]
-    return table_part(
-        "Further runs with the same policy, condition and seed",
-        columns,
-        [
-            [
-                row["condition"],
-                row["policy"],
-                row["seed"],
-                run_name(row),
-                row["made_by"],
-                row["end_reason"],
-            ]
-            for row in data["draws"]
-        ],
-    )
-
-
-def _between(mean: float | None, low: float | None, high: float | None) -> str | None:
-    if mean is None:
-        return None
-    return f"{mean:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low is not None else "")
+_STANDINGS = standing_columns(answers=False)  # a report does not rest on them
+_CELL = [*fields("condition", "policy"), figure("seed"), RUN]
+_CELLS = [
+    *_CELL,
+    field("ended", "state"),
+    *figures("test accuracy", "process score"),
+    *fields("exercised", "problem"),
+    field("does not fit", why_not),
+]
+_DRAWS = [*_CELL, field("comparison", "made_by"), field("ended", "end_reason")]
 
 
 def comparison_values(data: Data) -> dict[str, Any]:
@@ -153,49 +115,28 @@ def comparison_values(data: Data) -> dict[str, Any]:
     wide = len(names) > 1 and bool(drawn)  # there are differences
     results: list[Any] = []
     if drawn:
-        results.append(_standings("All conditions together", data["cells"], names))
+        table = standings(data["cells"], names)
+        results.append(table_part("All conditions together", _STANDINGS, table))
     if wide:
-        results.insert(0, {"kind": "pair", "charts": drawn[:2]})
+        results.insert(0, pair_part(drawn[:2]))
     of_conditions = drawn[2:] if wide else drawn
     for place, condition in enumerate(_conditions(data)):
-        results.append({"kind": "pair", "charts": of_conditions[2 * place : 2 * place + 2]})
+        results.append(pair_part(of_conditions[2 * place : 2 * place + 2]))
         if len(conditions) > 1:
             rows = [row for row in data["cells"] if str(row["condition"]) == condition]
-            results.append(_standings(f"Condition {condition}", rows, names))
-    of_cells = [("condition", False), ("policy", False), ("seed", True), ("run", False)]
-    of_cells += [("ended", False), ("test accuracy", True), ("process score", True)]
-    of_cells += [("exercised", False), ("problem", False), ("does not fit", False)]
-    cells = [
-        [
-            row["condition"],
-            row["policy"],
-            row["seed"],
-            run_name(row),
-            row["state"],
-            row["test_accuracy"],
-            row["process_score"],
-            row["exercised"],
-            row["problem"],
-            "; ".join(row["why_not"]) or None,
-        ]
-        for row in data["cells"]
-    ]
+            table = standings(rows, names)
+            results.append(table_part(f"Condition {condition}", _STANDINGS, table))
     fit = fitting(data["cells"])
-    unfit = len(cells) - len(fit)
-    parts: list[Any] = [table_part("A run for each policy, condition and seed", of_cells, cells)]
-    if unfit:
-        parts.insert(
-            0,
-            note_part(
-                f"{counted(unfit, 'run')} {'does' if unfit == 1 else 'do'} not fit: what the run "
-                "itself recorded contradicts its place here. No figure or chart contains it.",
-                "bad",
-            ),
-        )
-    parts += map(note_part, filter(None, [told_code(fit)]))
-    parts.append(note_part(told_draws(data["draws"], comparison["comparison_id"])))
+    unfit = len(data["cells"]) - len(fit)
+    parts = [
+        *unfit_part(unfit, "run", "No figure or chart contains it."),
+        table_part("A run for each policy, condition and seed", _CELLS, data["cells"]),
+        *map(note_part, filter(None, [told_code(fit)])),
+        note_part(told_draws(data["draws"], comparison["comparison_id"])),
+    ]
     if data["draws"]:
-        parts.append(_draws(data))
+        further = "Further runs with the same policy, condition and seed"
+        parts.append(table_part(further, _DRAWS, data["draws"]))
     ended = comparison["ended_idx"] is not None
     return {
         "heading": f"Comparison {comparison['comparison_id'][:8]}",
@@ -207,24 +148,20 @@ def comparison_values(data: Data) -> dict[str, Any]:
         "tiles": [
             tile(
                 "Policies",
-                str(len(policies)),
-                "",
-                f"the others are compared with “{names[0]}”"
-                if len(policies) > 2
-                else f"the other is compared with “{names[0]}”",
+                len(policies),
+                f"the other{'s are' if len(policies) > 2 else ' is'} compared with “{names[0]}”",
             ),
-            tile("Conditions", str(len(conditions)), "", f"{counted(len(seeds), 'seed')} each"),
+            tile("Conditions", len(conditions), f"{counted(len(seeds), 'seed')} each"),
             tile(
                 "Runs finished",
                 f"{len(data['cells'])} of {planned}",
-                "good" if ended else "warn",
                 ("the comparison has ended" if ended else "the comparison is still running")
                 + (f"; {unfit} not counted: see Runs" if unfit else ""),
+                "good" if ended else "warn",
             ),
             tile(
                 "Failed",
-                str(sum(row["problem"] is not None for row in fit)),
-                "",
+                sum(row["problem"] is not None for row in fit),
                 "runs without a usable result: both scores count as 0",
             ),
         ],
@@ -239,22 +176,9 @@ def comparison_values(data: Data) -> dict[str, Any]:
                 else "No run is finished.",
                 results,
             ),
-            (
-                "Runs",
-                "runs",
-                "",
-                parts,
-            ),
+            ("Runs", "runs", "", parts),
             violations_section(data),
             cost_section(data),
-            (
-                "Settings",
-                "settings",
-                "",
-                [
-                    {"kind": "text", "title": name.capitalize(), "text": indented(comparison[name])}
-                    for name in ("policies", "conditions", "seeds")
-                ],
-            ),
+            settings_section(comparison, "policies", "conditions", "seeds"),
         ],
     }

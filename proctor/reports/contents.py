@@ -10,12 +10,10 @@ from contextlib import closing
 from typing import Any
 from uuid import UUID
 
-import duckdb
-
 from aggregates.violations import LISTED
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
-from proctor.output.terminal import as_records, plain
+from proctor.output.terminal import plain, records_of
 from proctor.reports.subjects import Subject
 from proctor.runs.story import PARTS
 from projections.projector import projected
@@ -170,7 +168,10 @@ def contents_of(
     found_in = projected(entries, authority=authority, quarantine=True, gaps=True)
     with closing(found_in) as tables:
         tables.execute("SET threads = 1")  # sums of floats depend on their order
-        found = rows_about(subject, lambda sql: _rows(tables, sql, subject))
+        found = rows_about(
+            subject,
+            lambda sql: records_of(tables, sql, {"id": subject.id} if "$id" in sql else None),
+        )
         unreadable = [idx for (idx,) in tables.execute("SELECT idx FROM unreadable").fetchall()]
     first, *_ = found
     if not found[first]:
@@ -184,8 +185,3 @@ def rows_about(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows that a page about a subject shows; `ask` answers a query, `$id` in it."""
     return {name: ask(sql) for name, sql in _QUERIES[subject.kind].items()}
-
-
-def _rows(tables: duckdb.DuckDBPyConnection, sql: str, subject: Subject) -> list[dict[str, Any]]:
-    answer = tables.execute(sql, {"id": subject.id} if "$id" in sql else None)
-    return as_records([column[0] for column in answer.description or ()], answer.fetchall())

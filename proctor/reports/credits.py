@@ -5,23 +5,24 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.rows import intervals
 from proctor.pages.rendering import spoken
+from proctor.reports.section_parts import Row, Section, note_part, pair_part, table_part
+from proctor.runs.standings import told_difference
 
 __all__ = ["credit_charts", "credit_sections"]
 
-_Row = Mapping[str, Any]
 _MEASURES = (  # column -> title, axis
     ("accuracy", "Accuracy gained", "validation accuracy: decision minus alternative"),
     ("loss", "Loss saved", "validation loss: alternative minus decision"),
 )
 
 
-def credit_charts(rows: Sequence[_Row]) -> list[Chart]:
+def credit_charts(rows: Sequence[Row]) -> list[Chart]:
     """Return the charts of what decisions were worth, if that was measured."""
     shown = [row for row in rows if row["backed"]]
     found = []
@@ -44,40 +45,25 @@ def credit_charts(rows: Sequence[_Row]) -> list[Chart]:
     return found
 
 
-def credit_sections(rows: Sequence[_Row]) -> list[Any]:
+def credit_sections(rows: Sequence[Row]) -> list[Section]:
     """Return the section of the page, if anything was measured."""
     if not rows:
         return []
-    columns = [("decision", True), ("epoch", True), ("instead", False), ("pairs", True)]
-    columns += [("accuracy gained", True), ("loss saved", True), ("better", False)]
-    better = {"chosen": "the decision", "other": "the alternative"}
-    table = [
-        [row["decision"], row["epoch"], spoken(row["arm"]), row["pairs"]]
-        + [_between(row, column) for column, _, _ in _MEASURES]
-        + [better.get(row["better"], "not decided") if row["backed"] else "contradicted"]
-        for row in rows
+    parts = [
+        pair_part(credit_charts(rows)),
+        table_part("Each decision beside each alternative, with 95% intervals", _COLUMNS, rows),
     ]
-    parts: list[Any] = [
-        {"kind": "pair", "charts": credit_charts(rows)},
-        {
-            "kind": "table",
-            "caption": "Each decision beside each alternative, with 95% intervals",
-            "columns": columns,
-            "rows": table,
-        },
-    ]
-    parts += [
-        {
-            "kind": "note",
-            "text": f"The measurement of decision {row['decision']} against {spoken(row['arm'])} "
-            f"with {row['pairs']} pairs decides nothing: {row['why_not']}.",
-            "state": "",
-        }
-        for row in rows
-        if row["backed"] and row["why_not"]
-    ]
-    for text in _contradicted(rows):
-        parts.append({"kind": "note", "text": text, "state": "bad"})
+    for row in rows:
+        beside = f"decision {row['decision']} against {spoken(row['arm'])}"
+        if not row["backed"]:
+            text = (
+                f"What was recorded of {beside} does not follow from its forks in the ledger. It "
+                "counts for nothing."
+            )
+            parts.append(note_part(text, "bad"))
+        elif row["why_not"]:
+            text = f"The measurement of {beside} with {row['pairs']} pairs decides nothing"
+            parts.append(note_part(f"{text}: {row['why_not']}."))
     after = ", ".join(sorted({str(row["after"]) for row in rows}))
     text = (
         "The run was trained again from the epoch of a decision on: with the decision, and with "
@@ -87,24 +73,28 @@ def credit_sections(rows: Sequence[_Row]) -> list[Any]:
     return [("What decisions were worth", "credit", text, parts)]
 
 
-def _label(row: _Row) -> str:
+def _label(row: Row) -> str:
     return f"{row['decision']}, not {spoken(row['arm'])}"
 
 
-def _between(row: _Row, column: str) -> str:
+def _between(row: Row, column: str) -> str | None:
     """Return a difference with its interval."""
-    middle, low, high = (row[f"{column}_{part}"] for part in ("difference", "low", "high"))
-    if not isinstance(middle, float):
-        return "cannot be told"
-    if not isinstance(low, float) or not isinstance(high, float):
-        return f"{middle:+.4f}"
-    return f"{middle:+.4f} ({low:+.4f} to {high:+.4f})"
+    values = [row[f"{column}_{part}"] for part in ("difference", "low", "high")]
+    middle, low, high = (value if isinstance(value, float) else None for value in values)
+    return told_difference(middle, low, high, digits=4) or "cannot be told"
 
 
-def _contradicted(rows: Sequence[_Row]) -> Iterator[str]:
-    for row in rows:
-        if not row["backed"]:
-            yield (
-                f"What was recorded of decision {row['decision']} against {spoken(row['arm'])} "
-                "does not follow from its forks in the ledger. It counts for nothing."
-            )
+def _better(row: Row) -> str:
+    if not row["backed"]:
+        return "contradicted"
+    return {"chosen": "the decision", "other": "the alternative"}.get(row["better"], "not decided")
+
+
+_COLUMNS = [
+    *figures("decision", "epoch"),
+    field("instead", lambda row: spoken(row["arm"])),
+    figure("pairs"),
+    figure("accuracy gained", lambda row: _between(row, "accuracy")),
+    figure("loss saved", lambda row: _between(row, "loss")),
+    field("better", _better),
+]

@@ -27,8 +27,7 @@ from uuid import UUID
 import projections
 from aggregates.judged import is_as_judged
 from ledger.errors import InclusionError, MalformedError
-from ledger.handover.proof_files import open_proofs, write_proofs
-from ledger.handover.selection import MOST_ENTRIES, Selection, open_selection
+from ledger.handover.selection import Selection, read_selection, write_selection
 from ledger.strict_json import JSONError, read_json
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
@@ -84,6 +83,10 @@ class Source:
         return contents_of(self.entries, self.subject, authority=self.selection.authority.stream_id)
 
     @cached_property
+    def _overview(self) -> Overview:
+        return Overview.of(self.entries)
+
+    @cached_property
     def _counting(self) -> dict[str, CountingAudit]:
         return counting_audits(self.entries, authority=self.selection.authority.stream_id)
 
@@ -96,14 +99,13 @@ class Source:
     @cached_property
     def verdicts(self) -> list[CountingAudit]:
         """The audits that count for the runs that the report is about."""
-        found = self._counting
-        runs = Overview.of(self.entries).runs_of(self.subject)
-        return [found[run] for run in runs if run in found]
+        runs = self._overview.runs_of(self.subject)
+        return [self._counting[run] for run in runs if run in self._counting]
 
     @property
     def not_claimed(self) -> list[str]:
         """What does not follow from the entries, beside what Selection.as_of says."""
-        overview = Overview.of(self.entries)
+        overview = self._overview
         wanted = overview.wanted(self.subject)
         said = [
             f"what run {run} goes on from: run {parent} is left out, or its ledger does not have it"
@@ -151,9 +153,9 @@ def read_source(home: Home, name: str) -> Source:
         overview = Overview.of(ledger.entries())
         subject = overview.find(name)
         chosen = overview.choose(ledger.entries(), subject, origin=ledger.authority.origin)
-        proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
+        proofs = write_selection(ledger, [entry.index for entry in chosen])
         owner = ledger.vkey
-    selection = open_selection(open_proofs(proofs, vkey=owner, most=MOST_ENTRIES), vkey=owner)
+    selection = read_selection(proofs, vkey=owner)
     packed = base64.b64encode(zlib.compress(proofs.encode(), 9)).decode()
     return Source(subject, selection, packed, owner, made_by())
 
@@ -169,7 +171,7 @@ def open_report(text: str, *, vkey: str) -> Source:
         raise MalformedError(f"the report's data cannot be read: {error}") from error
     if unpack.unconsumed_tail or unpack.unused_data or not unpack.eof:
         raise MalformedError("the report's proofs are cut off, or longer than a report needs")
-    selection = open_selection(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey)
+    selection = read_selection(proofs, vkey=vkey)
     subject = _subject(embedded)
     overview = Overview.of(selection.entries)
     if subject.id not in overview.subjects[subject.kind]:

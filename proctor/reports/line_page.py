@@ -8,17 +8,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ledger.wording import counted
+from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import Curve, curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.lineage import lineage
 from proctor.pages.rendering import number, spoken
 from proctor.reports.section_parts import (
+    RUN,
     Data,
     Row,
     chart_part,
     note_part,
-    run_name,
+    pair_part,
     table_part,
+    text_part,
 )
 from proctor.reports.values import object_of, short, tile
 
@@ -102,9 +105,9 @@ def line_values(data: Data) -> dict[str, Any]:
     (line,) = data["line"]
     drawn = {chart.name: chart for chart in line_charts(data)}
     checkpoints = data["checkpoints"]
-    standing = [row for row in checkpoints if not row["rolled_back"]]
+    rolled_back = sum(bool(row["rolled_back"]) for row in checkpoints)
     promoted = sum(row["status"] == "promoted" for row in data["proposals"])
-    open_alarms = [row for row in data["alarms"] if row["open"]]
+    open_alarms = sum(bool(row["open"]) for row in data["alarms"])
     tainted = [row for row in data["runs"] if row["tainted"]]
     measures = [chart for name, chart in drawn.items() if name.replace("-", "_") in _METRICS]
     watched = [drawn[name] for name in ("production", "drift") if name in drawn]
@@ -116,24 +119,19 @@ def line_values(data: Data) -> dict[str, Any]:
         f"{counted(len(checkpoints), 'checkpoint')} and "
         f"{counted(len(data['proposals']), 'proposal')}.",
         "tiles": [
-            tile(
-                "Checkpoints",
-                str(len(checkpoints)),
-                "",
-                f"{len(checkpoints) - len(standing)} of them rolled back",
-            ),
-            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "", "proposed changes"),
+            tile("Checkpoints", len(checkpoints), f"{rolled_back} of them rolled back"),
+            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "proposed changes"),
             tile(
                 "Open alarms",
-                str(len(open_alarms)),
-                "bad" if open_alarms else "good",
+                open_alarms,
                 f"{counted(len(data['alarms']), 'alarm')} in all",
+                "bad" if open_alarms else "good",
             ),
             tile(
                 "Tainted runs",
-                str(len(tainted)),
-                "warn" if tainted else "good",
+                len(tainted),
                 f"of {len(data['runs'])} under this line",
+                "warn" if tainted else "good",
             ),
         ],
         "sections": [
@@ -143,7 +141,7 @@ def line_values(data: Data) -> dict[str, Any]:
                 "",
                 [
                     *([chart_part(drawn["lineage"])] if "lineage" in drawn else []),
-                    _checkpoints(data),
+                    table_part("Checkpoints", _CHECKPOINTS, checkpoints),
                 ],
             ),
             (
@@ -161,7 +159,9 @@ def line_values(data: Data) -> dict[str, Any]:
                 "Each point is a checkpoint that was not rolled back."
                 if measures
                 else "Nothing was measured.",
-                [{"kind": "pair", "charts": measures}, _trends(data)] if measures else [],
+                [pair_part(measures), table_part("Trends", _TRENDS, data["trends"])]
+                if measures
+                else [],
             ),
             (
                 "Drift",
@@ -171,58 +171,67 @@ def line_values(data: Data) -> dict[str, Any]:
                 + ("" if watched or data["alarms"] else " No alarm was raised."),
                 [*map(chart_part, watched), *_alarms(data)],
             ),
-            ("Taint", "taint", _told_taint(tainted), _taints(tainted)),
+            (
+                "Taint",
+                "taint",
+                "These runs descend from a checkpoint that was rolled back, or from data that was "
+                "withdrawn. Nothing is to be learned from them."
+                if tainted
+                else "No run of this line is tainted: none descends from a checkpoint that was "
+                "rolled back.",
+                [table_part("Tainted runs", _TAINTS, tainted)] if tainted else [],
+            ),
         ],
     }
 
 
-def _checkpoints(data: Data) -> Any:
-    columns = [("place", True), ("checkpoint", False), ("commit", False), ("how", False)]
-    columns += [("state", False), ("runs", True), ("usable runs", True), ("why rolled back", False)]
-    rows = [
-        [
-            row["place"],
-            short(row["checkpoint_id"]),
-            short(row["commit"]),
-            "began the line" if row["origin"] == "opened" else row["origin"],
-            "rolled back" if row["rolled_back"] else "active" if row["active"] else "earlier",
-            row["runs"],
-            row["eligible_runs"],
-            row["rollback_reason"],
-        ]
-        for row in data["checkpoints"]
-    ]
-    return table_part("Checkpoints", columns, rows)
+_CHECKPOINTS = [
+    figure("place"),
+    field("checkpoint", lambda row: short(row["checkpoint_id"])),
+    field("commit", lambda row: short(row["commit"])),
+    field("how", lambda row: "began the line" if row["origin"] == "opened" else row["origin"]),
+    field(
+        "state",
+        lambda row: (
+            "rolled back" if row["rolled_back"] else "active" if row["active"] else "earlier"
+        ),
+    ),
+    figure("runs"),
+    figure("usable runs", "eligible_runs"),
+    field("why rolled back", "rollback_reason"),
+]
+_PROPOSALS = [
+    field("proposal", lambda row: short(row["proposal_id"])),
+    field("status", lambda row: spoken(row["status"])),
+    figure("tier"),
+    field("by", "proposer"),
+    field("why proposed", "rationale"),
+    field("verdict"),
+    field("result", "reason"),
+]
+_TRENDS = [
+    field("measure", lambda row: _METRICS.get(row["metric"], spoken(row["metric"]))),
+    *figures("checkpoints", "first", "last"),
+    figure("gain per checkpoint", "slope"),
+]
+_TAINTS = [
+    RUN,
+    field("checkpoint", lambda row: short(row["checkpoint"])),
+    field("why", lambda row: "; ".join(row["taint_reasons"] or ())),
+]
 
 
 def _proposals(data: Data) -> Iterator[Any]:
-    columns = [("proposal", False), ("status", False), ("tier", True), ("by", False)]
-    columns += [("why proposed", False), ("verdict", False), ("result", False)]
-    rows = [
-        [
-            short(row["proposal_id"]),
-            spoken(row["status"]),
-            row["tier"],
-            row["proposer"],
-            row["rationale"],
-            row["verdict"],
-            row["reason"],
-        ]
-        for row in data["proposals"]
-    ]
-    if rows:
-        yield table_part("Proposals, with the verdict and its reason", columns, rows)
-    for row in data["proposals"]:
-        reasons = object_of(row["reasons"])
-        if reasons:
-            yield {
-                "kind": "text",
-                "title": f"Evidence of the verdict on {short(row['proposal_id'])}: "
-                f"{row['verdict']}",
-                "text": "\n".join(map(str, reasons))
+    if rows := data["proposals"]:
+        yield table_part("Proposals, with the verdict and its reason", _PROPOSALS, rows)
+    for row in rows:
+        if reasons := object_of(row["reasons"]):
+            yield text_part(
+                f"Evidence of the verdict on {short(row['proposal_id'])}: {row['verdict']}",
+                "\n".join(map(str, reasons))
                 + f"\n\nBetter: {_names(row['improvements'])}\nWorse: {_names(row['regressions'])}"
                 + f"\nChance of a wrong promotion that the test allowed: {number(row['level'])}",
-            }
+            )
     for row in data["halts"]:
         text = f"Entry {row['idx']}: {row['what']}"
         yield note_part(f"{text}, {row['reason']}" if row["reason"] else text, "warn")
@@ -230,22 +239,6 @@ def _proposals(data: Data) -> Iterator[Any]:
 
 def _names(text: Any) -> str:
     return ", ".join(map(str, object_of(text))) or "none"
-
-
-def _trends(data: Data) -> Any:
-    columns = [("measure", False), ("checkpoints", True), ("first", True), ("last", True)]
-    columns += [("gain per checkpoint", True)]
-    rows = [
-        [
-            _METRICS.get(row["metric"], spoken(row["metric"])),
-            row["checkpoints"],
-            row["first"],
-            row["last"],
-            row["slope"],
-        ]
-        for row in data["trends"]
-    ]
-    return table_part("Trends", columns, rows)
 
 
 def _alarms(data: Data) -> Iterator[Any]:
@@ -258,25 +251,3 @@ def _alarms(data: Data) -> Iterator[Any]:
         yield note_part(
             f"Search for what made the line worse: culprit {culprit}. {row['reason'] or ''}"
         )
-
-
-def _told_taint(tainted: Sequence[Row]) -> str:
-    if not tainted:
-        return (
-            "No run of this line is tainted: none descends from a checkpoint that was rolled back."
-        )
-    return (
-        "These runs descend from a checkpoint that was rolled back, or from data that was "
-        "withdrawn. Nothing is to be learned from them."
-    )
-
-
-def _taints(tainted: Sequence[Row]) -> list[Any]:
-    if not tainted:
-        return []
-    columns = [("run", False), ("checkpoint", False), ("why", False)]
-    rows = [
-        [run_name(row), short(row["checkpoint"]), "; ".join(row["taint_reasons"] or ())]
-        for row in tainted
-    ]
-    return [table_part("Tainted runs", columns, rows)]

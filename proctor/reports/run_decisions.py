@@ -5,13 +5,15 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aggregates.rules import RULE_TITLES
 from ledger.wording import counted
+from proctor.output.columns import field, figures
 from proctor.output.firings import fired_on, named, remedies
 from proctor.pages.rendering import number, spoken
+from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import listed_of, object_of, violations_found
 
 __all__ = [
@@ -24,7 +26,6 @@ __all__ = [
     "violations_told",
 ]
 
-_Row = Mapping[str, Any]
 _LIMITS = {"R1": ("r1_low", "r1_high"), "R2": ("r2_low", "r2_high"), "R5": ("", "r5_high")}
 _LIMITS |= {"R6": ("r6_low", ""), "R7": ("", "r7_high")}
 MEASURED = {  # what a rule compares with its limits
@@ -49,7 +50,7 @@ def remedies_told(able: Sequence[str]) -> str:
     return f"{verb} to {' or to '.join(map(_plain, able))}"
 
 
-def allowed_range(rule: str, limits: _Row) -> str:
+def allowed_range(rule: str, limits: Row) -> str:
     """Return what a rule lets pass, in words."""
     low, high = (limits.get(name) for name in _LIMITS.get(rule, ("", "")))
     between = [f"at least {number(low)}"] if low is not None else []
@@ -57,7 +58,7 @@ def allowed_range(rule: str, limits: _Row) -> str:
     return f"; allowed: {', '.join(between)}" if between else ""
 
 
-def decision_told(row: _Row, data: Mapping[str, Any], run: _Row) -> dict[str, Any]:
+def decision_told(row: Row, data: Mapping[str, Any], run: Row) -> dict[str, Any]:
     """Return what the page shows of a decision."""
     limits = object_of(run["rules"])
     cites = [str(rule) for rule in row["cites"] or ()]
@@ -91,9 +92,7 @@ def _told(value: Any) -> str:
     return "none" if value is None else number(value)
 
 
-def _evidence(
-    row: _Row, cites: Sequence[str], rules: Sequence[_Row], limits: _Row
-) -> Iterator[str]:
+def _evidence(row: Row, cites: Sequence[str], rules: Sequence[Row], limits: Row) -> Iterator[str]:
     """Yield what each cited rule had measured when it last fired before the decision."""
     for rule in cites:
         fired = [
@@ -120,7 +119,7 @@ def _changes(text: Any) -> Iterator[str]:
             yield f"{_plain(each.get('what'))}: {before} to {after}"
 
 
-def _effects(row: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+def _effects(row: Row, data: Mapping[str, Any]) -> Iterator[str]:
     for effect in data["effects"]:
         if effect["decision"] == row["number"]:
             rule = effect["rule"]
@@ -142,18 +141,9 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the violations by who caused them and by what would have avoided them."""
     asked = bool(data["calls"])
     sides = fired_on(data["rules"])
-    columns = [("kind", False), ("rule", False), ("epoch", True), ("decision", True)]
-    columns.append(("what", False))
-    groups: dict[tuple[str, str], list[list[Any]]] = {}
-    for row in data["violations"]:
-        groups.setdefault((str(row["emitter"]), str(row["cause"])), []).append(
-            [spoken(row["kind"])] + [row[each] for each in ("rule", "epoch", "decision", "detail")]
-        )
-    causes: dict[tuple[str, str], list[_Row]] = {}
-    for row in data["causes"]:
-        causes.setdefault((str(row["emitter"]), str(row["cause"])), []).append(row)
-    for (emitter, cause), counts in sorted(causes.items()):
-        own = groups.get((emitter, cause), [])
+    listed = _by_cause(data["violations"])
+    for (emitter, cause), counts in sorted(_by_cause(data["causes"]).items()):
+        own = listed.get((emitter, cause), [])
         found = sum(row["violations"] for row in counts)
         about = {row["rule"] for row in counts}
         able = [
@@ -165,10 +155,24 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             "title": f"{author}: {counted(found, 'violation')}",
             "text": " ".join([cause_told(cause, asked=asked), *able]),
-            "caption": listed_of(len(own), found),
-            "columns": columns,
-            "rows": own,
+            "table": table_part(listed_of(len(own), found), _VIOLATIONS, own),
         }
+
+
+def _by_cause(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Return rows by who caused them and by what would have avoided them."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((str(row["emitter"]), str(row["cause"])), []).append(row)
+    return found
+
+
+_VIOLATIONS = [
+    field("kind", lambda row: spoken(row["kind"])),
+    field("rule"),
+    *figures("epoch", "decision"),
+    field("what", "detail"),
+]
 
 
 def uncounted_told(data: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from aggregates.rules import PRECEDENCE, RULE_TITLES
-from proctor.output.terminal import told_score
+from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
@@ -24,12 +24,12 @@ from proctor.reports.run_verdict import (
     summary_sentence,
     summary_tiles,
 )
+from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import duration, indented, object_of, short
-from proctor.runs.story import OVERTAKEN, UNBOUND, told_misplaced
+from proctor.runs.story import UNBOUND, told_misplaced, told_other
 
-__all__ = ["run_charts", "run_values"]
+__all__ = ["CURVES", "curve", "run_charts", "run_values"]
 
-_Row = Mapping[str, Any]
 _LOOK_FOR = {
     "R1": "High: each update changes the weights too much. Low: too little. Plateau: training no "
     "longer gains.",
@@ -40,6 +40,15 @@ _LOOK_FOR = {
     "R6": "The gradient of some layer is close to zero, so that the layer learns nothing.",
     "R7": "Gradients are far too large, or a value is no longer a finite number.",
 }
+CURVES = {  # name -> title, and each column with its label
+    "loss": ("Loss", {"train_loss": "training", "val_loss": "validation"}),
+    "accuracy": ("Accuracy", {"train_accuracy": "training", "val_accuracy": "validation"}),
+    "gradients": (
+        "Gradient norm",
+        {"max_layer_grad_norm": "largest layer", "min_layer_grad_norm": "smallest layer"},
+    ),
+    "lr": ("Learning rate", {"lr": "learning rate"}),
+}
 _EXAMPLES = {"train": "to train on", "validation": "to validate", "test": "for the judge only"}
 _TABLE = 400  # epochs that are also a table
 
@@ -49,25 +58,23 @@ def run_charts(data: Mapping[str, Any]) -> list[Chart]:
     return [*_course(data), *credit_charts(data["credits"])]
 
 
-def _course(data: Mapping[str, Any]) -> list[Chart]:
-    """Return the charts of what happened, epoch by epoch."""
-    epochs = data["epochs"]
-    if not epochs:
+def curve(name: str, data: Mapping[str, Any], **more: Any) -> list[Chart]:
+    """Return a chart of CURVES over the epochs of a run, if anything of it was measured."""
+    title, series = CURVES[name]
+    if all(row[column] is None for row in data["epochs"] for column in series):
         return []
     marks = {"rules": data["rules"], "decisions": data["decisions"]}
-    found = [
-        curves_of(
-            "loss", "Loss", epochs, {"train_loss": "training", "val_loss": "validation"}, **marks
-        )
+    return [
+        curves_of(name, title, data["epochs"], series, share=name == "accuracy", **marks, **more)
     ]
-    if any(row["val_accuracy"] is not None or row["train_accuracy"] is not None for row in epochs):
-        series = {"train_accuracy": "training", "val_accuracy": "validation"}
-        found.append(curves_of("accuracy", "Accuracy", epochs, series, share=True, **marks))
+
+
+def _course(data: Mapping[str, Any]) -> list[Chart]:
+    """Return the charts of what happened, epoch by epoch."""
+    found = [*curve("loss", data), *curve("accuracy", data)]
     if data["rules"]:
         found.append(rule_heatmap(data["rules"]))
-    if any(row["lr"] is not None for row in epochs):
-        series = {"lr": "learning rate"}
-        found.append(curves_of("lr", "Learning rate", epochs, series, small=True, **marks))
+    found += curve("lr", data, small=True)
     norms = [
         {"epoch": epoch, "layer": row["layer"], "place": row["place"], "grad_norm": norm}
         for row in data["layers"]
@@ -82,6 +89,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the template `run.html` shows beside the charts."""
     (summary,) = data["summary"]
     run = data["run"][0]
+    waiting = [row for row in data["decisions"] if row["outcome"] == "deferred"]
     columns = [name for name in data["epochs"][0] if name != "idx"] if data["epochs"] else ["epoch"]
     shown = ["decisions", "verdict", "violations", "family", "cost", "settings"]
     return {
@@ -97,25 +105,27 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "charts": _course(data),
         "rules": [(rule, RULE_TITLES[rule], _LOOK_FOR[rule]) for rule in PRECEDENCE],
-        "epoch_columns": [(spoken(name), True) for name in columns],
-        "epoch_rows": [[row[name] for name in columns] for row in data["epochs"][:_TABLE]],
+        "measured": table_part(
+            "Measurements of each epoch",
+            [figure(spoken(name), name) for name in columns],
+            data["epochs"][:_TABLE],
+        ),
         "decisions": [
-            decision_told(row, data, run) for row in data["decisions"] if not _waits(row)
-        ],
-        "waiting_columns": _WAITING,
-        "waiting": [
-            [
-                row["number"],
-                row["epoch"],
-                row["source"],
-                ", ".join(row["cites"] or ()),
-                row["deferred_to"],
-                row["justification"],
-            ]
+            decision_told(row, data, run)
             for row in data["decisions"]
-            if _waits(row)
+            if row["outcome"] != "deferred"
         ],
-        "other_audits": [_other_audit(each) for each in data["audits"] if not each["standing"]],
+        "waiting": table_part("These decisions changed nothing", _WAITING, waiting),
+        "other_audits": [
+            {
+                **each,
+                "text": "it was begun and not ended"
+                if each["scored_idx"] is None
+                else told_other(each),
+            }
+            for each in data["audits"]
+            if not each["standing"]
+        ],
         "misplaced": told_misplaced(data["misplaced"]) if data["misplaced"] else "",
         "unbound": UNBOUND if data["verdict"] and not data["verdict"][0]["bound"] else "",
         "looked": step_ran(data, "coverage"),
@@ -123,21 +133,15 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         "uncounted": uncounted_told(data),
         "steps": [{**step, "asks": STEP_QUESTIONS.get(step["name"], "")} for step in data["steps"]],
         "credits": credit_sections(data["credits"]),
-        "family_columns": _FAMILY,
-        "family": [_relative(row, summary["run_id"]) for row in data["family"]],
+        "family": table_part(
+            "This run, those that it goes on from, and those that go on from it",
+            _FAMILY,
+            [{**row, "this": row["run_id"] == run["run_id"]} for row in data["family"]],
+        ),
         "cost": list(_cost(summary, data)),
-        "stage_columns": _STAGES,
-        "stages": [
-            [
-                spoken(row["stage"]),
-                row["seconds"],
-                row["calls"],
-                row["prompt_tokens"],
-                row["completion_tokens"],
-                row["cost"],
-            ]
-            for row in (data["stages"] if data["calls"] else ())
-        ],
+        "stages": table_part(
+            "Time and tokens by stage", _STAGES, data["stages"] if data["calls"] else ()
+        ),
         "settings": list(_settings(summary, run)),
         "configuration": indented(run["config"]),
     }
@@ -151,72 +155,39 @@ _TITLES = {
     "cost": "Cost",
     "settings": "Settings",
 }
+
+
+def _how(row: Row) -> str:
+    if row["forked_after"] is not None:
+        return f"{'this run, a ' if row['this'] else ''}fork after epoch {row['forked_after']}"
+    return "this run" if row["this"] else "restart" if row["parent_run"] else "the first run"
+
+
 _FAMILY = [
-    ("run", False),
-    ("how", False),
-    ("goes on from", False),
-    ("ended", False),
-    ("policy", False),
-    ("verdict", False),
-    ("accuracy score", True),
-    ("process score", True),
+    field("run", lambda row: short(row["run_id"])),
+    field("how", _how),
+    field("goes on from", lambda row: short(row["parent_run"])),
+    field("ended", "state"),
+    field("policy", "policy_name"),
+    field("verdict", lambda row: "not judged" if row["verdict"] is None else row["verdict"]),
+    *figures("accuracy score", "process score"),
 ]
 _WAITING = [
-    ("decision", True),
-    ("epoch", True),
-    ("by", False),
-    ("rules", False),
-    ("waits for", False),
-    ("why", False),
+    figure("decision", "number"),
+    figure("epoch"),
+    field("by", "source"),
+    field("rules", lambda row: ", ".join(row["cites"] or ())),
+    field("waits for", "deferred_to"),
+    field("why", "justification"),
 ]
 _STAGES = [
-    ("stage", False),
-    ("seconds", True),
-    ("calls", True),
-    ("prompt tokens", True),
-    ("completion tokens", True),
-    ("US dollars", True),
+    field("stage", lambda row: spoken(row["stage"])),
+    *figures("seconds", "calls", "prompt tokens", "completion tokens"),
+    figure("US dollars", "cost"),
 ]
 
 
-def _waits(row: _Row) -> bool:
-    return bool(row["outcome"] == "deferred")
-
-
-def _other_audit(audit: _Row) -> dict[str, Any]:
-    if audit["scored_idx"] is None:
-        return {**audit, "text": "it was begun and not ended."}
-    verdict = "a gate failed" if audit["hard_fail"] else "no gate failed"
-    signed = "signed" if audit["signed"] else "unsigned"
-    why = "it checked less, or no judge signed it, or a later one checked as much"
-    if audit["complete"] is False:
-        why = f"{OVERTAKEN[0].lower()}{OVERTAKEN[1:]}"
-    scores = f"accuracy {told_score(audit['accuracy_score'])}, process "
-    return {
-        **audit,
-        "text": f"{why}. It said: {verdict}; {scores}{told_score(audit['process_score'])}; "
-        f"{signed}.",
-    }
-
-
-def _relative(row: _Row, run: str) -> list[Any]:
-    this = row["run_id"] == run
-    how = "this run" if this else "restart" if row["parent_run"] else "the first run"
-    if row["forked_after"] is not None:
-        how = f"{'this run, a ' if this else ''}fork after epoch {row['forked_after']}"
-    return [
-        short(row["run_id"]),
-        how,
-        short(row["parent_run"]),
-        row["state"],
-        row["policy_name"],
-        "not judged" if row["verdict"] is None else row["verdict"],
-        row["accuracy_score"],
-        row["process_score"],
-    ]
-
-
-def _cost(summary: _Row, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _cost(summary: Row, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     ends = [summary[name] for name in ("started_at", "ended_at")]
     began, ended = (None if each is None else datetime.fromisoformat(each) for each in ends)
     if began is not None and ended is not None:
@@ -240,7 +211,7 @@ def _cost(summary: _Row, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Requests to a language model", "none"
 
 
-def _settings(summary: _Row, run: _Row) -> Iterator[tuple[str, str]]:
+def _settings(summary: Row, run: Row) -> Iterator[tuple[str, str]]:
     environment, info = object_of(run["environment"]), object_of(run["data"])
     yield "Run", str(run["run_id"])
     yield "Dataset", str(summary["dataset"])

@@ -15,7 +15,9 @@ from proctor.output.terminal import told_level, told_score, told_verdict
 from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, spoken
 from proctor.reports.run_decisions import MEASURED, allowed_range, remedies_told
+from proctor.reports.section_parts import Row
 from proctor.reports.values import object_of, share, short, tile, violations_found
+from proctor.runs.story import told_share
 
 __all__ = [
     "STEP_QUESTIONS",
@@ -26,7 +28,6 @@ __all__ = [
     "unexercised_told",
 ]
 
-_Row = Mapping[str, Any]
 _ENDS = {
     "completed": "the run completed",
     "crashed": "the run crashed",
@@ -51,7 +52,7 @@ STEP_QUESTIONS = {  # of the audit -> the question that each answers
 }
 
 
-def summary_sentence(summary: _Row, data: Mapping[str, Any]) -> str:
+def summary_sentence(summary: Row, data: Mapping[str, Any]) -> str:
     """Return what happened in a run, in a sentence or two."""
     planned = summary["epochs_planned"]
     of = "" if planned is None else f" of {planned}"
@@ -101,7 +102,7 @@ def _descent(data: Mapping[str, Any]) -> str:
     )
 
 
-def summary_tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
+def summary_tiles(summary: Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the figures at the top."""
     verdict = summary["verdict"]
     failed = verdict == "failed"
@@ -118,46 +119,43 @@ def summary_tiles(summary: _Row, data: Mapping[str, Any]) -> list[dict[str, str]
         if verdict is None
         else (told_score(summary["accuracy_score"]), told_score(summary["process_score"]))
     )
-    found = _violations_found(summary, data)
     return [
-        tile("Verdict", told, kind if verdict else "warn", why + signed),
-        tile("Accuracy score", accuracy, "bad" if failed else "", "how good the model is, 0 to 1"),
+        tile("Verdict", told, why + signed, kind if verdict else "warn"),
+        tile("Accuracy score", accuracy, "how good the model is, 0 to 1", "bad" if failed else ""),
         tile(
             "Process score",
             process,
-            "bad" if failed else "warn" if unexercised else "",
             unexercised_told(data["steps"])
             if unexercised
             else "how well problems were answered, 0 to 1",
+            "bad" if failed else "warn" if unexercised else "",
         ),
-        tile("Violations", *found),
+        tile("Violations", *_violations_found(summary, data)),
         tile(
             "Best validation accuracy",
             share(summary["best_val_accuracy"]),
-            "",
             _best(data, summary["best_val_accuracy"]),
         ),
-        tile(
-            "Evidence level",
-            str(summary["level"]),
-            "" if summary["level"] == "repeatable" else "warn",
-            _retrained(summary, data)
-            if summary["level"] == "repeatable"
-            else "nobody can train it again",
-        ),
+        tile("Evidence level", str(summary["level"]), *_repeatable(summary, data)),
     ]
 
 
-def _violations_found(summary: _Row, data: Mapping[str, Any]) -> tuple[str, str, str]:
+def _violations_found(summary: Row, data: Mapping[str, Any]) -> tuple[str, str, str]:
     if summary["verdict"] is None:
-        return "unknown", "", "only an audit finds them"
+        return "unknown", "only an audit finds them", ""
     if not step_ran(data, "coverage"):
-        return "unknown", "", "the audit ended before it looked for them"
+        return "unknown", "the audit ended before it looked for them", ""
     kind = "bad" if summary["violations"] else "good"
-    return violations_found(data["verdict"]), kind, "rules of conduct that were broken"
+    return violations_found(data["verdict"]), "rules of conduct that were broken", kind
 
 
-def unexercised_told(steps: Sequence[_Row]) -> str:
+def _repeatable(summary: Row, data: Mapping[str, Any]) -> tuple[str, str]:
+    if summary["level"] == "repeatable":
+        return _retrained(summary, data), ""
+    return "nobody can train it again", "warn"
+
+
+def unexercised_told(steps: Sequence[Row]) -> str:
     """Return that a process score was not exercised, with the judge's reason."""
     found = "".join(str(step["summary"]) for step in steps if step["name"] == "scores")
     why = re.search(r"\(unexercised: ([^()]+)\)", found)
@@ -183,28 +181,30 @@ def _best(data: Mapping[str, Any], best: float | None) -> str:
     return f"in epoch {at[0]}; the weights are of epoch {kept[0]}, which has the lowest loss"
 
 
-def _retrained(summary: _Row, data: Mapping[str, Any]) -> str:
+def _retrained(summary: Row, data: Mapping[str, Any]) -> str:
     retrained = summary["retrained"]
     # A probe that failed may have ended before the retraining, and then this is what was asked for.
     probed = any(step["name"] == "probe" and step["status"] == "passed" for step in data["steps"])
     if retrained is None or not probed:
         return "a judge can train it again"
-    if retrained <= 0:
-        return "the judge retrained no epoch"
-    if retrained >= 1:
-        return "the judge retrained the whole run"
-    return f"the judge retrained {retrained:.0%} of the epochs"
+    return f"the judge retrained {told_share(retrained)}"
 
 
-def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+def score_reasons(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
     """Yield why the scores are what they are."""
+    yield from _reasons(summary, data)
+    told = told_level(summary["level"])
+    text = told or "level repeatable: a judge can train the run again and compare every value"
+    yield f"Evidence {text}."
+
+
+def _reasons(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
     steps = {step["name"]: step for step in data["steps"]}
     if not data["verdict"]:
         yield (
             "There is no score, because no audit counts for this run. An audit checks the record, "
             "trains the run again where that is possible, and gives two scores."
         )
-        yield _level(summary)
         return
     (verdict,) = data["verdict"]
     if verdict["hard_fail"]:
@@ -216,7 +216,6 @@ def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
             for step in gates
         )
         yield f"Both scores are 0, because the run failed a check of the audit. {named}"
-        yield _level(summary)
         return
     if verdict["accuracy_score"] is None:
         yield (
@@ -235,7 +234,6 @@ def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
             f"The process score is {told_score(verdict['process_score'])}, because nothing had to "
             "be decided."
         )
-        yield _level(summary)
         return
     yield from _found(summary, data)
     yield (
@@ -253,10 +251,9 @@ def score_reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
             f"The process score is {unexercised_told(data['steps'])}. So it says little about the "
             "policy."
         )
-    yield _level(summary)
 
 
-def _firings(summary: _Row, data: Mapping[str, Any]) -> str:
+def _firings(summary: Row, data: Mapping[str, Any]) -> str:
     """Return how many firings there were, and how many of them needed an answer and got one."""
     fired = summary["firings"]
     waived = sum(bool(row["fired"] and row["waived"]) for row in data["rules"])
@@ -271,7 +268,7 @@ def _firings(summary: _Row, data: Mapping[str, Any]) -> str:
     return f"Rules fired {fired} times. "
 
 
-def _found(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
+def _found(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the rules found wrong with the training that gave this accuracy."""
     limits = object_of(data["run"][0]["rules"])
     for (rule, side), rows in fired_on(data["rules"]).items():
@@ -289,15 +286,9 @@ def _found(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
         yield "No remedy was carried out, so the training went on as the rules found it."
 
 
-def _epochs(rows: Sequence[_Row]) -> str:
+def _epochs(rows: Sequence[Row]) -> str:
     return f"{'epoch' if len(rows) == 1 else 'epochs'} {listed([row['epoch'] for row in rows])}"
 
 
-def _level(summary: _Row) -> str:
-    told = told_level(summary["level"])
-    text = told or "level repeatable: a judge can train the run again and compare every value"
-    return f"Evidence {text}."
-
-
-def _said(steps: Mapping[str, _Row], name: str) -> str:
+def _said(steps: Mapping[str, Row], name: str) -> str:
     return str(steps[name]["summary"]) if name in steps else f"step {spoken(name)} did not run"

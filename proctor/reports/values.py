@@ -37,9 +37,9 @@ def short(value: Any) -> str | None:
     return None if value is None else str(value)[:8]
 
 
-def tile(title: str, value: str, kind: str, text: str) -> dict[str, str]:
+def tile(title: str, value: str | int, text: str, kind: str = "") -> dict[str, str]:
     """Return a figure that stands out; the kind is good, bad, warn or nothing."""
-    return {"title": title, "value": value, "kind": kind, "text": text}
+    return {"title": title, "value": str(value), "kind": kind, "text": text}
 
 
 def object_of(text: Any) -> Any:

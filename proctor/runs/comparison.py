@@ -26,14 +26,13 @@ from monitor.loop import prepare
 from monitor.tasks import TaskText
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import as_records
-from proctor.remembering import open_session
 from proctor.runs.executors import Executor, Outcome, is_done
 from proctor.runs.jobs import Job
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.run_settings import provoked
 from proctor.runs.tasks import configure, own_data
+from proctor.runs.verdicts import ask
 
 Config = RunConfig | TaskConfig
 Make = Callable[[Mapping[str, Any]], Config]  # from a condition's settings
@@ -224,9 +223,6 @@ def read_draws(home: Home, comparison: str) -> list[dict[str, Any]]:
 
 
 def _read(home: Home, view: str, comparison: str) -> list[dict[str, Any]]:
-    found = open_session(home).query(
-        f"SELECT * FROM {view} WHERE comparison_id = ? "  # noqa: S608 - our own names
-        "ORDER BY condition, seed, policy, run_id",
-        [comparison],
-    )
-    return as_records(found.columns, found.rows)
+    order = "ORDER BY condition, seed, policy, run_id"
+    where = "WHERE comparison_id = ?"
+    return ask(home, f"SELECT * FROM {view} {where} {order}", comparison)  # noqa: S608 - our names

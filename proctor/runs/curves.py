@@ -6,7 +6,7 @@ files is theirs. I/O: writes into the folders that are named; asks nobody on a n
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from uuid import UUID
 from ledger.mapper import readable_body
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.output.terminal import dotted, records_of
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
 from projections.projector import projected
@@ -51,9 +52,7 @@ def read_curves(home: Home, name: str) -> Curves:
         origin, size = ledger.authority.origin, ledger.size
     times = {entry.index: entry.time_ns for entry in entries}
     with closing(projected(entries, quarantine=True, gaps=True)) as tables:
-        answer = tables.execute("SELECT * FROM epochs ORDER BY epoch")
-        columns = [column[0] for column in answer.description or ()]
-        rows = [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+        rows = records_of(tables, "SELECT * FROM epochs ORDER BY epoch")
     start = readable_body(entries[0].body) or {}
     ends = [entry for entry in entries if entry.name == "run.ended"]
     return Curves(
@@ -122,7 +121,7 @@ def write_mlflow(curves: Curves, folder: Path) -> str:
     made = client.create_run(
         experiment, start_time=curves.started // 10**6, run_name=str(curves.run), tags=tags
     ).info.run_id
-    parameters = [Param(name, value[:_LONGEST]) for name, value in _flat(curves.config)]
+    parameters = [Param(name, str(value)[:_LONGEST]) for name, value in dotted(curves.config)]
     for at in range(0, len(parameters), _PARAMETERS):
         client.log_batch(made, params=parameters[at : at + _PARAMETERS])
     for epoch, time_ns, values in curves.epochs:
@@ -134,12 +133,3 @@ def write_mlflow(curves: Curves, folder: Path) -> str:
         status = "FAILED" if failed else "FINISHED"
         client.set_terminated(made, status=status, end_time=curves.ended // 10**6)
     return str(made)
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the values of a configuration by their dotted names."""
-    for name, inner in value.items():
-        if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", str(inner)

@@ -8,19 +8,23 @@ I/O: none.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
 from ledger.wording import counted
+from proctor.output.columns import Column, field, figure
 
 __all__ = [
     "Standing",
     "accuracy_of",
     "fitting",
     "paired_interval",
+    "standing_columns",
     "standings",
     "told_attempts",
     "told_code",
+    "told_difference",
     "told_draws",
 ]
 
@@ -68,6 +72,44 @@ def standings(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> lis
 def fitting(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the cells that figures are made of: their runs are what the comparison says."""
     return [row for row in rows if row["fits"]]
+
+
+def told_difference(
+    mean: float | None, low: float | None, high: float | None, *, digits: int = 3
+) -> str | None:
+    """Return a mean difference with its interval, as far as there are any."""
+    if mean is None or low is None or high is None:
+        return None if mean is None else f"{mean:+.{digits}f}"
+    return f"{mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
+
+
+def standing_columns(*, answers: bool) -> list[Column]:
+    """Return the columns of a table of standings; with what became of `answers`, or without."""
+
+    def difference(*ends: str) -> Column:
+        values = attrgetter(*ends)
+        return figure("difference", lambda row: told_difference(*values(row)))
+
+    return [
+        field("policy"),
+        figure("runs", "cells"),
+        figure("failed"),
+        *([field("applied", _applied)] if answers else []),
+        figure("test accuracy", "accuracy"),
+        difference("gain", "low", "high"),
+        figure("wins/ties", _won),
+        figure("process score", "process"),
+        difference("process_gain", "process_low", "process_high"),
+        field("exercised", lambda row: f"{row.exercised} of {row.cells}"),
+    ]
+
+
+def _applied(row: Standing) -> str:
+    return f"{row.applied} of {row.applied + row.refused + row.unusable}"
+
+
+def _won(row: Standing) -> str | None:
+    return None if row.wins is None else f"{row.wins}/{row.ties}"
 
 
 def told_draws(draws: Sequence[Mapping[str, Any]], comparison: str) -> str:

@@ -9,11 +9,9 @@ from contextlib import closing, suppress
 from typing import Any
 from uuid import UUID
 
-import duckdb
 from rich.text import Text
 
 from aggregates.playbook import why_waived
-from aggregates.registry import REGISTRY
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
@@ -25,9 +23,9 @@ from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
 from proctor.output.firings import fired_on, named, violation_told
 from proctor.output.terminal import (
-    as_records,
     console,
     print_table,
+    records_of,
     told_level,
     told_score,
     told_verdict,
@@ -45,10 +43,6 @@ UNBOUND = (
     "this audit does not name the state of the run that it judged, because the judge's version was "
     "older; `proctor judge` makes one that does"
 )
-OVERTAKEN = (
-    "The run or its transcript is not what it judged: something was added, or the record was "
-    "exchanged"
-)
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
@@ -58,10 +52,12 @@ _MARKS = {  # what became of a fired rule -> what the heatmap shows
 }
 
 PARTS = {  # part of the story -> what its rows belong to, and the query for them
+    "fork_of": ("run", "SELECT parent AS run, epoch FROM forks WHERE run_id = ?"),
+    "forks": ("run", "SELECT run_id AS run, epoch FROM forks WHERE parent = ? ORDER BY idx"),
     "provocations": (
         "run",
-        "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
-        "WHERE run_id = ?",
+        "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
+        "WHERE run_id = ? ORDER BY idx",
     ),
     "epochs": ("run", "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = ? ORDER BY epoch"),
     "rules": (
@@ -148,23 +144,22 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         if found is None:
             run, found = looked_for(ledger, name)
         authority = ledger.authority.stream_id
-        relatives = [entry for entry in found if entry.name == "run.forked"]
-        entries = [entry for entry in found if entry.name != "run.forked" or entry.stream_id == run]
     tell_unread(ledger)
     keep_definitions()
-    with closing(projected(entries, authority=authority, quarantine=True, gaps=True)) as connection:
+    with closing(projected(found, authority=authority, quarantine=True, gaps=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
         SetAside([idx for (idx,) in odd]).tell()
-        summaries = _records(connection, "SELECT * FROM run_summary WHERE run_id = ?", str(run))
+        summaries = records_of(connection, "SELECT * FROM run_summary WHERE run_id = ?", [str(run)])
         if not summaries:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")
         summary = summaries[0]
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
-        parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in PARTS.items()}
+        parts = {part: records_of(connection, sql, [keys[of]]) for part, (of, sql) in PARTS.items()}
     waived: dict[str, str] = {}
     for row in parts["waived"]:
         waived |= why_waived([row["rule"]], row["offers"])
-    return {"summary": summary, **_family(run, relatives), **parts, "waived": waived}
+    parent = next(iter(parts["fork_of"]), None)
+    return {"summary": summary, **parts, "fork_of": parent, "waived": waived}
 
 
 def looked_for(ledger: VerifiedLedger, name: str) -> tuple[UUID, list[VerifiedEntry]]:
@@ -190,25 +185,6 @@ def looked_up(
     return run, list(ledger.chosen(idx for (idx,) in found))
 
 
-def _family(run: UUID, forked: Iterable[VerifiedEntry]) -> dict[str, Any]:
-    """Return the run that a fork goes on from, and a run's own forks, by the events of forks."""
-    parent, forks = None, []
-    for entry in forked:
-        body = REGISTRY.readable(entry.name, entry.body)
-        if body is None:
-            continue
-        if entry.stream_id == run:
-            parent = {"run": str(body["parent"]), "epoch": body["epoch"]}
-        elif body["parent"] == str(run):
-            forks.append({"run": str(entry.stream_id), "epoch": body["epoch"]})
-    return {"fork_of": parent, "forks": forks}
-
-
-def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[dict[str, Any]]:
-    found = connection.execute(sql, [key])
-    return as_records([column[0] for column in found.description or ()], found.fetchall())
-
-
 def tell_story(story: dict[str, Any]) -> None:
     """Print the story."""
     summary = story["summary"]
@@ -227,7 +203,7 @@ def tell_story(story: dict[str, Any]) -> None:
     for fault in story["provocations"]:
         console.print(
             f"provoked: {fault['name']}, seed {fault['seed']}: "
-            f"{', '.join(fault['expects'])} should fire"
+            f"{', '.join(fault['expects'] or ())} should fire"
         )
     if summary["parent_run"]:
         console.print(f"restart of run {words(summary['parent_run'])}")
@@ -364,24 +340,26 @@ def told_share(retrained: float) -> str:
 def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
     """Print the audits after the one that counts, each with the reason why it does not count."""
     for audit in audits:
-        if audit["other_files"]:
-            console.print(
-                f"audit {audit['audit_id'][:8]} does not count: it judged other files than the run "
-                f"submitted: {words(audit['other_files'])}"
-            )
-            continue
-        verdict = "a gate failed" if audit["hard_fail"] else "no gate failed"
-        if not audit["hard_fail"]:
-            verdict += f", accuracy {told_score(audit['accuracy_score'])}, "
-            verdict += f"process {audit['process_score']:.3f}"
-        signed = "signed" if audit["signed"] else "unsigned"
-        why = "It checked less, or no judge signed it"
-        if audit["complete"] is False:
-            why = OVERTAKEN
-        console.print(
-            f"newer audit {audit['audit_id'][:8]} does not count: {verdict}; {signed}, retrained "
-            f"{told_share(audit['retrained'] or 0.0)}. {why}"
+        newer, told = "" if audit["other_files"] else "newer ", words(told_other(audit))
+        console.print(f"{newer}audit {audit['audit_id'][:8]} does not count: {told}")
+
+
+def told_other(audit: Mapping[str, Any]) -> str:
+    """Return what an audit that does not count said, and why it does not."""
+    if files := audit.get("other_files"):
+        return f"it judged other files than the run submitted: {files}"
+    verdict = "a gate failed"
+    if not audit["hard_fail"]:
+        accuracy, process = (told_score(audit[f"{each}_score"]) for each in ("accuracy", "process"))
+        verdict = f"no gate failed, accuracy {accuracy}, process {process}"
+    signed = "signed" if audit["signed"] else "unsigned"
+    why = "It checked less, or no judge signed it, or a later one checked as much"
+    if audit["complete"] is False:
+        why = (
+            "The run or its transcript is not what it judged: something was added, or the record "
+            "was exchanged"
         )
+    return f"{verdict}; {signed}, retrained {told_share(audit['retrained'] or 0.0)}. {why}"
 
 
 def told_misplaced(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from proctor.home import Home
 from proctor.output.terminal import as_records
 from proctor.remembering import open_session
 
-__all__ = ["Standing", "read_attempt_draws", "read_standings"]
+__all__ = ["Standing", "ask", "read_attempt_draws", "read_standings"]
 
 _SQL = (
     "SELECT run_id, place, audit_id AS audit, COALESCE(audit_signed, FALSE) AS signed, retrained, "
@@ -37,13 +37,15 @@ class Standing:
 
 def read_standings(home: Home, campaign: UUID) -> dict[str, Standing]:
     """Return the verdicts that count, by run, from tables of a ledger that holds."""
-    found = open_session(home).query(_SQL, [str(campaign)])
-    return {row["run_id"]: Standing(**row) for row in as_records(found.columns, found.rows)}
+    return {row["run_id"]: Standing(**row) for row in ask(home, _SQL, campaign)}
 
 
 def read_attempt_draws(home: Home, campaign: UUID) -> list[dict[str, Any]]:
     """Return the runs that ask what a campaign asks and are none of its attempts."""
-    found = open_session(home).query(
-        "SELECT * FROM campaign_draws WHERE campaign_id = ? ORDER BY idx", [str(campaign)]
-    )
+    return ask(home, "SELECT * FROM campaign_draws WHERE campaign_id = ? ORDER BY idx", campaign)
+
+
+def ask(home: Home, sql: str, subject: UUID | str) -> list[dict[str, Any]]:
+    """Return what the tables of a home answer about a subject, from a ledger that holds."""
+    found = open_session(home).query(sql, [str(subject)])
     return as_records(found.columns, found.rows)

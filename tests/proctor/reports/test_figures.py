@@ -14,8 +14,7 @@ import pytest
 from figure_homes import Figures, bodies, of_run, told_violations, write_figures
 from frontdoor import answer, call_here
 
-from ledger.handover.proof_files import open_proofs, write_proofs
-from ledger.handover.selection import MOST_ENTRIES, choose
+from ledger.handover.selection import choose, write_selection
 from ledger.verification.authority import authority_stream
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.cli.campaign_jobs import describe_campaign
@@ -424,9 +423,9 @@ def test_model_card_counts_the_whole_ledger(
     run = UUID(made.large)
     with open_remembered(home) as ledger:
         chosen = choose(entries, streams_of(entries, run), origin=ledger.authority.origin)
-        proofs = write_proofs(ledger, [each.index for each in chosen], most=MOST_ENTRIES)
+        proofs = write_selection(ledger, [each.index for each in chosen])
         vkey = ledger.vkey
-    card = model_card(evidence_of(open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES), vkey=vkey))
+    card = model_card(evidence_of(proofs, vkey=vkey))
     due = of_run(entries, made.large)
     assert told_violations(entries, made.large).total() == 478
     assert "- violations: 478\n" in card

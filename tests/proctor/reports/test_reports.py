@@ -29,13 +29,13 @@ from proctor.pages.charts.grids import layer_heatmap
 from proctor.pages.charts.rows import intervals, strip
 from proctor.pages.rendering import embedded_json, page_policy, seen, stylesheet
 from proctor.remembering import open_remembered
-from proctor.reports import comparison_page
 from proctor.reports.credits import _between
 from proctor.reports.files import Source, differences, open_report, read_source
 from proctor.reports.pages import page_of
 from proctor.reports.run_decisions import violations_told
 from proctor.reports.run_verdict import _retrained, unexercised_told
 from proctor.reports.subjects import KINDS, Overview
+from proctor.runs.standings import told_difference
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,7 @@ def test_single_charts_are_files(
 def test_intervals_are_shown_as_they_are_written() -> None:
     row = {"a_difference": 0.1, "a_low": 0.0, "a_high": 0.2}
     assert seen(_between(row, "a")) == "+0.1000 (+0.0000 to +0.2000)"
-    assert seen(comparison_page._between(0.1, 0.0, 0.2)) == "+0.100 (+0.000 to +0.200)"
+    assert seen(told_difference(0.1, 0.0, 0.2)) == "+0.100 (+0.000 to +0.200)"
 
 
 @pytest.mark.parametrize(("status", "told"), [("passed", "retrained the whole"), ("failed", "can")])

@@ -10,15 +10,14 @@ I/O: none.
 
 import json
 from contextlib import closing
-from typing import Any
 from uuid import UUID
 
-import duckdb
-
 from aggregates.audit import unchecked
+from ledger.handover.sigstore_bundle import statement, subjects
 from ledger.verification.reader import VerifiedLedger
 from proctor.errors import ProctorError
-from proctor.home import find_run
+from proctor.handover.evidence import events_of
+from proctor.output.terminal import records_of
 from projections.projector import projected
 
 __all__ = ["VERDICT", "verdict_statement"]
@@ -47,44 +46,27 @@ _VIOLATIONS = (
 )
 
 
-def verdict_statement(ledger: VerifiedLedger, name: str) -> tuple[UUID, bytes]:
-    """Return the run of this name, and the Statement of the verdict on it; or ProctorError."""
-    authority = ledger.authority.stream_id
-    with closing(projected(ledger.entries(), authority=authority, quarantine=True)) as tables:
-        known = _rows(
-            tables,
-            "SELECT run_id FROM run_starts ORDER BY run_id NOT IN (SELECT run_id FROM forks), idx",
-        )
-        run = find_run([UUID(row["run_id"]) for row in known], name)
-        if not (found := _rows(tables, _AUDIT, str(run))):
+def verdict_statement(ledger: VerifiedLedger, run: UUID) -> bytes:
+    """Return the Statement of the verdict on a run; or raise ProctorError."""
+    entries, authority = events_of(ledger, run), ledger.authority.stream_id
+    with closing(projected(entries, authority=authority, quarantine=True, gaps=True)) as tables:
+        if not (found := records_of(tables, _AUDIT, [str(run)])):
             raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
         (told,) = found
         index, files = told.pop("idx"), json.loads(told.pop("deliverables"))
-        steps = _rows(tables, _STEPS, told["audit"], index)
+        steps = records_of(tables, _STEPS, [told["audit"], index])
         shown = [{**step, "evidence": json.loads(step.pop("evidence"))} for step in steps]
         told["steps"], told["unchecked"] = steps, unchecked(shown)
-        told["violations"] = _rows(tables, _VIOLATIONS, str(run))
+        told["violations"] = records_of(tables, _VIOLATIONS, [str(run)])
     if not files:
         raise ProctorError(f"run {run} handed in no files that a statement could be about")
-    entry, head = next(iter(ledger.entries(start=index))), ledger.head
-    assert head is not None, "a ledger with an entry has a tree head"
-    statement = {
-        "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": each, "digest": {"sha256": files[each]}} for each in sorted(files)],
-        "predicateType": VERDICT,
-        "predicate": {
-            "run": str(run),
-            "verdict": "held" if told.pop("held") else "failed",
-            **told,
-            "entry": {"index": index, "sha256": entry.entry_hash.hex()},
-            "tree_head": head.note,
-        },
+    assert ledger.head is not None, "a ledger with an entry has a tree head"
+    (entry,) = (each for each in entries if each.index == index)
+    predicate = {
+        "run": str(run),
+        "verdict": "held" if told.pop("held") else "failed",
+        **told,
+        "entry": {"index": index, "sha256": entry.entry_hash.hex()},
+        "tree_head": ledger.head.note,
     }
-    return run, json.dumps(statement, sort_keys=True).encode()
-
-
-def _rows(tables: duckdb.DuckDBPyConnection, query: str, *values: Any) -> list[dict[str, Any]]:
-    """Return the rows of an answer by their columns."""
-    answer = tables.execute(query, values)
-    names = [column[0] for column in answer.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+    return statement(VERDICT, predicate, subjects(files))
