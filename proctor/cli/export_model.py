@@ -22,7 +22,7 @@ from ledger.verification.authority import Authority
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
-from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
+from ledger.verification.verified_notes import ECDSA, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
@@ -79,7 +79,7 @@ def model(
         proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
     signer = read_private_key(paths.key)
     vkeys = vkeys_along(open_proofs(proofs, vkey=owner, most=MOST_ENTRIES)[0].rotations, vkey=owner)
-    if parse_vkey(vkeys[-1], type=ED25519).public_key != public_bytes(signer):
+    if parse_vkey(vkeys[-1]).public_key != public_bytes(signer):
         raise ProctorError(
             "the newest tree head that witnesses have cosigned is older than the rotation of the "
             "ledger's key; have the newest cosigned with `proctor witness ask`"
