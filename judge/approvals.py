@@ -23,7 +23,7 @@ from judge.errors import ApprovalError
 from ledger.errors import MalformedError, VerificationError
 from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, payload_of, seal
 from ledger.strict_json import read_json
-from ledger.verification.verified_notes import ED25519, parse_vkey
+from ledger.verification.verified_notes import parse_vkey
 
 __all__ = [
     "BATCH",
@@ -170,7 +170,7 @@ def read_approval(envelope: str, *, operators: Iterable[str]) -> Approval:
         "it is not signed by an operator whose key is in force; `proctor keys list` shows the keys"
     )
     for operator in operators:
-        public_key = parse_vkey(operator, type=ED25519).public_key
+        public_key = parse_vkey(operator).public_key
         try:
             payload_type, payload = open_envelope(envelope, public_key=public_key)
         except MalformedError as e:

@@ -51,7 +51,7 @@ def read_vkey(given: str | None) -> str | None:
     if given is None or Path(given).is_file():
         return read_vkey_file(None if given is None else Path(given))
     try:
-        parse_vkey(given, type=ED25519)
+        parse_vkey(given)
     except MalformedError as error:
         raise ProctorError(f"{given!r} is neither a vkey nor a file with one: {error}") from error
     return given.strip()

@@ -12,7 +12,6 @@ I/O: the workplace, processes, a folder that is passed in.  Units: seconds, byte
 
 import re
 import shlex
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,11 +24,11 @@ from aggregates.canonical import digest
 from aggregates.improvement.line import Checkpoint
 from judge.bisection.search import Verdict
 from judge.confinement.interpreter import PYTHON
-from judge.confinement.supervised import Ended, ResourceLimits, discard, run
+from judge.confinement.supervised import Ended, ResourceLimits, discarded, run
 from judge.errors import BisectionError
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
-from judge.gauntlet.tasks.benchmark import TaskResult, export, run_set
+from judge.gauntlet.tasks.benchmark import TaskResult, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
@@ -232,7 +231,7 @@ def probe(
         return Probed(verdict="skip", evidence={"repeat": repeat, "reason": reason})
     if isinstance(oracle, Tasks):
         return _asked(place, oracle, checkpoint.commit, repeat, folder)
-    with _folder(folder) as own:
+    with discarded(folder) as own:
         return _run(place, oracle, checkpoint.commit, repeat, own)
 
 
@@ -303,15 +302,17 @@ def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Pa
 def _answers(
     place: Workplace, task: Task, asked_as: str, tree: Path, *, times: int, first: int = 0
 ) -> Iterator[TaskResult]:
-    """Return a commit's answers to one task, as the manifest of `asked_as` says."""
-    return run_set(
-        [(task, first * times + number) for number in range(times)],
-        tree,
-        place.manifest(asked_as),
-        scorers=place.scorers,
-        arm="candidate",
-        scratch=tree.parent,
-    )
+    """Give a commit's answers to one task, as the manifest of `asked_as` says, one by one."""
+    for number in range(times):
+        yield run_task(
+            task,
+            tree,
+            place.manifest(asked_as),
+            scorers=place.scorers,
+            arm="candidate",
+            scratch=tree.parent,
+            repeat=first * times + number,
+        )
 
 
 def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> set[str]:
@@ -332,7 +333,7 @@ def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> se
 @contextmanager
 def _exported(place: Workplace, commit: str, asked_as: str, folder: Path) -> Iterator[Path]:
     """Give a commit's files, in a folder of their own."""
-    with _folder(folder) as own:
+    with discarded(folder) as own:
         tree = own / "tree"
         tree.mkdir()
         export(place.repository, commit, place.manifest(asked_as), tree)
@@ -347,12 +348,3 @@ def _filled(part: str, told: Mapping[str, str]) -> str:
     for name, value in told.items():
         part = part.replace(name, value)
     return part
-
-
-@contextmanager
-def _folder(below: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="probe-", dir=below))
-    try:
-        yield folder
-    finally:
-        discard(folder)

@@ -96,7 +96,7 @@ def _submitted(
     The evidence of before comes along: what taints it taints the new one.
     """
     diff = controller.place.blobs.get(before.diff)
-    controller.applied(diff)
+    controller.tiers(diff)  # whether it applies
     return controller.submit(
         diff,
         declared=before.targets,

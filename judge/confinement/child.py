@@ -10,22 +10,14 @@ Shapes: batch (B, 3, 32, 32), logits (B, classes).
 
 import json
 import os
-import platform
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
 from judge.confinement.kernel import limit_resources
-from judge.confinement.landlock import hide_files, readable_places
-from judge.confinement.seccomp import SUBMISSION, filter_system_calls
-from judge.confinement.withdrawal import (
-    THREADS,
-    count_tasks,
-    limit_address_space,
-    limit_tasks,
-    withdraw,
-)
+from judge.confinement.landlock import readable_places
+from judge.confinement.withdrawal import give_up
 
 SOURCE = "model.py"  # the name under which the submission is compiled
 Phrase = Literal[
@@ -70,7 +62,6 @@ def main(folder: Path) -> None:
     started = os.open(folder / "started", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     root = folder / "root"
     root.mkdir()
-    in_force = ["limits"]
     # Imported here: the limits come first. monitor.model is what an honest model.py imports.
     import safetensors.torch as tensors  # noqa: PLC0415
     import torch  # noqa: PLC0415
@@ -79,17 +70,8 @@ def main(folder: Path) -> None:
 
     torch.set_num_threads(1)
     batch = tensors.load(inputs)["batch"]
-    places = readable_places()
-    if platform.system() == "Linux":
-        others = count_tasks()
-        in_force += withdraw(places, root=root)
-        limit_address_space(request["memory_bytes"])
-        limit_tasks(others + THREADS)
-    if hide_files(places):
-        in_force.append("hidden files")
-    if filter_system_calls(SUBMISSION):
-        in_force.append("system-call filter")
-    said: dict[str, Any] = {"isolation": in_force, "problem": None}
+    in_force = give_up(readable_places(), root=root, memory_bytes=request["memory_bytes"])
+    said: dict[str, Any] = {"isolation": ["limits", *in_force], "problem": None}
 
     def begin(stage: str) -> None:
         said["stage"] = stage
@@ -122,10 +104,15 @@ def describe(error: BaseException) -> dict[str, Any]:
     """Return an exception's type and its last line in model.py; what it says is left out."""
     if isinstance(error, UnfitModelError):
         return {"phrase": str(error)}
-    line = error.lineno if isinstance(error, SyntaxError) and error.filename == SOURCE else None
+    return raised_at(error, SOURCE)
+
+
+def raised_at(error: BaseException, name: str) -> dict[str, Any]:
+    """Return an exception's type and its last line in the file that was compiled under a name."""
+    line = error.lineno if isinstance(error, SyntaxError) and error.filename == name else None
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == SOURCE:
+        if trace.tb_frame.f_code.co_filename == name:
             line = trace.tb_lineno
         trace = trace.tb_next
     return {"type": type(error).__name__, "line": line}

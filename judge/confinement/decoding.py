@@ -10,7 +10,6 @@ I/O: a temporary folder, one process, its pipes.  Units: seconds, bytes.
 """
 
 import os
-import platform
 import signal
 import struct
 import subprocess
@@ -21,10 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from judge.confinement.kernel import limit_resources
-from judge.confinement.landlock import hide_files, readable_places
-from judge.confinement.pipes import ready, send
-from judge.confinement.seccomp import SUBMISSION, filter_system_calls
-from judge.confinement.withdrawal import limit_address_space, withdraw
+from judge.confinement.landlock import readable_places
+from judge.confinement.pipes import ready, receive, send
+from judge.confinement.withdrawal import give_up
 from judge.errors import JudgeError
 from ledger.held_folder import HeldFolder
 from monitor.errors import DataLimitError, DatasetError
@@ -149,34 +147,19 @@ def main(folder: Path, memory_bytes: int) -> None:
     limit_resources(cpu_seconds=_FOR_LONG, memory_bytes=memory_bytes, file_bytes=0)
     with suppress(DatasetError):
         decode_image(b"", most_pixels=1)  # loads the decoders
-    places = readable_places()
-    if platform.system() == "Linux":
-        withdraw(places, root=folder / "root")
-        limit_address_space(memory_bytes)
-    hide_files(places)
-    filter_system_calls(SUBMISSION)
+    give_up(readable_places(), root=folder / "root", memory_bytes=memory_bytes, threads=None)
     _answer(_READY, b"")
-    while header := _receive(_REQUEST.size):
+    while header := receive(0, _REQUEST.size):
         length, most_pixels = _REQUEST.unpack(header)
         try:
-            _answer(_PIXELS, decode_image(_receive(length), most_pixels=most_pixels))
+            _answer(_PIXELS, decode_image(receive(0, length), most_pixels=most_pixels))
         except DatasetError as error:
             kind = _TOO_LARGE if isinstance(error, DataLimitError) else _UNREADABLE
             _answer(kind, str(error).encode()[:_WORDS])
 
 
-def _receive(length: int) -> bytes:
-    """Return that many bytes; fewer where the other end has closed the pipe."""
-    found = bytearray()
-    while len(found) < length and (chunk := os.read(0, min(length - len(found), 2**20))):
-        found += chunk
-    return bytes(found)
-
-
 def _answer(kind: int, data: bytes) -> None:
-    view = memoryview(_ANSWER.pack(kind, len(data)) + data)
-    while view:
-        view = view[os.write(1, view) :]
+    send(1, _ANSWER.pack(kind, len(data)) + data)
 
 
 if __name__ == "__main__":

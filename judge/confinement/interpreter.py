@@ -82,15 +82,23 @@ class Interpreter:
     def environment(self, *, tree: Path, scratch: Path) -> dict[str, str]:
         """Return the variables that a candidate starts with: these and no others."""
         return {
-            "CUDA_VISIBLE_DEVICES": "",
-            "HOME": str(scratch),
-            "LANG": "C.UTF-8",
+            **variables(scratch),
             "PATH": f"{self.executable.parent}:/usr/bin:/bin",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": ":".join(map(str, _roots(tree))),
             "TMPDIR": str(SHORT),
-            **dict.fromkeys(_THREADS, "1"),
         }
+
+
+def variables(own: Path, *, threads: int = 1) -> dict[str, str]:
+    """Return the variables of any confined process; `own` is the folder that it may write to."""
+    return {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HOME": str(own),
+        "LANG": "C.UTF-8",
+        "TMPDIR": str(own),
+        **dict.fromkeys(_THREADS, str(threads)),
+    }
 
 
 def _scripts(tree: Path) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Pipes to a process that nobody trusts: a write waits no longer than a read.
+"""Pipes to a process that nobody trusts, and its own: a write waits no longer than a read.
 
 I/O: the pipes.  Units: seconds of the monotonic clock.
 """
@@ -7,9 +7,9 @@ import os
 import select
 from collections.abc import Callable
 
-__all__ = ["ready", "send"]
+__all__ = ["ready", "receive", "send"]
 
-_CHUNK = 2**20  # bytes that are written at once
+_CHUNK = 2**20  # bytes that are read or written at once
 _LONGEST = 3_600.0  # s of one wait
 
 
@@ -22,8 +22,16 @@ def ready(pipe: int, *, seconds: float, writing: bool = False) -> bool:
     return any(found)
 
 
-def send(pipe: int, data: bytes, *, wait: Callable[[], None]) -> None:
-    """Write to a pipe that does not block; `wait` returns when it can be written, or raises.
+def receive(pipe: int, length: int) -> bytes:
+    """Return that many bytes of a pipe that blocks; fewer where the other end has closed it."""
+    found = bytearray()
+    while len(found) < length and (chunk := os.read(pipe, min(length - len(found), _CHUNK))):
+        found += chunk
+    return bytes(found)
+
+
+def send(pipe: int, data: bytes, *, wait: Callable[[], None] = lambda: None) -> None:
+    """Write to a pipe; `wait` returns when one that does not block can be written, or raises.
 
     Raises BrokenPipeError where nobody reads any more.
     """

@@ -39,6 +39,7 @@ from aggregates.weights import layout
 from judge.config import JudgeConfig
 from judge.confinement.budget import Budget
 from judge.confinement.child import Phrase
+from judge.confinement.interpreter import variables
 from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
 from judge.declared import read_declared
 from judge.errors import JudgeError
@@ -175,7 +176,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - a fixed command of our own
         [sys.executable, "-I", "-B", "-m", "judge.confinement.child", str(folder)],
         cwd=folder / "cwd",
-        env=_environment(folder),
+        env=variables(folder / "cwd"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -214,18 +215,6 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         child.kill()
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    return {
-        "CUDA_VISIBLE_DEVICES": "",
-        "HOME": str(folder / "cwd"),
-        "LANG": "C.UTF-8",
-        "MKL_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "TMPDIR": str(folder / "cwd"),
-    }
 
 
 def _read_answer(

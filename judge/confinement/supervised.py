@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +38,16 @@ from judge.confinement.messages import (
 )
 from judge.errors import ConfinementError
 
-__all__ = ["ISOLATION", "NEEDED", "Ended", "ResourceLimits", "Supervised", "discard", "run"]
+__all__ = [
+    "ISOLATION",
+    "NEEDED",
+    "Ended",
+    "ResourceLimits",
+    "Supervised",
+    "discard",
+    "discarded",
+    "run",
+]
 
 ISOLATION: tuple[Measure, ...] = get_args(Measure)
 T = TypeVar("T", Started, Finished)
@@ -115,6 +124,16 @@ def discard(folder: Path) -> None:
         raise ConfinementError(
             f"{folder}: files left by a candidate cannot be removed; remove them by hand"
         )
+
+
+@contextmanager
+def discarded(below: Path) -> Iterator[Path]:
+    """Give a new folder for a candidate to write to, which is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(dir=below))
+    try:
+        yield folder
+    finally:
+        discard(folder)
 
 
 class Supervised:

@@ -9,22 +9,16 @@ I/O: FOLDER/request.json and task.py in; then two pipes.
 
 import json
 import os
-import platform
 import struct
 import sys
 from pathlib import Path
 from typing import Any
 
+from judge.confinement.child import raised_at
 from judge.confinement.kernel import limit_resources
-from judge.confinement.landlock import hide_files, readable_places
-from judge.confinement.seccomp import SUBMISSION, filter_system_calls
-from judge.confinement.withdrawal import (
-    THREADS,
-    count_tasks,
-    limit_address_space,
-    limit_tasks,
-    withdraw,
-)
+from judge.confinement.landlock import readable_places
+from judge.confinement.pipes import receive, send
+from judge.confinement.withdrawal import give_up
 
 _TRIED = 2**20  # bytes of a file: Python tries the folder for temporary files before it is closed
 MESSAGE = struct.Struct(">QQ")  # bytes of JSON, bytes of tensors
@@ -41,7 +35,6 @@ def main(folder: Path) -> None:
     limits: dict[str, int] = asked["limits"]
     limit_resources(**limits, file_bytes=_TRIED)
     (folder / "root").mkdir()
-    in_force = ["limits"]
     # Imported here: the limits come first.
     import torch  # noqa: PLC0415
     import torch._inductor.config  # noqa: PLC0415 - torch imports it on its way to determinism
@@ -55,27 +48,22 @@ def main(folder: Path) -> None:
     stored = None if asked["stored"] is None else open_stored(Path(asked["stored"]))
     if "optimizer" in asked["keep"]:  # the first of a process imports what no longer can be read
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).step()
-    places = (*readable_places(), *map(Path, asked["readable"]))
-    if platform.system() == "Linux":
-        others = count_tasks()
-        in_force += withdraw(places, root=folder / "root")
-        limit_address_space(limits["memory_bytes"])
-        limit_tasks(others + THREADS)
-    if hide_files(places):
-        in_force.append("hidden files")
-    if filter_system_calls(SUBMISSION):
-        in_force.append("system-call filter")
-    _send(answers, {"ready": in_force}, b"")
+    in_force = give_up(
+        (*readable_places(), *map(Path, asked["readable"])),
+        root=folder / "root",
+        memory_bytes=limits["memory_bytes"],
+    )
+    _send(answers, {"ready": ["limits", *in_force]}, b"")
     worker: Any = None
     _compile_nothing(torch)
     try:
         torch.set_num_threads(config.threads)
         worker = TaskWorker(source, config, keep=tuple(asked["keep"]), stored=stored)
         _send(answers, {}, b"")
-        while header := _receive(requests, MESSAGE.size):
+        while header := receive(requests, MESSAGE.size):
             sizes = MESSAGE.unpack(header)
-            request, fields = json.loads(_receive(requests, sizes[0]))
-            _send(answers, *worker.ask(request, fields, _receive(requests, sizes[1])))
+            request, fields = json.loads(receive(requests, sizes[0]))
+            _send(answers, *worker.ask(request, fields, receive(requests, sizes[1])))
     except BaseException as error:  # foreign code may raise SystemExit as well
         _send(answers, {"problem": describe(error, config.name)}, b"")
         os._exit(1)
@@ -93,13 +81,7 @@ def _compile_nothing(torch: Any) -> None:
 
 def describe(error: BaseException, name: str) -> dict[str, Any]:
     """Return an exception's type, its last line in the task's file, and its words."""
-    line = error.lineno if isinstance(error, SyntaxError) and error.filename == name else None
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == name:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return {"type": type(error).__name__, "line": line, "words": _words(error)}
+    return {**raised_at(error, name), "words": _words(error)}
 
 
 def _words(error: BaseException) -> str:
@@ -110,20 +92,10 @@ def _words(error: BaseException) -> str:
         return "what it says cannot be read"
 
 
-def _receive(pipe: int, length: int) -> bytes:
-    """Return that many bytes; fewer where the other end has closed the pipe."""
-    found = bytearray()
-    while len(found) < length and (chunk := os.read(pipe, min(length - len(found), 2**20))):
-        found += chunk
-    return bytes(found)
-
-
 def _send(pipe: int, fields: dict[str, Any], blob: bytes) -> None:
     text = json.dumps(fields, ensure_ascii=False).encode()
     for part in (MESSAGE.pack(len(text), len(blob)), text, blob):
-        view = memoryview(part)
-        while view:
-            view = view[os.write(pipe, view) :]
+        send(pipe, part)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from judge.confinement.budget import Budget
+from judge.confinement.interpreter import variables
 from judge.confinement.pipes import ready, send
 from judge.confinement.sandbox import ISOLATION, Printed, end_group, undumpable
 from judge.confinement.task_child import MESSAGE
@@ -297,17 +298,10 @@ def _start(folder: Path, *, variables: dict[str, str]) -> Any:
 
 
 def _variables(folder: Path, config: TaskConfig) -> dict[str, str]:
-    threads = str(config.threads)
     return {
         **current_variables(),  # which decide the code paths of the numeric libraries
-        "CUDA_VISIBLE_DEVICES": "",
-        "HOME": str(folder / "cwd"),
-        "LANG": "C.UTF-8",
-        "MKL_NUM_THREADS": threads,
-        "OMP_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
+        **variables(folder / "cwd", threads=config.threads),
         "PYTHONHASHSEED": "0",  # the order of a set of texts is the same in each process
-        "TMPDIR": str(folder / "cwd"),
     }
 
 

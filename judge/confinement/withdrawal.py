@@ -1,4 +1,4 @@
-"""What a process that runs submitted code leaves behind: root, its user, and the host's namespaces.
+"""What a process that runs submitted code gives up: its user, the host's namespaces, files, calls.
 
 Each step is taken where the kernel and the installation allow it. Where they do not, the process
 goes on without it and says so: a submission is judged in containers that allow none of this, too.
@@ -9,6 +9,7 @@ I/O: changes the calling process, which may be another one afterwards.
 """
 
 import os
+import platform
 import pwd
 import resource
 import signal
@@ -24,13 +25,38 @@ from judge.confinement.kernel import (
     SET_DUMPABLE,
     drop_capabilities,
 )
+from judge.confinement.landlock import hide_files
 from judge.confinement.namespaces import become_stranger, bound_tasks, keep_only, leave_all
+from judge.confinement.seccomp import SUBMISSION, filter_system_calls
 
 Step = Literal["unprivileged user", "own namespaces"]
 # The numbers that systemd gives to users that live as long as their service. All are below 65,536:
 # a container may have no others.
 _FREE_USERS = range(61_184, 65_520)
 THREADS = 256  # more than the user has when the process begins
+
+
+def give_up(
+    readable: Sequence[Path], *, root: Path, memory_bytes: int, threads: int | None = THREADS
+) -> list[str]:
+    """Leave all that can be left, for good and in this order; return what holds from now on.
+
+    Limits of the process itself come before: kernel.limit_resources(). `root` is an empty folder,
+    `memory_bytes` what may be mapped besides, `threads` what the user may have besides, if that is
+    limited. Open files stay open.
+    """
+    in_force: list[str] = []
+    if platform.system() == "Linux":
+        others = None if threads is None else count_tasks()
+        in_force += withdraw(readable, root=root)
+        limit_address_space(memory_bytes)
+        if threads is not None and others is not None:
+            limit_tasks(others + threads)
+    if hide_files(readable):
+        in_force.append("hidden files")
+    if filter_system_calls(SUBMISSION):
+        in_force.append("system-call filter")
+    return in_force
 
 
 def withdraw(readable: Sequence[Path], *, root: Path) -> list[Step]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from judge.drift.code_weight import weigh
 from judge.drift.history import read_baseline
 from judge.errors import DriftError
-from judge.gauntlet.tasks.benchmark import export, run_set
+from judge.gauntlet.arms import answering
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
@@ -34,24 +34,17 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
     commit = line.checkpoints[checkpoint].commit
     manifest = place.manifest(line.head.commit)
     number = line.evaluations.get((checkpoint, purpose), 0)
-    with place.scratch() as scratch:
-        tree, folder = scratch / "tree", scratch / "set"
-        tree.mkdir()
-        folder.mkdir()
+    with place.scratch() as folder:
         seed = None if make is None else make(folder)
         tasks = place.reference_set(line.head.commit) if make is None else place.set_in(folder)
-        if purpose != "baseline" and len(tasks.tasks) != (base := read_baseline(place).tasks):
-            raise DriftError(
-                f"the baseline has {base} tasks in each evaluation, but this one has "
-                f"{len(tasks.tasks)}: use the same --siblings, or make a new baseline for a "
-                "different reference set"
-            )
-        export(place.repository, commit, manifest, tree)
-        wanted = [(task, number) for task in tasks.tasks]
-        answers = run_set(
-            wanted, tree, manifest, scorers=place.scorers, arm="base", scratch=scratch
+    if purpose != "baseline" and len(tasks.tasks) != (base := read_baseline(place).tasks):
+        raise DriftError(
+            f"the baseline has {base} tasks in each evaluation, but this one has "
+            f"{len(tasks.tasks)}: use the same --siblings, or make a new baseline for a "
+            "different reference set"
         )
-        results = list(answers)
+    with answering(place, {"base": commit}, manifest) as ask:
+        results = [ask(task, "base", repeat=number) for task in tasks.tasks]
     answered = list(zip(tasks.tasks, results, strict=True))
     precisions = [each.metrics["precision"] for each in results if "precision" in each.metrics]
     wrong = [_name(task, made=seed is not None) for task, each in answered if not each.success]

@@ -86,17 +86,13 @@ def record_batch(place: Workplace, envelope: str) -> list[Proposal]:
     if said.kind != BATCH:
         raise ApprovalError(f"an approval of kind {said.kind!r} is no batch")
     names = sorted({name.partition(":")[2] for name in said.subjects if ":" in name})
-    proposals = [place.proposal(_uuid(name)) for name in names]
+    proposals = [place.proposal(uuid_of(name)) for name in names]
     approval = checked(place, envelope, BATCH, batch_subjects(place, proposals))
 
     def make() -> list[Proposal]:
         fresh = [place.proposal(each.id) for each in proposals]
         for each in fresh:
-            if each.review in ("reject", "revise"):
-                raise ApprovalError(
-                    f"an operator has already answered {each.review} to proposal {each.id}"
-                )
-            _record(each, envelope, approval)
+            record_word(each, "approve", envelope, approval)
         return fresh
 
     place.save(make)
@@ -155,7 +151,7 @@ def approve_carried(place: Workplace, proposal: Proposal, *, by: Proposal) -> Pr
 
     def make() -> list[Proposal]:
         fresh = place.proposal(proposal.id)
-        _record(fresh, envelope, approval)
+        record_word(fresh, "approve", envelope, approval)
         return [fresh]
 
     place.save(make)
@@ -165,7 +161,7 @@ def approve_carried(place: Workplace, proposal: Proposal, *, by: Proposal) -> Pr
 def origin_of(proposal: Proposal) -> UUID:
     """Return the proposal that an operator was shown: the first that this one was carried from."""
     told = [each for each in proposal.evidence if each.get("kind") == CARRIED]
-    return _uuid(str(told[0].get("proposal"))) if told else proposal.id
+    return uuid_of(str(told[0].get("proposal"))) if told else proposal.id
 
 
 def _verify_between(place: Workplace, origin: Proposal, envelope: str, *, base: str) -> None:
@@ -175,7 +171,7 @@ def _verify_between(place: Workplace, origin: Proposal, envelope: str, *, base: 
     at = chain.get(base)
     while at is not None and at.commit != origin.base:
         for name in at.proposals:
-            with_it = place.proposal(_uuid(name)).envelope
+            with_it = place.proposal(uuid_of(name)).envelope
             if with_it is None or signed(with_it) != signed(envelope):
                 raise ApprovalError(
                     f"checkpoint {at.id[:8]} came with a change that this batch does not name"
@@ -191,9 +187,14 @@ def _verify_between(place: Workplace, origin: Proposal, envelope: str, *, base: 
             raise ApprovalError(f"{path!r} has changed since the base that was signed")
 
 
-def _record(proposal: Proposal, envelope: str, approval: Approval) -> None:
+def record_word(proposal: Proposal, word: str, envelope: str, approval: Approval) -> None:
+    """Record an operator's word; an approval from before must not undo another one."""
+    if proposal.review in ("reject", "revise"):
+        raise ApprovalError(
+            f"an operator has already answered {proposal.review} to proposal {proposal.id}"
+        )
     proposal.record_review(
-        "approve",
+        word,
         envelope=envelope,
         key=approval.key,
         expires=approval.expires,
@@ -242,8 +243,9 @@ def signed(envelope: str) -> str:
     return hashlib.sha256(payload_of(envelope)).hexdigest()
 
 
-def _uuid(text: str) -> UUID:
+def uuid_of(text: str | None) -> UUID:
+    """Return a proposal's id; raise ApprovalError for what is none."""
     try:
-        return UUID(text)
+        return UUID(text or "")
     except ValueError as e:
         raise ApprovalError(f"{text!r} is not a proposal id") from e

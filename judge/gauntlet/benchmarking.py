@@ -1,29 +1,29 @@
 """The stages benchmark and evaluate: both arms answer the reference set, and are compared.
 
 Every answer is recorded before the next one is asked for. What is wanted next, and what it all
-says, follows from what is recorded and from nothing else. Both arms of a pair are asked one after
-the other, in an order that is drawn: whatever disturbs the machine disturbs either arm as often.
-No answer is taken from an earlier proposal, and a stochastic pair's seed is drawn for it alone.
+says, follows from what is recorded and from nothing else. No answer is taken from an earlier
+proposal.
 
 Source: docs/reference/gauntlet.md, "Stages", "The calibrated gate".
 Trust: the candidate's code is hostile, and told neither its arm nor its task.
 I/O: the workplace; processes for the tasks.
 """
 
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
-from pathlib import Path
+
+import msgspec
 
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.arms import answering, in_turn
 from judge.gauntlet.comparison.claims import Outcome
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import Evaluation, compare
 from judge.gauntlet.comparison.sequential import ErrorBudget, wanted_pairs
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.stages import record
-from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 from ledger.progress import advanced
@@ -45,48 +45,26 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
             commit=proposal.against, reference_set=whole.sha256, without=proposal.id
         ),
     )
-    commits = {"base": proposal.against, "candidate": proposal.commit}
-    with place.scratch() as scratch:
-        trees: dict[Arm, Path] = {}
-        for arm in place.random.sample(ARMS, k=2):
-            trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
-            export(place.repository, str(commits[arm]), manifest, trees[arm])
-        while wanted := measured.wanted(proposal):
-            for task, repeat in place.random.sample(wanted, k=len(wanted)):
-                given = {
-                    arm: proposal.results[arm, task.task_id, repeat]["seed"]
-                    for arm in ARMS
-                    if (arm, task.task_id, repeat) in proposal.results
-                }
-                seed = next(iter(given.values()), drawn_seed(task, place.random))
-                for arm in place.random.sample(ARMS, k=2):
-                    if arm in given:  # by a process that was stopped between the two
-                        continue
-                    advanced("answers to reference tasks", len(proposal.results))
-                    result = run_task(
-                        task,
-                        trees[arm],
-                        manifest,
-                        scorers=place.scorers,
-                        arm=arm,
-                        scratch=scratch,
-                        repeat=repeat,
-                        seed=seed,
-                    )
-                    proposal = _keep(place, proposal, result)
+    commits: dict[Arm, str] = {"base": proposal.against, "candidate": str(proposal.commit)}
+
+    def wanted() -> list[tuple[Task, int]]:
+        if proposal.results:
             place.tell(str(proposal.id), f"benchmark: {len(proposal.results)} answers")
+        return measured.wanted(proposal)
+
+    with answering(place, commits, manifest) as ask:
+        for task, repeat, drawn, arms in in_turn(wanted, random=place.random):
+            given = {arm: proposal.results.get((arm, task.task_id, repeat)) for arm in arms}
+            seed = next((each["seed"] for each in given.values() if each is not None), drawn)
+            for arm in arms:
+                if given[arm] is None:  # else by a process that was stopped between the two
+                    advanced("answers to reference tasks", len(proposal.results))
+                    proposal = _keep(place, proposal, ask(task, arm, repeat=repeat, seed=seed))
     found = measured.evaluation(proposal)
     record(
         place,
         proposal,
-        lambda each: each.evaluate(
-            found.verdict,
-            level=found.level,
-            regressions=found.regressions,
-            improvements=found.improvements,
-            reasons=found.reasons,
-            comparisons=[comparison.to_dict() for comparison in found.comparisons],
-        ),
+        lambda each: each.evaluate(**msgspec.to_builtins(found)),
     )
     place.tell(str(proposal.id), f"evaluated: {found.verdict}")
 
@@ -166,19 +144,9 @@ class _Measured:
 
 
 def _keep(place: Workplace, proposal: Proposal, result: TaskResult) -> Proposal:
+    worth = {k: v for k, v in vars(result).items() if k not in ("arm", "task_id", "cached")}
     return record(
         place,
         proposal,
-        lambda each: each.record_result(
-            result.arm,
-            result.task_id,
-            repeat=result.repeat,
-            seed=result.seed,
-            success=result.success,
-            validation_failures=result.validation_failures,
-            metrics=result.metrics,
-            problem=result.problem,
-            isolation=result.isolation,
-            missing=result.missing,
-        ),
+        lambda each: each.record_result(result.arm, result.task_id, **worth),
     )

@@ -10,12 +10,11 @@ I/O: the log, the repository's objects and branches (no work tree), the blobs, t
 """
 
 import fcntl
-import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any, BinaryIO
 from uuid import UUID
 
@@ -23,15 +22,11 @@ from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.errors import ApprovalError
 from judge.gauntlet import batches, benchmarking, promotion, reviews, stages
-from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.errors import DeclarationError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import ProposalIndex
-from judge.gauntlet.repository.git import MAX_DIFF, Repository
-from judge.gauntlet.tasks.scoring import SCORERS, Scorer
+from judge.gauntlet.repository.changes import tier_of_change
+from judge.gauntlet.repository.git import MAX_DIFF
 from judge.gauntlet.workplace import SCRATCH, Workplace
-from ledger.application import LedgerApplication
-from ledger.blobs import Blobs
-from ledger.verification.authority import Authority
 
 __all__ = ["Controller"]
 
@@ -55,33 +50,10 @@ def _locked(file: BinaryIO) -> bool:
 class Controller:
     """One line of one repository under the gauntlet."""
 
-    def __init__(
-        self,
-        log: LedgerApplication,
-        repository: Repository,
-        *,
-        blobs: Blobs,
-        workspace: Path,
-        clock: Callable[[], int],
-        authority: Callable[[], Authority],
-        on_event: Callable[[str, str], None] = lambda _proposal, _what: None,
-        branch: str = "main",
-        scorers: Mapping[str, Scorer] = SCORERS,
-        settings: ComparisonSettings | None = None,
-    ) -> None:
-        self.place = Workplace(
-            log=log,
-            repository=repository,
-            branch=branch,
-            blobs=blobs,
-            folder=workspace.resolve(),
-            clock=clock,
-            authority=authority,
-            tell=on_event,
-            scorers=scorers,
-            settings=settings or ComparisonSettings(),
-        )
-        self.records = ProposalIndex(log, self.place.line_id)
+    def __init__(self, place: Workplace) -> None:
+        self.place = place
+        self.records = ProposalIndex(place.log, place.line_id)
+        self._conclude = partial(promotion.conclude, self.place)
         self._held = False
 
     @property
@@ -133,18 +105,20 @@ class Controller:
                 self._examine(proposal)
             return self.place.proposal(proposal.id)
 
-    def applied(self, diff: bytes) -> str:
-        """Return the tree that a diff makes of the line's checkpoint; nothing is recorded.
+    def tiers(self, diff: bytes) -> dict[str, int]:
+        """Return the tier of each file that a diff changes in the line's checkpoint.
 
-        Raises DiffError where it makes none, which says where the line is.
+        Nothing is recorded. Raises DiffError where it does not apply, which says where the line is.
         """
-        line = self.line
+        line, repository = self.line, self.place.repository
         commit, branch = line.head.commit, self.place.branch
+        manifest = self.place.manifest(commit)
         try:
-            weights = self.place.manifest(commit).is_weights
-            return self.place.repository.candidate_tree(commit, diff, binary=weights)
+            tree = repository.candidate_tree(commit, diff, binary=manifest.is_weights)
+            changes = repository.changes(line.head.tree, tree)
+            return {each.path: tier_of_change(each, manifest) for each in changes}
         except DiffError as error:
-            astray = self._astray(line)
+            astray = self.astray(line)
             where = f"{branch!r} at {commit[:12]}"
             told = str(error).replace(commit, f"the checkpoint of {where}" if astray else where)
             raise DiffError(f"{told}; {astray}" if astray else told) from error
@@ -173,7 +147,7 @@ class Controller:
             return f"the line is halted: {line.halt}. To continue, see {to_go_on}"
         if proposal.base != line.head.commit or proposal.review in ("reject", "revise"):
             return None  # its end is all that is left
-        if astray := self._astray(line):
+        if astray := self.astray(line):
             return astray
         if line.valley is not None and not promotion.is_step(line, proposal):
             return (
@@ -189,18 +163,6 @@ class Controller:
         """Return the proposals that wait for an operator's word, oldest first."""
         line = self.line
         return [each for each in self.queue() if self._waits_for_approval(line, each) is not None]
-
-    def review(self, envelope: str) -> Proposal:
-        """Record an operator's approve, reject or revise; carry_on() does what follows."""
-        return reviews.record_review(self.place, envelope)
-
-    def approve_batch(self, envelope: str) -> list[Proposal]:
-        """Record one signature as the approval of each of its proposals."""
-        return batches.record_batch(self.place, envelope)
-
-    def resume(self, envelope: str) -> Line:
-        """Let a halted line go on."""
-        return reviews.resume(self.place, envelope)
 
     def open_valley(self, envelope: str) -> Line:
         """Suspend the comparison for the changes that an operator has listed."""
@@ -235,7 +197,7 @@ class Controller:
             finally:
                 self._held = False
 
-    def _astray(self, line: Line) -> str | None:
+    def astray(self, line: Line) -> str | None:
         """Return where the branch is, if that is not its checkpoint; else None."""
         head = self.place.repository.head(self.place.branch)
         if head == line.head.commit:
@@ -309,50 +271,24 @@ class Controller:
             self._conclude(proposal, "rejected", stage="branch", reason=str(error))
             return None
         except TierError as error:
-            if error.halts == "line":
-                promotion.conclude(
-                    self.place,
-                    proposal,
-                    "halted",
-                    stage="propose",
-                    reason=str(error),
-                    stops_line=True,
-                )
-                self.place.tell(str(proposal.id), f"halted, and the line with it: {error}")
-            else:
-                # A wrong declaration says nothing of the change, which may be a valley's next step.
-                ends = not isinstance(error, DeclarationError)
-                reason = str(error)
-                self._conclude(proposal, "halted", stage="propose", reason=reason, ends_valley=ends)
+            # A wrong declaration says nothing of the change, which may be a valley's next step.
+            self._conclude(
+                proposal,
+                "halted",
+                stage="propose",
+                reason=str(error),
+                stops_line=error.halts == "line",
+                ends_valley=not isinstance(error, DeclarationError),
+            )
             return None
         twin = self.records.twin(proposal.id, tree=found.tree)
         if twin is not None and not promotion.is_step(self.line, proposal):
             reason = (
                 f"proposal {twin} makes the same change to the same base and was already judged"
             )
-            self._conclude(proposal, "rejected", stage="branch", reason=reason)
-            return None
-        if found.problems:
+        elif found.problems:
             reason = "; ".join(found.problems[: stages.MOST_PROBLEMS])
-            self._conclude(proposal, "rejected", stage="branch", reason=reason)
-            return None
-        return found
-
-    def _conclude(
-        self,
-        proposal: Proposal,
-        outcome: str,
-        *,
-        stage: str,
-        reason: str,
-        ends_valley: bool = True,
-    ) -> None:
-        promotion.conclude(
-            self.place, proposal, outcome, stage=stage, reason=reason, ends_valley=ends_valley
-        )
-        self.place.tell(str(proposal.id), f"{outcome} at {stage}: {reason}")
-
-
-def digest_of(diff: bytes) -> str:
-    """Return what a diff goes by in a valley's steps and in approvals."""
-    return hashlib.sha256(diff).hexdigest()
+        else:
+            return found
+        self._conclude(proposal, "rejected", stage="branch", reason=reason)
+        return None

@@ -9,7 +9,6 @@ Trust: the head may be anybody's; its code is run as a candidate's is.
 I/O: the workplace; processes.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from aggregates.improvement.line import Line
+from judge.gauntlet.arms import answering, in_turn
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import compare
 from judge.gauntlet.comparison.sequential import wanted_pairs
-from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace
 
@@ -106,42 +106,27 @@ def _answers(
 ) -> list[TaskResult]:
     """Return both commits' answers, confined as a candidate's; one arm's where they are the same.
 
-    Both are asked one after the other in an order that is drawn, and again where they differ on a
-    deterministic task.
+    Both are asked again where they differ on a deterministic task.
     """
-    manifest = place.manifest(place.line().head.commit)
     by_id = {task.task_id: task for task in tasks}
     exact = [task for task in tasks if not task.stochastic]
-    commits: Mapping[Arm, str] = {"base": checkpoint, "candidate": head}
-    arms = ARMS if checkpoint != head else ARMS[1:]
+    commits: dict[Arm, str] = {"base": checkpoint, "candidate": head}
+    if checkpoint == head:
+        del commits["base"]
     results: list[TaskResult] = []
-    with place.scratch() as scratch:
-        trees: dict[Arm, Path] = {}
-        for arm in place.random.sample(arms, k=len(arms)):
-            trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
-            export(place.repository, commits[arm], manifest, trees[arm])
-        wanted = [(task.task_id, 0) for task in tasks]
-        while wanted:
-            for name, repeat in place.random.sample(wanted, k=len(wanted)):
-                seed = drawn_seed(by_id[name], place.random)
-                results += [
-                    run_task(
-                        by_id[name],
-                        trees[arm],
-                        manifest,
-                        scorers=place.scorers,
-                        arm=arm,
-                        scratch=scratch,
-                        repeat=repeat,
-                        seed=seed,
-                    )
-                    for arm in place.random.sample(arms, k=len(arms))
-                ]
-            wanted = []
-            if len(arms) == len(ARMS) and exact:
-                wanted = wanted_pairs(
-                    results, tasks=exact, level=_ONCE, settings=_confirming(place)
-                )
+
+    def wanted() -> list[tuple[Task, int]]:
+        if not results:
+            return [(task, 0) for task in tasks]
+        if len(commits) < len(ARMS) or not exact:
+            return []
+        pairs = wanted_pairs(results, tasks=exact, level=_ONCE, settings=_confirming(place))
+        return [(by_id[name], repeat) for name, repeat in pairs]
+
+    with answering(place, commits, place.manifest(place.line().head.commit)) as ask:
+        turns = in_turn(wanted, random=place.random, arms=[*commits])
+        for task, repeat, seed, arms in turns:
+            results += [ask(task, arm, repeat=repeat, seed=seed) for arm in arms]
     places = {task.task_id: number for number, task in enumerate(tasks)}
     return sorted(results, key=lambda each: (places[each.task_id], each.repeat))
 

@@ -105,6 +105,8 @@ def conclude(
 
     place.save(make)
     settle_branch(place)
+    where = ", and the line with it" if stops_line else f" at {stage}"
+    place.tell(str(proposal.id), f"{outcome}{where}: {reason}")
 
 
 def settle(place: Workplace, records: ProposalIndex) -> None:

@@ -8,14 +8,19 @@ Trust: envelopes are hostile; keys count while the ledger says that they are ope
 I/O: the workplace.  Units: seconds.
 """
 
-from uuid import UUID
-
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import REVIEWS, Proposal
-from judge.approvals import BATCH, LEDGER, TEXT_SHOWN, Approval, read_approval
+from judge.approvals import BATCH, LEDGER, TEXT_SHOWN, read_approval
 from judge.errors import ApprovalError
 from judge.gauntlet import batches
-from judge.gauntlet.batches import checked, line_subjects, on_record, signed
+from judge.gauntlet.batches import (
+    checked,
+    line_subjects,
+    on_record,
+    record_word,
+    signed,
+    uuid_of,
+)
 from judge.gauntlet.workplace import Workplace
 
 
@@ -24,25 +29,17 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
     said = read_approval(envelope, operators=place.operators())
     if said.kind not in REVIEWS:
         raise ApprovalError(f"an approval of kind {said.kind!r} does not apply to a proposal")
-    proposal_id = _uuid(said.proposal)
+    proposal_id = uuid_of(said.proposal)
     proposal = place.proposal(proposal_id)
     if proposal.outcome is not None:
         raise ApprovalError(f"proposal {proposal_id} is already concluded: {proposal.outcome}")
-    approval = _checked_proposal(place, envelope, proposal, said.kind)
+    approval = checked(
+        place, envelope, said.kind, place.subjects(proposal), proposal=str(proposal_id)
+    )
 
     def make() -> list[Proposal]:
         fresh = place.proposal(proposal_id)
-        if fresh.review in ("reject", "revise"):  # an approval from before must not undo that
-            raise ApprovalError(
-                f"an operator has already answered {fresh.review} to proposal {proposal_id}"
-            )
-        fresh.record_review(
-            approval.kind,
-            envelope=envelope,
-            key=approval.key,
-            expires=approval.expires,
-            note=approval.note,
-        )
+        record_word(fresh, approval.kind, envelope, approval)
         return [fresh]
 
     place.save(make)
@@ -69,8 +66,8 @@ def resume(place: Workplace, envelope: str) -> Line:
     line = place.line()
     if line.halted_by is None:
         raise ApprovalError("the line is not halted")
-    proposal = place.proposal(_uuid(line.halted_by))
-    _checked_proposal(place, envelope, proposal, "resume")
+    proposal = place.proposal(uuid_of(line.halted_by))
+    checked(place, envelope, "resume", place.subjects(proposal), proposal=str(proposal.id))
 
     def go_on(fresh: Line) -> None:
         if fresh.halted_by != line.halted_by:
@@ -139,14 +136,3 @@ def adoption_subjects(place: Workplace) -> dict[str, str]:
         "manifest": place.manifest(commit).sha256,
         "reference_set": place.reference_set(commit).sha256,
     }
-
-
-def _checked_proposal(place: Workplace, envelope: str, proposal: Proposal, kind: str) -> Approval:
-    return checked(place, envelope, kind, place.subjects(proposal), proposal=str(proposal.id))
-
-
-def _uuid(text: str | None) -> UUID:
-    try:
-        return UUID(text or "")
-    except ValueError as e:
-        raise ApprovalError(f"{text!r} is not a proposal id") from e

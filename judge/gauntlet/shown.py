@@ -44,18 +44,8 @@ FACTS = (
 
 def facts(proposal: Proposal) -> dict[str, Any]:
     """Return what a proposal says of itself, by the names in FACTS."""
-    return {
-        "base": proposal.base,
-        "diff": proposal.diff,
-        "evidence": proposal.evidence,
-        "line": proposal.line,
-        "proposal": str(proposal.id),
-        "proposer": proposal.proposer,
-        "rationale": proposal.rationale,
-        "targets": dict(proposal.targets),
-        "tier": min(proposal.targets.values()),
-        "trigger": proposal.trigger,
-    }
+    own = {"proposal": str(proposal.id), "tier": min(proposal.targets.values())}
+    return {name: own[name] if name in own else getattr(proposal, name) for name in FACTS}
 
 
 def applied(repository: "Repository", blobs: Blobs, proposal: Proposal) -> str:

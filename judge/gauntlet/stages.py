@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import GauntletError
@@ -24,10 +25,8 @@ from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.testing.plants import PLANTED
 from judge.gauntlet.testing.suite import SuiteResult, choose_tests, run_base, run_rest, run_tests
 from judge.gauntlet.workplace import Workplace
-from ledger.errors import ConflictError
 
 MOST_PROBLEMS = 20  # of the lint, that are told
-_TRIES = 20
 _MOST_SAID = 500  # bytes of what tests print, in an error
 _MAX_MESSAGE = 500  # characters of the rationale
 
@@ -111,8 +110,8 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
         known = records.expected_cases(base=proposal.base)
         if known is None:
             place.tell(str(proposal.id), "testing the line first, whose tests have not run yet")
-            cases = _base_cases(place, proposal.base, manifest, scratch)
-            known = place.blobs.put(json.dumps(cases, sort_keys=True).encode())
+            cases = base_cases(place, proposal.base, manifest, scratch)
+            known = _put_cases(place, cases)
         if choice is not None:
             place.tell(str(proposal.id), f"testing: {choice.reason}")
         run = partial(
@@ -125,25 +124,14 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             without=left_out,
         )
         found, known = _held_against(place, proposal, known, scratch=scratch, run=run)
-    output = place.blobs.put(found.output)
-    cases = {**found.cases, **({PLANTED: "failed"} if found.planted else {})}
-    outcomes = place.blobs.put(json.dumps(cases, sort_keys=True).encode())
+    told = _kept(place, found, {PLANTED: "failed"} if found.planted else {})
     record(
         place,
         proposal,
         lambda each: each.record_tests(
-            passed=found.passed,
-            problem=found.problem,
-            cases=len(found.cases),
-            missing=found.missing,
+            **told,
             added=found.added,
-            seconds=found.seconds,
             expected=known,
-            output=output,
-            isolation=found.isolation,
-            leftovers=found.leftovers,
-            flaky=found.flaky,
-            outcomes=outcomes,
             left_out=left_out,
             choice=None if choice is None else choice.reason,
         ),
@@ -169,26 +157,32 @@ def test_rest(place: Workplace, proposal: Proposal) -> None:
             left_out=proposal.left_out,
         )
         found, _ = _held_against(place, proposal, proposal.expected, scratch=scratch, run=run)
-    output = place.blobs.put(found.output)
-    cases = {**json.loads(place.blobs.get(proposal.outcomes)), **found.cases}
-    outcomes = place.blobs.put(json.dumps(cases, sort_keys=True).encode())
-    record(
-        place,
-        proposal,
-        lambda each: each.record_rest(
-            passed=found.passed,
-            problem=found.problem,
-            cases=len(found.cases),
-            missing=found.missing,
-            seconds=found.seconds,
-            output=output,
-            isolation=found.isolation,
-            leftovers=found.leftovers,
-            flaky=found.flaky,
-            outcomes=outcomes,
-        ),
-    )
+    told = _kept(place, found, json.loads(place.blobs.get(proposal.outcomes)))
+    record(place, proposal, lambda each: each.record_rest(**told))
     place.tell(str(proposal.id), f"tested: {_said_of(found)}")
+
+
+def _kept(place: Workplace, found: SuiteResult, others: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is recorded of a run of tests, whose output and outcomes become blobs.
+
+    `others`: the outcomes of other cases.
+    """
+    return {
+        "passed": found.passed,
+        "problem": found.problem,
+        "cases": len(found.cases),
+        "missing": found.missing,
+        "seconds": found.seconds,
+        "output": place.blobs.put(found.output),
+        "isolation": found.isolation,
+        "leftovers": found.leftovers,
+        "flaky": found.flaky,
+        "outcomes": _put_cases(place, {**others, **found.cases}),
+    }
+
+
+def _put_cases(place: Workplace, cases: Mapping[str, str]) -> str:
+    return place.blobs.put(json.dumps(cases, sort_keys=True).encode())
 
 
 def _held_against(
@@ -209,12 +203,12 @@ def _held_against(
     if not found.only_missing:
         return found, known
     place.tell(str(proposal.id), f"{len(found.missing)} cases are missing; testing the line again")
-    own = _base_cases(place, proposal.base, place.manifest(proposal.base), scratch)
+    own = base_cases(place, proposal.base, place.manifest(proposal.base), scratch)
     gone = set(found.missing) - own.keys()
     steady = {case: outcome for case, outcome in expected.items() if case not in gone}
     if not gone:
         return found, known
-    return run(expected=steady), place.blobs.put(json.dumps(steady, sort_keys=True).encode())
+    return run(expected=steady), _put_cases(place, steady)
 
 
 def _said_of(found: SuiteResult) -> str:
@@ -225,9 +219,8 @@ def _said_of(found: SuiteResult) -> str:
     return f"{len(found.cases)} cases passed{flaky}, {planted}, in {found.seconds:.0f} s"
 
 
-def _base_cases(
-    place: Workplace, base: str, manifest: Manifest, scratch: Path
-) -> Mapping[str, str]:
+def base_cases(place: Workplace, base: str, manifest: Manifest, scratch: Path) -> Mapping[str, str]:
+    """Return how a base's own tests end; raise GauntletError where they do not pass."""
     own = run_base(place.repository, base, manifest, workspace=scratch)
     if own.problem is not None:
         said = own.output[-_MOST_SAID:].decode(errors="replace")
@@ -241,14 +234,14 @@ def _base_cases(
 
 def record(place: Workplace, proposal: Proposal, change: Callable[[Proposal], None]) -> Proposal:
     """Record a change of a proposal, and return it as it is then; reviews may come in between."""
-    for _ in range(_TRIES):
-        try:
-            change(proposal)
-            place.log.save(proposal)
-        except ConflictError:
-            proposal = place.proposal(proposal.id)
-            continue
-        return proposal
-    raise GauntletError(
-        f"other processes keep appending to proposal {proposal.id}; try again later"
-    )
+    fresh: Proposal | None = None
+
+    def make() -> list[Proposal]:
+        nonlocal fresh
+        fresh = proposal if fresh is None else place.proposal(proposal.id)
+        change(fresh)
+        return [fresh]
+
+    place.save(make)
+    assert fresh is not None
+    return fresh

@@ -42,12 +42,12 @@ class Workplace:
 
     log: LedgerApplication
     repository: Repository
-    branch: str
+    branch: str = "main"
     blobs: Blobs
-    folder: Path
+    folder: Path  # resolved
     clock: Callable[[], int]  # s
     authority: Callable[[], Authority]  # what stands in the ledger now
-    tell: Callable[[str, str], None]  # proposal's id, what is done
+    tell: Callable[[str, str], None] = lambda _id, _what: None  # proposal's id, what is done
     scorers: Mapping[str, Scorer] = field(default_factory=lambda: SCORERS)  # of reference tasks
     settings: ComparisonSettings = field(default_factory=ComparisonSettings)
     random: Random = field(default_factory=SystemRandom)  # draws seeds and orders, all recorded

@@ -100,10 +100,8 @@ def _task(
     return Task(
         entry=entry,
         kind=kind,
-        seed=0,
         stochastic=kind == KIND,
         scorer=kind,
-        parameters={},
         files=files or {},
         expected=expected or {},
     )

@@ -6,11 +6,20 @@ I/O: none.  Units: bytes.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
+from ledger.blobs import SMALLEST, BlobStore, BlobWriter
 from ledger.entries import NO_PREVIOUS, Event, join_sized, split_sized
-from ledger.errors import EncodingError, MalformedError
+from ledger.errors import (
+    EncodingError,
+    ForbiddenError,
+    LedgerError,
+    MalformedError,
+    ReadOnlyError,
+    StorageError,
+)
 from ledger.notary.messages import (
     PROTOCOL,
     Done,
@@ -27,18 +36,18 @@ from ledger.verification.verified_entries import parse_entry
 
 __all__ = [
     "PAGE",
+    "Uploads",
     "answer_piece",
     "appended",
     "greet",
     "page",
     "read_events",
-    "verify_piece",
-    "verify_size",
 ]
 
 PAGE = 2 << 20  # of an answer: half of what a frame may have
 _PIECE = 1 << 20  # of a blob in one answer
 _MAX_BLOB = 4 << 30  # 4 GiB
+_FREE = 1 << 30  # bytes of the disk that blobs leave for events
 
 
 class _Pieces(Protocol):
@@ -86,18 +95,76 @@ def answer_piece(blobs: _Pieces, request: GetBlob) -> bytes:
     return pack_message(Piece(size=size), piece)
 
 
-def verify_size(size: int) -> None:
-    """Raise EncodingError for a blob of a size that no notary takes."""
-    if not 0 <= size <= _MAX_BLOB:
-        raise EncodingError(f"the blob has {size:,} bytes; the limit is {_MAX_BLOB:,}")
+class _Upload(NamedTuple):
+    uid: int
+    announced: int  # bytes that it will have
+    writer: BlobWriter
 
 
-def verify_piece(request: PutBlob, piece: bytes, *, arrived: int | None, announced: int) -> None:
-    """Raise MalformedError unless the piece goes on where a blob has come to."""
-    if arrived is None or (request.offset, request.size) != (arrived, announced):
-        raise MalformedError("the pieces of a blob must arrive in order; start the blob again")
-    if arrived + len(piece) > announced or (not piece and announced):
-        raise MalformedError("a piece of a blob is empty, or larger than announced")
+class Uploads:
+    """The blobs that arrive in pieces, at most one over each connection, within users' quotas."""
+
+    def __init__(
+        self,
+        store: BlobStore,
+        *,
+        stored: Callable[[int], int],
+        free: Callable[[], int] = lambda: sys.maxsize,
+    ) -> None:
+        """`stored` returns what a user's blobs take already, `free` what the disk has left."""
+        self._store, self._stored, self._free = store, stored, free
+        self._arriving: dict[Hashable, _Upload] = {}
+
+    def take(self, connection: Hashable, user: User, request: PutBlob, piece: bytes) -> bool:
+        """Take a piece of a blob; return whether it was the last one, which stores the blob."""
+        if request.offset == 0:
+            self._begin(connection, user, request.size)
+        upload = self._arriving.get(connection)
+        try:
+            place = (request.offset, request.size)
+            if upload is None or place != (upload.writer.size, upload.announced):
+                raise MalformedError(
+                    "the pieces of a blob must arrive in order; start the blob again"
+                )
+            _, announced, writer = upload
+            if writer.size + len(piece) > announced or (not piece and announced):
+                raise MalformedError("a piece of a blob is empty, or larger than announced")
+            writer.add(piece)
+            if writer.size < announced:
+                return False
+            writer.finish(expected=request.sha256)
+        except LedgerError:
+            self.end(connection)
+            raise
+        self.end(connection)
+        return True
+
+    def end(self, connection: Hashable) -> None:
+        """Forget what a connection left unfinished."""
+        if (upload := self._arriving.pop(connection, None)) is not None:
+            upload.writer.close()
+
+    def close(self) -> None:
+        """Do so for all connections."""
+        for connection in tuple(self._arriving):
+            self.end(connection)
+
+    def _begin(self, connection: Hashable, user: User, size: int) -> None:
+        self.end(connection)
+        if not user.append:
+            raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
+        if not 0 <= size <= _MAX_BLOB:
+            raise EncodingError(f"the blob has {size:,} bytes; the limit is {_MAX_BLOB:,}")
+        arriving = self._arriving.values()
+        pending = sum(each.announced for each in arriving if each.uid == user.uid)
+        if self._stored(user.uid) + pending + max(size, SMALLEST) > user.blob_bytes:
+            raise ForbiddenError(
+                f"this blob exceeds the limit of {user.blob_bytes:,} bytes of blobs for user "
+                f"{user.uid}"
+            )
+        if self._free() - sum(each.announced for each in arriving) - size < _FREE:
+            raise StorageError("the notary's disk is too full for blobs; free some space there")
+        self._arriving[connection] = _Upload(user.uid, size, self._store.write())
 
 
 def read_events(payload: bytes) -> list[Event]:

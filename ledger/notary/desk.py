@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from ledger.blobs import SMALLEST, BlobStore, BlobWriter
+from ledger.blobs import BlobStore
 from ledger.database import Database, explained
 from ledger.entries import Event
 from ledger.errors import (
@@ -26,13 +26,12 @@ from ledger.errors import (
 from ledger.mapper import EventRegistry
 from ledger.notary.answers import (
     PAGE,
+    Uploads,
     answer_piece,
     appended,
     greet,
     page,
     read_events,
-    verify_piece,
-    verify_size,
 )
 from ledger.notary.messages import (
     AddLine,
@@ -60,19 +59,16 @@ from ledger.verification.authority import authority_stream
 __all__ = ["WRITES", "ClientConnection", "Desk"]
 
 WRITES = (Insert, AddLine)  # what takes the ledger's write lock
-_FREE = 1 << 30  # bytes of the disk that blobs leave for events
 
 _IS_BEGUN = "SELECT 1 FROM entries WHERE stream_id = ? LIMIT 1"
 _HEADS = "SELECT size, note, edge FROM tree_heads WHERE size > ? AND size <= ? ORDER BY size"
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class ClientConnection:
-    """One connection of a user, and the blob that arrives over it."""
+    """One connection of a user."""
 
     user: User
-    upload: BlobWriter | None = None
-    announced: int = 0  # bytes that the upload will have
 
 
 class Desk:
@@ -101,7 +97,11 @@ class Desk:
         with explained(self._blobs.directory):
             self._blobs.directory.mkdir(parents=True, exist_ok=True)
         self._blobs.clean()
-        self._uploading: dict[int, int] = {}  # bytes announced, by user
+        self._uploads = Uploads(
+            self._blobs,
+            stored=self._state.blob_bytes,
+            free=lambda: shutil.disk_usage(self._blobs.directory).free,
+        )
         self._authority = authority_stream(self.origin).bytes
 
     def greeting(self, user: User) -> bytes:
@@ -167,10 +167,7 @@ class Desk:
 
     def end(self, client: ClientConnection) -> None:
         """Forget what a connection left unfinished."""
-        if client.upload is not None:
-            client.upload.close()
-            client.upload = None
-            self._uploading[client.user.uid] -= client.announced
+        self._uploads.end(client)
 
     def close(self) -> None:
         """Close the files."""
@@ -289,40 +286,7 @@ class Desk:
 
     def _put_blob(self, client: ClientConnection, request: PutBlob, payload: bytes) -> bytes:
         """Take a piece of a blob; the last one makes it appear."""
-        sha256, size, offset = request.sha256, request.size, request.offset
-        self._blobs.path(sha256)  # raises for what is no hash
-        if offset == 0:
-            self._begin_upload(client, size)
-        upload = client.upload
-        arrived = None if upload is None else upload.size
-        try:
-            verify_piece(request, payload, arrived=arrived, announced=client.announced)
-            assert upload is not None, "verify_piece() refuses what has not begun"
-            upload.add(payload)
-            if upload.size < size:
-                return pack_message(Done())
-            upload.finish(expected=sha256)
-        except LedgerError:
-            self.end(client)
-            raise
-        self.end(client)
-        self._state.add_blob(sha256, uid=client.user.uid, size=size)
+        self._blobs.path(request.sha256)  # raises for what is no hash
+        if self._uploads.take(client, client.user, request, payload):
+            self._state.add_blob(request.sha256, uid=client.user.uid, size=request.size)
         return pack_message(Done())
-
-    def _begin_upload(self, client: ClientConnection, size: int) -> None:
-        self.end(client)
-        user = client.user
-        if not user.append:
-            raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
-        verify_size(size)
-        pending = self._uploading.get(user.uid, 0)
-        if self._state.blob_bytes(user.uid) + pending + max(size, SMALLEST) > user.blob_bytes:
-            raise ForbiddenError(
-                f"this blob exceeds the limit of {user.blob_bytes:,} bytes of blobs for user "
-                f"{user.uid}"
-            )
-        free = shutil.disk_usage(self._blobs.directory).free
-        if free - sum(self._uploading.values()) - size < _FREE:
-            raise StorageError("the notary's disk is too full for blobs; free some space there")
-        client.upload, client.announced = self._blobs.write(), size
-        self._uploading[user.uid] = pending + size

@@ -9,11 +9,9 @@ Trust: requests are hostile; what is refused raises LedgerError and has changed 
 I/O: the recorder and the blobs that are passed in; a temporary file for a blob that arrives.
 """
 
-import hashlib
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import IO
 from uuid import UUID
 
 from eventsourcing.persistence import StoredEvent
@@ -22,20 +20,17 @@ from ledger.blobs import SMALLEST, BlobStore
 from ledger.database import explained
 from ledger.entries import encode_entries
 from ledger.errors import (
-    BlobError,
     ForbiddenError,
     LedgerError,
-    StorageError,
 )
 from ledger.mapper import EventRegistry
 from ledger.notary.answers import (
+    Uploads,
     answer_piece,
     appended,
     greet,
     page,
     read_events,
-    verify_piece,
-    verify_size,
 )
 from ledger.notary.messages import (
     Done,
@@ -81,7 +76,10 @@ class Proxy:
         self._streams = frozenset(streams)
         self._registry = registry
         self._stored = 0  # bytes of the blobs that the worker has put
-        self._uploads: dict[int, _Upload] = {}  # by connection
+        with explained(Path(tempfile.gettempdir())):
+            self._folder = tempfile.TemporaryDirectory(prefix="proctor-blobs-")
+        self._arrived = BlobStore(Path(self._folder.name))
+        self._uploads = Uploads(self._arrived, stored=lambda _: self._stored)
 
     def greeting(self) -> bytes:
         """Return the frame that opens a connection."""
@@ -97,13 +95,12 @@ class Proxy:
 
     def end(self, connection: int) -> None:
         """Forget what a connection left unfinished."""
-        if (upload := self._uploads.pop(connection, None)) is not None:
-            upload.file.close()
+        self._uploads.end(connection)
 
     def close(self) -> None:
         """Do so for all connections."""
-        for connection in tuple(self._uploads):
-            self.end(connection)
+        self._uploads.close()
+        self._folder.cleanup()
 
     def _answer(self, connection: int, request: Request, payload: bytes) -> bytes:
         match request:
@@ -122,7 +119,12 @@ class Proxy:
                     NewestFound(last=self._recorder.max_notification_id(), head=None)
                 )
             case PutBlob():
-                return self._put(connection, request, payload)
+                if self._uploads.take(connection, self._user, request, payload):
+                    arrived = self._arrived.path(request.sha256)
+                    self._blobs.put_file(arrived)
+                    arrived.unlink()
+                    self._stored += max(request.size, SMALLEST)
+                return pack_message(Done())
             case GetBlob():
                 return answer_piece(self._blobs, request)
         raise ForbiddenError("a worker may not ask for that")
@@ -139,57 +141,6 @@ class Proxy:
             self._registry.verify_new(name, body, stream_version=version)
             events.append(StoredEvent(UUID(bytes=stream), version, name, body))
         return appended(self._recorder.insert_events(events) or ())
-
-    def _put(self, connection: int, request: PutBlob, payload: bytes) -> bytes:
-        """Take a piece of a blob; the last one stores it."""
-        sha256, size = request.sha256, request.size
-        if request.offset == 0:
-            self.end(connection)
-            verify_size(size)
-            if self._stored + max(size, SMALLEST) > self._user.blob_bytes:
-                raise ForbiddenError(
-                    f"this blob exceeds the limit of {self._user.blob_bytes:,} bytes of one run"
-                )
-            self._uploads[connection] = _Upload(size)
-        upload = self._uploads.get(connection)
-        arrived, announced = (None, 0) if upload is None else (upload.size, upload.announced)
-        try:
-            verify_piece(request, payload, arrived=arrived, announced=announced)
-            assert upload is not None, "verify_piece() refuses what has not begun"
-            upload.add(payload)
-            if upload.size < size:
-                return pack_message(Done())
-            if upload.hasher.hexdigest() != sha256:
-                raise BlobError(f"the blob that was sent is not {sha256}; send it again")
-            with explained(Path(upload.file.name)):
-                upload.file.flush()
-            self._blobs.put_file(Path(upload.file.name))
-        except LedgerError:
-            self.end(connection)
-            raise
-        self._stored += max(size, SMALLEST)
-        self.end(connection)
-        return pack_message(Done())
-
-
-class _Upload:
-    """A blob that arrives."""
-
-    def __init__(self, announced: int) -> None:
-        self.announced = announced
-        self.size = 0
-        self.hasher = hashlib.sha256()
-        try:
-            self.file: IO[bytes] = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed by end()
-        except OSError as error:
-            raise StorageError(f"a blob cannot be received: {error}") from error
-
-    def add(self, piece: bytes) -> None:
-        """Take one more piece."""
-        self.hasher.update(piece)
-        with explained(Path(self.file.name)):
-            self.file.write(piece)
-        self.size += len(piece)
 
 
 def _entries(found: Iterable[VerifiedEntry]) -> Iterator[bytes]:

@@ -125,7 +125,7 @@ class Authority:
     """What stands after the entries that were applied, in the order of their index."""
 
     def __init__(self, vkey: str) -> None:
-        first = parse_vkey(vkey, type=ED25519)
+        first = parse_vkey(vkey)
         self.origin = first.name
         self.stream_id = authority_stream(first.name)
         self.operated = False  # whether an operator was ever granted
@@ -283,7 +283,7 @@ class Authority:
         if rotation.old != self.vkey:
             raise MalformedError("the rotation is from a key that is not the ledger's")
         old = next(r for r in self.keys if r.vkey == self.vkey)
-        public_key = _public_key(rotation.new, type=ED25519)
+        public_key = _public_key(rotation.new)
         self._admit(
             KeyRecord(role="ledger", vkey=rotation.new, public_key=public_key, granted=index)
         )
@@ -321,7 +321,7 @@ def parse_rotation(note: str, *, origin: str) -> Rotation:
     if old == new:
         raise MalformedError("the rotation is from a key to itself")
     for vkey in (old, new):
-        key = parse_vkey(vkey, type=ED25519)
+        key = parse_vkey(vkey)
         if key.name != origin or vkey != vkey.strip():
             raise MalformedError("a key of the rotation does not have the ledger's name")
         verify_note(signed, key=key)
@@ -391,7 +391,7 @@ def _check_jump(*, by: int, clock: int) -> None:
         raise MalformedError(f"the clock values are not possible: clock {clock}, jump {by}")
 
 
-def _public_key(vkey: str, *, type: int) -> bytes:  # noqa: A002  (the specification's word)
+def _public_key(vkey: str, *, type: int | None = None) -> bytes:  # noqa: A002  (the specification's word)
     key = parse_vkey(vkey, type=type)
     if vkey != vkey.strip():
         raise MalformedError("the vkey has white space around it")

@@ -38,7 +38,6 @@ from ledger.verification.states import Signatures, State, root_of
 from ledger.verification.vectorized import MismatchError
 from ledger.verification.verified_entries import VerifiedEntry, is_of, parse_entry
 from ledger.verification.verified_notes import (
-    ED25519,
     TreeHead,
     open_tree_head,
     parse_tree_head,
@@ -463,7 +462,7 @@ def _verify_new(
 
 def _check_own(stored: Snapshot, directory: Path, *, vkey: str, memory: Memory | None) -> None:
     """Raise unless the ledger is of this key, and no other one was in its place."""
-    parse_vkey(vkey, type=ED25519)
+    parse_vkey(vkey)
     with stored.explained():
         _check_meta(stored, vkey=vkey)
     if memory is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ledger.errors import SignatureError
 from ledger.verification.authority import Authority, parse_rotation
-from ledger.verification.verified_notes import ED25519, parse_vkey
+from ledger.verification.verified_notes import parse_vkey
 
 __all__ = ["rotations_up_to", "vkeys_along"]
 
@@ -18,7 +18,7 @@ __all__ = ["rotations_up_to", "vkeys_along"]
 def vkeys_along(rotations: Sequence[str], *, vkey: str) -> list[str]:
     """Return the vkey and those to which the rotations lead, oldest first."""
     vkeys = [vkey.strip()]
-    origin = parse_vkey(vkey, type=ED25519).name
+    origin = parse_vkey(vkey).name
     for note in rotations:
         rotation = parse_rotation(note, origin=origin)
         if rotation.old != vkeys[-1] or rotation.new in vkeys:

@@ -18,7 +18,6 @@ from ledger.errors import KeptHeadError, MalformedError, SignatureError
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import (
-    ED25519,
     TreeHead,
     open_tree_head,
     parse_tree_head,
@@ -88,7 +87,7 @@ def parse_kept_head(note: str, *, vkey: str) -> TreeHead:
 
     Its signature has to wait until it is known which key stands at its size.
     """
-    key = parse_vkey(vkey, type=ED25519)  # whose faults are not the kept head's
+    key = parse_vkey(vkey)  # whose faults are not the kept head's
     try:
         head = parse_tree_head(note)
     except MalformedError as e:

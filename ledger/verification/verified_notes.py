@@ -11,8 +11,10 @@ I/O: none.
 import binascii
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -90,7 +92,7 @@ class TreeHead:
 
 def open_tree_head(note: str, *, vkey: str) -> TreeHead:
     """Return what a signed note says; raise unless it is a tree head signed by this key."""
-    key = parse_vkey(vkey, type=ED25519)
+    key = parse_vkey(vkey)
     signed = parse_note(note)
     verify_note(signed, key=key)
     head = _tree_head(signed, note)
@@ -128,7 +130,7 @@ def parse_note(note: str) -> SignedNote:
 
 
 def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
-    """Raise SignatureError unless exactly one line is by this Ed25519 key, and holds."""
+    """Raise SignatureError unless exactly one line is by this key, which signs notes, and holds."""
     found = [
         line.signature
         for line in note.signatures
@@ -138,38 +140,47 @@ def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
         other = "" if found else "; check that this is the key of its ledger"
         raise SignatureError(f"the note has {len(found)} signatures by {key.name}, not one{other}")
     try:
-        _public_key(key.public_key).verify(found[0], note.text.encode())
+        _NOTES[key.type](key.public_key, found[0], note.text.encode())
     except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve
         raise SignatureError(f"the signature by {key.name} is invalid for this note") from e
 
 
+def _verify_ed25519(public_key: bytes, signature: bytes, text: bytes) -> None:
+    """Raise InvalidSignature, or ValueError for what is no key."""
+    _ed25519(public_key).verify(signature, text)
+
+
 @lru_cache(maxsize=_KEYS)
-def _public_key(public_key: bytes) -> Ed25519PublicKey:
+def _ed25519(public_key: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(public_key)
 
 
-def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the specification's word)
-    """Take a verifier key of this signature type apart; raise MalformedError if it is none."""
-    return _parse_vkey(vkey, type)
+def parse_vkey(vkey: str, *, type: int | None = None) -> VerifierKey:  # noqa: A002  (the specification's word)
+    """Take a verifier key apart: of this signature type, by default of one that signs notes.
+
+    Raises MalformedError if it is none.
+    """
+    return _parse_vkey(vkey, tuple(_NOTES) if type is None else (type,))
 
 
 @lru_cache(maxsize=_KEYS)
-def _parse_vkey(vkey: str, type: int) -> VerifierKey:  # noqa: A002
+def _parse_vkey(vkey: str, types: tuple[int, ...]) -> VerifierKey:
     name, _, rest = vkey.strip().partition("+")
     key_id, _, encoded = rest.partition("+")
     try:
         material = decode_base64(encoded)
-        named = material[1:] if type == ECDSA else f"{name}\n".encode() + material
-        right_id = hashlib.sha256(named).digest()[:4]
+        named = f"{name}\n".encode() + material
     except (MalformedError, UnicodeEncodeError):
-        material = right_id = b""
-    fits = _is_p256(material[1:]) if type == ECDSA else len(material) == 33
-    if not _is_name(name) or material[:1] != bytes((type,)) or not fits:
-        kind = {ED25519: "for Ed25519", ECDSA: "for P-256", COSIGNATURE: "for cosignatures"}[type]
-        raise MalformedError(f"the vkey is not a C2SP verifier key {kind}; check the key file")
+        material = named = b""
+    kind, key = material[:1], material[1:]
+    found = next((each for each in types if kind == bytes((each,))), None)
+    if found is None or not _is_name(name) or not _SCHEMES[found].is_key(key):
+        kinds = " or ".join(_SCHEMES[each].keys for each in types)
+        raise MalformedError(f"the vkey is not a C2SP verifier key {kinds}; check the key file")
+    right_id = hashlib.sha256(named if _SCHEMES[found].id_names else key).digest()[:4]
     if key_id != right_id.hex():
         raise MalformedError("the vkey's key id does not fit its key; check the key file")
-    return VerifierKey(name=name, key_id=right_id, type=type, public_key=material[1:])
+    return VerifierKey(name=name, key_id=right_id, type=found, public_key=key)
 
 
 def encode_base64(data: bytes) -> str:
@@ -198,6 +209,10 @@ def _signature(line: str) -> NoteSignature:
     return NoteSignature(name, signature[:4], signature[4:])
 
 
+def _is_raw(public_key: bytes) -> bool:
+    return len(public_key) == 32
+
+
 def _is_p256(public_key: bytes) -> bool:
     """Tell whether these bytes are a point of P-256 in the one encoding that is allowed."""
     if len(public_key) != len(_P256) + 64 or not public_key.startswith(_P256):
@@ -213,3 +228,19 @@ def _is_p256(public_key: bytes) -> bool:
 def _is_name(name: str) -> bool:
     """Tell whether a key may be called so: "Format" of the specification."""
     return bool(name) and not any(c == "+" or c.isspace() or c < " " for c in name)
+
+
+class _Scheme(NamedTuple):
+    """The keys of a signature type."""
+
+    keys: str  # what they are, in errors
+    is_key: Callable[[bytes], bool]
+    id_names: bool = True  # the key's name is part of its id
+
+
+_SCHEMES = {
+    ED25519: _Scheme("for Ed25519", _is_raw),
+    ECDSA: _Scheme("for P-256", _is_p256, id_names=False),
+    COSIGNATURE: _Scheme("for cosignatures", _is_raw),
+}
+_NOTES = {ED25519: _verify_ed25519}  # what tree heads are signed with -> how they are verified

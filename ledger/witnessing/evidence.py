@@ -17,7 +17,6 @@ from ledger.errors import EvidenceError, VerificationError
 from ledger.verification.proofs import MAX_PROOF, consistency_proof, roots_from_consistency
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_notes import (
-    ED25519,
     TreeHead,
     decode_base64,
     encode_base64,
@@ -63,7 +62,7 @@ class Signer:
     in_force: bool  # whether no rotation is known that leads away from it
 
     def __str__(self) -> str:
-        key = parse_vkey(self.vkey, type=ED25519)
+        key = parse_vkey(self.vkey)
         first = ", the ledger's first key" if self.first else ""
         rotated = "" if self.in_force else ", since rotated out"
         return f"{key.name}+{key.key_id.hex()}{first}{rotated}"

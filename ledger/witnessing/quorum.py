@@ -17,7 +17,6 @@ from ledger.files import open_regular
 from ledger.verification.authority import Authority
 from ledger.verification.verified_notes import (
     COSIGNATURE,
-    ED25519,
     parse_note,
     parse_tree_head,
     parse_vkey,
@@ -104,8 +103,8 @@ class Quorum:
         Keys are compared, as the source asks; the name is the ledger's origin and has to be
         the same too.
         """
-        key = parse_vkey(vkey, type=ED25519)
-        if self.logs and key not in [parse_vkey(log.vkey, type=ED25519) for log in self.logs]:
+        key = parse_vkey(vkey)
+        if self.logs and key not in [parse_vkey(log.vkey) for log in self.logs]:
             raise QuorumError(
                 f"the policy has no log line for the ledger {key.name}; use the policy "
                 "for this ledger"
@@ -276,7 +275,7 @@ class _Parser:
         )
 
     def _log(self, vkey: str, url: str | None) -> None:
-        key = parse_vkey(vkey, type=ED25519).public_key
+        key = parse_vkey(vkey).public_key
         if key in self._logs:
             raise QuorumFileError("this log's public key is repeated from an earlier line")
         self._logs[key] = PolicyLog(vkey=vkey, url=url)

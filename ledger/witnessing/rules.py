@@ -15,7 +15,6 @@ from ledger.errors import LedgerError, MalformedError, VerificationError
 from ledger.verification.authority import parse_rotation
 from ledger.verification.proofs import MAX_PROOF, roots_from_consistency
 from ledger.verification.verified_notes import (
-    ED25519,
     SignedNote,
     TreeHead,
     VerifierKey,
@@ -137,7 +136,7 @@ def split_rotations(text: str) -> list[str]:
 def _signing_key(known: KnownLog, note: SignedNote) -> tuple[VerifierKey, bool]:
     """Return the ledger's key that signed a note, and whether it is the one in force."""
     names = {(line.name, line.key_id) for line in note.signatures}
-    keys = [parse_vkey(vkey, type=ED25519) for vkey in _vkeys(known)]
+    keys = [parse_vkey(vkey) for vkey in _vkeys(known)]
     key = next((k for k in reversed(keys) if (k.name, k.key_id) in names), keys[-1])
     try:
         verify_note(note, key=key)

@@ -26,7 +26,7 @@ from ledger.files import create_exclusively, read_text
 from ledger.keys import load_key, load_or_create_key
 from ledger.notes import public_bytes
 from ledger.paths import MAX_VKEY
-from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_vkey
+from ledger.verification.verified_notes import COSIGNATURE, parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
 from ledger.witnessing.evidence import Contradiction, format_evidence
 from ledger.witnessing.rules import (
@@ -123,7 +123,7 @@ class Witness:
         Raises ConflictError if its name is registered with another key.
         """
         wanted = vkey.strip()
-        origin = parse_vkey(wanted, type=ED25519).name
+        origin = parse_vkey(wanted).name
 
         def register(known: KnownLog | None) -> tuple[KnownLog, None]:
             if known is not None and known.vkey != wanted:
@@ -188,7 +188,7 @@ class Witness:
         """Write evidence down, once."""
         text = format_evidence(evidence)
         folder = self.folder / "evidence"
-        log = origin_hash(parse_vkey(evidence.vkey, type=ED25519).name)[:16]
+        log = origin_hash(parse_vkey(evidence.vkey).name)[:16]
         stem = f"{evidence.kind}-{log}"
         with explained(folder):
             folder.mkdir(mode=0o755, exist_ok=True)

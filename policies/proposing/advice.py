@@ -20,7 +20,7 @@ from policies.asking.prompt import quoted
 from policies.errors import AnswerError
 from policies.forms import read_form, strict_object
 from policies.proposing.distiller import LEAST_SAVING, saving
-from policies.proposing.tuner import DISTILLATION, INSTRUCTIONS, Example, Pattern
+from policies.proposing.tuner import DISTILLATION, INSTRUCTIONS, Example, Pattern, messages
 
 __all__ = ["PLAYBOOK_EXAMPLES", "WrittenAdvice", "ask_for_advice", "verify_advice"]
 
@@ -115,12 +115,4 @@ def _messages(
     if earlier:
         told = "\n".join(f"- {quoted(each, 300)}" for each in earlier[-_MOST_EARLIER:])
         parts.append(f"# Texts that were tried before, and what became of them\n\n{told}")
-    if problem is not None:
-        parts.append(
-            "# Your last answer could not be used\n\n"
-            f"reported: {quoted(problem, 600)}\nAnswer again, in the form that was asked for."
-        )
-    return [
-        {"role": "system", "content": _SYSTEM},
-        {"role": "user", "content": "\n\n".join(parts)},
-    ]
+    return messages(_SYSTEM, parts, problem=problem)

@@ -22,7 +22,7 @@ from policies.asking.prompt import quoted
 from policies.errors import AnswerError
 from policies.forms import list_of, read_form, strict_object
 from policies.proposing.distiller import LEAST_SAVING, saving
-from policies.proposing.tuner import DISTILLATION, INSTRUCTIONS
+from policies.proposing.tuner import DISTILLATION, INSTRUCTIONS, messages
 
 MAX_EDITS = 32
 MAX_FILES = 16
@@ -110,15 +110,7 @@ def change_messages(request: Request, *, problem: str | None = None) -> list[dic
         *_told_of(request),
         *_shown(request.files),
     ]
-    if problem is not None:
-        parts.append(
-            "# Your last answer could not be used\n\n"
-            f"reported: {quoted(problem, 600)}\nAnswer again, in the form that was asked for."
-        )
-    return [
-        {"role": "system", "content": _SYSTEM},
-        {"role": "user", "content": "\n\n".join(parts)},
-    ]
+    return messages(_SYSTEM, parts, problem=problem)
 
 
 def ask_for_change(

@@ -12,7 +12,7 @@ I/O: none.
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,6 +182,61 @@ def choose(
         if technique is not None:
             return Choice(pattern=pattern, technique=technique)
     return None
+
+
+def choices(
+    patterns: Iterable[Pattern],
+    trials: Sequence[Trial],
+    examples: Sequence[Example],
+    *,
+    technique: str | None,
+) -> Iterator[Choice]:
+    """Give what to try next, the best first; the next one is for whom the last changes no text.
+
+    Without a technique that was ordered, nothing is tried twice on one pattern. A distillation is
+    about no pattern.
+    """
+    left = list(patterns)
+    while left and technique != DISTILLATION:
+        usable = {name for each in left for name in usable_techniques(each, examples)}
+        usable &= set(LADDER if technique is None else (technique,))
+        choice = choose(left, trials, usable=usable, again=technique is not None)
+        if choice is None:
+            return
+        yield choice
+        left.remove(choice.pattern)
+
+
+def marked_bad(examples: Iterable[Example]) -> Iterator[Pattern]:
+    """Give what people have marked as bad, by rule and direction."""
+    alike: dict[tuple[str, str], list[Example]] = {}
+    for each in examples:
+        if each.mark == "bad":
+            alike.setdefault((each.rule, each.direction), []).append(each)
+    for (rule, direction), found in sorted(alike.items()):
+        yield Pattern(
+            key=f"review {rule} {direction}",
+            kind="review",
+            count=len(found),
+            says=f"{direction} for {rule}, which a reviewer marked as bad",
+            rule=rule,
+            entries=tuple(each.entry for each in found),
+            runs=tuple(sorted({each.run for each in found})),
+        )
+
+
+def messages(system: str, parts: Sequence[str], *, problem: str | None) -> list[dict[str, str]]:
+    """Return the messages that ask a model, with the problem of its answer before if it had one."""
+    told = list(parts)
+    if problem is not None:
+        told.append(
+            "# Your last answer could not be used\n\n"
+            f"reported: {quoted(problem, 600)}\nAnswer again, in the form that was asked for."
+        )
+    return [
+        {"role": "system", "content": system},
+        {"role": "user", "content": "\n\n".join(told)},
+    ]
 
 
 def temperature_after(outcomes: Sequence[str], usual: float) -> float:

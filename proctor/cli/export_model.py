@@ -19,7 +19,7 @@ from ledger.recorder import SignedRecorder
 from ledger.recording.opening import has_key
 from ledger.verification.authority import Authority
 from ledger.verification.reader import VerifiedLedger
-from ledger.verification.verified_notes import ECDSA, ED25519, parse_vkey
+from ledger.verification.verified_notes import ECDSA, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
@@ -77,7 +77,7 @@ def model(
         proofs = write_selection(ledger, [entry.index for entry in chosen])
     signer = read_private_key(paths.key)
     vkeys = read_selection(proofs, vkey=owner).vkeys
-    if parse_vkey(vkeys[-1], type=ED25519).public_key != public_bytes(signer):
+    if parse_vkey(vkeys[-1]).public_key != public_bytes(signer):
         raise ProctorError(
             "the newest tree head that witnesses have cosigned is older than the rotation of the "
             "ledger's key; have the newest cosigned with `proctor witness ask`"

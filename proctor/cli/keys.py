@@ -136,7 +136,7 @@ def rotate(home: Home) -> Output:
     """Replace the ledger's private key; both keys sign, and the old one is deleted."""
     with _opened(home) as (recorder, _):
         text = recorder.rotate_key()
-    return _changed({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)})
+    return _changed({"rotated": _key_id(parse_vkey(text).public_key)})
 
 
 @app.command(prints="ledger.Accepted")

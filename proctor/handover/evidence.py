@@ -24,7 +24,7 @@ from ledger.handover.selection import Selection, choose, read_selection
 from ledger.mapper import readable_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
-from ledger.verification.verified_notes import ED25519, TreeHead, parse_vkey
+from ledger.verification.verified_notes import TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits, streams_of
 
 __all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "events_of", "evidence_of", "mapping"]
@@ -179,7 +179,7 @@ class Evidence:
     @property
     def key(self) -> bytes:
         """The ledger's public key that signed the tree head."""
-        return parse_vkey(self.selection.vkeys[-1], type=ED25519).public_key
+        return parse_vkey(self.selection.vkeys[-1]).public_key
 
     @property
     def publishers(self) -> list[bytes]:

@@ -15,7 +15,7 @@ from typing import Any
 from aggregates.judged import is_as_judged
 from ledger.errors import SignatureError
 from ledger.handover.selection import Selection
-from ledger.verification.verified_notes import ED25519, parse_vkey
+from ledger.verification.verified_notes import parse_vkey
 from ledger.wording import counted
 from projections.counting import CountingAudit
 
@@ -69,7 +69,7 @@ def vouched(
     where there is none.
     """
     entries = {entry.index: entry for entry in selection.entries}
-    named = None if judge is None else parse_vkey(judge, type=ED25519).public_key
+    named = None if judge is None else parse_vkey(judge).public_key
     found, pinned = [], []
     for audit in audits:
         key = selection.author(entries[audit.scored]) if audit.signed else None

@@ -18,7 +18,7 @@ from typing import Any
 from aggregates.improvement.proposal import Proposal
 from judge.approvals import BATCH, SUBJECTS, TEXT_SHOWN
 from judge.errors import JudgeError
-from judge.gauntlet import batches
+from judge.gauntlet import batches, reviews
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.shown import digest_of_shown, facts
 from ledger.wording import counted
@@ -124,9 +124,9 @@ def _imported(controller: Controller, file: Path) -> dict[str, Any]:
     try:
         said = read_text(file)
         if file.parent.name == _BATCH:
-            names = [str(each.id) for each in controller.approve_batch(said)]
+            names = [str(each.id) for each in batches.record_batch(controller.place, said)]
             return row | {"proposal": ", ".join(names), "review": "approve"}
-        found = controller.review(said)
+        found = reviews.record_review(controller.place, said)
         return row | {"proposal": str(found.id), "review": found.review}
     except JudgeError as error:
         return row | {"error": str(error)}

@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from aggregates.decisions import Observation
+from judge.gauntlet.arms import answering
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.tasks.benchmark import export, run_task
 from judge.gauntlet.tasks.reference_set import MANIFEST, Task, TaskEntry, write_tasks
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
@@ -24,6 +24,7 @@ from policies.proposing.adversary import edge_cases
 from proctor.errors import ProctorError
 
 KIND = "decisions"  # of the tasks that situations are taken from, and made for
+RIGHT = "every due rule is answered as the playbook says, and no other"
 _SNAPSHOT = "observations.json"
 
 
@@ -39,15 +40,11 @@ class Challenge:
 def challenge(controller: Controller, into: Path, *, seed: int, count: int) -> Challenge:
     """Try situations near the bounds on the line's head; keep those that it decides wrongly."""
     place = controller.place
-    with controller.locked(), place.scratch() as scratch:
+    with controller.locked():
         commit = controller.line.head.commit
-        manifest = place.manifest(commit)
         situations = _situations(place.reference_set(commit).tasks)
         if not situations:
             raise ProctorError(f"the reference set has no task of kind {KIND!r} to start from")
-        tree = scratch / "head"
-        tree.mkdir()
-        export(place.repository, commit, manifest, tree)
         cases = list(edge_cases(situations, seed=seed, count=count))
         make = partial(
             _task,
@@ -55,17 +52,12 @@ def challenge(controller: Controller, into: Path, *, seed: int, count: int) -> C
             day=datetime.fromtimestamp(place.clock(), UTC).date(),
         )
 
-        def right(cases: Sequence[Observation]) -> bool:
-            return run_task(
-                make(cases),
-                tree,
-                manifest,
-                scorers=place.scorers,
-                arm="base",
-                scratch=scratch,
-            ).success
+        with answering(place, {"base": commit}, place.manifest(commit)) as ask:
 
-        kept = [make([seen]) for seen in _wrong(cases, right)]
+            def right(cases: Sequence[Observation]) -> bool:
+                return ask(make(cases), "base").success
+
+            kept = [make([seen]) for seen in _wrong(cases, right)]
     if kept:
         write_tasks(into, kept, add=(into / MANIFEST).exists())
     return Challenge(len(cases), tuple(task.task_id for task in kept), into)
@@ -93,30 +85,37 @@ def _wrong(
 
 
 def _task(cases: Sequence[Observation], *, source: str, day: date) -> Task:
-    plain = (
-        json.dumps([to_plain(seen) for seen in cases], indent=1, sort_keys=True) + "\n"
-    ).encode()
-    categories = ("decisions", "limits")
+    plain = _plain(cases)
     entry = TaskEntry(
         task_id=f"edge-{sha256(plain).hexdigest()[:12]}",
         source=source,
         source_commit=None,
         description="A situation near a rule's bound, or at a remedy's limit",
-        expected_outcome="every due rule is answered as the playbook says, and no other",
+        expected_outcome=RIGHT,
         expected_diff_path=None,
-        categories=categories,
+        categories=("decisions", "limits"),
         difficulty="hard",
         added_by="adversary",
         added_at=day,
         regression_anchor_for=None,
     )
+    return decisions_task(entry, cases)
+
+
+def decisions_task(
+    entry: TaskEntry, cases: Sequence[Observation], *, stochastic: bool = False
+) -> Task:
+    """Return a task that has situations decided, with what the judge's copy of the rules says."""
     return Task(
         entry=entry,
         kind=KIND,
-        seed=0,
-        stochastic=False,
+        stochastic=stochastic,
         scorer=KIND,
-        parameters={},
-        files={_SNAPSHOT: plain},
+        files={_SNAPSHOT: _plain(cases)},
         expected={"answers": [expected_answers(seen) for seen in cases]},
     )
+
+
+def _plain(cases: Sequence[Observation]) -> bytes:
+    told = json.dumps([to_plain(seen) for seen in cases], indent=1, sort_keys=True)
+    return f"{told}\n".encode()

@@ -160,8 +160,6 @@ def add_task(folder: Path, call: TaskCall) -> Path:
     task = Task(
         entry=entry,
         kind="call",
-        seed=0,
-        stochastic=False,
         scorer="exact",
         parameters={"function": call.function, "arguments": list(call.arguments)},
         files={},

@@ -9,6 +9,7 @@ I/O: the home, the repository's branches (no work tree), whoever proposes.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,6 @@ from judge.bisection.latent import Known, LatentFault, look
 from judge.errors import JudgeError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError, RepositoryError, TierError
-from judge.gauntlet.repository.changes import tier_of_change
 from ledger.application import LedgerApplication
 from ledger.progress import advanced
 from policies.proposing.proposer import make_diff
@@ -120,14 +120,15 @@ class Evolving:
             try:
                 self._submit(wanted, name)
             except (AggregateError, DiffError, TierError) as error:
-                return self._end(evolution, wanted, refused=str(error))
+                refused = replace(wanted, outcome="refused", reason=str(error))
+                return self._end(evolution, refused)
         proposal = controller.carry_on(name)
         return self._end_with(evolution, proposal)
 
     def _submit(self, wanted: Wanted, name: UUID) -> Proposal:
         controller = self._controller
         head = controller.line.head
-        repository, manifest = controller.place.repository, controller.place.manifest(head.commit)
+        repository = controller.place.repository
 
         def read(path: str) -> str | None:
             if path not in paths:
@@ -139,15 +140,10 @@ class Evolving:
 
         paths = set(repository.paths(head.tree))
         diff = make_diff(wanted.texts, read=read)
-        tree = repository.candidate_tree(head.commit, diff)
-        declared = {
-            change.path: tier_of_change(change, manifest)
-            for change in repository.changes(head.tree, tree)
-        }
         pattern = wanted.pattern
         return controller.submit(
             diff,
-            declared=declared,
+            declared=controller.tiers(diff),
             rationale=wanted.reason,
             trigger="operator_request" if pattern is None else pattern.trigger,
             proposer=str(self._proposer.describe()["name"]),
@@ -170,16 +166,14 @@ class Evolving:
                     told = f"cannot be judged: {error}"
                     self._controller.place.tell(str(proposal.id), told)
 
-    def _end(
-        self, evolution: Evolution, wanted: Wanted, *, refused: str | None = None
-    ) -> Evolution.RoundEnded:
+    def _end(self, evolution: Evolution, wanted: Wanted) -> Evolution.RoundEnded:
         return self._record(
             evolution,
-            "refused" if refused is not None else wanted.outcome,
+            wanted.outcome,
             technique=wanted.technique,
             pattern=None if wanted.pattern is None else wanted.pattern.key,
             calls=wanted.calls,
-            reason=refused if refused is not None else wanted.reason,
+            reason=wanted.reason,
         )
 
     def _end_with(self, evolution: Evolution, proposal: Proposal) -> Evolution.RoundEnded:
@@ -221,14 +215,7 @@ def _blocked(controller: Controller) -> str | None:
         return f"the line is halted, see `proctor line sign resume --key KEY`: {line.halt}"
     if line.valley is not None:
         return f"valley {line.valley['id'][:12]} is open: its steps go first"
-    place = controller.place
-    head = place.repository.head(place.branch)
-    if head != line.head.commit:
-        return (
-            f"{place.branch!r} is at {head[:12]} and not at its checkpoint "
-            f"{line.head.commit[:12]}: see `proctor line sign adopt --key KEY`"
-        )
-    return None
+    return controller.astray(line)
 
 
 def steer(controller: Controller, order: str) -> None:

@@ -7,7 +7,7 @@ infra/LINE/server.json   the language model that answers the tasks for one, if t
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from aggregates.improvement.line import Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.scoring import Scorer
+from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
 from proctor.cli.options import MOST
@@ -70,30 +71,24 @@ def hidden_folder(home: Home, line: UUID) -> Path | None:
 
 
 @contextmanager
-def open_controller(
-    home: Home,
-    repo: Path,
-    *,
-    branch: str = BRANCH,
-    on_event: Callable[[str, str], None] | None = None,
-) -> Iterator[Controller]:
+def open_controller(home: Home, repo: Path, *, branch: str = BRANCH) -> Iterator[Controller]:
     """Give the controller of a repository's line, over this home's ledger."""
     repository = Repository(repo)
     line = Line.id_of(repository.root(branch), branch)
     folder = line_folder(home, line)
     with home.open_log() as log:
-        controller = Controller(
-            log,
-            repository,
+        place = Workplace(
+            log=log,
+            repository=repository,
+            branch=branch,
             blobs=home.blobs,
-            workspace=folder / "work",
+            folder=(folder / "work").resolve(),
             clock=lambda: int(time.time()),
             authority=lambda: _authority(home),
-            on_event=on_event or tell_progress,
-            branch=branch,
+            tell=tell_progress,
             scorers=_scorers(folder, line, log, home),
         )
-        yield controller
+        yield Controller(place)
 
 
 def _scorers(folder: Path, line: UUID, log: LedgerApplication, home: Home) -> Mapping[str, Scorer]:

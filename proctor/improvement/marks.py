@@ -8,7 +8,6 @@ Trust: marks and notes are people's; runs are replayed from verified entries.
 I/O: reads the log and the home.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -20,11 +19,11 @@ from judge.auditing.replay import replay_run
 from judge.config import JudgeConfig
 from judge.errors import StepError
 from ledger.application import LedgerApplication
-from policies.proposing.tuner import Example, Pattern
+from policies.proposing.tuner import Example
 from proctor.home import Home, notifications
 from proctor.runs.replay import read_recording
 
-__all__ = ["Mark", "bad_examples", "marks_on", "patterns_of_marks", "situation_of"]
+__all__ = ["Mark", "bad_examples", "marks_on", "situation_of"]
 
 
 @dataclass(frozen=True)
@@ -67,23 +66,6 @@ def bad_examples(marks: list[Mark]) -> list[Example]:
         if mark.mark == "bad"
         for rule in mark.decision.cites
     ]
-
-
-def patterns_of_marks(marks: list[Mark]) -> Iterator[Pattern]:
-    """Give what was marked as bad, by rule and direction."""
-    alike: dict[tuple[str, str], list[Example]] = {}
-    for each in bad_examples(marks):
-        alike.setdefault((each.rule, each.direction), []).append(each)
-    for (rule, direction), found in sorted(alike.items()):
-        yield Pattern(
-            key=f"review {rule} {direction}",
-            kind="review",
-            count=len(found),
-            says=f"{direction} for {rule}, which a reviewer marked as bad",
-            rule=rule,
-            entries=tuple(each.entry for each in found),
-            runs=tuple(sorted({each.run for each in found})),
-        )
 
 
 def situation_of(home: Home, mark: Mark) -> Observation | None:

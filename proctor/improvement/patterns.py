@@ -18,7 +18,7 @@ from uuid import UUID
 from aggregates.improvement.evolution import Evolution
 from policies.asking.prompt import quoted
 from policies.proposing.proposer import Earlier
-from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial
+from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial, marked_bad
 from proctor.home import Home
 from proctor.remembering import open_session
 
@@ -189,7 +189,8 @@ class LineHistory:
 
     def patterns(self, head: str) -> list[Pattern]:
         """Return what is wrong and open; `head` is the commit that the line is at."""
-        found = [*self._violations(), *self._answers(), *self._bad_marks(), *self._rejections()]
+        bad = [replace(p, entries=_last(p.entries)) for p in marked_bad(self.examples())]
+        found = [*self._violations(), *self._answers(), *bad, *self._rejections()]
         won = {
             one.named("pattern", "key"): one.concluded or 0
             for one in self._tried
@@ -247,24 +248,6 @@ class LineHistory:
                 runs=tuple(runs),
             )
             for outcome, said, times, entries, runs in self._ask(_ANSWERS)
-        ]
-
-    def _bad_marks(self) -> list[Pattern]:
-        marks: dict[tuple[str, str], list[Example]] = {}
-        for each in self.examples():
-            if each.mark == "bad":
-                marks.setdefault((each.rule, each.direction), []).append(each)
-        return [
-            Pattern(
-                key=f"review {rule} {direction}",
-                kind="review",
-                count=len(found),
-                says=f"{direction} for {rule}, which a reviewer marked as bad",
-                rule=rule,
-                entries=_last([each.entry for each in found]),
-                runs=tuple(sorted({each.run for each in found})),
-            )
-            for (rule, direction), found in sorted(marks.items())
         ]
 
     def _rejections(self) -> list[Pattern]:

@@ -38,10 +38,10 @@ from policies.proposing.tuner import (
     Choice,
     Example,
     Pattern,
+    choices,
     choose,
     rewrite,
     temperature_after,
-    usable_techniques,
     used,
 )
 from proctor.improvement.patterns import LineHistory
@@ -139,25 +139,17 @@ class TunerProposer:
         if not (prompts := seen.prompts()):
             reason = "the line has no text that the tuner may change"
             return Wanted(outcome="nothing", reason=reason, last=True)
-        found = None if seen.technique == DISTILLATION else self._rewritten(seen, prompts)
-        return found or self._shorter(seen, prompts)
+        return self._rewritten(seen, prompts) or self._shorter(seen, prompts)
 
     def _rewritten(self, seen: Situation, prompts: Mapping[str, str]) -> Wanted | None:
         trials, examples = seen.history.trials(), seen.history.examples()
         patterns = [p for p in seen.history.patterns(seen.head) if p.kind in _FOR_TEXTS]
-        while patterns:
-            usable = {name for each in patterns for name in usable_techniques(each, examples)}
-            if seen.technique is not None:
-                usable &= {seen.technique}
-            choice = choose(patterns, trials, usable=usable, again=seen.technique is not None)
-            if choice is None:
-                return None
+        for choice in choices(patterns, trials, examples, technique=seen.technique):
             path = _target(choice.pattern, prompts, seen.manifest)
             text = rewrite(choice.technique, prompts[path], choice.pattern, examples)
             if text is not None:
                 shown = used(choice.technique, choice.pattern, examples)
                 return replace(_rewrite_wanted(choice, path, text), evidence=_pointed_to(shown))
-            patterns.remove(choice.pattern)
         return None
 
     def _shorter(self, seen: Situation, prompts: Mapping[str, str]) -> Wanted:
@@ -363,8 +355,12 @@ def _read_wanted(said: Wanted, outcome: str, found: Change | None) -> Wanted:
         return replace(said, reason=found.rationale, texts=found.texts)
     if found is not None:
         return replace(said, outcome="nothing", reason=f"the model says: {found.rationale}")
-    ends = {"unusable": "unusable", "truncated": "unusable", "refused": "unusable"}
-    return replace(said, outcome=ends.get(outcome, "unanswered"))
+    return replace(said, outcome=outcome_of(outcome))
+
+
+def outcome_of(asked: str) -> str:
+    """Return how a round ends whose model gave an answer of this outcome, and nothing usable."""
+    return "unusable" if asked in ("unusable", "truncated", "refused") else "unanswered"
 
 
 def _pointed_to(examples: Sequence[Example]) -> list[dict[str, Any]]:

@@ -16,6 +16,12 @@ from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import cell, console, print_table, words
 
 _SHORT = 12  # characters of a hash
+_REASON = 160  # characters of a round's
+_OF_PROPOSAL = (
+    *("proposal", "tier", "targets", "proposer", "trigger", "rationale", "evidence", "base"),
+    *("diff", "review", "commit", "stage", "tests_passed", "verdict", "regressions"),
+    *("improvements", "outcome", "reason", "checkpoint"),
+)
 
 
 def describe_line(controller: Controller, *, server: ModelSettings | None = None) -> dict[str, Any]:
@@ -59,27 +65,8 @@ def describe_line(controller: Controller, *, server: ModelSettings | None = None
 
 def describe_proposal(proposal: Proposal) -> dict[str, Any]:
     """Return what is known of a proposal, without its tasks' results."""
-    return {
-        "proposal": str(proposal.id),
-        "tier": proposal.tier,
-        "targets": dict(proposal.targets),
-        "proposer": proposal.proposer,
-        "trigger": proposal.trigger,
-        "rationale": proposal.rationale,
-        "evidence": proposal.evidence,
-        "base": proposal.base,
-        "diff": proposal.diff,
-        "review": proposal.review,
-        "commit": proposal.commit,
-        "stage": proposal.stage,
-        "tests_passed": proposal.tested,
-        "verdict": proposal.verdict,
-        "regressions": proposal.regressions,
-        "improvements": proposal.improvements,
-        "outcome": proposal.outcome,
-        "reason": proposal.reason,
-        "checkpoint": proposal.checkpoint,
-    }
+    own = {"proposal": str(proposal.id), "tests_passed": proposal.tested}
+    return {name: own[name] if name in own else getattr(proposal, name) for name in _OF_PROPOSAL}
 
 
 def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, Any]]:
@@ -132,6 +119,28 @@ def tell_line(told: Mapping[str, Any]) -> None:
                 for each in told["queue"]
             ],
         )
+
+
+def tell_rounds(
+    rounds: Sequence[Mapping[str, Any]], board: Mapping[str, Mapping[str, int]], *, about: str
+) -> None:
+    """Print rounds of proposing, with the column that says what each was about; and the board."""
+    print_table(
+        ("round", "outcome", "technique", about, "reason"),
+        [
+            (
+                each["round"],
+                each["outcome"],
+                each["technique"] or "-",
+                each[about] or "-",
+                (each["reason"] or "")[:_REASON],
+            )
+            for each in rounds
+        ],
+    )
+    for name, tally in board.items():
+        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
+        console.print(words(said))
 
 
 def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:

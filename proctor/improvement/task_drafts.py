@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
+import typer
 
 from aggregates.decisions import Observation
 from aggregates.run import Run
@@ -25,10 +26,10 @@ from aggregates.spec import WatchedModel, spec_of
 from judge.auditing.events import decode_events
 from judge.config import JudgeConfig
 from judge.errors import StepError
+from judge.gauntlet.arms import answering
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import CandidateError, TaskError
 from judge.gauntlet.repository.git import Repository
-from judge.gauntlet.tasks.benchmark import export, run_task
 from judge.gauntlet.tasks.hidden_tests import (
     BY_MODEL,
     SNAPSHOT_FILE,
@@ -41,7 +42,6 @@ from judge.gauntlet.tasks.history import REPEATS, Change, examine, node_of, read
 from judge.gauntlet.tasks.reference_set import (
     MANIFEST,
     TASKS,
-    Difficulty,
     Task,
     TaskEntry,
     load,
@@ -50,8 +50,11 @@ from judge.gauntlet.tasks.reference_set import (
 from judge.gauntlet.tasks.scoring import Scorer
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
+from proctor.cli.inputs import read_text
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.improvement.challenge import KIND as DECISIONS
+from proctor.improvement.challenge import RIGHT, decisions_task
 from proctor.improvement.home import line_folder
 from proctor.remembering import open_session
 from proctor.runs.replay import read_recording
@@ -79,18 +82,46 @@ _HELD = "SELECT held FROM counting_audits WHERE run_id = ?"
 class Wish:
     """What a person says of a task."""
 
-    name: str
-    kind: str  # plan or implement
-    issue: str  # "": the commit's message
-    categories: Sequence[str]
-    difficulty: Difficulty
-    by_model: bool = False
-    stochastic: bool = False
-    anchor: str | None = None
-    also: Sequence[str] = ()  # patterns of paths
-    tests: Sequence[str] = ()  # test files that run; none: all that were changed
-    most: int | None = None  # files that a plan names; None: as many as there are
-    narrow: bool = False  # only the cases that the change makes pass
+    categories: Annotated[
+        list[str] | None, typer.Option("--category", help="Category; may be repeated.")
+    ] = None
+    difficulty: Annotated[Literal["easy", "medium", "hard"], "How hard the task is."] = "medium"
+    issue: Annotated[Path | None, "File with the text that the candidate gets."] = None
+    anchor: Annotated[str | None, "Regression that the task must find again, in words."] = None
+    stochastic: Annotated[bool, "Declare that right answers can fail."] = False
+    kind: Annotated[
+        Literal["implement", "plan"],
+        "implement: the candidate answers with a diff, and hidden tests run. plan: it "
+        "names the files that the change needs.",
+    ] = "implement"
+    by_model: Annotated[bool, "Ask the task only where a server is configured for the line."] = (
+        False
+    )
+    tests: Annotated[
+        list[str] | None,
+        typer.Option("--test", metavar="PATH", help="Test file to run, if not all changed ones."),
+    ] = None
+    narrow: Annotated[bool, "Run only the cases that the change makes pass."] = False
+    most: Annotated[
+        int | None,
+        typer.Option(
+            "--most", min=1, help="Most files that a plan names; by default as many as there are."
+        ),
+    ] = None
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--include",
+            metavar="PATTERN",
+            help="With --commit: more files to show, as in 'lib/*.sql'.",
+        ),
+    ] = None
+    out: Annotated[Path | None, "Folder for the draft; by default the line's, in the home."] = None
+
+    @property
+    def text(self) -> str:
+        """The text of the issue; empty: that of the source."""
+        return "" if self.issue is None else read_text(self.issue)
 
 
 def drafts_folder(home: Home, line: UUID) -> Path:
@@ -98,25 +129,39 @@ def drafts_folder(home: Home, line: UUID) -> Path:
     return line_folder(home, line) / DRAFTS
 
 
-def from_commit(controller: Controller, name: str, wish: Wish, into: Path) -> Task:
+def from_commit(controller: Controller, commit: str, name: str, wish: Wish, into: Path) -> Task:
     """Draft a task from a commit of the line's repository."""
     repository = controller.place.repository
-    commit = repository.commit_of(name)
-    return _from_change(controller, repository, commit, wish, into, source=f"commit {commit}")
+    commit = repository.commit_of(commit)
+    source = f"commit {commit}"
+    return _from_change(
+        controller, repository, commit, name=name, wish=wish, into=into, source=source
+    )
 
 
-def from_folders(controller: Controller, before: Path, after: Path, wish: Wish, into: Path) -> Task:
+def from_folders(
+    controller: Controller, before: Path, after: Path, *, name: str, wish: Wish, into: Path
+) -> Task:
     """Draft a task from two folders: the files as they are, and with the change and its tests."""
     with TemporaryDirectory() as scratch:
         repository, commit = Repository.of_files(
             Path(scratch) / "repository", _files(before), _files(after)
         )
         return _from_change(
-            controller, repository, commit, wish, into, source="written by a person", own=False
+            controller,
+            repository,
+            commit,
+            name=name,
+            wish=wish,
+            into=into,
+            source="written by a person",
+            own=False,
         )
 
 
-def from_run(controller: Controller, home: Home, run: str, wish: Wish, into: Path) -> Task:
+def from_run(
+    controller: Controller, home: Home, run: str, *, name: str, wish: Wish, into: Path
+) -> Task:
     """Draft a task from a verified run: its situations, and what the rules say of each."""
     recording = read_recording(home, run)
     (started,) = decode_events(recording.entries[:1])
@@ -131,30 +176,23 @@ def from_run(controller: Controller, home: Home, run: str, wish: Wish, into: Pat
             f"run {recording.run_id} is not verified: no audit counts that passed all gates; "
             f"run `proctor judge {recording.run_id}` first"
         )
-    shown = [to_plain(seen) for seen in _situations(recording.entries)][:_MOST_MOMENTS]
+    shown = _situations(recording.entries)[:_MOST_MOMENTS]
     if not shown:
         raise TaskError(
             f"no rule of the reference set was due in run {recording.run_id}, so there is nothing "
             "to decide"
         )
-    task = Task(
-        entry=_entry(
-            wish,
-            source=f"run {recording.run_id}, verified",
-            commit=None,
-            day=_today(controller),
-            outcome="every due rule is answered as the playbook says, and no other",
-            text=wish.issue or "Situations of a verified run are decided again",
-        ),
-        kind="decisions",
-        seed=0,
-        stochastic=wish.stochastic,
-        scorer="decisions",
-        parameters={},
-        files={"observations.json": _json(shown)},
-        expected={"answers": [expected_answers(from_plain(plain)) for plain in shown]},
+    entry = _entry(
+        name,
+        wish,
+        kind=DECISIONS,
+        source=f"run {recording.run_id}, verified",
+        commit=None,
+        day=_today(controller),
+        outcome=RIGHT,
+        text=wish.text or "Situations of a verified run are decided again",
     )
-    return _write(task, into)
+    return _write(decisions_task(entry, shown, stochastic=wish.stochastic), into)
 
 
 def find_draft(folder: Path, name: str, scorers: Mapping[str, Scorer]) -> Task | None:
@@ -189,13 +227,8 @@ def check(controller: Controller, task: Task) -> str:
         _check_scorer(task, place.scorers[task.scorer])
         if task.stochastic:
             return "it is declared stochastic"
-        tree = scratch / "head"
-        tree.mkdir()
-        export(place.repository, head.commit, manifest, tree)
-        answers = [
-            run_task(task, tree, manifest, scorers=place.scorers, arm="base", scratch=scratch)
-            for _ in range(REPEATS)
-        ]
+        with answering(place, {"base": head.commit}, manifest) as ask:
+            answers = [ask(task, "base") for _ in range(REPEATS)]
     different = [each for each in answers if _worth(each) != _worth(answers[0])]
     if different:
         raise TaskError(
@@ -232,9 +265,10 @@ def _from_change(
     controller: Controller,
     repository: Repository,
     commit: str,
+    *,
+    name: str,
     wish: Wish,
     into: Path,
-    *,
     source: str,
     own: bool = True,
 ) -> Task:
@@ -244,14 +278,16 @@ def _from_change(
         repository,
         commit,
         is_test=manifest.is_test,
-        also=wish.also if own else ("*",),
-        only_tests=wish.tests,
+        also=(wish.include or ()) if own else ("*",),
+        only_tests=wish.tests or (),
     )
-    issue = wish.issue or change.message
+    issue = wish.text or change.message
     if not issue.strip():
         raise TaskError("a task needs the text of its issue; name a file with --issue")
     entry = _entry(
+        name,
         wish,
+        kind=wish.kind,
         source=source,
         commit=commit if own else None,
         day=_today(controller),
@@ -261,36 +297,22 @@ def _from_change(
         text=issue.strip().splitlines()[0],
     )
     files = {SNAPSHOT_FILE: _json(change.snapshot), ISSUE: f"{issue.strip()}\n".encode()}
-    if wish.kind == "plan":
-        needed = [path for path in change.changed if path in change.snapshot]
-        task = Task(
-            entry=entry,
-            kind="plan",
-            seed=0,
-            stochastic=wish.stochastic,
-            scorer="selection",
-            parameters={},
-            files=files,
-            expected={"needed": needed, "cap": wish.most or len(change.snapshot)},
-        )
-        return _write(task, into)
-    with controller.locked(), place.scratch() as scratch:
-        bench = Bench(manifest=manifest, scratch=scratch)
-        task = _with_tests(entry, wish, change, files)
-        seconds, expected = _cases(task, change, bench, narrow=wish.narrow)
-    expected["seconds"] = min(_PATIENCE, max(60, round(seconds * _ROOM)))
-    return _write(msgspec.structs.replace(task, expected=expected), into)
-
-
-def _with_tests(entry: TaskEntry, wish: Wish, change: Change, files: Mapping[str, bytes]) -> Task:
-    return Task(
-        entry=msgspec.structs.replace(entry, expected_diff_path=f"{TASKS}/{wish.name}/{_DIFF}"),
-        kind="implement",
-        seed=0,
+    needed = [path for path in change.changed if path in change.snapshot]
+    task = Task(
+        entry=entry,
+        kind="plan",
         stochastic=wish.stochastic,
-        scorer=BY_MODEL if wish.by_model else TESTED,
-        parameters={},
+        scorer="selection",
         files=files,
+        expected={"needed": needed, "cap": wish.most or len(change.snapshot)},
+    )
+    if wish.kind == "plan":
+        return _write(task, into)
+    task = msgspec.structs.replace(
+        task,
+        entry=msgspec.structs.replace(entry, expected_diff_path=f"{TASKS}/{name}/{_DIFF}"),
+        kind="implement",
+        scorer=BY_MODEL if wish.by_model else TESTED,
         expected={
             "tests": dict(change.tests),
             "run": list(change.run),
@@ -299,6 +321,11 @@ def _with_tests(entry: TaskEntry, wish: Wish, change: Change, files: Mapping[str
         },
         diff=change.diff,
     )
+    with controller.locked(), place.scratch() as scratch:
+        bench = Bench(manifest=manifest, scratch=scratch)
+        seconds, expected = _cases(task, change, bench, narrow=wish.narrow)
+    expected["seconds"] = min(_PATIENCE, max(60, round(seconds * _ROOM)))
+    return _write(msgspec.structs.replace(task, expected=expected), into)
 
 
 def _cases(
@@ -341,18 +368,26 @@ def _situations(entries: Sequence[Any]) -> list[Observation]:
 
 
 def _entry(
-    wish: Wish, *, source: str, commit: str | None, day: date, outcome: str, text: str
+    name: str,
+    wish: Wish,
+    *,
+    kind: str,
+    source: str,
+    commit: str | None,
+    day: date,
+    outcome: str,
+    text: str,
 ) -> TaskEntry:
     try:
         return msgspec.convert(
             {
-                "task_id": wish.name,
+                "task_id": name,
                 "source": source,
                 "source_commit": commit,
                 "description": text[:4_000],
                 "expected_outcome": outcome,
                 "expected_diff_path": None,
-                "categories": [*dict.fromkeys(wish.categories)],
+                "categories": [*dict.fromkeys(wish.categories or [kind])],
                 "difficulty": wish.difficulty,
                 "added_by": "person",
                 "added_at": day,

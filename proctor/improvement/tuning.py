@@ -8,9 +8,9 @@ The scoreboard of techniques follows from the stream, over all campaigns.
 I/O: appends to the log; asks the model, and the writer where there is one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random, SystemRandom
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 from aggregates.canonical import digest
 from aggregates.improvement.advice import Advice, Tried
 from judge.auditing.report import AuditReport
+from judge.gauntlet.arms import in_turn
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.sequential import ErrorBudget
-from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.scenarios import (
@@ -40,7 +41,6 @@ from policies.proposing.adversary import edge_cases
 from policies.proposing.advice import PLAYBOOK_EXAMPLES, ask_for_advice, verify_advice
 from policies.proposing.tuner import (
     DISTILLATION,
-    LADDER,
     LOST,
     TIED,
     WON,
@@ -48,24 +48,24 @@ from policies.proposing.tuner import (
     Example,
     Pattern,
     Trial,
-    choose,
+    choices,
+    marked_bad,
     rewrite,
-    usable_techniques,
 )
 from proctor.home import Home
 from proctor.improvement.marks import (
     Mark,
     bad_examples,
     marks_on,
-    patterns_of_marks,
     situation_of,
 )
-from proctor.improvement.proposers import ProposalTranscript
+from proctor.improvement.proposers import ProposalTranscript, Wanted, outcome_of
 from proctor.improvement.scenario_tests import SETTINGS, Judge, Tester
 
-__all__ = ["Tuner", "Writer", "open_advice", "patterns_of", "trials_of"]
+__all__ = ["Tuner", "Writer", "open_advice", "patterns_of", "trials_of", "violated"]
 
 TEMPLATE = "template"
+_BLOCK = "advice"  # the one text that a round changes
 _ANSWERS = "answers to scenarios"  # that are shown as they come
 _PATIENCE = 3  # answers in a row that were not given
 _ASKED = 3  # times, before a scenario of the adversary's is kept
@@ -99,16 +99,21 @@ def patterns_of(verdict: AuditReport) -> list[Pattern]:
         if emitter in ("policy", "driver")
     }
     return [
-        Pattern(
-            key=f"violation {kind} {rule or '-'} {emitter}",
-            kind="answer" if emitter == "driver" else "violation",
-            count=count,
-            says=f"{kind.replace('_', ' ')}{f' of {rule}' if rule else ''} by the {emitter}",
-            rule=rule or None,
-            runs=(verdict.run_id,),
-        )
+        violated(kind, rule or None, emitter, count, (verdict.run_id,))
         for (kind, rule, emitter), count in sorted(counts.items())
     ]
+
+
+def violated(kind: str, rule: str | None, emitter: str, count: int, runs: Iterable[str]) -> Pattern:
+    """Return the pattern of one kind of violation by the policy or by its driver."""
+    return Pattern(
+        key=f"violation {kind} {rule or '-'} {emitter}",
+        kind="answer" if emitter == "driver" else "violation",
+        count=count,
+        says=f"{kind.replace('_', ' ')}{f' of {rule}' if rule else ''} by the {emitter}",
+        rule=rule,
+        runs=tuple(runs),
+    )
 
 
 @dataclass(frozen=True)
@@ -117,16 +122,6 @@ class Writer:
 
     settings: ModelSettings
     client: Client
-
-
-@dataclass(frozen=True)
-class _Written:
-    """What came of writing a text."""
-
-    outcome: str  # usable, or a round's
-    said: str  # the rationale, or the problem
-    text: str = ""
-    calls: int = 0
 
 
 class Tuner:
@@ -167,7 +162,8 @@ class Tuner:
         """Do the round after an attempt, unless it was done."""
         with self._alone():
             if (campaign, number) not in self.advice.done:
-                self._round(patterns_of(verdict), campaign=campaign, attempt=number)
+                where = {"campaign": campaign, "attempt": number}
+                self._round(patterns_of(verdict), None, where)
 
     def round(
         self,
@@ -179,7 +175,7 @@ class Tuner:
     ) -> Advice.RoundEnded:
         """Do a round; one that another process left open is ended first."""
         with self._alone():
-            return self._round(patterns, technique=technique, campaign=campaign, attempt=attempt)
+            return self._round(patterns, technique, {"campaign": campaign, "attempt": attempt})
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -191,24 +187,18 @@ class Tuner:
             yield
 
     def _round(
-        self,
-        patterns: Sequence[Pattern],
-        *,
-        technique: str | None = None,
-        campaign: str | None = None,
-        attempt: int | None = None,
+        self, patterns: Sequence[Pattern], technique: str | None, where: dict[str, Any]
     ) -> Advice.RoundEnded:
         if (opened := self.advice.open) is not None:
             ended = self._finish()
-            if (opened["campaign"], opened["attempt"]) == (campaign, attempt):
+            if where == {name: opened[name] for name in where}:
                 return ended
-        where = {"campaign": campaign, "attempt": attempt}
         if not self.advice.on:
             return self._end("nothing", "tuning is turned off", **where)
         marks = marks_on(self._log, self._settings.model)
         self._take_in(marks)
-        examples = (*PLAYBOOK_EXAMPLES, *bad_examples(marks))
-        found = [*patterns, *patterns_of_marks(marks)]
+        bad = bad_examples(marks)
+        examples, found = (*PLAYBOOK_EXAMPLES, *bad), [*patterns, *marked_bad(bad)]
         return self._propose(found, examples, technique, where) or self._finish()
 
     def challenge(self, *, seed: int, count: int) -> list[str]:
@@ -276,27 +266,38 @@ class Tuner:
         where: dict[str, Any],
     ) -> Advice.RoundEnded | None:
         """Record a proposal; where there is none, end the round and return that."""
-        choice = self._choose(patterns, examples, technique)
-        if choice is None:
-            wanted = f" by {technique}" if technique else ""
-            reason = f"nothing went wrong that is not tried yet{wanted}"
-            return self._end("nothing", reason if patterns else "nothing went wrong", **where)
-        about = {"technique": choice.technique, "pattern": choice.pattern.key, **where}
-        try:
-            written = self._write(choice, examples)
-        except SilentError as error:
-            return self._end("unanswered", str(error), **about)
-        if written.outcome != "usable":
-            return self._end(written.outcome, written.said, calls=written.calls, **about)
+        wanted = self._want(patterns, examples, technique)
+        pattern = wanted.pattern
+        about = {
+            "technique": wanted.technique,
+            "pattern": None if pattern is None else pattern.key,
+            **where,
+        }
+        if wanted.outcome != "proposed" or pattern is None:
+            return self._end(wanted.outcome, wanted.reason, calls=wanted.calls, **about)
         self.advice.propose(
-            written.text,
+            str(wanted.texts[_BLOCK]),
             proposer=self._proposer,
-            rationale=written.said,
-            evidence=choice.pattern.evidence(),
+            rationale=wanted.reason,
+            evidence=pattern.evidence(),
             **about,
         )
         self._log.save(self.advice)
         return None
+
+    def _want(
+        self, patterns: Sequence[Pattern], examples: Sequence[Example], technique: str | None
+    ) -> Wanted:
+        choice = self._choose(patterns, examples, technique)
+        if choice is None:
+            by = f" by {technique}" if technique else ""
+            reason = f"nothing went wrong that is not tried yet{by}"
+            return Wanted(outcome="nothing", reason=reason if patterns else "nothing went wrong")
+        try:
+            found = self._written(choice, examples)
+        except SilentError as error:
+            found = Wanted(outcome="unanswered", reason=str(error))
+        return replace(found, technique=choice.technique, pattern=choice.pattern)
 
     @property
     def _proposer(self) -> str:
@@ -307,16 +308,9 @@ class Tuner:
     ) -> Choice | None:
         """Return what is tried: what was not tried on the pattern; at last, a shorter text."""
         trials, champion = trials_of(self.advice), self.advice.champion
-        left = list(patterns)
-        while left and technique != DISTILLATION:
-            usable = {t for each in left for t in usable_techniques(each, examples)}
-            usable &= set(LADDER if technique is None else (technique,))
-            found = choose(left, trials, usable=usable, again=technique is not None)
-            if found is None:
-                break
+        for found in choices(patterns, trials, examples, technique=technique):
             if self._writer is not None or self._rewritten(found, examples) is not None:
                 return found
-            left.remove(found.pattern)
         length = _too_long(champion, self.advice.champion_version)
         tried = {trial.pattern for trial in trials}
         if champion and technique in (None, DISTILLATION) and length.key not in tried:
@@ -328,15 +322,16 @@ class Tuner:
     def _rewritten(self, choice: Choice, examples: Sequence[Example]) -> str | None:
         return rewrite(choice.technique, self.advice.champion, choice.pattern, examples)
 
-    def _write(self, choice: Choice, examples: Sequence[Example]) -> "_Written":
+    def _written(self, choice: Choice, examples: Sequence[Example]) -> Wanted:
         before = self.advice.champion
         if self._writer is None:
             text = (self._rewritten(choice, examples) or "").strip()
             try:
                 verify_advice(text, technique=choice.technique, before=before)
             except AnswerError as error:
-                return _Written("refused", str(error))
-            return _Written("usable", f"{choice.technique}. {choice.pattern.says}", text)
+                return Wanted(outcome="refused", reason=str(error))
+            reason = f"{choice.technique}. {choice.pattern.says}"
+            return Wanted(outcome="proposed", reason=reason, texts={_BLOCK: text})
         settings = self._writer.settings
         transcript = self._transcript("writer", settings)
         asker = Asker(settings, client=self._writer.client, log=transcript, blobs=self._blobs)
@@ -348,12 +343,15 @@ class Tuner:
             technique=choice.technique,
             earlier=self._earlier(),
         )
-        if asked.found is not None:
-            found = asked.found
-            return _Written("usable", found.rationale, found.advice, transcript.calls)
-        read = asked.outcome in ("unusable", "truncated", "refused")
-        problem = asked.problem or asked.outcome
-        return _Written("unusable" if read else "unanswered", problem, calls=transcript.calls)
+        said = Wanted(
+            outcome=outcome_of(asked.outcome),
+            reason=asked.problem or asked.outcome,
+            calls=transcript.calls,
+        )
+        if asked.found is None:
+            return said
+        texts = {_BLOCK: asked.found.advice}
+        return replace(said, outcome="proposed", reason=asked.found.rationale, texts=texts)
 
     def _earlier(self) -> list[str]:
         return [
@@ -386,15 +384,15 @@ class Tuner:
             return self._end("unanswered", str(error))
         results, missing = _results(advice), 0
         self._say(f"testing version {opened['version']} of the advice ({opened['technique']})")
-        while wanted := judge.wanted(results):
-            for task, repeat in self._random.sample(wanted, k=len(wanted)):
-                advanced(_ANSWERS, len(results))
-                pair = self._ask_pair(tester, task, repeat)
-                results += pair
-                missing = missing + 1 if all(each.missing for each in pair) else 0
-                if missing == _PATIENCE:
-                    reason = f"{_PATIENCE} scenarios in a row were not answered"
-                    return self._end("unanswered", reason, calls=transcript.calls)
+        turns = in_turn(lambda: judge.wanted(results), random=self._random)
+        for task, repeat, seed, order in turns:
+            advanced(_ANSWERS, len(results))
+            pair = self._ask_pair(tester, task, repeat, seed, order)
+            results += pair
+            missing = missing + 1 if all(each.missing for each in pair) else 0
+            if missing == _PATIENCE:
+                reason = f"{_PATIENCE} scenarios in a row were not answered"
+                return self._end("unanswered", reason, calls=transcript.calls)
         advanced(_ANSWERS, len(results), len(results))
         found = judge.compare(results)
         return self._end(
@@ -413,13 +411,13 @@ class Tuner:
             self._settings, client=self._client, rung=rung, log=transcript, blobs=self._blobs
         )
 
-    def _ask_pair(self, tester: Tester, task: Task, repeat: int) -> list[TaskResult]:
-        """Ask both texts about a scenario, in an order that is drawn, and record the answers."""
+    def _ask_pair(
+        self, tester: Tester, task: Task, repeat: int, seed: int, order: Sequence[Arm]
+    ) -> list[TaskResult]:
+        """Ask both texts about a scenario, and record the answers."""
         opened = self.advice.open
         assert opened is not None
         texts: dict[Arm, str] = {"base": self.advice.champion, "candidate": opened["text"]}
-        seed = drawn_seed(task, self._random)
-        order: list[Arm] = self._random.sample([*texts], k=2)
         found = {
             arm: tester.ask(task, texts[arm], arm=arm, repeat=repeat, seed=seed) for arm in order
         }

@@ -104,7 +104,6 @@ def _draw(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
         entry=entry,
         kind="retrieve",
         seed=seed,
-        stochastic=False,
         scorer="selection",
         parameters={"query": " ".join(topic), "cap": shape.cap},
         expected={
@@ -143,7 +142,6 @@ def _draw_pool(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
         seed=seed,
         stochastic=True,
         scorer="drawn_selection",
-        parameters={},
         expected={"cap": shape.cap, "documents": shape.documents, "topics": topics},
         files={"documents.json": (json.dumps(documents, indent=1) + "\n").encode()},
     )

@@ -18,6 +18,7 @@ from gauntlet_lines import NAMES, SELECTION, SMALL, Line, judged
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
 from judge.errors import JudgeError
+from judge.gauntlet import reviews
 from ledger.errors import LedgerError
 from proctor.home import Home
 from proctor.sample.repository import FILES
@@ -242,7 +243,7 @@ def put(line: Line, diff: bytes, declared: Mapping[str, int]) -> Told:
         told = answer(controller.waits(found), found)
         if controller.line.halt is not None:
             assert controller.line.halted_by == str(found.id)
-            controller.resume(line.word(controller, "resume", found))
+            reviews.resume(controller.place, line.word(controller, "resume", found))
             return Told("the line halts", told.reason)
         return told
 

@@ -16,6 +16,7 @@ from gauntlet_lines import (
     UNSORTED,
     WEEK,
     Line,
+    digest_of,
     judged,
     submit,
     to_the_last_step,
@@ -25,7 +26,8 @@ from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
 from judge.approvals import make_approval, sign
 from judge.errors import JudgeError
-from judge.gauntlet.controller import Controller, digest_of
+from judge.gauntlet import reviews
+from judge.gauntlet.controller import Controller
 from judge.gauntlet.measurement import measure
 from judge.gauntlet.promotion import INTENT
 from proctor.sample.demo import unified
@@ -66,7 +68,9 @@ def _word(name: str, word: Word, because: str, *, wants: str = WITHOUT) -> None:
         line = grounds.plain.line
         with line.controller() as controller:
             wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
-            told = _refused(lambda: controller.review(word(line, controller, wanted)))
+            told = _refused(
+                lambda: reviews.record_review(controller.place, word(line, controller, wanted))
+            )
             found = controller.carry_on(wanted.id)
             assert (found.outcome, found.branch, found.results) == (None, None, {})
             return told
@@ -186,8 +190,8 @@ def _(grounds: Grounds) -> Told:
     with line.controller() as controller:
         wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
         approved = line.word(controller, "approve", wanted)
-        controller.review(line.word(controller, "reject", wanted))
-        told = _refused(lambda: controller.review(approved))
+        reviews.record_review(controller.place, line.word(controller, "reject", wanted))
+        told = _refused(lambda: reviews.record_review(controller.place, approved))
         assert controller.carry_on(wanted.id).outcome == "rejected"
         return told
 
@@ -200,7 +204,7 @@ def _later(name: str, *, wants: str, because: str, happens: Callable[[Line], Non
         line = grounds.fresh("plain").line
         with line.controller() as controller:
             wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
-            controller.review(line.word(controller, "approve", wanted))
+            reviews.record_review(controller.place, line.word(controller, "approve", wanted))
             to_the_last_step(line, controller, wanted)
             happens(line)
             before = line.head()
@@ -249,10 +253,12 @@ def _halted(
         with line.controller() as controller:
             honest = submit(controller, better(line))
             bad = submit(controller, edited(MANIFEST)(line), {MANIFEST: 2})
-            told = _refused(lambda: controller.resume(word(line, controller, bad, honest)))
+            told = _refused(
+                lambda: reviews.resume(controller.place, word(line, controller, bad, honest))
+            )
             assert "the line is halted" in str(controller.waits(controller.carry_on(honest.id)))
-            controller.resume(line.word(controller, "resume", bad))
-            controller.review(line.word(controller, "revise", honest))
+            reviews.resume(controller.place, line.word(controller, "resume", bad))
+            reviews.record_review(controller.place, line.word(controller, "revise", honest))
             assert controller.carry_on(honest.id).outcome == "withdrawn"
             return told
 
@@ -314,7 +320,7 @@ def _(grounds: Grounds) -> Told:
     line = grounds.fresh("plain").line
     with line.controller() as controller:
         wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
-        controller.review(line.word(controller, "approve", wanted))
+        reviews.record_review(controller.place, line.word(controller, "approve", wanted))
         to_the_last_step(line, controller, wanted)
         assert not (controller.place.folder / INTENT).exists()
         line.revoke_operator()
@@ -397,7 +403,7 @@ def _(grounds: Grounds) -> Told:
         first = submit(controller, edited(SETTINGS)(line), {SETTINGS: 2})
         other = submit(controller, better(line), proposal_id=first.id)
         assert (other.id, other.diff) == (first.id, first.diff)  # what is there stays
-        controller.review(line.word(controller, "revise", first))
+        reviews.record_review(controller.place, line.word(controller, "revise", first))
         controller.carry_on(first.id)
         return _refused(lambda: submit(controller, better(line), proposal_id=line.id))
 

@@ -233,10 +233,10 @@ def _examine(folder: Path, out: Connection) -> None:
     for descriptor in (1, 2):
         os.dup2(out.fileno(), descriptor)
     out.close()
-    from judge.confinement import child, sandbox  # noqa: PLC0415 - preloaded
+    from judge.confinement import child, interpreter  # noqa: PLC0415 - preloaded
 
     os.environ.clear()
-    os.environ.update(sandbox._environment(folder))
+    os.environ.update(interpreter.variables(folder / "cwd"))
     os.chdir(folder / "cwd")
     child.main(folder)
     for stream in (sys.stdout, sys.stderr):

@@ -4,6 +4,7 @@ Everything is real: git, the ledger, the confined processes. The tests of the sa
 few lines of its own instead of pytest, which saves half a second each time.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
@@ -128,13 +130,15 @@ class Line:
         """Open it as a process does that has just begun."""
         with self.log() as log:
             yield Controller(
-                log,
-                self.repository,
-                blobs=self.home.blobs,
-                workspace=line_folder(self.home, self.id) / "work",
-                clock=lambda: self.now,
-                authority=self._authority,
-                settings=self.settings,
+                Workplace(
+                    log=log,
+                    repository=self.repository,
+                    blobs=self.home.blobs,
+                    folder=(line_folder(self.home, self.id) / "work").resolve(),
+                    clock=lambda: self.now,
+                    authority=self._authority,
+                    settings=self.settings,
+                )
             )
 
     def _authority(self):  # type: ignore[no-untyped-def]
@@ -223,6 +227,11 @@ class Line:
             expires=self.now + days * 86_400,
         )
         return sign(payload, self.operator)
+
+
+def digest_of(diff: bytes) -> str:
+    """Return what a diff goes by in a valley's steps and in approvals."""
+    return hashlib.sha256(diff).hexdigest()
 
 
 def submit(

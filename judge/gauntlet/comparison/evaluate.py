@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from judge.gauntlet.comparison.claims import THRIFTS, Outcome, Pair, value
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.weighing import Weighed, weigh
@@ -44,17 +46,8 @@ class TaskComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as an event takes them."""
-        return {
-            "task_id": self.task_id,
-            "stochastic": self.stochastic,
-            "pairs": self.pairs,
-            "verdict": self.verdict,
-            "success": None if self.success is None else list(self.success),
-            "missing": list(self.missing),
-            "metrics": {name: list(means) for name, means in self.metrics.items()},
-            "evidence": dict(self.evidence),
-            "notes": list(self.notes),
-        }
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,13 @@ Trust: whatever the candidate does wrong is its result, in words of ours; errors
 I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
 """
 
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
-from judge.confinement.supervised import ResourceLimits, discard
+from judge.confinement.supervised import ResourceLimits, discarded
 from judge.errors import JudgeError
 from judge.gauntlet.errors import CandidateError, NoAnswerError
 from judge.gauntlet.repository.manifest import Manifest
@@ -27,7 +26,7 @@ from judge.gauntlet.tasks.scoring import Score, Scorer, same
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
 
-__all__ = ["ARMS", "Arm", "TaskResult", "drawn_seed", "export", "run_set", "run_task", "seed_of"]
+__all__ = ["ARMS", "Arm", "TaskResult", "drawn_seed", "export", "run_task", "seed_of"]
 
 Arm = Literal["base", "candidate"]
 ARMS: tuple[Arm, Arm] = ("base", "candidate")
@@ -73,22 +72,6 @@ def export(repository: "Repository", commit: str, manifest: Manifest, into: Path
     repository.export(tree, into, without=(f"{manifest.reference_set}/{TASKS}",))
 
 
-def run_set(
-    wanted: Iterable[tuple[Task, int]],
-    tree: Path,
-    manifest: Manifest,
-    *,
-    scorers: Mapping[str, Scorer],
-    arm: Arm,
-    scratch: Path,
-) -> Iterator[TaskResult]:
-    """Run each (task, repeat) in turn, yielding its result before the next one begins."""
-    for task, repeat in wanted:
-        yield run_task(
-            task, tree, manifest, scorers=scorers, arm=arm, scratch=scratch, repeat=repeat
-        )
-
-
 def _weighed(task: Task, conversation: Conversation, scorer: Scorer) -> Score:
     """Return what the answer is worth; raise CandidateError for one that the scorer fails on.
 
@@ -125,8 +108,7 @@ def run_task(
     limits = manifest.benchmark
     seconds: float = limits.seconds
     scorer = scorers[drawn.scorer]
-    folder = Path(tempfile.mkdtemp(dir=scratch))
-    try:
+    with discarded(scratch) as folder:
         place, own = folder / "input", folder / "scratch"
         place.mkdir()
         own.mkdir()
@@ -154,17 +136,12 @@ def run_task(
         except CandidateError as error:
             missing = isinstance(error, NoAnswerError)
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
-    finally:
-        discard(folder)
     return TaskResult(
         task_id=task.task_id,
         arm=arm,
         repeat=repeat,
         seed=seed,
-        success=score.success,
-        validation_failures=score.validation_failures,
-        metrics=dict(score.metrics),
-        problem=score.problem,
+        **vars(score),
         isolation=conversation.isolation,
         missing=missing,
     )

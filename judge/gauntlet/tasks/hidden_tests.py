@@ -14,7 +14,6 @@ I/O: processes; folders below the bench's.  Units: seconds, bytes.
 
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from msgspec import Meta, Struct
 
-from judge.confinement.supervised import discard
+from judge.confinement.supervised import discarded
 from judge.declared import read_declared
 from judge.gauntlet.errors import CandidateError, DiffError, GauntletError, TaskError
 from judge.gauntlet.repository.changes import EXECUTABLE, FILE
@@ -204,8 +203,7 @@ def run_hidden(task: "Task", diff: bytes | None, bench: Bench) -> SuiteResult:
     """
     expected = read_declared(dict(task.expected), Expected)
     files = {path: text.encode() for path, text in snapshot_of(task).items()}
-    folder = Path(tempfile.mkdtemp(prefix="hidden-", dir=bench.scratch))
-    try:
+    with discarded(bench.scratch) as folder:
         repository, commit = Repository.of_files(folder / "repository", files)
         tree = repository.tree_of(commit)
         if diff is not None:
@@ -234,8 +232,6 @@ def run_hidden(task: "Task", diff: bytes | None, bench: Bench) -> SuiteResult:
             expected=dict.fromkeys((*expected.fails, *expected.keeps), "passed"),
             passed_over=expected.left_out,
         )
-    finally:
-        discard(folder)
 
 
 def _check_changed(repository: Repository, commit: str, tree: str, expected: Expected) -> None:

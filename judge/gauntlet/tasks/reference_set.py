@@ -88,6 +88,9 @@ class Instructions(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 class Task(Instructions, kw_only=True, frozen=True, dict=True):
     """One task. Of it the candidate is told kind, seed, parameters and files, and nothing else."""
 
+    seed: int = 0
+    stochastic: bool = False
+    parameters: dict[str, Any] = {}
     entry: TaskEntry
     files: Mapping[str, bytes]  # the snapshot: path -> content
     expected: Mapping[str, Any]

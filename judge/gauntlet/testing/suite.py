@@ -18,17 +18,15 @@ planted tests, and of no others, that they fail.
 I/O: processes, and folders below `workspace`.  Units: seconds, bytes.
 """
 
-import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import isfile
 from pathlib import Path
 
 from msgspec.structs import replace as replace_field
 
-from judge.confinement.supervised import Ended, ResourceLimits, discard, run
-from judge.gauntlet.errors import CandidateError, GauntletError
+from judge.confinement.supervised import Ended, ResourceLimits, discard, discarded, run
+from judge.gauntlet.errors import CandidateError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest, TestCommand
 from judge.gauntlet.testing.choice import Choice, choose
@@ -87,14 +85,14 @@ def run_base(
     """
     files: tuple[str, ...] = ()
     if runs_pytest(manifest.tests.command):
-        with _folder(workspace) as folder:
+        with discarded(workspace) as folder:
             repository.export(base, folder / "tree")
             planted = plant(folder / "tree", _tests(repository, base, manifest), {})
             found = _go_again(folder, manifest, expected={}, planted=planted)
             files = _files_of(_failed(found), folder / "tree")
         if planted and found.passed:
             return replace(found, cases={**found.cases, PLANTED: "failed"})
-    with _folder(workspace) as folder:  # its tests fail, or do not bear others beside them
+    with discarded(workspace) as folder:  # its tests fail, or do not bear others beside them
         repository.export(base, folder / "tree")
         if files:
             alone = _go(folder, manifest, expected={}, only=files)
@@ -140,7 +138,7 @@ def run_rest(
     """Run the test files of the base that were left out, and no others, on a candidate."""
     tests = _tests(repository, base, manifest)
     others = [path for path in tests if is_test_file(path) and path not in left_out]
-    with _folder(workspace) as folder:
+    with discarded(workspace) as folder:
         return _run_on_candidate(
             folder, repository, commit, base, manifest, expected=expected, without=others
         )
@@ -179,27 +177,18 @@ def run_tests(
     manifest: Manifest,
     *,
     workspace: Path,
-    expected: Mapping[str, str] | None = None,
+    expected: Mapping[str, str],
     without: Collection[str] = (),
 ) -> SuiteResult:
-    """Run the base's suite on a candidate; `expected` is run_base()'s cases where they are known.
+    """Run the base's suite on a candidate; `expected` is run_base()'s cases.
 
-    The test files in `without` are left out. Raises GauntletError where the base does not pass its
-    own suite, or nothing can be run.
+    The test files in `without` are left out. Raises GauntletError where nothing can be run.
     """
-    if expected is None:
-        own = run_base(repository, base, manifest, workspace=workspace)
-        if own.problem is not None:
-            raise GauntletError(
-                f"the base {base} does not pass its own tests, so no candidate can be compared "
-                f"with it: {own.problem}; fix the tests on the line first"
-            )
-        expected = own.cases
     before = set(repository.paths(base))
     added = tuple(
         path for path in repository.paths(commit) if path not in before and manifest.may_add(path)
     )
-    with _folder(workspace) as folder:
+    with discarded(workspace) as folder:
         first = _run_on_candidate(
             folder, repository, commit, base, manifest, expected=expected, without=without
         )
@@ -395,12 +384,3 @@ def _listed(cases: Sequence[str]) -> str:
     shown = ", ".join(sorted(cases)[:_SHOWN])
     more = f" and {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else ""
     return f"{len(cases)} cases ({shown}{more})"
-
-
-@contextmanager
-def _folder(workspace: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="suite-", dir=workspace))
-    try:
-        yield folder
-    finally:
-        discard(folder)

@@ -22,7 +22,8 @@ from proctor.improvement.faults import describe_fault
 from proctor.improvement.home import LineOptions
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
-from proctor.output.terminal import console, print_table, words
+from proctor.improvement.reports import tell_rounds
+from proctor.output.terminal import console, words
 from proctor.runs.run_settings import read_pairs
 
 app = CommandGroup()
@@ -151,24 +152,9 @@ def _describe(controller: Controller, ended: Evolution.RoundEnded) -> dict[str, 
 
 
 def _tell(told: dict[str, Any]) -> None:
-    print_table(
-        ("round", "outcome", "technique", "pattern", "reason"),
-        [
-            (
-                each["round"],
-                each["outcome"],
-                each["technique"] or "-",
-                each["pattern"] or "-",
-                (each["reason"] or "")[:120],
-            )
-            for each in told["ended"]
-        ],
-    )
+    tell_rounds(told["ended"], told["scoreboard"], about="pattern")
     for each in told["faults"]:
         console.print(words(each["says"]))
-    for name, tally in told["scoreboard"].items():
-        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
-        console.print(words(said))
     state = "on" if told["on"] else "off"
     console.print(
         words(

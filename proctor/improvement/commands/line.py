@@ -11,7 +11,6 @@ from aggregates.improvement.proposal import TRIGGERS, Proposal
 from judge.errors import JudgeError
 from judge.gauntlet import measurement
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.repository.changes import tier_of_change
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
@@ -261,13 +260,10 @@ def _challenged(home: Home, controller: Controller, count: int, seed: int) -> Ou
 
 def _tiers(controller: Controller, diff: bytes) -> dict[str, int]:
     """Return the tier of each file that a diff changes; DiffError where it does not apply."""
-    tree = controller.applied(diff)
-    place, head = controller.place, controller.line.head
-    manifest = place.manifest(head.commit)
-    changes = place.repository.changes(head.tree, tree)
-    if not changes:
+    found = controller.tiers(diff)
+    if not found:
         raise ProctorError("the diff changes nothing: change at least one file")
-    return {each.path: tier_of_change(each, manifest) for each in changes}
+    return found
 
 
 def _became(controller: Controller, proposals: list[Proposal]) -> Output:

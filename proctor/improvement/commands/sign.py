@@ -154,14 +154,14 @@ def _review(
     if kind == "approve" and len(found) > 1:
         subjects = batches.batch_subjects(place, found)
         said = signing.envelope(BATCH, line=controller.line.id, subjects=subjects, days=days)
-        found = controller.approve_batch(said)
+        found = batches.record_batch(controller.place, said)
     else:
         for number, each in enumerate(found):
             subjects = place.subjects(each)
             said = signing.envelope(
                 kind, line=each.line, proposal=each.id, subjects=subjects, days=days
             )
-            found[number] = controller.review(said)
+            found[number] = reviews.record_review(controller.place, said)
             if kind != "approve":
                 found[number] = controller.carry_on(each.id)
     lines = [
@@ -179,8 +179,9 @@ def _resume(
         raise ProctorError("the line is not halted")
     halting = controller.place.proposal(UUID(line.halted_by))
     subjects = controller.place.subjects(halting)
-    controller.resume(
-        signing.envelope(kind, line=line.id, proposal=halting.id, subjects=subjects, days=days)
+    reviews.resume(
+        controller.place,
+        signing.envelope(kind, line=line.id, proposal=halting.id, subjects=subjects, days=days),
     )
     return Output({"line": str(line.id), "resumed": str(halting.id)}, "the line is resumed")
 

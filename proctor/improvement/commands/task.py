@@ -1,8 +1,9 @@
 """`proctor line task`: reference tasks from calls, commits, folders, runs and regressions."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -26,10 +27,10 @@ app = CommandGroup("task", "Make reference tasks, examine them, and let them int
 _SIGNED = "signed.json"  # beside carried drafts
 
 
-@app.command(prints="improvement.Drafted | improvement.Folder")
-def new(
-    where: LineOptions,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")],
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a task is made of."""
+
     commit: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +38,7 @@ def new(
             metavar="COMMIT",
             help="Draft it from a commit: its parent's files, its tests, and what it changed.",
         ),
-    ] = None,
+    ] = None
     before: Annotated[
         Path | None,
         typer.Option(
@@ -46,13 +47,13 @@ def new(
             file_okay=False,
             help="Draft it from two folders: files as they are, and --after.",
         ),
-    ] = None,
+    ] = None
     after: Annotated[
         Path | None,
         typer.Option(
             "--after", exists=True, file_okay=False, help="Files with the change and its tests."
         ),
-    ] = None,
+    ] = None
     run: Annotated[
         str | None,
         typer.Option(
@@ -60,7 +61,7 @@ def new(
             metavar="RUN",
             help="Draft it from a verified run of the home: its situations are decided again.",
         ),
-    ] = None,
+    ] = None
     function: Annotated[
         str | None,
         typer.Option(
@@ -68,97 +69,62 @@ def new(
             metavar="MODULE:NAME",
             help="Write it into the work tree: one call of this function, and --expect.",
         ),
-    ] = None,
+    ] = None
     expect: Annotated[
         str | None,
         typer.Option("--expect", metavar="JSON", help="Value that the function must return."),
-    ] = None,
+    ] = None
     arguments: Annotated[
         list[str] | None,
         typer.Option("--argument", metavar="JSON", help="Argument of the call, in order."),
-    ] = None,
-    categories: Annotated[
-        list[str] | None, typer.Option("--category", help="Category; may be repeated.")
-    ] = None,
-    difficulty: Annotated[Literal["easy", "medium", "hard"], "How hard the task is."] = "medium",
-    issue: Annotated[Path | None, "File with the text that the candidate gets."] = None,
-    anchor: Annotated[str | None, "Regression that the task must find again, in words."] = None,
-    stochastic: Annotated[bool, "Declare that right answers can fail."] = False,
-    kind: Annotated[
-        Literal["implement", "plan"],
-        "implement: the candidate answers with a diff, and hidden tests run. plan: it "
-        "names the files that the change needs.",
-    ] = "implement",
-    by_model: Annotated[
-        bool, "Ask the task only where a server is configured for the line."
-    ] = False,
-    tests: Annotated[
-        list[str] | None,
-        typer.Option("--test", metavar="PATH", help="Test file to run, if not all changed ones."),
-    ] = None,
-    narrow: Annotated[bool, "Run only the cases that the change makes pass."] = False,
-    most: Annotated[
-        int | None,
-        typer.Option(
-            "--most", min=1, help="Most files that a plan names; by default as many as there are."
-        ),
-    ] = None,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--include",
-            metavar="PATTERN",
-            help="With --commit: more files to show, as in 'lib/*.sql'.",
-        ),
-    ] = None,
-    out: Annotated[Path | None, "Folder for the draft; by default the line's, in the home."] = None,
+    ] = None
+
+    def verify(self, wish: Wish) -> None:
+        """Raise ProctorError unless it is one source."""
+        sources = (self.commit, self.before or self.after, self.run, self.function)
+        if sum(each is not None for each in sources) != 1:
+            raise ProctorError(
+                "say what the task is made of: one of --commit, --before with --after, --run and "
+                "--function"
+            )
+        if (self.before is None) != (self.after is None):
+            raise ProctorError("--before and --after are two folders; give both")
+        if self.before is not None and wish.issue is None:
+            raise ProctorError("a new task needs the text of its issue: name a file with --issue")
+
+
+@app.command(prints="improvement.Drafted | improvement.Folder")
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")],
+    source: Source,
+    wish: Wish,
+    where: LineOptions,
 ) -> Output:
     """Draft a task from a commit, two folders or a run; or write one that is a single call."""
-    sources = (commit, before or after, run, function)
-    if sum(each is not None for each in sources) != 1:
-        raise ProctorError(
-            "say what the task is made of: one of --commit, --before with --after, --run and "
-            "--function"
-        )
-    if function is not None:
+    source.verify(wish)
+    if source.function is not None:
         call = TaskCall(
             name=name,
-            function=function,
-            arguments=[_read_json(each, "--argument") for each in arguments or []],
-            expected=_read_json(expect, "--expect"),
-            categories=tuple(categories or ["behaviour"]),
-            difficulty=difficulty,
+            function=source.function,
+            arguments=[_read_json(each, "--argument") for each in source.arguments or []],
+            expected=_read_json(source.expect, "--expect"),
+            categories=tuple(wish.categories or ["behaviour"]),
+            difficulty=wish.difficulty,
         )
         place = add_task(where.repo, call)
         text = f"wrote {place}; commit {where.repo / SET} to the branch"
         return Output({"folder": str(place)}, text)
     require_extra("train")
-    if before is not None and issue is None:
-        raise ProctorError("a new task needs the text of its issue: name a file with --issue")
-    wish = Wish(
-        name=name,
-        kind="" if run is not None else kind,
-        issue="" if issue is None else read_text(issue),
-        categories=categories or ["decisions" if run is not None else kind],
-        difficulty=difficulty,
-        stochastic=stochastic,
-        anchor=anchor,
-        by_model=by_model,
-        tests=tests or (),
-        narrow=narrow,
-        most=most,
-        also=include or (),
-    )
     with where.open() as controller:
-        into = out or task_drafts.drafts_folder(where.home, controller.line.id)
-        if commit is not None:
-            task = task_drafts.from_commit(controller, commit, wish, into)
-        elif run is not None:
-            task = task_drafts.from_run(controller, where.home, run, wish, into)
-        elif before is not None and after is not None:
-            task = task_drafts.from_folders(controller, before, after, wish, into)
+        into = wish.out or task_drafts.drafts_folder(where.home, controller.line.id)
+        told: dict[str, Any] = {"name": name, "wish": wish, "into": into}
+        if source.run is not None:
+            task = task_drafts.from_run(controller, where.home, source.run, **told)
+        elif source.commit is not None:
+            task = task_drafts.from_commit(controller, source.commit, **told)
         else:
-            raise ProctorError("--before and --after are two folders; give both")
+            before, after = map(Path, (source.before or "", source.after or ""))  # both are there
+            task = task_drafts.from_folders(controller, before, after, **told)
     return _drafted(task, into)
 
 

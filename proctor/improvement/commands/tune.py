@@ -17,7 +17,8 @@ from proctor.cli.remedies import completed
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import DrawSeedOption
-from proctor.output.terminal import console, error_console, print_table, words
+from proctor.improvement.reports import tell_rounds
+from proctor.output.terminal import console, error_console, words
 from proctor.remembering import open_session
 
 if TYPE_CHECKING:
@@ -166,17 +167,9 @@ def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
 
 def _patterns(home: Home, model: str) -> list[Pattern]:
     """Return what the policy did wrong in the latest judged runs of a model."""
-    return [
-        Pattern(
-            key=f"violation {kind} {rule or '-'} {emitter}",
-            kind="answer" if emitter == "driver" else "violation",
-            count=times,
-            says=f"{kind.replace('_', ' ')}{f' of {rule}' if rule else ''} by the {emitter}",
-            rule=rule,
-            runs=tuple(runs),
-        )
-        for kind, rule, emitter, times, runs in open_session(home).query(_WRONG, [model]).rows
-    ]
+    from proctor.improvement.tuning import violated  # noqa: PLC0415 - torch takes seconds to import
+
+    return [violated(*row) for row in open_session(home).query(_WRONG, [model]).rows]
 
 
 def _report(home: Home, model: str) -> dict[str, Any]:
@@ -218,21 +211,6 @@ def _tell(told: dict[str, Any]) -> None:
         console.print(words(f"next: `{command}` empties the block"))
     if told["advice"]:
         console.print(words(told["advice"]))
-    print_table(
-        ("round", "outcome", "technique", "version", "reason"),
-        [
-            (
-                each["round"],
-                each["outcome"],
-                each["technique"] or "-",
-                each["version"] or "-",
-                each["reason"][:160],
-            )
-            for each in told["rounds"]
-        ],
-    )
-    for name, tally in told["scoreboard"].items():
-        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
-        console.print(words(said))
+    tell_rounds(told["rounds"], told["scoreboard"], about="version")
     for name in told["candidates"]:
         console.print(words(f"candidate: {name}"))

@@ -139,24 +139,21 @@ def answering(monkeypatch: pytest.MonkeyPatch, successes: Sequence[bool]) -> lis
     """Have tasks answered so, one after the other; return where the repeats are counted."""
     asked: list[int] = []
 
-    def answers(wanted: Sequence[tuple[object, int]], *_: object, **__: object) -> list[TaskResult]:
-        asked.extend(repeat for _, repeat in wanted)
-        return [
-            TaskResult(
-                task_id="late-rows",
-                arm="candidate",
-                repeat=repeat,
-                seed=0,
-                success=success,
-                validation_failures=0,
-                metrics={},
-                problem=None,
-                isolation=(),
-            )
-            for (_, repeat), success in zip(wanted, successes, strict=False)
-        ]
+    def answer(*_: object, repeat: int, **__: object) -> TaskResult:
+        asked.append(repeat)
+        return TaskResult(
+            task_id="late-rows",
+            arm="candidate",
+            repeat=repeat,
+            seed=0,
+            success=successes[(len(asked) - 1) % len(successes)],
+            validation_failures=0,
+            metrics={},
+            problem=None,
+            isolation=(),
+        )
 
-    monkeypatch.setattr(probes, "run_set", answers)
+    monkeypatch.setattr(probes, "run_task", answer)
     return asked
 
 

@@ -18,6 +18,7 @@ from gauntlet_lines import (
     WEEK,
     Line,
     _vkey,
+    digest_of,
     judged,
     renamed,
     submit,
@@ -28,13 +29,14 @@ from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from judge.approvals import make_approval, sign
 from judge.errors import ApprovalError
-from judge.gauntlet import anchors, benchmarking
+from judge.gauntlet import anchors, batches, benchmarking, reviews
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.controller import Controller, digest_of
+from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, RepositoryError
 from judge.gauntlet.promotion import INTENT
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.reviews import check_recorded
+from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
 from ledger.verification.reader import check_ledger, open_verified
@@ -170,9 +172,9 @@ def test_line_is_halted_until_an_operator_answers_when_the_controller_is_touched
             (line.word(controller, "resume", bad, expires=line.now), "expired"),
         ):
             with pytest.raises(ApprovalError, match=problem):
-                controller.resume(envelope)
+                reviews.resume(controller.place, envelope)
         assert controller.line.halt is not None
-        controller.resume(line.word(controller, "resume", bad))
+        reviews.resume(controller.place, line.word(controller, "resume", bad))
         assert controller.line.halt is None
         assert controller.waits(honest) is None
 
@@ -199,9 +201,9 @@ def test_tier_1_is_promoted_with_an_approval_of_exactly_this_change(line: Line) 
             (line.word(controller, "resume", wanted), "does not apply to a proposal"),
         ):
             with pytest.raises(ApprovalError, match=problem):
-                controller.review(envelope)
+                reviews.record_review(controller.place, envelope)
         assert controller.carry_on(wanted.id).branch is None
-        controller.review(line.word(controller, "approve", wanted))
+        reviews.record_review(controller.place, line.word(controller, "approve", wanted))
         found = controller.carry_on(wanted.id)
         assert (found.outcome, found.real_tier, found.verdict) == ("promoted", 1, "better")
         assert controller.carry_on(other.id).outcome == "superseded"
@@ -220,7 +222,7 @@ def test_approval_is_looked_at_again_before_the_line_moves(
     with line.controller() as controller:
         diff = line.diff(COMPONENT, thrifty_component)
         wanted = submit(controller, diff, {COMPONENT: 1})
-        controller.review(line.word(controller, "approve", wanted))
+        reviews.record_review(controller.place, line.word(controller, "approve", wanted))
         with pytest.raises(RepositoryError, match="git switch --detach"):
             controller.carry_on(wanted.id)
         git(line.repo, "switch", "--quiet", "work")
@@ -230,7 +232,7 @@ def test_approval_is_looked_at_again_before_the_line_moves(
         found = controller.carry_on(wanted.id)
         assert (found.outcome, found.verdict, line.head()) == (None, "better", base)
         assert "this approval expired" in str(controller.waits(found))
-        controller.review(line.word(controller, "approve", wanted))
+        reviews.record_review(controller.place, line.word(controller, "approve", wanted))
         line.revoke_operator()
         assert controller.carry_on(wanted.id).outcome is None
         assert "not signed by an operator" in str(controller.waits(found))
@@ -241,13 +243,13 @@ def test_word_of_an_operator_ends_a_proposal(line: Line) -> None:
     with line.controller() as controller:
         for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
             wanted = submit(controller, line.diff(SELECTION, THRIFTY))
-            controller.review(line.word(controller, word, wanted))
+            reviews.record_review(controller.place, line.word(controller, word, wanted))
             with pytest.raises(ApprovalError, match=f"an operator has already answered {word}"):
-                controller.review(line.word(controller, "approve", wanted))
+                reviews.record_review(controller.place, line.word(controller, "approve", wanted))
             found = controller.carry_on(wanted.id)
             assert (found.outcome, found.branch) == (outcome, None)
             with pytest.raises(ApprovalError, match="is already concluded"):
-                controller.review(line.word(controller, "approve", wanted))
+                reviews.record_review(controller.place, line.word(controller, "approve", wanted))
 
 
 def test_change_of_configuration_is_asked_the_representative_tasks_first(tmp_path: Path) -> None:
@@ -297,7 +299,7 @@ def test_approval_that_names_no_text_shown_counts_only_if_it_is_on_record(line: 
         )
         envelope = sign(payload, line.operator)
         with pytest.raises(ApprovalError, match="for a different text_shown"):
-            controller.review(envelope)
+            reviews.record_review(controller.place, envelope)
         earlier = controller.place.proposal(found.id)  # as a version before wrote it
         earlier.record_review(
             "approve", envelope=envelope, key="K", expires=line.now + 60, note="Good."
@@ -317,13 +319,15 @@ def test_word_that_was_signed_for_another_ledger_is_rejected(line: Line, tmp_pat
                 return ledger.authority
 
         elsewhere = Controller(
-            log,
-            line.repository,
-            blobs=other.blobs,
-            workspace=tmp_path / "work",
-            clock=lambda: line.now,
-            authority=authority,
-            settings=line.settings,
+            Workplace(
+                log=log,
+                repository=line.repository,
+                blobs=other.blobs,
+                folder=(tmp_path / "work").resolve(),
+                clock=lambda: line.now,
+                authority=authority,
+                settings=line.settings,
+            )
         )
         assert elsewhere.line.id == controller.line.id
         diff = line.diff(COMPONENT, thrifty_component)
@@ -334,8 +338,8 @@ def test_word_that_was_signed_for_another_ledger_is_rejected(line: Line, tmp_pat
         line.commit(SETTINGS, line.text(SETTINGS) + "\n")
         adoption = line.adoption(controller)
         for refused in (
-            lambda: elsewhere.review(words),
-            lambda: elsewhere.approve_batch(batch),
+            lambda: reviews.record_review(elsewhere.place, words),
+            lambda: batches.record_batch(elsewhere.place, batch),
             lambda: elsewhere.open_valley(valley),
             lambda: elsewhere.adopt(adoption),
         ):
@@ -377,11 +381,11 @@ def test_approval_that_names_no_ledger_counts_only_if_it_was_on_record_before_ot
             controller.place.log.save(fresh)
 
         with pytest.raises(ApprovalError, match="for a different ledger: None"):
-            controller.review(of_before(found))
+            reviews.record_review(controller.place, of_before(found))
         record(found)
         check_recorded(controller.place, controller.place.proposal(found.id))
         named = submit(controller, line.diff(COMPONENT, lambda text: text + "\n"), {COMPONENT: 1})
-        controller.review(line.word(controller, "approve", named))
+        reviews.record_review(controller.place, line.word(controller, "approve", named))
         check_recorded(controller.place, controller.place.proposal(named.id))
         check_recorded(controller.place, controller.place.proposal(found.id))
         record(later)

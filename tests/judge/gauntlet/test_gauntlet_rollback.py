@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gauntlet_lines import SETTINGS, Line
+from gauntlet_lines import SETTINGS, Line, digest_of
 
 from aggregates.improvement.line import Line as LineRecord
-from judge.gauntlet.controller import Controller, digest_of
+from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, RepositoryError
 from judge.gauntlet.hygiene import roll_back
 from ledger.entries import AuthorKey

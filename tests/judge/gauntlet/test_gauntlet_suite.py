@@ -4,6 +4,8 @@ import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gauntlet_scene import FILES, MANIFEST, Edit, Scene, writes
@@ -13,6 +15,7 @@ from judge.confinement.supervised import ISOLATION
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.repository.lint import check_code
 from judge.gauntlet.repository.manifest import parse_manifest
+from judge.gauntlet.stages import base_cases
 from judge.gauntlet.testing import suite
 from judge.gauntlet.testing.junit import read_report
 from judge.gauntlet.testing.plants import PLANTED
@@ -396,14 +399,10 @@ def test_added_test_that_mends_the_code_for_others_is_rejected(
 def test_base_that_fails_is_nobodys_yardstick(tmp_path: Path) -> None:
     broken = {**HERE, "sample/select.py": "def select(rows):\n    return rows\n"}
     scene = Scene(tmp_path / "repository", broken)
-    with pytest.raises(GauntletError, match="does not pass its own tests"):
-        run_tests(
-            scene.repository,
-            scene.base,
-            scene.base,
-            parse_manifest(HERE["judge/tiers.toml"].encode()),
-            workspace=tmp_path,
-        )
+    manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
+    place: Any = SimpleNamespace(repository=scene.repository)
+    with pytest.raises(GauntletError, match=f"the line's own tests fail at {scene.base}"):
+        base_cases(place, scene.base, manifest, tmp_path)
 
 
 @pytest.mark.slow

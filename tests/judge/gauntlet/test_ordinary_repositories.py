@@ -12,6 +12,7 @@ from gauntlet_lines import COMPONENT, SELECTION, SMALL, THRIFTY, Line, judged, r
 from aggregates.improvement.proposal import Proposal
 from judge.confinement import supervised
 from judge.errors import ConfinementError
+from judge.gauntlet import reviews
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.shown import applied
 from judge.gauntlet.testing import suite
@@ -95,7 +96,7 @@ def test_ordinary_python_in_tier_1_is_for_the_operator_to_accept(tmp_path: Path)
             "uses the special name __eq__",
             "uses the special name __hash__",
         ]
-        controller.review(line.word(controller, "approve", waiting))
+        reviews.record_review(controller.place, line.word(controller, "approve", waiting))
         ended = controller.carry_on(waiting.id)
         assert ended.tested, "its tests ran"
         unseen = line.diff(COMPONENT, lambda text: text + "\n\nA = '\u202e'\n")

@@ -24,7 +24,6 @@ from ledger.notes import NoteKey
 from ledger.verification.proofs import verify_consistency, verify_inclusion
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_notes import (
-    ED25519,
     open_tree_head,
     parse_note,
     parse_tree_head,
@@ -49,7 +48,7 @@ SECOND_VERIFIER = load_second_verifier()
 
 def open_first(note: str, vkey: str) -> str:
     signed = parse_note(note)
-    verify_note(signed, key=parse_vkey(vkey, type=ED25519))
+    verify_note(signed, key=parse_vkey(vkey))
     return signed.text
 
 

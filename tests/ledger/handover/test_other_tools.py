@@ -32,7 +32,7 @@ from ledger.handover.envelope import (
 )
 from ledger.mapper import EventRegistry
 from ledger.verification.reader import read_tree_head
-from ledger.verification.verified_notes import ED25519, parse_vkey
+from ledger.verification.verified_notes import parse_vkey
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -57,7 +57,7 @@ def openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def pem_beside(ledger: Path) -> str:
-    return public_pem(parse_vkey((ledger / "ledger.vkey").read_text(), type=ED25519).public_key)
+    return public_pem(parse_vkey((ledger / "ledger.vkey").read_text()).public_key)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from gauntlet_lines import Line
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.proposal import Proposal
 from aggregates.transcript import Transcript
+from judge.gauntlet import reviews
 from ledger.progress import listening
 from ledger.verification.reader import open_verified
 from proctor.improvement.evolve import Evolving
@@ -365,7 +366,7 @@ def resume(line: Line) -> None:
     """Answer for a halted line, as an operator does."""
     with line.controller() as controller:
         bad = controller.place.proposal(UUID(controller.line.halted_by or ""))
-        controller.resume(line.word(controller, "resume", bad))
+        reviews.resume(controller.place, line.word(controller, "resume", bad))
 
 
 def _is_probe(request: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from made_tasks import made_task
 
 from judge.confinement.supervised import ISOLATION
 from judge.gauntlet.repository.manifest import Manifest, parse_manifest
-from judge.gauntlet.tasks.benchmark import TaskResult, export, run_set, run_task, seed_of
+from judge.gauntlet.tasks.benchmark import TaskResult, export, run_task, seed_of
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import QUESTION, SCORERS, Ask, Score
 
@@ -237,21 +237,15 @@ def test_both_arms_are_given_the_repeats_seed(ask: Arms) -> None:
     assert not ask(body, asked=asked, repeat=4).success
 
 
-def test_results_come_one_by_one(tmp_path: Path, ask: Arms, manifest: Manifest) -> None:
+def test_worker_that_is_missing_gives_no_answer(
+    tmp_path: Path, ask: Arms, manifest: Manifest
+) -> None:
     ask(HONEST)  # writes the worker
-    wanted = [(task(), 0), (task(task_id="two"), 1)]
-    results = run_set(
-        wanted,
-        tmp_path / "tree",
-        manifest,
-        scorers=SCORERS,
-        arm="base",
-        scratch=tmp_path / "scratch",
-    )
-    first = next(results)
+    where: dict[str, Any] = {"scorers": SCORERS, "arm": "base", "scratch": tmp_path / "scratch"}
+    first = run_task(task(), tmp_path / "tree", manifest, **where)
     assert (first.task_id, first.arm, first.repeat) == (f"task-{CANARY}", "base", 0)
     (tmp_path / "tree/judge/reference_tasks/worker.py").unlink()
-    second = next(results)
+    second = run_task(task(task_id="two"), tmp_path / "tree", manifest, repeat=1, **where)
     assert (second.task_id, second.repeat, second.success) == ("two", 1, False)
     assert second.problem == "there is no answer: it exited with status 2"
 

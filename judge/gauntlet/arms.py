@@ -1,0 +1,70 @@
+"""Both arms of a comparison: the files that each answers from, and whose turn it is.
+
+Both arms of a pair are asked one after the other, in an order that is drawn: whatever disturbs the
+machine disturbs either arm as often. A stochastic pair's seed is drawn for it alone.
+
+Trust: the code of either arm is hostile, and told neither its arm nor its task.
+I/O: the workplace; processes for the tasks.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from judge.gauntlet.repository.manifest import Manifest
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
+from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.workplace import Workplace
+
+__all__ = ["Ask", "answering", "in_turn"]
+
+
+class Ask(Protocol):
+    """Asks an arm."""
+
+    def __call__(
+        self, task: Task, arm: Arm, *, repeat: int = 0, seed: int | None = None
+    ) -> TaskResult:
+        """Return its answer's worth, as run_task() does."""
+
+
+@contextmanager
+def answering(place: Workplace, commits: Mapping[Arm, str], manifest: Manifest) -> Iterator[Ask]:
+    """Give what asks the commits, each of which has its files in a folder of its own."""
+    with place.scratch() as scratch:
+        trees: dict[Arm, Path] = {}
+        for arm in place.random.sample([*commits], k=len(commits)):
+            trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
+            export(place.repository, commits[arm], manifest, trees[arm])
+
+        def ask(task: Task, arm: Arm, *, repeat: int = 0, seed: int | None = None) -> TaskResult:
+            return run_task(
+                task,
+                trees[arm],
+                manifest,
+                scorers=place.scorers,
+                arm=arm,
+                scratch=scratch,
+                repeat=repeat,
+                seed=seed,
+            )
+
+        yield ask
+
+
+def in_turn(
+    wanted: Callable[[], Sequence[tuple[Task, int]]],
+    *,
+    random: Random,
+    arms: Sequence[Arm] = ARMS,
+) -> Iterator[tuple[Task, int, int, list[Arm]]]:
+    """Yield the pairs that are wanted until none is: task, repeat, seed, and the arms' order.
+
+    `wanted` is asked again when all that it wanted has been answered.
+    """
+    while pairs := wanted():
+        for task, repeat in random.sample(pairs, k=len(pairs)):
+            yield task, repeat, drawn_seed(task, random), random.sample(arms, k=len(arms))
