@@ -90,7 +90,7 @@ study-agent: setup
 	touch $@
 
 # Runs on a CUDA device and their verdicts, and loops watched on one (docs/explanation/determinism.md).
-# Without a device that torch can use, each is skipped. It takes about two minutes on an H200.
+# Without a device that torch can use, each is skipped. It takes some minutes.
 test-gpu: setup
 	$(BIN)/pytest -m gpu -rs tests/gpu
 

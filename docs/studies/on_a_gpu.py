@@ -8,7 +8,7 @@ trains an epoch of each arm, in an order that changes, and takes the time on the
 is idle. A ratio is that of one round; the two plain arms tell how far equal work differs. What a
 watched epoch takes at its end, for reading the GPU and appending to the ledger, is apart. Epoch:
 `proctor run`'s own loop, with measuring, validation and the ledger. The output is JSON. Each
-part is also written to standard error when it is done. It takes about three minutes on an H200.
+part is also written to standard error when it is done. It takes some minutes.
 """
 
 import argparse

@@ -56,7 +56,7 @@ def test_lightning_trains_the_same_weights_under_watch(precision: str, tmp_path:
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
-    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+    class Module(lightning.LightningModule):  # type: ignore  # not always installed
         def __init__(self) -> None:
             super().__init__()
             self.net = net()
