@@ -12,7 +12,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup clean
+.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-gpu test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -88,6 +88,11 @@ study-agent: setup
 .venv-foreign/.installed: tests/foreign/install.sh tests/foreign/requirements.txt tests/foreign/random_models.py
 	tests/foreign/install.sh .venv-foreign $(VENV)
 	touch $@
+
+# Runs on a CUDA device and their verdicts, and loops watched on one (docs/explanation/determinism.md).
+# Without a device that torch can use, each is skipped. It takes some minutes.
+test-gpu: setup
+	$(BIN)/pytest -m gpu -rs tests/gpu
 
 # Tools that nobody here wrote: they verify a model that was handed over, and read
 # exported curves (docs/how-to/hand-over.md, docs/how-to/watch-in-the-browser.md).

@@ -251,4 +251,4 @@ def _places(count: int, device: torch.device) -> Tensor:
     numbers = torch.arange(SAMPLE + 1) * count // SAMPLE
     starts, widths = numbers[:-1], numbers.diff()
     draws = torch.randint(0, 1 << 40, (SAMPLE,), generator=rng)
-    return (starts + draws % widths).to(device)
+    return (starts + draws % widths).to(device, non_blocking=device.type != "cpu")

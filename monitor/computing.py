@@ -5,7 +5,7 @@ Source: docs/explanation/determinism.md.  I/O: none.
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -24,14 +24,16 @@ def computing_as(config: AnyConfig, *, strict: bool = True) -> Iterator[None]:
     """
     if config.numerics == PORTABLE and strict:
         require_portable()
-    if config.device == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads nothing else
     threads = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(config.threads)
     torch.use_deterministic_algorithms(True)
     try:
-        with _without_dispatchers() if config.numerics == PORTABLE else nullcontext():
+        with ExitStack() as stack:
+            if config.numerics == PORTABLE:
+                stack.enter_context(_without_dispatchers())
+            if config.device == "cuda":
+                stack.enter_context(_on_gpu())
             yield
     finally:
         torch.use_deterministic_algorithms(deterministic)
@@ -50,6 +52,27 @@ def require_portable() -> None:
         'numerics = "portable" needs a process that was started for it. The proctor command does '
         f"that by itself; for Python, set these variables before it starts: {settings}"
     )
+
+
+@contextmanager
+def _on_gpu() -> Iterator[None]:
+    """Take what decides a GPU's bits from nobody else: neither the environment nor other code.
+
+    float32 means float32: convolutions would round their inputs to TF32, with 10 bits.
+    """
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS reads nothing else
+    cudnn: Any = torch.backends.cudnn
+    places: tuple[Any, ...] = (cudnn.conv, torch.backends.cuda.matmul)
+    before, timing = [place.fp32_precision for place in places], cudnn.benchmark
+    cudnn.benchmark = False  # which would choose kernels by how long they take
+    for place in places:
+        place.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
+        cudnn.benchmark = timing
 
 
 @contextmanager

@@ -74,7 +74,10 @@ class Split:
         self, chosen: Tensor | slice, device: str | torch.device = "cpu"
     ) -> tuple[Tensor, Tensor]:
         """Return chosen examples as a model takes them: floats (B, 3, 32, 32), labels (B,)."""
-        return normalise(self.images[chosen].to(device)), self.labels[chosen].to(device)
+        images, labels = (
+            each[chosen].to(device, non_blocking=True) for each in (self.images, self.labels)
+        )
+        return normalise(images), labels
 
     @property
     def fingerprint(self) -> str:

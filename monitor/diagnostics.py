@@ -72,6 +72,7 @@ class EpochWatch:
         kinds = {(parameter.dtype, parameter.device) for parameter in self._parameters}
         self._alike = len(kinds) == 1
         self._large = sum(self._counts) > _NUMBERS or not self._alike  # which no tensor holds
+        self._device = _gathering_place(self._parameters)
         self._batches = self._steps = self._ratios = self._skipped = 0
         self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
         self._told: list[Tensor] = []  # losses, scalars
@@ -117,8 +118,11 @@ class EpochWatch:
         return loss
 
     def told_loss(self, loss: Tensor, *, examples: int) -> None:
-        """Take in the loss of a batch, a scalar, as a watched loop says it."""
-        self._told.append(loss.detach().reshape(()))
+        """Take in the loss of a batch, a scalar, as a watched loop says it.
+
+        Of a copy: the loop may go on with its own, and CUDA graphs use its memory again.
+        """
+        self._told.append(self._gathered(loss.detach()).reshape(()).clone())
         self._sizes.append(examples)
         self._batches += 1
         if len(self._told) == _FLUSH:
@@ -338,7 +342,11 @@ class EpochWatch:
         norms = torch._foreach_norm(tensors, 2, dtype=torch.float32 if half else None)
         if self._alike:
             return torch.stack(norms).double()  # three times faster than one by one
-        return torch.stack([norm.double().to(norms[0].device) for norm in norms])
+        return torch.stack([self._gathered(norm.double()) for norm in norms])
+
+    def _gathered(self, number: Tensor) -> Tensor:
+        """Return a scalar where all are gathered; nobody waits for a GPU to take it."""
+        return number.to(self._device, non_blocking=self._device.type != "cpu")
 
     def _norms(self, rows: list[Tensor]) -> Tensor:
         """Return the norms (rows, parameters) of what rows hold of each parameter."""
@@ -355,9 +363,8 @@ class EpochWatch:
         if not self._large:
             return self._norms([self._start[0], self._weights()[0] - self._start[0]])
         pairs = zip(self._parameters, self._start, strict=True)
-        device = self._start[0].device
         changes = [
-            torch.linalg.vector_norm(now - start).double().to(device) for now, start in pairs
+            self._gathered(torch.linalg.vector_norm(now - start).double()) for now, start in pairs
         ]
         return torch.stack([self._row(self._start), torch.stack(changes)])
 
@@ -408,7 +415,8 @@ class EpochWatch:
             for name, buffer in module._buffers.items()
             if buffer is not None
         ]
-        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+        # a GPU that nothing has used yet is not started up for this
+        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
         self._probing = True
         try:
             with torch.random.fork_rng(devices=devices):
@@ -423,6 +431,15 @@ class EpochWatch:
 def _stride(steps: int | None, ratios: int) -> int:
     """Return the steps from one update ratio to the next; a short epoch has all of them."""
     return max(1, ((steps or 1) - 1) // (ratios - 1)) if (steps or 1) >= 2 * ratios else 1
+
+
+def _gathering_place(parameters: Sequence[Tensor]) -> torch.device:
+    """Return where numbers of all parameters are gathered: the first GPU, if there is one.
+
+    To take a number from there would be to wait for it.
+    """
+    devices = [parameter.device for parameter in parameters]
+    return next((device for device in devices if device.type != "cpu"), devices[0])
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:

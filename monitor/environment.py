@@ -41,7 +41,7 @@ def describe_environment(config: AnyConfig) -> dict[str, Any]:
         "numerics": config.numerics,
         "variables": current_variables(),
         "threads": config.threads,
-        "device": _device(config.device),
+        "device": "cpu" if config.device == "cpu" else describe_gpu(),
         "code_sha256": code_sha256(),
     }
 
@@ -61,16 +61,14 @@ def other_kind(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[st
     )
 
 
-def _device(device: str) -> str:
-    """Return the device's name; a GPU's with what else decides its kernels."""
-    if device == "cpu":
-        return device
+def describe_gpu(device: torch.device | None = None) -> str:
+    """Return a GPU's name, by default the current one's, with what else decides its kernels."""
     if not torch.cuda.is_available():
         return "none"
-    major, minor = torch.cuda.get_device_capability()
+    major, minor = torch.cuda.get_device_capability(device)
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # has no types
     return (
-        f"{torch.cuda.get_device_name()}, capability {major}.{minor}, "
+        f"{torch.cuda.get_device_name(device)}, capability {major}.{minor}, "
         f"CUDA {torch.version.cuda}, cuDNN {cudnn}"
     )
 

@@ -6,6 +6,7 @@ __all__ = [
     "ConfigurationError",
     "DataLimitError",
     "DatasetError",
+    "MachineError",
     "MonitorError",
     "OverlapError",
     "PolicyError",
@@ -43,6 +44,10 @@ class OverlapError(DatasetError):
     def __init__(self, message: str, *, pairs: Sequence[tuple[str, str]]) -> None:
         super().__init__(message)
         self.pairs = tuple(pairs)
+
+
+class MachineError(MonitorError):
+    """This machine failed, as one without free memory does: it says nothing of what it trained."""
 
 
 class WatchError(MonitorError):

@@ -29,7 +29,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Reading, Split, Splits, load_splits
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
-from monitor.errors import ConfigurationError
+from monitor.errors import ConfigurationError, MachineError
 from monitor.provocations import put_into
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
@@ -78,7 +78,7 @@ def train(
             raise ConfigurationError(
                 f"the model has {spec.classes} classes, but the data has {len(splits.classes)}"
             )
-        state = LiveState.start(config, spec, train_examples=len(splits.train))
+        state = _start(config, spec, train_examples=len(splits.train))
         fault = config.fault
         if fault is not None:
             put_into(state.model, fault)
@@ -127,6 +127,17 @@ def train(
         return run
 
 
+def _start(config: RunConfig, spec: ModelSpec, *, train_examples: int) -> LiveState:
+    """Build the model, where the device can be used; raises MachineError."""
+    try:
+        return LiveState.start(config, spec, train_examples=train_examples)
+    except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
+        words = str(error).partition("\n")[0]
+        raise MachineError(
+            f"the CUDA device cannot be used: {words}; `nvidia-smi` lists the processes that use it"
+        ) from error
+
+
 def prepare(config: RunConfig, reading: Reading | None = None) -> Splits:
     """Load the data that a configuration asks for, from where `reading` says.
 
@@ -134,7 +145,8 @@ def prepare(config: RunConfig, reading: Reading | None = None) -> Splits:
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(
-            "device cuda is configured, but no CUDA device was found: use device = cpu"
+            "device cuda is configured, but no CUDA device was found: use a machine that has one, "
+            "or device = cpu"
         )
     splits = load_splits(config, reading or Reading())
     config.spec(len(splits.classes))
@@ -208,7 +220,8 @@ def _train_epoch(
     order: torch.Tensor,  # (examples,)
 ) -> dict[str, Any]:
     """Train one epoch; return what the loop has to say of itself, which no rule reads."""
-    started, clipped = time.monotonic(), 0
+    started = time.monotonic()
+    clipped: torch.Tensor | int = 0  # on the device, where nobody waits for it
     train, settings, device = splits.train, state.settings, state.config.device
     factor = 1.0 if (fault := state.config.fault) is None else fault.loss_factor(epoch)
     size = settings.batch_size * settings.accumulation
@@ -227,13 +240,13 @@ def _train_epoch(
             watch.probe(_probe_losses(state, splits.train, epoch=epoch, step=step, factor=factor))
         if settings.clip_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip_norm)
-            clipped += int(norm > settings.clip_norm)
+            clipped = clipped + (norm > settings.clip_norm)
         state.optimizer.step()
         watch.updated()
         advanced("training", epoch * steps + step + 1, state.config.epochs * steps)
     return {
         "seconds": time.monotonic() - started,
-        "clipped_steps": clipped,
+        "clipped_steps": int(clipped),
         "last_lr": float(state.optimizer.param_groups[0]["lr"]),
     }
 

@@ -25,7 +25,7 @@ from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from monitor.datasets import Split, Splits
 from monitor.diagnostics import EpochWatch
-from monitor.errors import MonitorError
+from monitor.errors import MachineError, MonitorError
 from monitor.interrupts import answer, held
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model
@@ -33,6 +33,7 @@ from monitor.snapshots import capture
 from monitor.state import LiveState
 from monitor.weights import dump_weights
 
+_MACHINES = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
 _VALIDATION_BATCH = 256  # examples; fixed, so that sums are made in the same order in every run
 
 
@@ -106,14 +107,18 @@ class Session:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Close the run where the block raises; other errors than ours become MonitorError."""
+        """Close the run where the block raises; other errors than ours become MonitorError.
+
+        Those of the machine become MachineError.
+        """
         try:
             yield
         except BaseException as error:
             self.abort(error)
             if isinstance(error, MonitorError | LedgerError) or not isinstance(error, Exception):
                 raise
-            raise MonitorError(
+            kind = MachineError if isinstance(error, _MACHINES) else MonitorError
+            raise kind(
                 f"run {self.run.id} failed in epoch {self.run.epoch}: "
                 f"{type(error).__name__}: {error}"
             ) from error

@@ -260,8 +260,13 @@ class WatchedRun:
         self._step_rates.put(optimizer, self._factor())
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        """Look at the update that the optimizer has made."""
+        """Look at the update that the optimizer has made.
+
+        A fused optimizer leaves a step out by itself where the loss scaler tells it to.
+        """
         self._step_rates.take_back(optimizer)  # the loop's own schedule goes on undisturbed
+        if bool(getattr(optimizer, "found_inf", None)):
+            self._forget_skipped()
         if self._looked and self._watch is not None:
             self._watch.updated()
             self._steps += 1

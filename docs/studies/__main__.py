@@ -14,6 +14,7 @@
     python docs/studies bench [ledger|monitor|notary|projections|reading] [...]
     python docs/studies before REVISION [...]
     python docs/studies long-runs [...]
+    python docs/studies gpu [...]
     python docs/studies figures PAGE FILE...
     python docs/studies pages
 
@@ -21,8 +22,8 @@ A study prints the tables of its page in this folder. Its runs are trained in as
 processes as there are cores, one thread each. `rates` simulates how often the gate, the alarms
 of drift and a bisection err; `mutate` plants defects into the code under the gauntlet, and lists
 those that no task detects. `tasks` writes this repository's reference tasks anew. `bench`
-measures this machine, `before` an earlier revision as well, and `figures` puts what they print
-into a page. `pages` writes the pages that follow from the code.
+measures this machine, `gpu` its GPU, `before` an earlier revision as well, and `figures` puts what
+they print into a page. `pages` writes the pages that follow from the code.
 
 Exit code 1: what was verified is not valid, or too few defects are detected. 2: wrong usage
 or input.
@@ -57,6 +58,7 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
     "before": "speed.before",
     "bench": "bench",
     "figures": "speed.page",
+    "gpu": "on_a_gpu",
     "long-runs": "speed.long_runs",
     "mutate": "mutate",
     "rates": "rates",

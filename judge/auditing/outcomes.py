@@ -16,6 +16,7 @@ import duckdb
 
 from judge.errors import JudgeError, StepError
 from ledger.errors import StorageError
+from monitor.errors import MachineError
 
 __all__ = ["JUDGES_OWN", "StepOutcome", "failure", "performed"]
 
@@ -26,6 +27,7 @@ JUDGES_OWN = (
     duckdb.OperationalError,  # the same of its tables
     OSError,  # no room on the disk, no process can be started
     MemoryError,
+    MachineError,  # the same of a GPU
     ImportError,  # a package is missing here
 )
 _NO_MEMORY = ("DefaultCPUAllocator", "not enough memory")  # torch has no type of its own for that

@@ -9,9 +9,11 @@ I/O: reads the dataset; trains.  Units: epochs from 0.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import torch
 
 from aggregates.forks import fork_of, shared_events
 from aggregates.registry import REGISTRY
@@ -31,7 +33,7 @@ from monitor.answering import Policy
 from monitor.code import code_sha256
 from monitor.config import AnyConfig, RunConfig, TaskConfig, config_of
 from monitor.environment import other_kind
-from monitor.errors import MonitorError
+from monitor.errors import MachineError, MonitorError
 from monitor.loop import OnState, prepare, train
 from monitor.snapshots import Start, capture, digest_of
 from monitor.state import LiveState
@@ -122,7 +124,7 @@ def reexecute(
     `policy` answers from the recorded decisions. A run that crashed or was interrupted is done
     again up to its last measured epoch. Data is read as the judge's configuration says. A task
     needs its file, and runs in confined processes. Raises JudgeError where that is not possible, or
-    above the judge's limits.
+    above the judge's limits; MachineError where this machine fails at it.
     """
     judge = config or JudgeConfig()
     verify_limits(events, judge, retrained=True)
@@ -165,6 +167,7 @@ def reexecute(
                 **common,
             )
         elif isinstance(run_config, RunConfig):
+            _verify_device(run_config, started.environment)
             splits = prepare(run_config, judges_reading(judge))
             here = {"code_sha256": code_sha256()}
             if data_is_outdated(run_config, started.data, started.environment, splits, here):
@@ -184,6 +187,8 @@ def reexecute(
             )
         else:
             raise JudgeError("the run is a watched loop's: nobody can train it again")
+    except MachineError:
+        raise  # which tells nothing of the run
     except MonitorError as error:
         raise JudgeError(f"the run cannot be retrained: {error}") from error
     return comparison.result(broken=last == reached and not whole)
@@ -291,6 +296,15 @@ def _snapshot(blobs: Blobs, sha256: str, epoch: int) -> bytes:
             f"the snapshot of epoch {epoch} cannot be used: {error}; or train from the start with "
             "--from-start"
         ) from error
+
+
+def _verify_device(config: RunConfig, environment: Mapping[str, Any]) -> None:
+    """Raise JudgeError for a run that was trained on a GPU where there is none."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise JudgeError(
+            "the run needs a CUDA device, and this machine has none; it was trained on "
+            f"{environment.get('device')!r:.200}"
+        )
 
 
 def _rules(started: Any, config: AnyConfig) -> RulesConfig | None:

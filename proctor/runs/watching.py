@@ -21,7 +21,7 @@ from aggregates.spec import WatchedModel
 from monitor.advice import Adviser
 from monitor.answering import Policy
 from monitor.config import RunConfig, WatchConfig
-from monitor.environment import describe_environment
+from monitor.environment import describe_environment, describe_gpu
 from monitor.errors import WatchError
 from monitor.processes import Processes
 from monitor.session import Session
@@ -262,5 +262,7 @@ def _initial_lr(optimizer: torch.optim.Optimizer) -> float:
 
 
 def _device(model: nn.Module | None) -> str:
-    found = None if model is None else next(model.parameters(), None)
-    return "none" if found is None else str(found.device)
+    """Return where the parameters are, and which GPUs these are."""
+    found = () if model is None else dict.fromkeys(each.device for each in model.parameters())
+    named = (f"{e} ({describe_gpu(e)})" if e.type == "cuda" else str(e) for e in found)
+    return " and ".join(named) or "none"

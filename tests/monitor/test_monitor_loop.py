@@ -21,6 +21,7 @@ from aggregates.spec import Edit, apply_edit
 from ledger.application import LedgerApplication
 from ledger.errors import StorageError
 from ledger.progress import listening
+from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.errors import ConfigurationError, DatasetError, MonitorError, PolicyError
 from monitor.loop import epoch_order, train
@@ -385,6 +386,20 @@ def test_nothing_is_appended_when_the_log_has_refused_once() -> None:
     assert log.saved == 3
     run: Run = log.repository.get(identity)
     assert (run.epoch, run.end_reason) == (0, None)
+
+
+def test_float32_on_a_gpu_is_float32_for_as_long_as_a_run_computes() -> None:
+    def how() -> tuple[str, str, bool]:
+        cudnn: Any = torch.backends.cudnn
+        return cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision, cudnn.benchmark
+
+    before = how()
+    assert before[0] == "tf32"  # as PyTorch has it: 10 bits of each input
+    with computing_as(RunConfig.from_dict({**TINY, "device": "cuda"})):
+        assert how() == ("ieee", "ieee", False)
+    assert how() == before
+    with computing_as(RunConfig.from_dict(TINY)):
+        assert how() == before
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def train_network(state: LiveState, splits: Splits, epoch: int, *, watched: bool
         state.optimizer.param_groups[0]["lr"] = rate
         state.optimizer.zero_grad(set_to_none=True)
         indices = order[step * size : (step + 1) * size]
-        images, labels = train.batch(indices)
+        images, labels = train.batch(indices, state.config.device)
         logits = state.model(images)
         loss = functional.cross_entropy(logits, labels) if not watch else watch.loss(logits, labels)
         torch.autograd.backward(loss)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, off, rewrite, train_case
 
 from aggregates.decisions import Decision, Observation
@@ -18,6 +19,8 @@ from judge.auditing.scores import choose_target
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from monitor.config import RunConfig
+from monitor.diagnostics import EpochWatch
+from monitor.errors import MachineError
 from policies.deciding.recorded import RecordedPolicy
 
 UNNAMED = ("deliverable_hashes", "config_record")  # the submission still names the honest run
@@ -421,6 +424,40 @@ def test_environment_that_no_run_of_the_configuration_has_is_rejected(
         f"no run with this configuration can have the recorded {part}"
         in report.step("ledger").summary
     )
+
+
+def test_run_of_a_gpu_is_not_trained_again_where_there_is_none(
+    tampered: Callable[[], Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    case = rewrite(tampered(), started_with({"device": "NVIDIA H100"}, device="cuda"))
+    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded))
+    assert failed(report) is None
+    assert report.step("probe").summary.endswith(
+        "; not retrained: the run was made with a different device; the run needs a CUDA device, "
+        "and this machine has none; it was trained on 'NVIDIA H100'"
+    )
+    assert not report.step("probe").evidence["executed"]["done"]
+
+
+@pytest.mark.parametrize("failure", [torch.OutOfMemoryError, torch.AcceleratorError, MemoryError])
+def test_machine_that_fails_at_training_again_says_nothing_of_the_run(
+    honest: Case, monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise failure("CUDA out of memory")
+
+    assert failed(honest.audit(redo=Redo(recorded))) is None
+    monkeypatch.setattr(EpochWatch, "gradients", fail)
+    with pytest.raises(MachineError, match="CUDA out of memory"):
+        honest.audit(redo=Redo(recorded))
+    monkeypatch.setattr(EpochWatch, "gradients", no_gradients)
+    report = honest.audit(redo=Redo(recorded))
+    assert failed(report) == "probe"  # any other failure here is the run's
+
+
+def no_gradients(*_: Any, **__: Any) -> None:
+    raise ValueError("what no honest training raises")
 
 
 def test_environment_of_an_earlier_version_is_accepted(tampered: Callable[[], Case]) -> None:

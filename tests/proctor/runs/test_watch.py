@@ -1,5 +1,6 @@
 """A training loop of one's own under watch, from the Python API to the verdict."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,44 @@ def test_values_are_those_of_a_loop_that_nobody_watches(tmp_path: Path) -> None:
         train(watched, run, 2)
     for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_step_that_a_loss_scaler_leaves_out_is_counted_and_read_by_no_rule(
+    fused: bool, tmp_path: Path
+) -> None:
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    with proctor.watch(model, optimizer, name="scaled", batch_size=50, home=tmp_path) as run:
+        for _ in run.epochs(1):
+            for step, (x, y) in enumerate(batches()):
+                loss = cross_entropy(model(x), y)
+                sent = loss * math.inf if step == 3 else loss
+                scaler.scale(sent).backward()
+                run.step(loss, scaler=scaler)
+            run.validate(loss=1.0)
+    (epoch,) = epochs_of(tmp_path, run.id)
+    assert (epoch["train"]["steps"], epoch["train"]["skipped"]) == (15, 1)
+    assert epoch["gradients"]["finite"]
+    assert all(layer["update_ratio"] < 1 for layer in epoch["layers"])
+
+
+def test_loss_that_the_loop_changes_later_is_recorded_as_it_was_told(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    told = []
+    with proctor.watch(model, optimizer, name="reused", batch_size=50, home=tmp_path) as run:
+        for _ in run.epochs(1):
+            for x, y in batches():
+                loss = cross_entropy(model(x), y)
+                loss.backward()  # type: ignore[no-untyped-call]  # has no types
+                told.append(float(loss.detach()))
+                run.step(loss)
+                loss.detach().zero_()  # as a CUDA graph does that computes the next one
+            run.validate(loss=1.0)
+    (epoch,) = (e for e in events_of(tmp_path / "ledger", run.id) if type(e) is Run.EpochMeasured)
+    assert epoch.reported["train"]["loss"] == pytest.approx(sum(told) / len(told))
 
 
 def test_losses_alone_are_a_level_of_their_own(tmp_path: Path) -> None:
