@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from uuid import UUID
 
 from aggregates.campaign import Campaign
@@ -12,19 +13,17 @@ from ledger.application import LedgerApplication
 from ledger.wording import counted
 from monitor.config import RunConfig
 from proctor.cli.command_group import Output
-from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
+from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, trainer, verify_ready
 from proctor.cli.packs import tuning
 from proctor.cli.training import AttemptOptions, TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_rows, print_table, print_words, words
 from proctor.runs.again import CutOff
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import Harness, Task, read_spent, read_tuning
-from proctor.runs.executors import open_executor
 from proctor.runs.jobs import data_of
-from proctor.runs.policies import HUMAN, PolicyChoice
+from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import told_attempts
@@ -78,21 +77,18 @@ def campaign(home: Home, config: RunConfig, how: TrainingOptions, asked: Attempt
         opened = task.open(log)
         if opened.ranking is None:
             with (
-                unseen(when=policy == HUMAN),
                 tuning()(home, log, choice.settings, writer, say=say)
                 if asked.tune
                 else nullcontext() as tuner,
-                open_executor(
-                    how.executor, home, log, workers=1, watching=watching(), choices=[choice]
-                ) as trainer,
+                trainer(home, log, choice, how.executor) as executor,
             ):
                 harness = Harness(
                     home,
                     log,
                     opened,
-                    executor=trainer,
+                    executor=executor,
                     choice=choice,
-                    judge_run=lambda run_id: judge_here(home, log, run_id, config=judge),
+                    judge_run=partial(judge_here, home, log, config=judge),
                     splits=splits,
                     watching=watching(),
                     tuning=tuner,

@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -58,7 +59,7 @@ from proctor.runs.campaign_replay import (
     redo_run,
 )
 from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
-from proctor.runs.executors import Kind, open_executor, trained
+from proctor.runs.executors import Executor, Kind, open_executor, trained
 from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
@@ -270,13 +271,20 @@ def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool, tune: bool
             pass  # it has been verified
 
 
-def _train_one(home: Home, log: LedgerApplication, job: Job, executor: Kind) -> UUID:
+@contextmanager
+def trainer(
+    home: Home, log: LedgerApplication, choice: PolicyChoice, kind: Kind
+) -> Iterator[Executor]:
+    """Give what trains one run after the other; a person who decides sees no progress."""
     with (
-        unseen(when=job.choice.name == HUMAN),
-        open_executor(
-            executor, home, log, workers=1, watching=watching(), choices=[job.choice]
-        ) as opened,
+        unseen(when=choice.name == HUMAN),
+        open_executor(kind, home, log, workers=1, watching=watching(), choices=[choice]) as opened,
     ):
+        yield opened
+
+
+def _train_one(home: Home, log: LedgerApplication, job: Job, executor: Kind) -> UUID:
+    with trainer(home, log, job.choice, executor) as opened:
         (job,) = trained(
             opened, [job], lambda lost: replace(lost, run=str(uuid4())), what="the training"
         )
@@ -297,13 +305,7 @@ def _train(
     """
     if config.edits == "live":
         return [_train_one(home, log, Job(home.path, str(uuid4()), config, policy), executor)]
-    watchers = watching()
-    with (
-        unseen(when=policy.name == HUMAN),
-        open_executor(
-            executor, home, log, workers=1, watching=watchers, choices=[policy]
-        ) as opened,
-    ):
+    with trainer(home, log, policy, executor) as opened:
         campaign = Campaign.start(
             config=config.to_dict(), attempts=MAX_RESTARTS + 1, policy=policy.to_dict()
         )
@@ -314,11 +316,9 @@ def _train(
             campaign,
             executor=opened,
             choice=policy,
-            judge_run=lambda run_id: judge_here(
-                home, log, run_id, config=JudgeConfig.for_own_run()
-            ),
+            judge_run=partial(judge_here, home, log, config=JudgeConfig.for_own_run()),
             splits=splits,
-            watching=watchers,
+            watching=watching(),
         )
         reason = "failed"
         try:
