@@ -4,6 +4,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
+from uuid import UUID
 
 import typer
 
@@ -55,14 +56,14 @@ class ExportedEnvelope(Answer):
 
     out: Path
     size: int
-    run: str | None  # null: the tree head
+    run: UUID | None  # null: the tree head
     pem: Path | None  # file with the key that signed
 
 
 class ExportedCurves(Answer):
     """The curves of a run that were written."""
 
-    run: str
+    run: UUID
     format: Literal["tensorboard", "mlflow"]
     out: Path
 

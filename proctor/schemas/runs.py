@@ -207,8 +207,8 @@ class CreditRow(Answer):
     level: float
     loss: Interval
     accuracy: Interval
-    better: str | None  # by all measurements of the same
     backed: bool
+    better: str | None  # by all measurements of the same
     why_not: str | None  # why it decides nothing; null: it is the answer
     measurements: int  # of the same, in the ledger
     looks: int  # of them, with other orders or another policy after the decision
