@@ -10,7 +10,7 @@ I/O: reads the dataset; trains.  Units: epochs from 0.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,10 +61,6 @@ class Retraining:
     def same(self) -> bool:
         """Whether every value is the same, bit for bit."""
         return self.total == 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "same": self.same}
 
 
 @dataclass(frozen=True)
@@ -205,11 +201,10 @@ class Rebuilt:
     epochs: int  # that were trained for it
     values: int  # that were compared with the record
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        found = asdict(self)
-        del found["state"]
-        return {**found, "size": len(self.state)}
+    @property
+    def size(self) -> int:
+        """The state's bytes."""
+        return len(self.state)
 
 
 def rebuild(

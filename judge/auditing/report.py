@@ -5,7 +5,7 @@ I/O: none.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.msgpack import encode
@@ -111,19 +111,6 @@ class AuditReport:
     def step(self, name: str) -> StepResult:
         """Return the step of that name."""
         return self.steps[STEPS.index(name)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        told = asdict(self)
-        del told["unlisted"], told["total"]  # a report that was just made lists all
-        return {
-            **told,
-            "level": self.level,
-            "hard_fail": self.hard_fail,
-            "process_axis_exercised": self.process_axis_exercised,
-            "executed": self.executed,
-            "retrained": self.retrained,
-        }
 
 
 class UnrecordedError(JudgeError):

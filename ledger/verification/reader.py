@@ -89,6 +89,11 @@ class VerificationReport:
     state: State | None = None  # what the verification of further entries needs, if it holds
     unread: int = 0  # entries at its beginning that were verified before, and not read this time
 
+    @property
+    def complete_to(self) -> int:
+        """How many entries the newest tree head covers."""
+        return self.head.size if self.head else 0
+
     @classmethod
     def passed(cls, found: Verified) -> Self:
         """Return the report of what holds."""

@@ -1,9 +1,8 @@
 """`proctor run --attempts`, which trains and judges."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
-from typing import Any
+from functools import partial
 from uuid import UUID
 
 from aggregates.campaign import Campaign
@@ -14,36 +13,48 @@ from ledger.application import LedgerApplication
 from ledger.wording import counted
 from monitor.config import RunConfig
 from proctor.cli.command_group import Output
-from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
+from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, trainer, verify_ready
 from proctor.cli.packs import tuning
-from proctor.cli.training import AttemptOptions
+from proctor.cli.training import AttemptOptions, TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.progress import unseen
-from proctor.output.terminal import console, print_table, words
+from proctor.output.terminal import console, print_rows, print_table, print_words, words
+from proctor.runs.again import CutOff
 from proctor.runs.campaign_feedback import read_verdict
-from proctor.runs.campaign_run import CutOff, Harness, Task, read_spent, read_tuning
-from proctor.runs.executors import Kind, open_executor
+from proctor.runs.campaign_run import Harness, Task, read_spent, read_tuning
 from proctor.runs.jobs import data_of
-from proctor.runs.policies import HUMAN, PolicyChoice
+from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import told_attempts
 from proctor.runs.transcript_log import read_tally
 from proctor.runs.verdicts import Standing, read_attempt_draws, read_standings
+from proctor.schemas.runs import Attempt
+from proctor.schemas.runs import Campaign as Told
+
+_SCORES = ("hard_fail", "process_score", "accuracy_score", "validation_accuracy")
+_COLUMNS = (
+    "rank",
+    "number",
+    "run",
+    "state",
+    "epochs",
+    "process_score",
+    "accuracy_score",
+    "validation_accuracy",
+    "violations",
+    "retrained",
+    "signed",
+    "calls",
+    "tokens",
+    "cost",
+)
 
 
-def campaign(
-    home: Home,
-    config: RunConfig,
-    policy: str,
-    policy_settings: Sequence[str],
-    asked: AttemptOptions,
-    executor: Kind,
-) -> Output:
+def campaign(home: Home, config: RunConfig, how: TrainingOptions, asked: AttemptOptions) -> Output:
     """Begin a campaign, carry it on, or tell how it ended."""
-    writer = asked.writer or []
-    choice = PolicyChoice.read(policy, policy_settings)
+    writer, policy = asked.writer or [], how.policy
+    choice = PolicyChoice.read(policy, how.sets or [])
     task = Task(
         config,
         choice.to_dict(),
@@ -66,21 +77,18 @@ def campaign(
         opened = task.open(log)
         if opened.ranking is None:
             with (
-                unseen(when=policy == HUMAN),
                 tuning()(home, log, choice.settings, writer, say=say)
                 if asked.tune
                 else nullcontext() as tuner,
-                open_executor(
-                    executor, home, log, workers=1, watching=watching(), choices=[choice]
-                ) as trainer,
+                trainer(home, log, choice, how.executor) as executor,
             ):
                 harness = Harness(
                     home,
                     log,
                     opened,
-                    executor=trainer,
+                    executor=executor,
                     choice=choice,
-                    judge_run=lambda run_id: judge_here(home, log, run_id, config=judge),
+                    judge_run=partial(judge_here, home, log, config=judge),
                     splits=splits,
                     watching=watching(),
                     tuning=tuner,
@@ -89,7 +97,7 @@ def campaign(
                 harness.end("completed")
                 opened = harness.campaign
         found = describe_campaign(home, log, opened)
-    unfit = sum(bool(attempt["why_not"]) for attempt in found["attempts"])
+    unfit = sum(bool(attempt.why_not) for attempt in found.attempts)
     note = (
         f"{counted(unfit, 'attempt')} {'does' if unfit == 1 else 'do'} not fit what the run itself "
         "recorded; somebody with the ledger's key has put other runs there"
@@ -110,8 +118,8 @@ def _verify_ranking(examples: int, judge: JudgeConfig) -> None:
         )
 
 
-def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> dict[str, Any]:
-    """Return a campaign in plain values: attempts in order, their verdicts, what it has cost.
+def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> Told:
+    """Return a campaign: attempts in order, their verdicts, what it has cost.
 
     Verdicts and ranks come from the audits that count, whichever the campaign names.
     """
@@ -120,107 +128,71 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> d
         ((each.place, run) for run, each in standings.items() if each.place is not None)
     )
     ranking = [run for _, run in ranked]
-    spent, tuning = read_spent(log, opened), read_tuning(log, opened)
-    return {
-        "mode": opened.mode,
-        "campaign": str(opened.id),
-        "policy": opened.policy,
-        "feedback": opened.feedback,
-        "ended": opened.ranking is not None,
-        "attempts": [
-            {
-                "number": number,
-                "rank": ranking.index(run) + 1 if run in ranking else None,
-                **_attempt(log, run, standings[run]),
-            }
+    return Told.of(
+        opened,
+        read_spent(log, opened),
+        campaign=opened.id,
+        ended=opened.ranking is not None,
+        attempts=[
+            _attempt(log, run, standings[run], number=number, ranking=ranking)
             for number, run in enumerate(opened.runs, start=1)
         ],
-        "ranking": ranking,
-        "recorded_ranking": opened.ranking or [],
-        "abandoned": [
-            asdict(CutOff.read(run, log.events.get(UUID(run)))) for run in opened.abandoned
-        ],
-        "draws": read_attempt_draws(home, opened.id),
-        "calls": spent.calls,
-        "usable": spent.usable,
-        "tokens": spent.tokens,
-        "cost": spent.cost,
-        "tuning": {"calls": tuning.calls, "tokens": tuning.tokens, "cost": tuning.cost},
-    }
+        ranking=ranking,
+        recorded_ranking=opened.ranking or [],
+        abandoned=[CutOff.read(run, log.events.get(UUID(run))) for run in opened.abandoned],
+        draws=read_attempt_draws(home, opened.id),
+        tuning=read_tuning(log, opened),
+    )
 
 
-def _attempt(log: LedgerApplication, run_id: str, standing: Standing) -> dict[str, Any]:
+def _attempt(
+    log: LedgerApplication, run_id: str, standing: Standing, *, number: int, ranking: Sequence[str]
+) -> Attempt:
     verdict = None if standing.audit is None else read_verdict(log, standing.audit)
     run: Run = log.repository.get(UUID(run_id))
-    spent = read_tally(log, [run_id])
-    scores = None if verdict is None else verdict.scores
-    return {
-        "run": run_id,
-        "state": run.end_reason,
-        "epochs": run.epoch + 1,
-        "hard_fail": scores and scores.hard_fail,
-        "process_score": scores and scores.process_score,
-        "accuracy_score": scores and scores.accuracy_score,
-        "validation_accuracy": scores and scores.validation_accuracy,
-        "validation_examples": verdict and validation_examples(verdict),
-        "violations": verdict and verdict.found,
-        "audit": standing.audit,
-        "signed": standing.signed,
-        "retrained": standing.retrained,
-        "why_not": standing.why_not,
-        "calls": spent.calls,
-        "tokens": spent.tokens,
-        "cost": spent.cost,
-    }
+    return Attempt.of(
+        standing,
+        read_tally(log, [run_id]),
+        dict.fromkeys(_SCORES) if verdict is None else verdict.scores,
+        number=number,
+        rank=ranking.index(run_id) + 1 if run_id in ranking else None,
+        run=run_id,
+        state=run.end_reason,
+        epochs=run.epoch + 1,
+        validation_examples=verdict and validation_examples(verdict),
+        violations=verdict and verdict.found,
+    )
 
 
-def _print_campaign(found: Mapping[str, Any]) -> None:
-    told = "with" if found["feedback"] else "without"
+def _print_campaign(found: Told) -> None:
+    told = "with" if found.feedback else "without"
     console.print(
-        words(f"campaign {found['campaign']}: {found['mode']}, {told} feedback; no reinforcement ")
+        words(f"campaign {found.campaign}: {found.mode}, {told} feedback; no reinforcement ")
         + "learning"
     )
-    columns = (
-        "rank",
-        "number",
-        "run",
-        "state",
-        "epochs",
-        "process_score",
-        "accuracy_score",
-        "validation_accuracy",
-        "violations",
-        "retrained",
-        "signed",
-        "calls",
-        "tokens",
-        "cost",
-    )
-    ranked = sorted(
-        found["attempts"], key=lambda attempt: (attempt["rank"] is None, attempt["rank"] or 0)
-    )
-    print_table(columns, [[attempt[column] for column in columns] for attempt in ranked])
-    known = {attempt["validation_examples"] for attempt in ranked}
+    ranked = sorted(found.attempts, key=lambda attempt: (attempt.rank is None, attempt.rank or 0))
+    print_rows(_COLUMNS, ranked)
+    known = {attempt.validation_examples for attempt in ranked}
     print_ranked_by(known.pop() if len(known) == 1 else None)
-    if found["ranking"] != found["recorded_ranking"]:
+    if found.ranking != found.recorded_ranking:
         console.print(
             "[yellow]the campaign recorded another ranking[/]: later audits checked more, or the "
             "audits that it names do not count"
         )
-    if unfit := [attempt for attempt in found["attempts"] if attempt["why_not"]]:
+    if unfit := [attempt for attempt in found.attempts if attempt.why_not]:
         print_table(
             ("attempt", "run", "why it does not fit"),
-            [[each["number"], each["run"], "; ".join(each["why_not"])] for each in unfit],
+            [[each.number, each.run, "; ".join(each.why_not)] for each in unfit],
             title="attempts that have no place",
         )
-    console.print(words(told_attempts(found["draws"], found["campaign"])))
-    print_cut_off(found["abandoned"])
-    cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
-    spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"
-    tuning = found["tuning"]
-    if tuning["calls"]:
+    print_words(told_attempts(found.draws, str(found.campaign)))
+    print_cut_off(found.abandoned)
+    cost = "unknown" if found.cost is None else f"${found.cost:.4f}"
+    spent = f"{counted(found.calls, 'call')}, {counted(found.tokens, 'token')}"
+    tuning = found.tuning
+    if tuning.calls:
         spent += (
-            f" (of them {counted(tuning['calls'], 'call')} and "
-            f"{counted(tuning['tokens'], 'token')} to write and test the advice)"
+            f" (of them {counted(tuning.calls, 'call')} and "
+            f"{counted(tuning.tokens, 'token')} to write and test the advice)"
         )
     console.print(f"{spent}, cost {cost}")

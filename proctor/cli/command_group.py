@@ -4,10 +4,11 @@ A command of a CommandGroup returns an Output, or yields several. A command that
 files open while an Output is printed. This module adds `--json`, shows progress, prints each Output
 as text or as JSON, and exits with the documented code. A parameter of type Home, or of a dataclass
 of options, becomes the options that it is made of; one that the command has itself is shared.
-`head: Annotated[Path, "Help."]` declares the option --head; `typer.Option` says what needs more.
+`head: Annotated[Path, "Help."]` declares the option --head, and `Takes("FILE")` beside it what it
+takes; `typer.Option` says what needs more.
 
-Each command says what it prints with `--json`, by names of proctor.schemas: `--json-schema` is
-made of it, and the reference page of the shapes.
+Each command says what it prints with `--json`, by types, or by names of proctor.schemas where it
+loads them only when it runs: `--json-schema` is made of it, and the reference page of the shapes.
 
 I/O: prints to standard output.
 """
@@ -24,14 +25,14 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from proctor.cli.lazy import LazyGroup
-from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
+from proctor.cli.options import HOME, HomeOption, JsonOption, Takes, VkeyOption
 from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.inputs import read_vkey_file
 from proctor.output.paging import paged
 from proctor.output.progress import showing
-from proctor.output.terminal import console, error_console, is_text, print_json, words
+from proctor.output.terminal import console, error_console, is_text, print_json, print_words, words
 
 __all__ = ["CommandGroup", "Output"]
 
@@ -55,7 +56,7 @@ class Output:
         if as_json:
             print_json(self.value() if callable(self.value) else self.value)
         elif isinstance(self.tell, str):
-            console.print(words(pasteable(self.tell)))
+            print_words(pasteable(self.tell))
         else:
             self.tell()
         if self.note:
@@ -88,14 +89,15 @@ class CommandGroup(typer.Typer):
         self,
         *names: Any,
         long: bool = False,
-        prints: str = "",
+        prints: Any = None,
         continues: str = "",
         **settings: Any,
     ) -> Callable[[Command], Command]:
         """Register a command as Typer does; what a `long` one prints goes through a pager.
 
-        `prints`: the shapes of its JSON, as in `runs.Trained | list[ledger.Key]`. `continues`: the
-        option with which the same command goes on where it was interrupted, or `always`.
+        `prints`: the shapes of its JSON, as in `Sealed | list[Recalled]`, or as names of
+        proctor.schemas: `"runs.Trained | list[shared.Entry]"`. `continues`: the option with which
+        the same command goes on where it was interrupted, or `always`.
         """
         register = super().command(*names, **settings)
 
@@ -124,7 +126,7 @@ class CommandGroup(typer.Typer):
 
 
 def _answering(
-    command: Callable[..., Any], *, long: bool, prints: str = "", continues: str = ""
+    command: Callable[..., Any], *, long: bool, prints: Any = None, continues: str = ""
 ) -> Callable[..., None]:
     """Return the function that Typer calls: it runs the command and prints its Output."""
     signature = inspect.signature(command, eval_str=True)
@@ -158,7 +160,7 @@ def _answering(
     ]
     if asks or signature.return_annotation is not None:
         parameters.append(_keyword(_JSON, JsonOption, False))
-    if prints:
+    if prints is not None:
         parameters.append(_keyword(_SCHEMA, _SchemaOption, False))
         vars(call).update(prints=prints, continues=continues)
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -229,10 +231,16 @@ def _make(kind: type, given: dict[str, Any]) -> Any:
 def _declared(name: str, kind: Any) -> Any:
     """Return the annotation of a parameter; one with a text is that of an option of its name."""
     match getattr(kind, "__metadata__", ()):
-        case (str(text),):
-            return Annotated[
-                kind.__origin__, typer.Option(f"--{name.replace('_', '-')}", help=text)
-            ]
+        case (str(text), *rest):
+            takes = rest[0] if rest else Takes()
+            option = typer.Option(
+                f"--{name.replace('_', '-')}",
+                help=text,
+                metavar=takes.name,
+                min=takes.least,
+                max=takes.most,
+            )
+            return Annotated[kind.__origin__, option]
     return kind
 
 

@@ -13,6 +13,7 @@ from proctor.cli.options import (
     ExecutorOption,
     SetOption,
     SettingsArgument,
+    Takes,
     WorkersOption,
 )
 from proctor.errors import ProctorError
@@ -39,9 +40,7 @@ class CompareOptions:
         ),
     ] = None
     sets: SetOption = None
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, max=10_000, help="Number of seeds, from 0.")
-    ] = 5
+    seeds: Annotated[int, "Number of seeds, from 0.", Takes(least=1, most=10_000)] = 5
     conditions: Annotated[
         Path | None, "A TOML file with a table of settings for each condition."
     ] = None
@@ -49,10 +48,7 @@ class CompareOptions:
     executor: ExecutorOption = "local"
     name: Annotated[str, "Name that distinguishes comparisons with the same settings."] = ""
     task: Annotated[
-        Path | None,
-        typer.Option(
-            "--task", metavar="FILE", help="Compare on the model and data of this Python file."
-        ),
+        Path | None, "Compare on the model and data of this Python file.", Takes("FILE")
     ] = None
 
 

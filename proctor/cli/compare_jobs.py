@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +17,8 @@ from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.columns import cells
-from proctor.output.terminal import console, error_console, print_table, words
+from proctor.output.terminal import console, print_table, print_words, warn, words
+from proctor.runs.again import CutOff
 from proctor.runs.comparison import (
     Plan,
     of_network,
@@ -31,7 +32,7 @@ from proctor.runs.comparison import compare as carry_out
 from proctor.runs.executors import Kind, Outcome, failed, open_executor
 from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
-from proctor.runs.recovered import Recovered, recovered
+from proctor.runs.recovered import recovered
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import (
     Standing,
@@ -39,9 +40,11 @@ from proctor.runs.standings import (
     standing_columns,
     standings,
     told_code,
+    told_difference,
     told_draws,
 )
 from proctor.runs.tasks import read_task_file
+from proctor.schemas.runs import Comparison as Told
 
 
 def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -> Output:
@@ -65,7 +68,7 @@ def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -
     )
     for choice in choices:
         verify_ready(home, choice, campaign=False)
-    with home.alone("comparing", str(plan.id), say=lambda text: error_console.print(words(text))):
+    with home.alone("comparing", str(plan.id), say=warn):
         comparison = _carry_out(home, plan, asked.executor, asked.workers)
         found = describe_comparison(
             home,
@@ -73,7 +76,7 @@ def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -
             policies=[choice.name for choice in choices],
             conditions=[*plan.conditions],
         )
-    rows = found["cells"]
+    rows = found.cells
     unfit = len(rows) - len(fitting(rows))
     note = (
         f"{counted(unfit, 'cell')} of {len(rows)} {'does' if unfit == 1 else 'do'} not fit what "
@@ -87,23 +90,20 @@ def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -
 
 def describe_comparison(
     home: Home, comparison: str, *, policies: Sequence[str], conditions: Sequence[str]
-) -> dict[str, Any]:
+) -> Told:
     """Return the table of a comparison, for all conditions and for each, and what it rests on."""
     rows = read_cells(home, comparison)
-    return {
-        "comparison": comparison,
-        "standings": [asdict(each) for each in standings(rows, policies)],
-        "conditions": {
-            name: [
-                asdict(one)
-                for one in standings([row for row in rows if row["condition"] == name], policies)
-            ]
+    return Told(
+        comparison=comparison,
+        standings=standings(rows, policies),
+        conditions={
+            name: standings([row for row in rows if row["condition"] == name], policies)
             for name in conditions
         },
-        "cells": rows,
-        "draws": read_draws(home, comparison),
-        "recovered": [asdict(each) for each in recovered(rows, policies, conditions)],
-    }
+        cells=rows,
+        draws=read_draws(home, comparison),
+        recovered=recovered(rows, policies, conditions),
+    )
 
 
 def _carry_out(home: Home, plan: Plan, kind: Kind, workers: int | None) -> Comparison:
@@ -113,7 +113,7 @@ def _carry_out(home: Home, plan: Plan, kind: Kind, workers: int | None) -> Compa
         advanced("comparing", done, total)
         if problem is not None:
             failed = f"{this.policy}, {this.condition}, seed {this.seed} failed: {problem}"
-            error_console.print(words(failed))
+            warn(failed)
 
     with (
         home.open_log() as log,
@@ -136,21 +136,20 @@ def train_and_judge(job: Job) -> Outcome:
     return Outcome(report.audit_id, None if broken is None else f"hard fail: {broken.summary}")
 
 
-def tell_comparison(found: dict[str, Any]) -> None:
+def tell_comparison(found: Told) -> None:
     """Print what describe_comparison() found."""
-    rows, draws = found["cells"], found["draws"]
-    table = [Standing(**each) for each in found["standings"]]
+    rows, draws, table = found.cells, found.draws, found.standings
     first = table[0].policy if table else "none"
     console.print(
-        f"comparison {found['comparison']}: {counted(len(rows), 'run')}; differences from "
+        f"comparison {found.comparison}: {counted(len(rows), 'run')}; differences from "
         f"{words(first)} on the same condition and seed, 95% intervals for all policies together"
     )
     _print(table)
-    for name, each in found["conditions"].items():
-        if len(found["conditions"]) > 1:
+    for name, part in found.conditions.items():
+        if len(found.conditions) > 1:
             console.print(f"\n[bold]{words(name)}[/]")
-            _print([Standing(**one) for one in each])
-    if found["recovered"]:
+            _print(part)
+    if found.recovered:
         print_table(
             ("condition", "policy", "seeds", "fault costs", "recovered"),
             [
@@ -159,9 +158,9 @@ def tell_comparison(found: dict[str, Any]) -> None:
                     one.policy,
                     one.seeds,
                     f"{one.lost:.3f}",
-                    "-" if one.share is None else _between(one.share, one.low, one.high),
+                    told_difference(one.share, one.low, one.high),
                 )
-                for one in (Recovered(**each) for each in found["recovered"])
+                for one in found.recovered
             ],
             title="share of a fault's cost that is won back; 1 is as good as healthy",
         )
@@ -177,15 +176,14 @@ def tell_comparison(found: dict[str, Any]) -> None:
             ],
             title="cells that no figure contains",
         )
-    console.print(words(told_draws(draws, found["comparison"])))
+    print_words(told_draws(draws, found.comparison))
     if several := told_code(rows):
-        console.print(words(several))
+        print_words(several)
     print_cut_off(
         [
-            {**row, "run": row["run_id"], "state": row["end_reason"]}
-            | {"best_validation_accuracy": row["best_val_accuracy"]}
+            CutOff(row["run_id"], row["end_reason"], row["epochs"], row["best_val_accuracy"])
             for row in draws
-            if row["made_by"] == found["comparison"]
+            if row["made_by"] == found.comparison
         ]
     )
 

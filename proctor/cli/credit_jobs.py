@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 from eventsourcing.application import AggregateNotFoundError
 
-from aggregates.credit import CHOSEN, NOTHING, Credit, Ending, Place
+from aggregates.credit import CHOSEN, NOTHING, Credit, Ending, Interval, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
 from aggregates.playbook import DEFER
 from aggregates.run import OWN_ENDS, Run
@@ -26,13 +26,15 @@ from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, error_console, print_table, words
+from proctor.output.terminal import console, print_table, print_words, warn
 from proctor.remembering import open_remembered
 from proctor.runs.executors import Executor, open_executor, trained
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
 from proctor.runs.verdicts import ask
+from proctor.schemas.runs import Credit as Told
+from proctor.schemas.runs import CreditFork, CreditRow
 
 _STANDING = (
     "SELECT decision, arm, backed, better, why_not, measurements, looks, orders FROM "
@@ -65,9 +67,7 @@ def credit(home: Home, name: str, numbers: Sequence[int], asked: ForkOptions) ->
         str(parent.run.id), after=then, seeds=range(asked.orders or 5), arms=plan
     )
     with (
-        home.alone(
-            "measuring", str(measured.id), say=lambda text: error_console.print(words(text))
-        ),
+        home.alone("measuring", str(measured.id), say=warn),
         home.open_log() as log,
     ):
         with suppress(AggregateNotFoundError):
@@ -192,12 +192,10 @@ def _measure(
             log.save(measured)
             advanced("forks", len(measured.forks), total)
             found = measured.forks[place]
-            error_console.print(
-                words(
-                    f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
-                    f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
-                    f"accuracy {found.val_accuracy:.4f}"
-                )
+            warn(
+                f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
+                f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
+                f"accuracy {found.val_accuracy:.4f}"
             )
     for question in questions:
         for arm, decision in question.arms.items():
@@ -262,64 +260,57 @@ def _output(
     results: Sequence[Any],
     standing: Mapping[tuple[int, str], Mapping[str, Any]],
 ) -> Output:
-    forks = [{**place._asdict(), **asdict(found)} for place, found in measured.forks.items()]
+    forks = [CreditFork.of(place, found) for place, found in measured.forks.items()]
     rows = [
-        {
-            key: getattr(each, key)
-            for key in (
-                *("decision", "epoch", "rules", "arm", "chosen", "other", "pairs", "level"),
-                *("loss", "accuracy"),
-            )
-        }
-        | dict(standing[each.decision, each.arm])
+        CreditRow.of(
+            standing[each.decision, each.arm],
+            each,
+            loss=Interval(**each.loss),
+            accuracy=Interval(**each.accuracy),
+        )
         for each in results
     ]
-    found = {
-        "credit": str(measured.id),
-        "run": str(parent.run.id),
-        "then": measured.after,
-        "seeds": measured.seeds,
-        "decisions": rows,
-        "forks": forks,
-    }
+    found = Told(
+        credit=measured.id,
+        run=parent.run.id,
+        then=measured.after,
+        seeds=measured.seeds,
+        decisions=rows,
+        forks=forks,
+    )
 
     def tell() -> None:
         print_table(
             ("decision", "epoch", "chosen", "instead", "accuracy gained", "loss saved", "better"),
             [
                 (
-                    row["decision"],
-                    row["epoch"],
-                    row["chosen"]["direction"],
-                    row["arm"],
-                    _told(row["accuracy"]),
-                    _told(row["loss"]),
-                    (row["better"] or "undecided") if row["backed"] else "not backed",
+                    row.decision,
+                    row.epoch,
+                    row.chosen["direction"],
+                    row.arm,
+                    _told(row.accuracy),
+                    _told(row.loss),
+                    (row.better or "undecided") if row.backed else "not backed",
                 )
                 for row in rows
             ],
             title=f"credit of run {parent.run.id}",
         )
         for row in rows:
-            if row["backed"] and row["why_not"] is not None:
-                console.print(
-                    words(
-                        f"decision {row['decision']} beside {row['arm']} decides nothing here: "
-                        f"{row['why_not']}"
-                    )
+            if row.backed and row.why_not is not None:
+                print_words(
+                    f"decision {row.decision} beside {row.arm} decides nothing here: {row.why_not}"
                 )
-            elif row["looks"] > 1:
-                console.print(
-                    words(
-                        f"decision {row['decision']} beside {row['arm']}: one of "
-                        f"{row['looks']} measurements of the same, with other orders or another "
-                        "policy after it; `proctor export data --measured` uses intervals of "
-                        f"{level_of(row['looks']):.1%} in place of {LEVEL:.0%}"
-                    )
+            elif row.looks > 1:
+                print_words(
+                    f"decision {row.decision} beside {row.arm}: one of "
+                    f"{row.looks} measurements of the same, with other orders or another "
+                    "policy after it; `proctor export data --measured` uses intervals of "
+                    f"{level_of(row.looks):.1%} in place of {LEVEL:.0%}"
                 )
         violations = {
-            arm: sum(each["violations"] for each in forks if each["arm"] == arm)
-            for arm in dict.fromkeys(each["arm"] for each in forks)
+            arm: sum(each.violations for each in forks if each.arm == arm)
+            for arm in dict.fromkeys(each.arm for each in forks)
         }
         console.print()
         print_table(("arm", "violations of the process"), violations.items())
@@ -331,7 +322,7 @@ def _output(
             "exclude it on the other side"
         )
 
-    unbacked = sum(not row["backed"] for row in rows)
+    unbacked = sum(not row.backed for row in rows)
     note = (
         ""
         if not unbacked
@@ -343,7 +334,7 @@ def _output(
     return Output(found, tell, found=bool(unbacked), note=note)
 
 
-def _told(interval: Mapping[str, float | None]) -> str:
-    values = [interval[end] for end in ("difference", "low", "high")]
+def _told(interval: Interval) -> str:
+    values = [interval.difference, interval.low, interval.high]
     mean, low, high = ("?" if each is None else f"{each:+.4f}" for each in values)
     return "not finite" if values[0] is None else f"{mean} ({low} to {high})"

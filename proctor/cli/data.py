@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import typer
@@ -22,13 +22,11 @@ from judge.curation.tables import Tables, open_tables
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import operator_key
-from proctor.cli.options import (
-    MOST,
-    OperatorKeyOption,
-)
+from proctor.cli.options import MOST, OperatorKeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named, find_run
-from proctor.output.terminal import console, print_table, words
+from proctor.output.shape import Answer
+from proctor.output.terminal import console, print_rows, print_table, print_words
 from proctor.remembering import open_remembered
 
 app = CommandGroup(
@@ -46,7 +44,7 @@ _NameArgument = Annotated[
         "`playbook` or `human`. `proctor data list` lists them.",
     ),
 ]
-_NoteOption = Annotated[str, typer.Option("--note", help="Reason.")]
+_NoteOption = Annotated[str, "Reason."]
 _BECAUSE = {  # run_standing.why_not
     "not repeatable": "it was watched in a loop of its owner, and nobody can train it again",
     "no label": "the code that made it is not a checkpoint of this ledger",
@@ -61,7 +59,53 @@ _BECAUSE = {  # run_standing.why_not
 }
 
 
-@app.command("list", long=True, prints="curation.DataList")
+class Sealed(Answer):
+    """A sealed export."""
+
+    export_id: str
+    kind: str
+    as_of: int
+    sealed_idx: int
+    examples: int
+    query: dict[str, Any]
+    sha256: str
+    to_be_called_back: int
+
+
+class OriginRow(Answer):
+    """An origin of data or answers."""
+
+    kind: str
+    name: str
+    runs: int
+    standing: str
+    note: str | None
+
+
+class DataList(Answer):
+    """What was exported, and from which origins data and answers came."""
+
+    exports: list[Sealed]
+    origins: list[OriginRow]
+
+
+class OriginWord(Answer):
+    """What an operator said of an origin."""
+
+    what: Literal["admitted", "withdrawn"]
+    kind: str
+    name: str
+
+
+class Reviewed(Answer):
+    """A decision that was marked."""
+
+    review: UUID
+    index: int
+    mark: str
+
+
+@app.command("list", long=True, prints=DataList)
 def list_(home: Home) -> Output:
     """List sealed exports with their recalled examples, and origins with their standing."""
     with opened(home, None) as tables:
@@ -85,17 +129,16 @@ def list_(home: Home) -> Output:
 
     def tell() -> None:
         if exports:
-            print_table(list(exports[0]), [list(row.values()) for row in exports])
+            print_rows(Sealed.__struct_fields__, exports)
         else:
             console.print("no exports yet; `proctor export data --kind sft` makes one")
-        columns = ("kind", "name", "runs", "standing", "note")
-        print_table(columns, [tuple(row.values()) for row in origins], title="\norigins")
+        print_rows(OriginRow.__struct_fields__, origins, title="\norigins")
 
     sealed = [{**row, "query": json.loads(row["query"])} for row in exports]
-    return Output({"exports": sealed, "origins": origins}, tell)
+    return Output(DataList.of(exports=sealed, origins=origins), tell)
 
 
-@app.command(long=True, prints="curation.Why | list[curation.Recalled]")
+@app.command(long=True, prints="curation.Why | list[judge.curation.recall.Recalled]")
 def why(
     home: Home,
     subject: Annotated[
@@ -145,7 +188,7 @@ def why(
     return Output(found, tell, found=bool(found))
 
 
-@app.command(prints="curation.OriginWord")
+@app.command(prints=OriginWord)
 def admit(
     home: Home,
     kind: _KindArgument,
@@ -157,10 +200,10 @@ def admit(
     """Admit an origin to training data; signed with an operator's key."""
     if kind in ORIGINS and not unseen:
         _verify_seen(home, kind, name)
-    return _say(home, "admit", kind, name, note=note, key=key)
+    return _say(home, "admitted", kind, name, note=note, key=key)
 
 
-@app.command(prints="curation.OriginWord")
+@app.command(prints=OriginWord)
 def withdraw(
     home: Home,
     kind: _KindArgument,
@@ -169,10 +212,10 @@ def withdraw(
     note: _NoteOption,
 ) -> Output:
     """Withdraw an origin, with everything derived from it."""
-    return _say(home, "withdraw", kind, name, note=note, key=key)
+    return _say(home, "withdrawn", kind, name, note=note, key=key)
 
 
-@app.command(prints="curation.Reviewed")
+@app.command(prints=Reviewed)
 def review(
     home: Home,
     index: Annotated[int, typer.Argument(min=0, max=MOST, help="Index of the decision's entry.")],
@@ -202,10 +245,8 @@ def review(
     )
     with home.open_log() as log:
         log.save(made, author=author)
-    return Output(
-        {"review": str(made.id), "index": index, "mark": mark},
-        f"marked the decision in entry {index} as {mark}",
-    )
+    told = Reviewed(review=made.id, index=index, mark=mark)
+    return Output(told, f"marked the decision in entry {index} as {mark}")
 
 
 def _why(tables: Tables, chosen: str) -> Output:
@@ -232,11 +273,11 @@ def _why(tables: Tables, chosen: str) -> Output:
         sentence = f"run {chosen} is excluded from training data because {because}."
 
     def tell() -> None:
-        console.print(words(sentence))
+        print_words(sentence)
         print_table(("", ""), list(forces.items())[1:])
         for each in answers:
             for fault in each["faults"]:
-                console.print(words(f"decision {each['number']} is left out: {fault}"))
+                print_words(f"decision {each['number']} is left out: {fault}")
 
     return Output(
         {**standing, "says": sentence, "forces": forces, "decisions": answers},
@@ -259,19 +300,27 @@ def _verify_seen(home: Home, kind: str, name: str) -> None:
             )
 
 
-def _say(home: Home, what: str, kind: str, name: str, *, note: str, key: Path) -> Output:
+def _say(
+    home: Home,
+    what: Literal["admitted", "withdrawn"],
+    kind: str,
+    name: str,
+    *,
+    note: str,
+    key: Path,
+) -> Output:
     author = operator_key(key)
     home.require_ledger()
     with home.open_log() as log:
         opened = Corpus.id_of() in log.repository
         corpus: Corpus = log.repository.get(Corpus.id_of()) if opened else Corpus.open()
-        if what == "admit":
+        if what == "admitted":
             corpus.admit(kind, name, note)
         else:
             corpus.withdraw(kind, name, note)
         log.save(corpus, author=author)
-    done = {"admit": "admitted", "withdraw": "withdrawn"}[what]
-    return Output({"what": done, "kind": kind, "name": name}, f"{done}: {kind} {name}")
+    told = OriginWord(what=what, kind=kind, name=name)
+    return Output(told, f"{what}: {kind} {name}")
 
 
 @contextmanager

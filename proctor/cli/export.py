@@ -4,6 +4,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
+from uuid import UUID
 
 import typer
 
@@ -18,10 +19,11 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key
-from proctor.cli.options import OutOption, RunArgument
+from proctor.cli.options import OutOption, RunArgument, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.files import verify_target, write_output
+from proctor.output.shape import Answer
 from proctor.output.terminal import console, words
 from proctor.remembering import open_remembered
 
@@ -32,16 +34,47 @@ app = CommandGroup(
 )
 
 
-@app.command(prints="ledger.ExportedBundle")
+class ExportedBundle(Answer):
+    """A bundle that was written."""
+
+    out: str
+    size: int
+    earlier_heads: int
+    blobs: int
+
+
+class Proof(Answer):
+    """A proof of one event."""
+
+    index: int
+    out: Path | None
+    proof: str
+
+
+class ExportedEnvelope(Answer):
+    """A verdict or a tree head that was written as a DSSE envelope."""
+
+    out: Path
+    size: int
+    run: UUID | None  # null: the tree head
+    pem: Path | None  # file with the key that signed
+
+
+class ExportedCurves(Answer):
+    """The curves of a run that were written."""
+
+    run: UUID
+    format: Literal["tensorboard", "mlflow"]
+    out: Path
+
+
+@app.command(prints=ExportedBundle)
 def bundle(
     home: Home,
     out: Annotated[
         str,
-        typer.Option(
-            "--out",
-            metavar="PLACE",
-            help="New folder or s3://BUCKET/KEY, or one with an earlier export to extend.",
-        ),
+        "New folder or s3://BUCKET/KEY, or one with an earlier export to extend.",
+        Takes("PLACE"),
     ],
     blobs: Annotated[
         bool, typer.Option("--blobs/--no-blobs", help="Include the files that are stored by hash.")
@@ -56,18 +89,13 @@ def bundle(
     with open_remembered(home):
         pass  # what is not valid, or is older than what was seen, is not handed over
     done = export_bundle(home.ledger, place_of(out), vkey=home.vkey, blobs=blobs)
-    told = {
-        "out": out,
-        "size": done.head.size,
-        "earlier_heads": done.earlier,
-        "blobs": done.blobs,
-    }
+    told = ExportedBundle.of(done, out=out, size=done.head.size, earlier_heads=done.earlier)
     entries, files = counted(done.head.size, "entry"), counted(done.blobs, "blob")
     text = f"[green]exported[/] {entries} and {files} to {words(out)}"
     return Output(told, lambda: console.print(text))
 
 
-@app.command(prints="ledger.Proof")
+@app.command(prints=Proof)
 def proof(
     home: Home,
     event: Annotated[
@@ -90,10 +118,10 @@ def proof(
         else:
             console.print(f"wrote the proof of entry {index} to {words(str(out))}")
 
-    return Output({"index": index, "out": out, "proof": text}, tell)
+    return Output(Proof(index=index, out=out, proof=text), tell)
 
 
-@app.command(prints="ledger.ExportedEnvelope")
+@app.command(prints=ExportedEnvelope)
 def verdict(
     home: Home,
     subject: Annotated[
@@ -134,19 +162,16 @@ def verdict(
         write_output(beside, public_pem(public_bytes(signer)), home=home)
     what = f"tree head {size}" if run is None else f"the verdict on run {run}"
     text = f"[green]exported[/] {what} to {words(out)}"
-    return Output(
-        {"out": out, "size": size, "run": run, "pem": beside}, lambda: console.print(text)
-    )
+    told = ExportedEnvelope(out=out, size=size, run=run, pem=beside)
+    return Output(told, lambda: console.print(text))
 
 
-@app.command(prints="ledger.ExportedCurves")
+@app.command(prints=ExportedCurves)
 def curves(
     home: Home,
     run: RunArgument = "latest",
     *,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder of event files, or file store.")
-    ],
+    out: Annotated[Path, "Folder of event files, or file store.", Takes("DIR")],
     form: Annotated[
         Literal["tensorboard", "mlflow"],
         typer.Option("--format", help="Tracker that reads the curves."),
@@ -170,7 +195,8 @@ def curves(
     else:
         write_mlflow(found, out)
     text = f"[green]exported[/] the curves of run {found.run} to {words(place)}"
-    return Output({"run": found.run, "format": form, "out": place}, lambda: console.print(text))
+    told = ExportedCurves(run=found.run, format=form, out=place)
+    return Output(told, lambda: console.print(text))
 
 
 def _find(ledger: VerifiedLedger, event: str) -> int:

@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
+from msgspec import UNSET, UnsetType
 
 from judge.curation.examples import outnumbered
 from judge.curation.query import MARGIN, Query
@@ -20,17 +22,46 @@ from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.data import opened
 from proctor.cli.failures import require_extra
-from proctor.cli.options import AsOfOption
+from proctor.cli.options import AsOfOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.exports import write_export
 from proctor.output.files import verify_target
-from proctor.output.terminal import console, error_console, words
+from proctor.output.shape import Answer
+from proctor.output.terminal import error_console, print_words, warn
 
 app = CommandGroup()
 
 
-@app.command(prints="curation.Export | curation.ExportRefused")
+class Export(Answer, kw_only=True):
+    """An export of training data; exit code 1 if there is no example."""
+
+    export: UUID | None
+    kind: str
+    as_of: int
+    examples: int
+    root: str
+    sha256: str
+    sealed_before: int | None  # index of the entry
+    to_be_called_back: int
+    runs: int | UnsetType = UNSET
+    proposals: int | UnsetType = UNSET
+    let_in: int
+    why_not: dict[str, int]  # reason -> how many runs or proposals
+
+
+class ExportRefused(Answer):
+    """An export that was refused since examples of it were excluded; exit code 1."""
+
+    export: None
+    kind: str
+    as_of: int
+    examples: int
+    to_be_called_back: int
+    excluded: list[Recalled]
+
+
+@app.command(prints=Export | ExportRefused)
 def data(
     home: Home,
     kind: Annotated[str, "Kind of data: sft, preferences or proposals."],
@@ -42,25 +73,17 @@ def data(
         bool, "With --as-of: include examples that were excluded since; the seal records it."
     ] = False,
     decided_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--decided-by", metavar="NAME", help="Only answers of this decider; can be repeated."
-        ),
+        list[str] | None, "Only answers of this decider; can be repeated.", Takes("NAME")
     ] = None,
     max_temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--max-temperature", min=0, help="Temperature at which the models were sampled."
-        ),
+        float | None, "Temperature at which the models were sampled.", Takes(least=0)
     ] = None,
     dataset: Annotated[str | None, "Only runs on this dataset."] = None,
     min_process_score: Annotated[
-        float | None,
-        typer.Option("--min-process-score", min=0, max=1, help="Lowest process score of the runs."),
+        float | None, "Lowest process score of the runs.", Takes(least=0, most=1)
     ] = None,
     min_accuracy: Annotated[
-        float | None,
-        typer.Option("--min-accuracy", min=0, max=1, help="Lowest validation accuracy."),
+        float | None, "Lowest validation accuracy.", Takes(least=0, most=1)
     ] = None,
     provoked: Annotated[
         bool | None,
@@ -70,13 +93,7 @@ def data(
     ] = None,
     gold: Annotated[bool, "Only answers that people marked gold or bad."] = False,
     margin: Annotated[
-        float,
-        typer.Option(
-            "--margin",
-            min=0,
-            max=1,
-            help="Preferences only: smallest difference between the two runs.",
-        ),
+        float, "Preferences only: smallest difference between the two runs.", Takes(least=0, most=1)
     ] = MARGIN,
     measured: Annotated[
         bool,
@@ -121,20 +138,19 @@ def data(
             since = len(excluded)
     empty = not drawn.examples and sealed is None
     seal = drawn.seal()
-    told = {
-        "export": None if empty else str(seal.id),
-        "kind": kind,
-        "as_of": drawn.as_of,
-        "examples": len(drawn.examples),
-        "root": seal.root,
-        "sha256": seal.sha256,
-        "sealed_before": None if sealed is None else sealed["idx"],
-        "to_be_called_back": since,
-        **standing,
-    }
+    told = Export.of(
+        standing,
+        drawn,
+        seal,
+        export=None if empty else seal.id,
+        kind=kind,
+        examples=len(drawn.examples),
+        sealed_before=None if sealed is None else sealed["idx"],
+        to_be_called_back=since,
+    )
     for why, number in unsettled:
         measures = f"{counted(number, 'measurement')} of credit"
-        error_console.print(words(f"{measures} decided nothing and made no pair: {why}"))
+        warn(f"{measures} decided nothing and made no pair: {why}")
     if sealed is None and not empty:
         home.blobs.put(drawn.members)
         with home.open_log() as log:
@@ -174,22 +190,20 @@ def _since(home: Home, tables: Tables, drawn: Drawn) -> tuple[dict[str, Any] | N
 def _refuse_excluded(drawn: Drawn, excluded: list[Recalled]) -> Output:
     """Say which examples were excluded since; nothing is sealed or written."""
     first = excluded[0]
-    error_console.print(
-        words(
-            f"nothing was sealed or written: {counted(len(excluded), 'example')} of "
-            f"{len(drawn.examples)} as of entry {drawn.as_of} would be excluded now, for instance "
-            f"{first.example} ({'; '.join(first.why)}); leave out --as-of, or add --as-it-was to "
-            "export them on record"
-        )
+    warn(
+        f"nothing was sealed or written: {counted(len(excluded), 'example')} of "
+        f"{len(drawn.examples)} as of entry {drawn.as_of} would be excluded now, for instance "
+        f"{first.example} ({'; '.join(first.why)}); leave out --as-of, or add --as-it-was to "
+        "export them on record"
     )
-    told = {
-        "export": None,
-        "kind": drawn.query.kind,
-        "as_of": drawn.as_of,
-        "examples": len(drawn.examples),
-        "to_be_called_back": len(excluded),
-        "excluded": excluded,
-    }
+    told = ExportRefused(
+        export=None,
+        kind=drawn.query.kind,
+        as_of=drawn.as_of,
+        examples=len(drawn.examples),
+        to_be_called_back=len(excluded),
+        excluded=excluded,
+    )
     return Output(told, lambda: None, found=True)
 
 
@@ -205,20 +219,16 @@ def _standing(tables: Tables, kind: str) -> dict[str, Any]:
     }
 
 
-def _tell_export(told: dict[str, Any]) -> None:
-    noun = "proposal" if told["kind"] == "proposals" else "run"
-    console.print(
-        words(
-            f"{counted(told['examples'], 'example')} from {told['let_in']} of "
-            f"{counted(told[noun + 's'], noun)}, as of entry {told['as_of']}"
-        )
+def _tell_export(told: Export) -> None:
+    noun = "proposal" if told.kind == "proposals" else "run"
+    print_words(
+        f"{counted(told.examples, 'example')} from {told.let_in} of "
+        f"{counted(getattr(told, noun + 's'), noun)}, as of entry {told.as_of}"
     )
-    for reason, number in told["why_not"].items():
-        console.print(words(f"  kept out: {counted(number, noun)}, {reason}"))
-    how = "sealed" if told["sealed_before"] is None else "sealed before, with the same bytes"
-    if told["export"] is not None:
-        console.print(words(f"{how}: export {told['export']}, SHA-256 {told['sha256']}"))
-    if told["to_be_called_back"]:
-        error_console.print(
-            words(f"{told['to_be_called_back']} of them would be kept out now; see `data why`")
-        )
+    for reason, number in told.why_not.items():
+        print_words(f"  kept out: {counted(number, noun)}, {reason}")
+    how = "sealed" if told.sealed_before is None else "sealed before, with the same bytes"
+    if told.export is not None:
+        print_words(f"{how}: export {told.export}, SHA-256 {told.sha256}")
+    if told.to_be_called_back:
+        warn(f"{told.to_be_called_back} of them would be kept out now; see `data why`")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
-import typer
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from ledger.errors import BlobError
@@ -24,10 +23,11 @@ from ledger.wording import counted
 from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import passphrase, read_private_key
-from proctor.cli.options import RunArgument
+from proctor.cli.options import RunArgument, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.files import verify_outside
+from proctor.output.shape import Answer
 from proctor.output.terminal import console, words
 from proctor.remembering import open_remembered
 
@@ -36,13 +36,25 @@ app = CommandGroup()
 _ROLE = "publisher"
 
 
-@app.command(prints="ledger.Attested")
+class Attested(Answer):
+    """A model that was handed over."""
+
+    run: UUID
+    out: Path
+    verdict: str
+    reservations: list[str]
+    evidence_level: str
+    files: dict[str, str]
+    publisher: str
+    granted: bool
+    size: int
+
+
+@app.command(prints=Attested)
 def model(
     home: Home,
     run: RunArgument,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="New folder for model and claims.")
-    ],
+    out: Annotated[Path, "New folder for model and claims.", Takes("DIR")],
     key: Annotated[
         Path | None,
         "P-256 key that signs the files; by default ledger/keys/publisher.pem of the "
@@ -92,17 +104,15 @@ def model(
         copy=lambda name, sha256, to: _copy(home, named, name, sha256, to),
     )
     evidence = opened.evidence
-    told = {
-        "run": evidence.run,
-        "out": out,
-        "verdict": evidence.verdict,
-        "reservations": evidence.reservations,
-        "evidence_level": evidence.level,
-        "files": opened.files,
-        "publisher": vkey,
-        "granted": granted,
-        "size": evidence.head.size,
-    }
+    told = Attested.of(
+        evidence,
+        out=out,
+        evidence_level=evidence.level,
+        files=opened.files,
+        publisher=vkey,
+        granted=granted,
+        size=evidence.head.size,
+    )
 
     def tell() -> None:
         if granted:

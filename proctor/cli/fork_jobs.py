@@ -19,11 +19,12 @@ from proctor.cli.jobs import verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.progress import unseen
-from proctor.output.terminal import console, print_table
+from proctor.output.terminal import console, print_rows
 from proctor.runs.executors import open_executor, trained
 from proctor.runs.forks import Job, Parent, find_origin, read_parent
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
 from proctor.runs.progress import say, watching
+from proctor.schemas.runs import Forked, ForkRow
 
 RECORDED = "recorded"  # the policy that decides as the run's record says
 
@@ -50,7 +51,7 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
     for choice in filter(None, chosen.values()):
         verify_ready(home, choice, campaign=False)
     places: dict[str, int] = {}  # of a run among the forks
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, ForkRow] = {}
     with (
         home.open_log() as log,
         unseen(when=HUMAN in names),
@@ -77,18 +78,13 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
             for job in done:
                 label, _, _, order = planned[places[job.run]]
                 run: Run = log.repository.get(UUID(job.run))
-                found[places[job.run]] = {"decided_by": label, "order": order, **ending(log, run)}
+                found[places[job.run]] = ForkRow.of(ending(log, run), decided_by=label, order=order)
                 advanced("forks", len(found), len(jobs))
-    told = {
-        "parent": str(parent.run.id),
-        **origin.rebuilt.to_dict(),
-        "digest": origin.digest,
-        "forks": (rows := [found[place] for place in sorted(found)]),
-    }
+    rows = [found[place] for place in sorted(found)]
+    told = Forked.of(origin, origin.rebuilt, parent=parent.run.id, forks=rows)
 
     def tell() -> None:
-        shown = list(rows[0])
-        print_table(shown, [[each[key] for key in shown] for each in rows])
+        print_rows(ForkRow.__struct_fields__, rows)
         console.print(f"forks of run {parent.run.id}, equal to it up to the state of epoch {epoch}")
 
     return Output(told, tell)

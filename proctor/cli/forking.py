@@ -13,6 +13,7 @@ from proctor.cli.options import (
     FromStartOption,
     RunArgument,
     SetOption,
+    Takes,
     WorkersOption,
     verify_unused,
 )
@@ -27,9 +28,7 @@ app = CommandGroup()
 class ForkOptions:
     """Where a run is forked, and what decides in the forks."""
 
-    at: Annotated[
-        int | None, typer.Option("--at", metavar="EPOCH", help="The last epoch that is shared.")
-    ] = None
+    at: Annotated[int | None, "The last epoch that is shared.", Takes("EPOCH")] = None
     policies: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,12 +68,8 @@ class ForkOptions:
     sets: SetOption = None
     orders: Annotated[
         int | None,
-        typer.Option(
-            "--orders",
-            min=1,
-            max=1_000,
-            help="Orders of the examples, with a fork for each.  [default: 1; with --decision, 5]",
-        ),
+        "Orders of the examples, with a fork for each.  [default: 1; with --decision, 5]",
+        Takes(least=1, most=1_000),
     ] = None
     workers: WorkersOption = None
     executor: ExecutorOption = "local"

@@ -14,13 +14,24 @@ from proctor.cli.inputs import read_text
 from proctor.cli.options import MaxBlobBytesOption
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.shape import Answer
 from proctor.output.terminal import console, error_console, words
 from proctor.remembering import recall
 
 app = CommandGroup()
 
 
-@app.command(name="import", prints="ledger.Imported")
+class Imported(Answer):
+    """A bundle that was verified and written into a home."""
+
+    origin: str
+    size: int
+    new: int
+    blobs: int
+    left_out: list[str]
+
+
+@app.command(name="import", prints=Imported)
 def import_(
     home: Home,
     bundle: Annotated[
@@ -55,13 +66,4 @@ def import_(
         for name in others[:10]:
             error_console.print(f"left out, for it is no part of a bundle: {words(name)}")
 
-    return Output(
-        {
-            "origin": done.origin,
-            "size": done.size,
-            "new": done.new,
-            "blobs": done.blobs,
-            "left_out": others,
-        },
-        tell,
-    )
+    return Output(Imported.of(done, left_out=others), tell)

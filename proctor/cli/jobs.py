@@ -6,11 +6,11 @@ They are apart from the commands themselves because they need torch, which takes
 import math
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 from aggregates.audit import unchecked
@@ -33,15 +33,17 @@ from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
+from proctor.cli.training import TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.entries import describe_verification
+from proctor.output.entries import Verification
 from proctor.output.files import verify_target, write_output
 from proctor.output.progress import unseen
 from proctor.output.terminal import (
     cell,
     console,
     error_console,
+    print_rows,
     print_table,
     told_level,
     told_score,
@@ -49,17 +51,15 @@ from proctor.output.terminal import (
     words,
 )
 from proctor.remembering import TrainedStates, open_remembered
+from proctor.runs.again import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.campaign_replay import (
-    CampaignAgain,
-    ComparisonAgain,
-    RunAgain,
     read_records,
     redo_campaign,
     redo_comparison,
     redo_run,
 )
 from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
-from proctor.runs.executors import Kind, open_executor, trained
+from proctor.runs.executors import Executor, Kind, open_executor, trained
 from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
@@ -73,6 +73,7 @@ from proctor.runs.story import (
     tell_story,
 )
 from proctor.runs.tasks import read_task_file
+from proctor.schemas.runs import Audit, Demo, Rebuilt, Trained, TrainedTask
 
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
 
@@ -87,8 +88,8 @@ def demo(home: Home, config: RunConfig) -> Output:
 
     def tell() -> None:
         tell_story(read_story(home, str(run_id)))
-        size = checked.head.size if checked.head else 0
-        console.print(f"\nledger: {counted(checked.size, 'entry')}, complete to tree head {size}")
+        size, head = counted(checked.size, "entry"), checked.complete_to
+        console.print(f"\nledger: {size}, complete to tree head {head}")
         place = f"--home {shlex.quote(str(home.path))} " if home.path != Path(".proctor") else ""
         program = sys.argv[0] if Path(sys.argv[0]).name == "proctor" else "proctor"
         console.print("\nnext:")
@@ -102,50 +103,37 @@ def demo(home: Home, config: RunConfig) -> Output:
             console.print(words(f"  {program} {command} {place}").ljust(82) + why)
 
     return Output(
-        {"run": run_id, "audit": report.to_dict(), "verification": describe_verification(checked)},
+        Demo(run=run_id, audit=Audit.of(report), verification=Verification.of(checked)),
         tell,
         found=bool(report.hard_fail or not checked.ok),
     )
 
 
-def run(
-    home: Home,
-    config: RunConfig,
-    policy: str,
-    policy_settings: Sequence[str],
-    executor: Kind = "local",
-) -> Output:
+def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
     """Train."""
-    choice = PolicyChoice.read(policy, policy_settings)
+    choice = PolicyChoice.read(how.policy, how.sets or [])
     splits = data_of(config)
     verify_ready(home, choice, campaign=config.edits != "live")
     with home.open_log() as log:
-        runs = _train(home, log, config, choice, splits, executor)
+        runs = _train(home, log, config, choice, splits, how.executor)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
     shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
 
     def tell() -> None:
-        print_table(shown, [[story[column] for column in shown] for story in stories])
+        print_rows(shown, stories)
         if config.edits != "live":
             print_ranked_by(len(splits.validation))
 
-    return Output({"runs": stories}, tell)
+    return Output(Trained(runs=stories), tell)
 
 
-def run_a_task(
-    home: Home,
-    path: Path,
-    config: TaskConfig,
-    policy: str,
-    policy_settings: Sequence[str],
-    executor: Kind = "local",
-) -> Output:
+def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions) -> Output:
     """Train the model and data of a task's file."""
-    choice = PolicyChoice.read(policy, policy_settings)
+    choice = PolicyChoice.read(how.policy, how.sets or [])
     verify_ready(home, choice, campaign=False)
     job = Job(home.path, str(uuid4()), config, choice, read_task_file(path))
     with home.open_log() as log:
-        run_id = _train_one(home, log, job, executor)
+        run_id = _train_one(home, log, job, how.executor)
         found = [
             each.measured["validation"]["metrics"][config.metric]
             for each in log.events.get(run_id)
@@ -161,7 +149,7 @@ def run_a_task(
         **{column: summary[column] for column in ("firings", "decisions")},
     }
     runs = [{**summary, "metric": config.metric, "best_val_metric": best}]
-    return Output({"runs": runs}, lambda: print_table(list(shown), [list(shown.values())]))
+    return Output(TrainedTask(runs=runs), lambda: print_table(list(shown), [list(shown.values())]))
 
 
 def judge(
@@ -202,7 +190,7 @@ def _told(
 ) -> Iterator[Output]:
     """Yield what an audit has found; raise why it is not in the ledger, if it could not be."""
     yield Output(
-        report.to_dict(), lambda: _print_report(report, signed=signed), found=report.hard_fail
+        Audit.of(report), lambda: _print_report(report, signed=signed), found=report.hard_fail
     )
     if unrecorded is not None:
         raise unrecorded
@@ -216,7 +204,7 @@ def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:
         raise ProctorError(
             f"the record of {name} does not replay: {type(error).__name__}: {error}"
         ) from error
-    return Output(again.to_dict(), lambda: _print_again(again), found=not again.same)
+    return Output(again, lambda: _print_again(again), found=not again.same)
 
 
 def rebuild(
@@ -229,7 +217,6 @@ def rebuild(
     found = rebuild_state(home, parent, epoch, from_start=from_start, config=config)
     if to is not None:
         write_output(to, found.state, home=home)
-    told = {"run": str(parent.run.id), **found.to_dict(), "file": None if to is None else str(to)}
 
     def tell() -> None:
         begun = "the start" if found.since is None else f"the snapshot of epoch {found.since}"
@@ -243,7 +230,7 @@ def rebuild(
         if costs:
             print_table(("snapshot of epoch", "bytes", "seconds"), costs)
 
-    return Output(told, tell)
+    return Output(Rebuilt.of(found, run=parent.run.id, file=to), tell)
 
 
 def _is_snapshot(event: object) -> bool:
@@ -284,13 +271,20 @@ def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool, tune: bool
             pass  # it has been verified
 
 
-def _train_one(home: Home, log: LedgerApplication, job: Job, executor: Kind) -> UUID:
+@contextmanager
+def trainer(
+    home: Home, log: LedgerApplication, choice: PolicyChoice, kind: Kind
+) -> Iterator[Executor]:
+    """Give what trains one run after the other; a person who decides sees no progress."""
     with (
-        unseen(when=job.choice.name == HUMAN),
-        open_executor(
-            executor, home, log, workers=1, watching=watching(), choices=[job.choice]
-        ) as opened,
+        unseen(when=choice.name == HUMAN),
+        open_executor(kind, home, log, workers=1, watching=watching(), choices=[choice]) as opened,
     ):
+        yield opened
+
+
+def _train_one(home: Home, log: LedgerApplication, job: Job, executor: Kind) -> UUID:
+    with trainer(home, log, job.choice, executor) as opened:
         (job,) = trained(
             opened, [job], lambda lost: replace(lost, run=str(uuid4())), what="the training"
         )
@@ -311,13 +305,7 @@ def _train(
     """
     if config.edits == "live":
         return [_train_one(home, log, Job(home.path, str(uuid4()), config, policy), executor)]
-    watchers = watching()
-    with (
-        unseen(when=policy.name == HUMAN),
-        open_executor(
-            executor, home, log, workers=1, watching=watchers, choices=[policy]
-        ) as opened,
-    ):
+    with trainer(home, log, policy, executor) as opened:
         campaign = Campaign.start(
             config=config.to_dict(), attempts=MAX_RESTARTS + 1, policy=policy.to_dict()
         )
@@ -328,11 +316,9 @@ def _train(
             campaign,
             executor=opened,
             choice=policy,
-            judge_run=lambda run_id: judge_here(
-                home, log, run_id, config=JudgeConfig.for_own_run()
-            ),
+            judge_run=partial(judge_here, home, log, config=JudgeConfig.for_own_run()),
             splits=splits,
-            watching=watchers,
+            watching=watching(),
         )
         reason = "failed"
         try:
@@ -470,7 +456,7 @@ def _print_again(again: RunAgain | CampaignAgain | ComparisonAgain) -> None:
         return
     for attempt in again.attempts:
         _print_run(attempt)
-    print_cut_off([asdict(each) for each in again.abandoned])
+    print_cut_off(again.abandoned)
     _print_differences("differences of the campaign", again.differences)
     console.print(
         f"campaign {again.campaign}: {counted(len(again.attempts), 'attempt')} trained and "
@@ -487,43 +473,39 @@ def print_ranked_by(examples: int | None) -> None:
     )
 
 
-def print_cut_off(attempts: Sequence[Mapping[str, Any]]) -> None:
+def print_cut_off(attempts: Sequence[CutOff]) -> None:
     """Print the attempts that a campaign's ranking leaves out."""
     if attempts:
-        columns = ("run", "state", "epochs", "best_validation_accuracy")
-        print_table(
-            columns,
-            [[attempt[column] for column in columns] for attempt in attempts],
+        print_rows(
+            ("run", "state", "epochs", "best_validation_accuracy"),
+            attempts,
             title="cut off and made again: each a further draw, in no ranking",
         )
 
 
-def _print_run(again: RunAgain) -> None:
-    found = again.comparison
+def _print_run(found: RunAgain) -> None:
     console.print(
         f"run {found.run_id} done again, {counted(found.epochs, 'epoch')}"
         + ("" if found.whole else " (as far as it was recorded)")
     )
-    verdict = "[green]the same, bit for bit[/]" if found.same else f"[red]{found.total} differ[/]"
-    if found.kind and not found.same:
+    verdict = (
+        "[green]the same, bit for bit[/]" if not found.total else f"[red]{found.total} differ[/]"
+    )
+    if found.kind and found.total:
         verdict += f"; inconclusive, since the run was made with another {' and '.join(found.kind)}"
     console.print(
         f"{counted(found.values, 'value')} in {counted(found.events, 'event')}: {verdict}"
     )
     _print_differences("differences", found.differences)
     _print_differences("environment", found.environment)
-    if again.calls or again.policy:
-        follow = "[red]do not follow[/]" if again.policy else "[green]follow[/]"
+    if found.calls or found.policy:
+        follow = "[red]do not follow[/]" if found.policy else "[green]follow[/]"
         console.print(
-            f"decisions {follow} from what is recorded of {counted(again.calls, 'call')} to a model"
+            f"decisions {follow} from what is recorded of {counted(found.calls, 'call')} to a model"
         )
-        _print_differences("policy", again.policy)
+        _print_differences("policy", found.policy)
 
 
 def _print_differences(title: str, rows: Sequence[Difference]) -> None:
     if rows:
-        print_table(
-            ("place", "recorded", "now"),
-            [(row.place, row.recorded, row.found) for row in rows],
-            title=title,
-        )
+        print_rows({"place": "place", "recorded": "recorded", "now": "found"}, rows, title=title)

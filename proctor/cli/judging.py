@@ -14,7 +14,7 @@ from ledger.verification.reader import VerificationReport, VerifiedLedger, check
 from proctor.cli.inputs import read_private_key, read_text
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
-from proctor.output.terminal import error_console, words
+from proctor.output.terminal import warn
 from proctor.remembering import open_remembered, tell_unread
 from proctor.runs.replay import verified_runs
 from proctor.state import memory
@@ -95,7 +95,7 @@ def judge_key(home: Home, ledger: VerifiedLedger) -> AuthorKey | None:
     author = AuthorKey("judge", read_private_key(path))
     if ledger.authority.in_force("judge", public_bytes(author.key)):
         return author
-    error_console.print(words(f"not signed: {path} is not in force as a judge's key"))
+    warn(f"not signed: {path} is not in force as a judge's key")
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,7 +30,8 @@ from proctor.cli.inputs import open_vkey, operator_key, passphrase, read_vkey_fi
 from proctor.cli.options import HOME, HomeOption, SigningKeyOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import print_table
+from proctor.output.shape import Answer
+from proctor.output.terminal import plain, print_table
 from proctor.remembering import open_remembered, tables
 from proctor.state import STATE, memory
 
@@ -46,7 +47,67 @@ RoleArgument = Annotated[
 VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
 
 
-@app.command("list", prints="list[ledger.Key]")
+class Revocation(Answer):
+    """A revocation of a key."""
+
+    index: int
+    since: str
+    reason: str
+
+
+class Key(Answer, rename={"from_": "from"}):
+    """A key with the entries at which it is in force."""
+
+    role: str
+    key_id: str
+    vkey: str
+    from_: int  # first entry at which it was in force
+    to: int | None  # None: it is in force
+    revocations: list[Revocation]
+
+
+class NewKey(Answer):
+    """A key that was made."""
+
+    key: Path
+    vkey_file: Path
+    vkey: str
+
+
+class Granted(Answer):
+    """A key that was granted a role."""
+
+    granted: str
+    role: str
+    index: int
+
+
+class Revoked(Answer):
+    """A key that was revoked."""
+
+    revoked: str
+    role: str
+    index: int
+
+
+class Rotated(Answer):
+    """The new key of the ledger."""
+
+    rotated: str
+
+
+class Accepted(Answer):
+    """The keys that a place has had, and has; how many entries were seen, and are there."""
+
+    place: Path
+    known: list[str]
+    now: str
+    entries: int
+    accepted: bool
+    seen: int | None  # of this ledger, by this user; null: it is new to this user
+
+
+@app.command("list", prints=list[Key])
 def list_(home: Home) -> Output:
     """List all keys with the entries at which they were in force, and revocations."""
     home.require_ledger()
@@ -54,11 +115,11 @@ def list_(home: Home) -> Output:
         keys = [_told(key) for key in ledger.authority.keys]
     rows = [
         (
-            key["role"],
-            key["key_id"],
-            key["from"],
-            "now" if key["to"] is None else key["to"],
-            "; ".join(f"since {r['since']}: {r['reason']}" for r in key["revocations"]),
+            key.role,
+            key.key_id,
+            key.from_,
+            "now" if key.to is None else key.to,
+            "; ".join(f"since {each.since}: {each.reason}" for each in key.revocations),
         )
         for key in keys
     ]
@@ -66,7 +127,7 @@ def list_(home: Home) -> Output:
     return Output(keys, lambda: print_table(columns, rows))
 
 
-@app.command(prints="ledger.NewKey")
+@app.command(prints=NewKey)
 def new(
     role: RoleArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the private key.")],
@@ -88,10 +149,10 @@ def new(
     beside = file.with_name(f"{file.name}.vkey")
     if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
         raise ProctorError(f"{beside} is there already, and is another key's")
-    return Output({"key": file, "vkey_file": beside, "vkey": text}, text)
+    return Output(NewKey(key=file, vkey_file=beside, vkey=text), text)
 
 
-@app.command(prints="ledger.Granted")
+@app.command(prints=Granted)
 def grant(
     home: Home,
     role: RoleArgument,
@@ -102,10 +163,10 @@ def grant(
     text, public_key = open_vkey(file, _TYPES.get(role, ED25519))
     with _opened(home) as (recorder, _):
         number = recorder.grant_key(text, role=role, author=operator_key(key))
-    return _changed({"granted": _key_id(public_key), "role": role, "index": number - 1})
+    return _changed(Granted(granted=_key_id(public_key), role=role, index=number - 1))
 
 
-@app.command(prints="ledger.Revoked")
+@app.command(prints=Revoked)
 def revoke(
     home: Home,
     file: VkeyArgument,
@@ -128,18 +189,18 @@ def revoke(
         number = recorder.revoke_key(
             text, role=record.role, since=moment, reason=reason, author=operator_key(key)
         )
-    return _changed({"revoked": _key_id(public_key), "role": record.role, "index": number - 1})
+    return _changed(Revoked(revoked=_key_id(public_key), role=record.role, index=number - 1))
 
 
-@app.command(prints="ledger.Rotated")
+@app.command(prints=Rotated)
 def rotate(home: Home) -> Output:
     """Replace the ledger's private key; both keys sign, and the old one is deleted."""
     with _opened(home) as (recorder, _):
         text = recorder.rotate_key()
-    return _changed({"rotated": _key_id(parse_vkey(text).public_key)})
+    return _changed(Rotated(rotated=_key_id(parse_vkey(text).public_key)))
 
 
-@app.command(prints="ledger.Accepted")
+@app.command(prints=Accepted)
 def accept(
     place: HomeOption = HOME,
     vkey: VkeyOption = None,
@@ -158,10 +219,16 @@ def accept(
     with open_verified(directory, vkey=home.vkey) as ledger:
         now, size = ledger.vkey, ledger.size
     others, recalled = known.places.others(directory, now), known.recall(now)
-    told = {"place": directory, "known": others, "now": now, "entries": size, "accepted": yes}
-    told["seen"] = None if recalled is None else recalled.state.size
+    told = Accepted(
+        place=directory,
+        known=others,
+        now=now,
+        entries=size,
+        accepted=yes,
+        seen=None if recalled is None else recalled.state.size,
+    )
     if recalled is not None and recalled.state.size > size:
-        return _accept_older(home, known, told, recalled, others=others)
+        return _accept_older(home, known, told, recalled)
     if not others:
         return Output(told, f"{directory} has no other key than the one that you know: {now}")
     if yes:
@@ -179,28 +246,25 @@ def accept(
     return Output(told, "\n".join(lines), found=not yes)
 
 
-def _accept_older(
-    home: Home, known: Memory, told: dict[str, Any], seen: Remembered, *, others: list[str]
-) -> Output:
+def _accept_older(home: Home, known: Memory, told: Accepted, seen: Remembered) -> Output:
     """Show that a ledger is behind what was seen of it, or forget what was seen."""
-    yes = bool(told["accepted"])
-    if yes:
+    if told.accepted:
         known.forget(seen.vkey)
         known.places.keep(home.ledger, seen.vkey)
         for unverified in (False, True):
             tables(home, unverified=unverified).unlink(missing_ok=True)
-    lost = counted(seen.state.size - told["entries"], "entry")
+    lost = counted(seen.state.size - told.entries, "entry")
     lines = [
         f"{home.ledger}: you have seen {counted(seen.state.size, 'entry')} of this ledger, and "
-        f"{told['entries']} are here: {lost} at its end are missing",
-        *(f"  and another ledger was in this place, with the key {each}" for each in others),
+        f"{told.entries} are here: {lost} at its end are missing",
+        *(f"  and another ledger was in this place, with the key {each}" for each in told.known),
         "A copy that is older, and a ledger that somebody has cut off, look the same. Whoever has "
         "seen the later entries will refuse what is appended now.",
         "accepted: the older state is trusted from now on"
-        if yes
+        if told.accepted
         else "nothing was changed: if you put the older copy back, give --yes",
     ]
-    return Output(told, "\n".join(lines), found=not yes)
+    return Output(told, "\n".join(lines), found=not told.accepted)
 
 
 @contextmanager
@@ -257,22 +321,14 @@ def _time_ns(text: str) -> int:
     return since
 
 
-def _told(key: KeyRecord) -> dict[str, Any]:
-    return {
-        "role": key.role,
-        "key_id": key.key_id.hex(),
-        "vkey": key.vkey,
-        "from": 0 if key.granted is None else key.granted + 1,
-        "to": key.ended,
-        "revocations": [
-            {
-                "index": revocation.index,
-                "since": _moment(revocation.since),
-                "reason": revocation.reason,
-            }
-            for revocation in key.revocations
-        ],
-    }
+def _told(key: KeyRecord) -> Key:
+    return Key.of(
+        key,
+        key_id=key.key_id.hex(),
+        from_=0 if key.granted is None else key.granted + 1,
+        to=key.ended,
+        revocations=[Revocation.of(each, since=_moment(each.since)) for each in key.revocations],
+    )
 
 
 def _moment(since: int) -> str:
@@ -282,5 +338,5 @@ def _moment(since: int) -> str:
         return f"{since} ns"
 
 
-def _changed(done: dict[str, Any]) -> Output:
-    return Output(done, ", ".join(f"{what} {value}" for what, value in done.items()))
+def _changed(done: Granted | Revoked | Rotated) -> Output:
+    return Output(done, ", ".join(f"{what} {value}" for what, value in plain(done).items()))

@@ -7,7 +7,7 @@ rolled back or withdrawn since. 2: it is no decision of this ledger.
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import typer
@@ -30,8 +30,10 @@ from proctor.cli.options import VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
-from proctor.output.terminal import console, error_console, print_table, words
+from proctor.output.shape import Answer
+from proctor.output.terminal import console, print_rows, warn, words
 from proctor.remembering import open_remembered
+from proctor.schemas.ledger import Step
 from projections.projector import projected
 
 app = CommandGroup()
@@ -39,7 +41,18 @@ app = CommandGroup()
 _MAX_EXPORT = 1 << 30  # bytes
 
 
-@app.command(prints="ledger.Lineage")
+class Traced(Answer):
+    """Where an example comes from; exit code 1 if a run of it is tainted."""
+
+    example: str
+    steps: list[Step]
+    out: Path | None
+    bytes: int | None
+    remark: str | None
+    tainted: list[tuple[str, str]]  # run, reason
+
+
+@app.command(prints=Traced)
 def lineage(
     home: Home,
     example: Annotated[
@@ -74,36 +87,33 @@ def lineage(
     if out is not None and text is not None:
         write_output(out, text, home=home)
     size = None if text is None else len(text.encode())
-    written = {"out": out, "bytes": size, "remark": remark}
+    told = Traced.of(
+        found, steps=steps_of(found), out=out, bytes=size, remark=remark, tainted=taints
+    )
 
     def tell() -> None:
-        tell_lineage(found)
+        tell_lineage(told.example, told.steps)
         if text is not None:
             console.print(f"wrote the proof, {counted(size or 0, 'byte')}, to {words(out)}")
         if remark is not None:
-            error_console.print(words(remark))
+            warn(remark)
         for run, reason in taints:
             console.print(f"[red]tainted since[/]: run {words(run)}: {words(reason)}")
 
-    told = {**describe_lineage(found), **written, "tainted": taints}
     return Output(told, tell, found=bool(taints))
 
 
-def describe_lineage(found: Lineage) -> dict[str, Any]:
-    """Return a lineage as a table of names and values."""
-    return {
-        "example": found.example,
-        "steps": [
-            {"index": step.entry.index, "event": step.entry.name, "says": step.says}
-            for step in found.steps
-        ],
-    }
+def steps_of(found: Lineage) -> list[Step]:
+    """Return the steps of a lineage."""
+    return [
+        Step(index=each.entry.index, event=each.entry.name, says=each.says) for each in found.steps
+    ]
 
 
-def tell_lineage(found: Lineage) -> None:
+def tell_lineage(example: str, steps: Sequence[Step]) -> None:
     """Print a lineage, step by step."""
-    rows = [(step.entry.index, step.entry.name, step.says) for step in found.steps]
-    print_table(("entry", "event", "says"), rows, title=f"example {found.example}")
+    columns = {"entry": "index", "event": "event", "says": "says"}
+    print_rows(columns, steps, title=f"example {example}")
 
 
 def _taints(ledger: VerifiedLedger, found: Lineage) -> list[tuple[str, str]]:

@@ -16,11 +16,12 @@ from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import HOME, HomeOption
 from proctor.errors import ProctorError
 from proctor.home import PASSPHRASE, Home
+from proctor.schemas.shared import Listening
 
 app = CommandGroup()
 
 
-@app.command(prints="shared.Listening")
+@app.command(prints=Listening)
 def notary(
     socket: Annotated[Path, "Unix socket to listen on."],
     rules: Annotated[Path, "TOML file that says which user may append what."],
@@ -50,7 +51,7 @@ def notary(
         try:
             with listening(socket) as listener:
                 yield Output(
-                    {"address": socket, "vkey": desk.vkey, "user": account[0]},
+                    Listening(address=str(socket), vkey=desk.vkey, user=account[0]),
                     f"{desk.vkey}\nlistening at {socket} as user {account[0]}",
                 )
                 asyncio.run(Notary(desk, users=users).serve(listener))

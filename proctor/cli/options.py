@@ -1,55 +1,47 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from proctor.errors import ProctorError
 
+
+class Takes(NamedTuple):
+    """What an option takes, beside its text."""
+
+    name: str | None = None  # of the value, as in `--task FILE`
+    least: float | None = None
+    most: float | None = None
+
+
 HOME = Path(".proctor")
 MOST = 2**63 - 1  # an index has 63 bits
 HomeOption = Annotated[
-    Path,
-    typer.Option("--home", envvar="PROCTOR_HOME", help="Folder with the ledger and its runs."),
+    Path, typer.Option("--home", envvar="PROCTOR_HOME", help="Folder with the ledger and its runs.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 VkeyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--vkey",
-        help="Public key from the owner; by default the key next to the ledger, once trusted.",
-    ),
+    Path | None, "Public key from the owner; by default the key next to the ledger, once trusted."
 ]
 JudgeVkeyOption = Annotated[
     str | None,
-    typer.Option(
-        "--judge",
-        metavar="VKEY",
-        help="Public key of the judge that you know, or its file: a verdict that it did not sign "
-        "is refused.",
-    ),
+    "Public key of the judge that you know, or its file: a verdict that it did not sign "
+    "is refused.",
+    Takes("VKEY"),
 ]
 AsOfOption = Annotated[
-    int | None,
-    typer.Option(
-        "--as-of", min=0, max=MOST, help="Show the state after the entry with this index."
-    ),
+    int | None, "Show the state after the entry with this index.", Takes(least=0, most=MOST)
 ]
-OperatorKeyOption = Annotated[
-    Path, typer.Option("--key", help="Private key of the operator who signs.")
-]
+OperatorKeyOption = Annotated[Path, "Private key of the operator who signs."]
 SigningKeyOption = Annotated[
-    Path | None,
-    typer.Option("--key", help="Private key of the operator; by default the ledger's own key."),
+    Path | None, "Private key of the operator; by default the ledger's own key."
 ]
 MaxBlobBytesOption = Annotated[
     int | None,
-    typer.Option(
-        "--max-blob-bytes",
-        min=1,
-        help="Most bytes of a bundle's blobs together; by default 64 GiB, and 2 GiB for each.",
-    ),
+    "Most bytes of a bundle's blobs together; by default 64 GiB, and 2 GiB for each.",
+    Takes(least=1),
 ]
 LimitOption = Annotated[
     list[str] | None,
@@ -75,19 +67,12 @@ RunArgument = Annotated[
         help="An id, the start of an id, or `latest`: the newest run that is no fork.",
     ),
 ]
-FromStartOption = Annotated[
-    bool,
-    typer.Option("--from-start", help="Train again from the start, and use no snapshot."),
-]
+FromStartOption = Annotated[bool, "Train again from the start, and use no snapshot."]
 WorkersOption = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, max=1_024, help="Runs at a time.  [default: all cores]"),
+    int | None, "Runs at a time.  [default: all cores]", Takes(least=1, most=1_024)
 ]
 ExecutorOption = Annotated[
-    Literal["local", "ray"],
-    typer.Option(
-        "--executor", help="Where runs are trained: this machine, or a Ray cluster (RAY_ADDRESS)."
-    ),
+    Literal["local", "ray"], "Where runs are trained: this machine, or a Ray cluster (RAY_ADDRESS)."
 ]
 SettingsArgument = Annotated[
     list[str] | None,
@@ -96,41 +81,26 @@ SettingsArgument = Annotated[
         help="Configuration, as in lr=0.3 epochs=8 dataset=imagefolder:DIR.",
     ),
 ]
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="A TOML file with configuration.")
-]
+ConfigOption = Annotated[Path | None, "A TOML file with configuration."]
 PolicyOption = Annotated[
-    str,
-    typer.Option(
-        "--policy",
-        help="playbook, rescue, nothing, random, openai, mixed, human, MODULE:CLASS, exec:COMMAND.",
-    ),
+    str, "playbook, rescue, nothing, random, openai, mixed, human, MODULE:CLASS or exec:COMMAND."
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy, as in model=NAME."),
 ]
 ProvokeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--provoke", metavar="NAME", help="Provoke this fault of the catalogue in the run."
-    ),
+    str | None, "Provoke this fault of the catalogue in the run.", Takes("NAME")
 ]
-ProvokeSeedOption = Annotated[
-    int, typer.Option("--provoke-seed", min=0, help="Seed of the fault's severity and place.")
-]
+ProvokeSeedOption = Annotated[int, "Seed of the fault's severity and place.", Takes(least=0)]
 WriterOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--writer",
-        metavar="KEY=VALUE",
-        help="A setting of the model that writes advice; without it, templates are used.",
-    ),
+    "A setting of the model that writes advice; without it, templates are used.",
+    Takes("KEY=VALUE"),
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="File to write.")]
+OutOption = Annotated[Path, "File to write."]
 WitnessesOption = Annotated[
-    Path | None,
-    typer.Option("--witnesses", help="File that names witnesses and a quorum (C2SP tlog-policy)."),
+    Path | None, "File that names witnesses and a quorum (C2SP tlog-policy)."
 ]
 
 

@@ -5,15 +5,23 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import MOST, DataDirOption, FromStartOption, LimitOption, RunArgument
+from proctor.cli.options import (
+    MOST,
+    DataDirOption,
+    FromStartOption,
+    LimitOption,
+    RunArgument,
+    Takes,
+)
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.aside import SetAside
-from proctor.output.entries import describe_entry, describe_head, print_entry
+from proctor.output.entries import Entry, describe_entry, print_entry
 from proctor.output.terminal import console, on_one_line, print_table, words
 from proctor.remembering import open_remembered, tell_unread
 from proctor.runs.process import start_as_recorded
@@ -29,10 +37,7 @@ def show(
         bool, "Show what the run asked of language models, people and the playbook."
     ] = False,
     call: Annotated[
-        int | None,
-        typer.Option(
-            "--call", min=1, max=MOST, help="Show this call of the transcript, with its texts."
-        ),
+        int | None, "Show this call of the transcript, with its texts.", Takes(least=1, most=MOST)
     ] = None,
 ) -> Output:
     """Show a run: curves, rules, decisions, verdict; or its transcript."""
@@ -55,8 +60,10 @@ def show(
 
 @app.command(
     long=True,
-    prints="list[shared.Entry] | runs.RunState | runs.CampaignState | runs.ComparisonState | "
-    "runs.Rebuilt | runs.RunAgain | runs.CampaignAgain | runs.ComparisonAgain",
+    prints="list[proctor.output.entries.Entry] | proctor.runs.replay.RunState | "
+    "proctor.runs.replay.CampaignState | proctor.runs.replay.ComparisonState | runs.Rebuilt | "
+    "proctor.runs.again.RunAgain | proctor.runs.again.CampaignAgain | "
+    "proctor.runs.again.ComparisonAgain",
 )
 def replay(
     home: Home,
@@ -69,12 +76,7 @@ def replay(
         ),
     ] = "latest",
     at: Annotated[
-        int | None,
-        typer.Option(
-            "--at",
-            metavar="EPOCH",
-            help="Rebuild the training state after this epoch, by training.",
-        ),
+        int | None, "Rebuild the training state after this epoch, by training.", Takes("EPOCH")
     ] = None,
     out: Annotated[Path | None, "With --at: write the state to this file."] = None,
     from_start: FromStartOption = False,
@@ -110,21 +112,17 @@ def replay(
         )
     state = describe_state(recording.state(event))
     title = f"run {recording.run_id} after event {event}"
-    return Output(state, lambda: print_table(("", ""), state.items(), title=title))
+    return Output(state, lambda: print_table(("", ""), asdict(state).items(), title=title))
 
 
-@app.command(long=True, prints="list[shared.Entry] | shared.Entry")
+@app.command(long=True, prints=list[Entry] | Entry)
 def log(
     home: Home,
-    start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,
-    count: Annotated[
-        int, typer.Option("--count", min=1, max=MOST, help="Maximum number of entries.")
-    ] = 1_000_000,
-    last: Annotated[
-        int | None, typer.Option("--last", min=1, max=MOST, help="Only the newest N entries.")
-    ] = None,
+    start: Annotated[int, "First index.", Takes(least=0, most=MOST)] = 0,
+    count: Annotated[int, "Maximum number of entries.", Takes(least=1, most=MOST)] = 1_000_000,
+    last: Annotated[int | None, "Only the newest N entries.", Takes(least=1, most=MOST)] = None,
     entry: Annotated[
-        int | None, typer.Option("--entry", min=0, max=MOST, help="Show this entry with its body.")
+        int | None, "Show this entry with its body.", Takes(least=0, most=MOST)
     ] = None,
 ) -> Output:
     """List the ledger's entries, or show one entry in full."""
@@ -143,7 +141,7 @@ def log(
     tell_unread(ledger)
     _tell_aside(chosen)
     return Output(
-        lambda: [{**describe_head(each), "body": None} for each in chosen],
+        lambda: [describe_entry(each, body=False) for each in chosen],
         lambda: _print_entries(chosen, number=False),
     )
 

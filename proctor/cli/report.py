@@ -10,11 +10,12 @@ from ledger.progress import advanced
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_octets
-from proctor.cli.options import VkeyOption
+from proctor.cli.options import Takes, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
-from proctor.output.terminal import console, words
+from proctor.output.shape import Answer
+from proctor.output.terminal import console, print_words
 
 if TYPE_CHECKING:
     from proctor.reports.files import Source
@@ -22,7 +23,18 @@ if TYPE_CHECKING:
 app = CommandGroup()
 
 
-@app.command(prints="ledger.ReportFiles")
+class ReportFiles(Answer):
+    """A report that was written."""
+
+    kind: str
+    subject: str
+    files: dict[str, int]  # path -> bytes
+    charts: list[str]
+    entries: int
+    size: int
+
+
+@app.command(prints=ReportFiles)
 def report(
     home: Home,
     subject: Annotated[
@@ -36,16 +48,10 @@ def report(
     *,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Write the page to FILE; or one chart, if its name ends in .svg or .png.",
-        ),
+        "Write the page to FILE; or one chart, if its name ends in .svg or .png.",
+        Takes("FILE"),
     ],
-    chart: Annotated[
-        str | None,
-        typer.Option("--chart", metavar="NAME", help="Chart for .svg and .png, as in loss."),
-    ] = None,
+    chart: Annotated[str | None, "Chart for .svg and .png, as in loss.", Takes("NAME")] = None,
     vkey: VkeyOption = None,
 ) -> Output:
     """Write a report as one HTML file, which needs no network and can be verified; or one chart."""
@@ -74,25 +80,24 @@ def report(
     else:
         content = as_png(charts[chart]) if out.suffix == ".png" else as_svg(charts[chart])
     write_output(out, content, home=home)
-    many = len(source.entries)
-    told = {
-        "kind": source.subject.kind,
-        "subject": source.subject.id,
-        "files": {str(out): len(content)},
-        "charts": list(charts),
-        "entries": many,
-        "size": source.head.size,
-    }
+    told = ReportFiles(
+        kind=source.subject.kind,
+        subject=source.subject.id,
+        files={str(out): len(content)},
+        charts=list(charts),
+        entries=len(source.entries),
+        size=source.head.size,
+    )
 
     def tell() -> None:
-        console.print(words(f"wrote {out}, {len(content):,} bytes"))
+        print_words(f"wrote {out}, {len(content):,} bytes")
         console.print(
-            f"about {source.subject.kind} {source.subject.id}: {many} proved entries "
-            f"of {source.head.size}; charts: {', '.join(charts) or 'none'}"
+            f"about {told.kind} {told.subject}: {told.entries} proved entries "
+            f"of {told.size}; charts: {', '.join(charts) or 'none'}"
         )
         if not drawn:
             key = vkey or home.ledger / "ledger.vkey"
-            console.print(words(f"verify it: proctor verify {out} --vkey {key}"))
+            print_words(f"verify it: proctor verify {out} --vkey {key}")
 
     return Output(told, tell)
 

@@ -7,30 +7,25 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
 from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import Takes
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
+from proctor.schemas.shared import Listening
 
 app = CommandGroup()
 _NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-@app.command(prints="shared.Listening")
+@app.command(prints=Listening)
 def serve(
     home: Home,
     host: Annotated[
         str, "Address to listen on. Only this machine reaches 127.0.0.1."
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port; 0 chooses a free port.")
-    ] = 8137,
+    port: Annotated[int, "Port; 0 chooses a free port.", Takes(least=0, most=65535)] = 8137,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-host", metavar="NAME", help="Another name that browsers may use for this host."
-        ),
+        list[str] | None, "Another name that browsers may use for this host.", Takes("NAME")
     ] = None,
 ) -> Iterator[Output]:
     """Show runs in a browser while they train: a local web server that changes nothing.
@@ -78,7 +73,7 @@ def serve(
         shown = f"[{address}]" if ":" in address else address
         link = f"http://{shown}:{listener.getsockname()[1]}/#{keys.token}"
         yield Output(
-            {"address": link, "token": keys.token},
+            Listening(address=link, token=keys.token),
             f"{link}\nOpen this link. Who has it can see this home; Ctrl-C stops the server.",
         )
         server.run(sockets=[listener])

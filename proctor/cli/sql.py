@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,8 +14,9 @@ from proctor.home import Home
 from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
 from proctor.output.paging import paged
+from proctor.output.shape import Answer
 from proctor.output.sql_shell import shell
-from proctor.output.terminal import print_table
+from proctor.output.terminal import print_rows
 from proctor.remembering import open_session
 from projections.cookbook import recipes
 from projections.reading import Session
@@ -24,7 +25,21 @@ app = CommandGroup()
 _OPEN = "SELECT run_id FROM run_starts ANTI JOIN run_ends USING (run_id)"
 
 
-@app.command(prints="list[shared.Row] | ledger.Snapshot | ledger.Written")
+class Snapshot(Answer):
+    """A copy of the tables."""
+
+    snapshot: Path
+    bytes: int
+
+
+class Written(Answer):
+    """An answer in a file."""
+
+    out: Path
+    rows: int
+
+
+@app.command(prints=list[dict[str, Any]] | Snapshot | Written)
 def sql(
     home: Home,
     query: Annotated[
@@ -56,10 +71,7 @@ def sql(
     known = {each.name: each for each in recipes()}
     if names:
         listed = [{"name": each.name, "question": each.title} for each in known.values()]
-        return Output(
-            listed,
-            lambda: print_table(("name", "question"), [tuple(each.values()) for each in listed]),
-        )
+        return Output(listed, lambda: print_rows(("name", "question"), listed))
     if query is None and out is not None:
         if out.suffix != ".duckdb":
             raise ProctorError(
@@ -72,7 +84,7 @@ def sql(
         with appearing(out, home) as file:
             session.snapshot(file)
             size = file.tell()
-        return Output({"snapshot": out, "bytes": size}, f"wrote {size:,} bytes to {out}")
+        return Output(Snapshot(snapshot=out, bytes=size), f"wrote {size:,} bytes to {out}")
     chosen = form_of(form, out, as_json=as_json)
     if query in known:
         query = known[query].sql
@@ -86,7 +98,7 @@ def sql(
         return None
     with appearing(out, home) as file:
         rows = write_answer(session, query, form=chosen, target=file)
-    return Output({"out": out, "rows": rows}, f"wrote {counted(rows, 'row')} to {out}")
+    return Output(Written(out=out, rows=rows), f"wrote {counted(rows, 'row')} to {out}")
 
 
 def _tell_gone(home: Home, session: Session) -> None:

@@ -20,6 +20,7 @@ from proctor.cli.options import (
     RunArgument,
     SetOption,
     SettingsArgument,
+    Takes,
     WriterOption,
     verify_unused,
 )
@@ -39,10 +40,7 @@ DEMO: dict[str, Any] = {
     "numerics": "portable",
 }
 TaskOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--task", metavar="FILE", help="Train the model and data of this Python file instead."
-    ),
+    Path | None, "Train the model and data of this Python file instead.", Takes("FILE")
 ]
 app = CommandGroup()
 
@@ -53,12 +51,8 @@ class AttemptOptions:
 
     attempts: Annotated[
         int | None,
-        typer.Option(
-            "--attempts",
-            min=1,
-            max=1_000,
-            help="Train and judge this many runs and rank them; the same command continues.",
-        ),
+        "Train and judge this many runs and rank them; the same command continues.",
+        Takes(least=1, most=1_000),
     ] = None
     feedback: Annotated[
         bool | None,
@@ -90,6 +84,15 @@ class AttemptOptions:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Who decides in a run, and where it is trained."""
+
+    policy: PolicyOption = "playbook"
+    sets: SetOption = None
+    executor: ExecutorOption = "local"
+
+
 @app.command(prints="runs.Demo")
 def demo(home: Home) -> Output:
     """Train a small model from a bad start, judge the run and verify the ledger."""
@@ -102,46 +105,37 @@ def demo(home: Home) -> Output:
 @app.command(prints="runs.Trained | runs.TrainedTask | runs.Campaign", continues="--attempts")
 def run(
     home: Home,
+    how: TrainingOptions,
     several: AttemptOptions,
     settings: SettingsArgument = None,
     config: ConfigOption = None,
-    policy: PolicyOption = "playbook",
-    sets: SetOption = None,
     provoke: ProvokeOption = None,
     provoke_seed: ProvokeSeedOption = 0,
     task: TaskOption = None,
-    executor: ExecutorOption = "local",
 ) -> Output:
     """Train a model; record every measurement, and decide on every rule that fires."""
     several.verify(task)
     if task is not None:
         if config is not None or provoke is not None:
             raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
-        return _run_task(home, task, settings or [], policy, sets or [], executor)
+        return _run_task(home, task, settings or [], how)
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     if several.attempts is not None:
         from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 
-        return campaign_jobs.campaign(home, chosen, policy, sets or [], several, executor)
+        return campaign_jobs.campaign(home, chosen, how, several)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    return jobs.run(home, chosen, policy, sets or [], executor)
+    return jobs.run(home, chosen, how)
 
 
-def _run_task(
-    home: Home,
-    task: Path,
-    settings: list[str],
-    policy: str,
-    sets: list[str],
-    executor: ExecutorOption,
-) -> Output:
+def _run_task(home: Home, task: Path, settings: list[str], how: TrainingOptions) -> Output:
     from proctor.runs.tasks import configure_task, read_task_file  # noqa: PLC0415 - loads torch
 
     chosen = start_for(lambda: configure_task(read_task_file(task), settings))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    return jobs.run_a_task(home, task, chosen, policy, sets, executor)
+    return jobs.run_a_task(home, task, chosen, how)
 
 
 @app.command(prints="runs.Audit")

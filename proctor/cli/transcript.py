@@ -12,15 +12,19 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
 from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
-from proctor.output.terminal import console, outline, print_table, visible, words
+from proctor.output.terminal import console, outline, print_table, print_words, visible
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
+from proctor.schemas.runs import CallTotals, TranscriptCall
+from proctor.schemas.runs import Transcript as Told
 
 _COLUMNS = {  # of the table -> of a call
     "call": "number",
@@ -48,12 +52,14 @@ def transcript(home: Home, run: str, call: int | None) -> Output:
         told = _tell(name, bodies)
         if call is None:
             return Output(told, _naming(name)(partial(_print, told)))
-        calls = told["calls"]
+        calls = told.calls
         if call > len(calls):
             raise ProctorError(f"the transcript has calls 1 to {len(calls)}; there is no {call}")
         chosen = calls[call - 1]
         texts = _texts(home, chosen)
-        whole = {"call": chosen, **{f"{what}_text": text for what, text in texts.items()}}
+        whole = TranscriptCall.of(
+            {f"{what}_text": text for what, text in texts.items()}, call=chosen
+        )
         return Output(whole, _naming(name)(partial(_print_call, chosen, texts)))
 
 
@@ -105,48 +111,48 @@ def _tellable(name: str, body: Mapping[str, Any]) -> bool:
     return True
 
 
-def _tell(run: UUID, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    def named(name: str) -> list[Mapping[str, Any]]:
-        return [body for kind, body in bodies if kind == name]
+def _tell(run: UUID, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> Told:
+    def named(name: str) -> list[dict[str, Any]]:
+        return [dict(body) for kind, body in bodies if kind == name]
 
     started = bodies[0][1]
     calls = named("transcript.call_made")
-    return {
-        "run": str(run),
-        "mode": started["mode"],
-        "policy": started["policy"],
-        "summary": _summary([call for call in calls if call["model"] is not None]),
-        "calls": calls,
-        "votes": named("transcript.vote_counted"),
-        "reviews": named("transcript.proposal_reviewed"),
-    }
+    return Told(
+        run=run,
+        mode=started["mode"],
+        policy=started["policy"],
+        summary=_summary([call for call in calls if call["model"] is not None]),
+        calls=calls,
+        votes=named("transcript.vote_counted"),
+        reviews=named("transcript.proposal_reviewed"),
+    )
 
 
-def _summary(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _summary(calls: Sequence[Mapping[str, Any]]) -> CallTotals:
     """Return what the calls to a model have come to; sizes are those of decisions, in bytes."""
     costs = [call["cost"] for call in calls if call["cost"] is not None]
     sizes = [call["request_bytes"] for call in calls if call["epoch"] is not None]
     usable = sum(call["outcome"] == "usable" for call in calls)
-    return {
-        "calls": len(calls),
-        "usable": usable,
-        "usable_share": usable / len(calls) if calls else None,
-        "cached": sum(call["cached"] for call in calls),
-        "tokens": sum((call["usage"] or {}).get("total_tokens") or 0 for call in calls),
-        "seconds": sum(call["seconds"] for call in calls),
-        "cost": sum(costs) if costs else None,
-        "request_bytes": [min(sizes), statistics.median(sizes), max(sizes)] if sizes else None,
-    }
-
-
-def _print(told: Mapping[str, Any]) -> None:
-    console.print(words(f"run {told['run']}: {told['mode']}, policy {json.dumps(told['policy'])}"))
-    print_table(
-        tuple(_COLUMNS), [[_cell(call, key) for key in _COLUMNS.values()] for call in told["calls"]]
+    return CallTotals(
+        calls=len(calls),
+        usable=usable,
+        usable_share=usable / len(calls) if calls else None,
+        cached=sum(call["cached"] for call in calls),
+        tokens=sum((call["usage"] or {}).get("total_tokens") or 0 for call in calls),
+        seconds=sum(call["seconds"] for call in calls),
+        cost=sum(costs) if costs else None,
+        request_bytes=[min(sizes), statistics.median(sizes), max(sizes)] if sizes else None,
     )
-    for line in (*map(_vote_line, told["votes"]), *map(_review_line, told["reviews"])):
-        console.print(words(line))
-    print_table(("", ""), told["summary"].items(), title="\ncalls to a model")
+
+
+def _print(told: Told) -> None:
+    print_words(f"run {told.run}: {told.mode}, policy {json.dumps(told.policy)}")
+    print_table(
+        tuple(_COLUMNS), [[_cell(call, key) for key in _COLUMNS.values()] for call in told.calls]
+    )
+    for line in (*map(_vote_line, told.votes), *map(_review_line, told.reviews)):
+        print_words(line)
+    print_table(("", ""), asdict(told.summary).items(), title="\ncalls to a model")
 
 
 def _vote_line(vote: Mapping[str, Any]) -> str:

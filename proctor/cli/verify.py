@@ -40,10 +40,12 @@ _STORES = {each.name for each in (LedgerPaths(Path()).database, LedgerPaths(Path
 
 
 @app.command(
-    prints="ledger.Verified | ledger.Invalid | ledger.VerifiedModel | ledger.VerifiedReport | "
-    "ledger.VerifiedProof | ledger.VerifiedProofs | ledger.VerifiedLineage | "
-    "ledger.VerifiedEvidence | shared.Refused | curation.SealedFile | curation.NotSealed | "
-    "ledger.Rights"
+    prints="proctor.cli.verify_ledgers.Verified | proctor.cli.verify_ledgers.Invalid | "
+    "ledger.VerifiedModel | ledger.VerifiedReport | proctor.cli.verify_files.VerifiedProof | "
+    "proctor.cli.verify_files.VerifiedProofs | ledger.VerifiedLineage | "
+    "proctor.cli.verify_files.VerifiedEvidence | proctor.cli.verify_files.Refused | "
+    "proctor.cli.verify_files.SealedFile | proctor.cli.verify_files.NotSealed | "
+    "proctor.cli.verify_ledgers.Rights"
 )
 def verify(
     target: Annotated[

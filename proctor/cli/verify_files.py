@@ -3,9 +3,12 @@
 I/O: reads what is verified.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+
+from msgspec.structs import asdict, replace
 
 from ledger.errors import (
     ContradictionError,
@@ -24,26 +27,23 @@ from ledger.witnessing.evidence import (
     signers,
     verify_signers,
 )
-from ledger.witnessing.quorum import read_quorum
+from ledger.witnessing.quorum import Quorum, read_quorum
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_octets, read_text, read_vkey_file
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.entries import describe_entry, print_entry
-from proctor.output.terminal import (
-    console,
-    error_console,
-    print_table,
-    words,
-)
+from proctor.output.entries import Entry, describe_entry, print_entry
+from proctor.output.shape import Answer
+from proctor.output.terminal import console, error_console, print_table, print_words, words
 from proctor.remembering import recall
 
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage
     from ledger.handover.selection import Selection
     from proctor.handover.vouching import Vouched
+    from proctor.schemas.ledger import VerifiedLineage, VerifiedModel, VerifiedReport
 
 __all__ = ["is_export", "is_handover", "verify_export", "verify_file", "verify_handover"]
 
@@ -63,6 +63,62 @@ LEFT_OUT = (
     "Another judge, a revoked key or another audit can be missing; ask for a new folder"
 )
 
+P = ParamSpec("P")
+
+
+class Refused(Answer):
+    """What was verified is not valid; exit code 1."""
+
+    ok: Literal[False]
+    error: str
+    error_type: str
+
+
+class VerifiedProof(Entry):
+    """An entry that a proof proves."""
+
+    ok: Literal[True]
+    size: int
+    author_verified: Literal[False]
+
+
+class VerifiedProofs(Answer):
+    """Entries that the proofs in one file prove, as in a model handed over."""
+
+    ok: Literal[True]
+    size: int
+    entries: list[Entry]
+    author_verified: Literal[False]
+
+
+class VerifiedEvidence(Answer):
+    """Evidence of a fork or rollback that is valid."""
+
+    ok: Literal[True]
+    kind: str
+    vkey: str
+    sizes: list[int]
+    by: list[str]
+
+
+class SealedFile(Answer):
+    """A file with its seal; exit code 1 if part of it is recalled."""
+
+    sealed: Literal[True]
+    export: str
+    entry: int
+    as_of: int
+    examples: int
+    drawn_again: bool
+    to_be_called_back: int
+
+
+class NotSealed(Answer):
+    """A file without a seal; exit code 1."""
+
+    sealed: Literal[False]
+    problem: str
+
 
 def is_handover(place: Path) -> bool:
     """Tell whether a folder is a model handed over."""
@@ -78,6 +134,25 @@ def is_handover(place: Path) -> bool:
     return True
 
 
+def _refusing(verify: Callable[P, Output]) -> Callable[P, Output]:
+    """Make what a verification raises its answer."""
+
+    @wraps(verify)
+    def answer(*args: P.args, **given: P.kwargs) -> Output:
+        try:
+            return verify(*args, **given)
+        except VerificationError as error:
+            kind, says = type(error).__name__, str(error)
+            return Output(
+                Refused(ok=False, error=says, error_type=kind),
+                lambda: console.print(f"[red]failed[/]: {kind}: {words(says)}"),
+                found=True,
+            )
+
+    return answer
+
+
+@_refusing
 def verify_handover(
     folder: Path, *, vkey: str | None, witnesses: Path | None, judge: str | None
 ) -> Output:
@@ -85,78 +160,67 @@ def verify_handover(
     from proctor.handover.card import NOT_CLAIMED  # noqa: PLC0415 - few need it
     from proctor.handover.folder import check_handover  # noqa: PLC0415 - loads DuckDB
     from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
+    from proctor.schemas.ledger import VerifiedModel  # noqa: PLC0415 - loads DuckDB
 
     quorum = None if witnesses is None else read_quorum(witnesses)
-    try:
-        opened = check_handover(folder, vkey=vkey)
-        evidence, selection = opened.evidence, opened.evidence.selection
-        if quorum is not None:
-            quorum.verify_log(selection.vkeys[0])
-            quorum.verify(selection.head.note)
-        _hold_against_memory(
-            selection,
-            recall(selection.vkeys[0], given=vkey is not None),
-            publisher=opened.publisher,
-        )
-        found = vouched(selection, [evidence.counting], judge=judge)
-    except VerificationError as e:
-        return _refused(e)
+    opened = check_handover(folder, vkey=vkey)
+    evidence, selection = opened.evidence, opened.evidence.selection
+    _hold(
+        selection,
+        selection.vkeys[0],
+        quorum,
+        given=vkey is not None,
+        publisher=opened.publisher,
+    )
+    found = vouched(selection, [evidence.counting], judge=judge)
     left_out = [LEFT_OUT] if evidence.earlier else []
-    cut_list = opened.cut_list
     left_out += [
         f"what {name} says: this version does not write it so from the events"
         for name in opened.unchecked
     ]
-    trusted = found[0].trusted and not left_out and vkey is not None
-    scores = {name: evidence.scores.get(name) for name in _SCORES}
+    cut_list = opened.cut_list
+    told = VerifiedModel.of(
+        opened,
+        evidence,
+        {name: evidence.scores.get(name) for name in _SCORES},
+        evidence.head,
+        ok=True,
+        trusted=found[0].trusted and not left_out and vkey is not None,
+        violations_claimed=evidence.violations if cut_list is None else cut_list,
+        claim="exact" if cut_list is None else "cut_list",
+        evidence_level=evidence.level,
+        verdicts=found,
+        not_claimed=[*left_out, *NOT_CLAIMED],
+        as_of=selection.as_of,
+    )
 
     def tell() -> None:
-        color = {"PASSED": "green" if trusted else "yellow", "WARNED": "yellow"}
+        color = {"PASSED": "green" if told.trusted else "yellow", "WARNED": "yellow"}
         console.print(
-            f"{_held(trusted)}: the model of run {evidence.run}, "
-            f"{counted(len(opened.files), 'signed file')}, under the tree head of "
-            f"{counted(evidence.head.size, 'entry')} of {words(evidence.head.origin)}"
+            f"{_held(told)}: the model of run {told.run}, "
+            f"{counted(len(told.files), 'signed file')}, under the tree head of "
+            f"{counted(told.size, 'entry')} of {words(told.origin)}"
         )
+        figures = [f"{name.replace('_', ' ')} {_figure(getattr(told, name))}" for name in _SCORES]
         console.print(
-            f"verdict [{color.get(evidence.verdict, 'red')}]{evidence.verdict}[/], evidence level "
-            f"{words(evidence.level)}; "
-            + ", ".join(f"{name.replace('_', ' ')} {_figure(scores[name])}" for name in _SCORES)
+            f"verdict [{color.get(told.verdict, 'red')}]{told.verdict}[/], evidence level "
+            f"{words(told.evidence_level)}; {', '.join(figures)}"
         )
-        _tell_vouched(found, trusted=trusted)
-        for each in evidence.reservations if evidence.verdict == "WARNED" else ():
+        _tell_vouched(told)
+        for each in told.reservations if told.verdict == "WARNED" else ():
             console.print(f"warned: {words(each)}")
         if cut_list is not None:
             console.print(
                 f"[yellow]claim counts a cut list[/]: the folder's claim says {cut_list} "
-                f"violations, and the audit found {evidence.violations}"
+                f"violations, and the audit found {told.violations}"
             )
-        for each in (*left_out, *NOT_CLAIMED):
-            console.print(f"not claimed: {words(each)}")
-        console.print(words(selection.as_of))
+        _tell_unclaimed(told)
         if vkey is None:
             error_console.print(
                 "the public key in the folder was trusted: this detects corruption, not forgery; "
                 "give the owner's with --vkey"
             )
 
-    told = {
-        "ok": True,
-        "run": evidence.run,
-        "verdict": evidence.verdict,
-        "trusted": trusted,
-        **scores,
-        "reservations": evidence.reservations,
-        "violations": evidence.violations,
-        "violations_claimed": evidence.violations if cut_list is None else cut_list,
-        "claim": "exact" if cut_list is None else "cut_list",
-        "evidence_level": evidence.level,
-        "files": opened.files,
-        "size": evidence.head.size,
-        "origin": evidence.head.origin,
-        "verdicts": [each.to_dict() for each in found],
-        "not_claimed": [*left_out, *NOT_CLAIMED],
-        "as_of": selection.as_of,
-    }
     return Output(told, tell)
 
 
@@ -185,22 +249,21 @@ def verify_export(path: Path, home: Home) -> Output:
             sealed = verify_file(tables, content, blobs=home.blobs)
         except CurationError as error:
             problem = str(error)
-            return Output(
-                {"sealed": False, "problem": problem}, f"not sealed: {problem}", found=True
-            )
+            told = NotSealed(sealed=False, problem=problem)
+            return Output(told, f"not sealed: {problem}", found=True)
         found = list(called_back(tables, blobs=home.blobs, export=sealed["export_id"]))
-    told = {
-        "sealed": True,
-        "export": sealed["export_id"],
-        "entry": sealed["idx"],
-        "as_of": sealed["as_of"],
-        "examples": sealed["examples"],
-        "drawn_again": sealed["drawn"],
-        "to_be_called_back": len(found),
-    }
-    return Output(told, lambda: print_table(("", ""), told.items()), found=bool(found))
+    seal = SealedFile.of(
+        sealed,
+        sealed=True,
+        export=sealed["export_id"],
+        entry=sealed["idx"],
+        drawn_again=sealed["drawn"],
+        to_be_called_back=len(found),
+    )
+    return Output(seal, lambda: print_table(("", ""), asdict(seal).items()), found=bool(found))
 
 
+@_refusing
 def verify_file(
     path: Path, *, vkey: Path | None, witnesses: Path | None, judge: str | None = None
 ) -> Output:
@@ -235,24 +298,14 @@ def verify_file(
     if key is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
     quorum = None if witnesses is None else read_quorum(witnesses)
-    try:
-        proved = open_proofs(text, vkey=key, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
-        opened = proved[0] if proved else open_lineage(text, vkey=key)
-        if quorum is not None:
-            quorum.verify_log(key)
-            quorum.verify(opened.head.note)
-        _hold_against_memory(opened, recall(key, given=True))
-        found = (
-            vouched(opened.selection, opened.audits, judge=judge)
-            if isinstance(opened, OpenedLineage)
-            else []
-        )
-    except VerificationError as e:
-        return _refused(e)
+    proved = open_proofs(text, vkey=key, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
+    opened = proved[0] if proved else open_lineage(text, vkey=key)
+    _hold(opened, key, quorum)
     witnessed = (
         "" if quorum is None or quorum.rule == "none" else ", as its witnesses have cosigned"
     )
     if isinstance(opened, OpenedLineage):
+        found = vouched(opened.selection, opened.audits, judge=judge)
         return _lineage_held(opened, found, witnessed)
     return _proofs_held(proved, witnessed)
 
@@ -267,66 +320,62 @@ def _verify_report(
     require_extra("report")
     from proctor.handover.vouching import all_trusted, vouched  # noqa: PLC0415 - loads DuckDB
     from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
+    from proctor.schemas.ledger import VerifiedReport  # noqa: PLC0415 - loads DuckDB
 
     quorum = None if witnesses is None else read_quorum(witnesses)
-    try:
-        checked = check_report(path, vkey=key)
-        if quorum is not None:
-            quorum.verify_log(key)
-            quorum.verify(checked.source.head.note)
-        source, subject = checked.source, checked.source.subject
-        _hold_against_memory(source.selection, recall(key, given=True))
-        found = vouched(source.selection, source.verdicts, judge=judge)
-    except VerificationError as e:
-        return _refused(e)
-    trusted = all_trusted(found) and checked.ok
+    checked = check_report(path, vkey=key)
+    source, subject = checked.source, checked.source.subject
+    _hold(source.selection, key, quorum)
+    found = vouched(source.selection, source.verdicts, judge=judge)
+    told = VerifiedReport.of(
+        checked,
+        subject,
+        source.head,
+        source.selection,
+        subject=subject.id,
+        entries=len(source.entries),
+        trusted=all_trusted(found) and checked.ok,
+        verdicts=found,
+        not_claimed=source.not_claimed,
+    )
     about = (
-        f"{subject.kind} {subject.id}: {counted(len(source.entries), 'entry')} of "
-        f"{source.head.size} in {words(source.head.origin)}"
+        f"{subject.kind} {subject.id}: {counted(told.entries, 'entry')} of "
+        f"{told.size} in {words(source.head.origin)}"
     )
 
     def tell() -> None:
-        if checked.altered:
+        if told.altered:
             console.print(
                 f"[red]altered[/]: the report is not what its proved entries say, {about}"
             )
-        elif checked.unchecked:
-            console.print(f"[yellow]not checked[/]: {words(checked.unchecked)}; {about}")
+        elif told.unchecked:
+            console.print(f"[yellow]not checked[/]: {words(told.unchecked)}; {about}")
         else:
-            console.print(f"{_held(trusted)}: the whole report follows from {about}")
-        for each in checked.altered:
+            console.print(f"{_held(told)}: the whole report follows from {about}")
+        for each in told.altered:
             console.print(f"  {words(each)}")
-        _tell_vouched(found, trusted=trusted)
-        for each in source.not_claimed:
-            console.print(f"not claimed: {words(each)}")
-        console.print(words(source.selection.as_of))
+        _tell_vouched(told)
+        _tell_unclaimed(told)
 
-    told = {
-        "ok": checked.ok,
-        "kind": subject.kind,
-        "subject": subject.id,
-        "entries": len(source.entries),
-        "size": source.head.size,
-        "altered": checked.altered,
-        "unchecked": checked.unchecked,
-        "trusted": trusted,
-        "verdicts": [each.to_dict() for each in found],
-        "not_claimed": source.not_claimed,
-        "as_of": source.selection.as_of,
-    }
-    return Output(told, tell, found=not checked.ok)
+    return Output(told, tell, found=not told.ok)
 
 
-def _held(trusted: bool) -> str:
+def _held(told: "VerifiedModel | VerifiedReport | VerifiedLineage") -> str:
     """Return the word; green only where the reader knows the judge."""
-    return "[green]held[/]" if trusted else "held"
+    return "[green]held[/]" if told.trusted else "held"
 
 
-def _tell_vouched(found: "list[Vouched]", *, trusted: bool) -> None:
+def _tell_vouched(told: "VerifiedModel | VerifiedReport | VerifiedLineage") -> None:
     from proctor.handover.vouching import told_vouched  # noqa: PLC0415 - loads DuckDB
 
-    for line in told_vouched(found) or ["no verdict is shown"]:
-        console.print(f"[{'green' if trusted else 'yellow'}]{words(line)}[/]")
+    for line in told_vouched(told.verdicts) or ["no verdict is shown"]:
+        console.print(f"[{'green' if told.trusted else 'yellow'}]{words(line)}[/]")
+
+
+def _tell_unclaimed(told: "VerifiedModel | VerifiedReport | VerifiedLineage") -> None:
+    for each in told.not_claimed:
+        console.print(f"not claimed: {words(each)}")
+    print_words(told.as_of)
 
 
 def _figure(score: object) -> str:
@@ -334,33 +383,31 @@ def _figure(score: object) -> str:
 
 
 def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: str) -> Output:
-    from proctor.cli.lineage import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
+    from proctor.cli.lineage import steps_of, tell_lineage  # noqa: PLC0415 - takes long
     from proctor.handover.vouching import all_trusted  # noqa: PLC0415 - loads DuckDB
+    from proctor.schemas.ledger import VerifiedLineage  # noqa: PLC0415 - loads DuckDB
 
-    trusted = all_trusted(found) and not opened.earlier
-    not_claimed = [*[_NOT_OF_AN_EARLIER_LINEAGE] * opened.earlier, _NOT_OF_A_LINEAGE]
+    told = VerifiedLineage.of(
+        opened.lineage,
+        opened.head,
+        opened.selection,
+        ok=True,
+        steps=steps_of(opened.lineage),
+        trusted=all_trusted(found) and not opened.earlier,
+        verdicts=found,
+        not_claimed=[*[_NOT_OF_AN_EARLIER_LINEAGE] * opened.earlier, _NOT_OF_A_LINEAGE],
+    )
 
     def tell() -> None:
         console.print(
-            f"{_held(trusted)}: {counted(len(opened.lineage.indexes), 'entry')} of "
-            f"{opened.head.size} in "
+            f"{_held(told)}: {counted(len(opened.lineage.indexes), 'entry')} of "
+            f"{told.size} in "
             f"{words(opened.head.origin)} lead to the example{witnessed}"
         )
-        tell_lineage(opened.lineage)
-        _tell_vouched(found, trusted=trusted)
-        for each in not_claimed:
-            console.print(f"not claimed: {each}")
-        console.print(words(opened.selection.as_of))
+        tell_lineage(told.example, told.steps)
+        _tell_vouched(told)
+        _tell_unclaimed(told)
 
-    told = {
-        "ok": True,
-        "size": opened.head.size,
-        **describe_lineage(opened.lineage),
-        "trusted": trusted,
-        "verdicts": [each.to_dict() for each in found],
-        "not_claimed": not_claimed,
-        "as_of": opened.selection.as_of,
-    }
     return Output(told, tell)
 
 
@@ -373,12 +420,30 @@ def _proofs_held(proved: Sequence[ProvedEntry], witnessed: str) -> Output:
     def tell() -> None:
         console.print(f"[green]held[/]: {which} of {head.size} in {words(head.origin)}{witnessed}")
         for each in described:
-            by = each["author"] and f"{each['author']} (author not verified by this proof)"
-            print_entry({**each, "author": by})
+            by = each.author and f"{each.author} (author not verified by this proof)"
+            print_entry(replace(each, author=by))
 
     told: dict[str, Any] = {"ok": True, "size": head.size, "author_verified": False}
-    told |= described[0] if len(proved) == 1 else {"entries": described}
+    told |= asdict(described[0]) if len(proved) == 1 else {"entries": described}
     return Output(told, tell)
+
+
+def _hold(
+    proved: "ProvedEntry | OpenedLineage | Selection",
+    vkey: str,
+    quorum: Quorum | None,
+    *,
+    given: bool = True,
+    publisher: bytes | None = None,
+) -> None:
+    """Refuse what witnesses have not cosigned, and what contradicts the memory of this key.
+
+    `given`: by the reader, and not read from what is verified.
+    """
+    if quorum is not None:
+        quorum.verify_log(vkey)
+        quorum.verify(proved.head.note)
+    _hold_against_memory(proved, recall(vkey, given=given), publisher=publisher)
 
 
 def _hold_against_memory(
@@ -411,16 +476,13 @@ def _hold_against_memory(
 
 
 def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
-    try:
-        evidence = open_evidence(text)
-        if vkey is not None and evidence.vkey != vkey:
-            raise EvidenceError(f"{path} is about another ledger than the one of this key")
-        recalled = recall(evidence.vkey, given=True)
-        mine = recalled.state.stands(recalled.vkey).rotations if recalled else ()
-        verify_signers(evidence, rotations=mine)
-        by = [str(each) for each in signers(evidence, rotations=mine)]
-    except VerificationError as e:
-        return _refused(e)
+    evidence = open_evidence(text)
+    if vkey is not None and evidence.vkey != vkey:
+        raise EvidenceError(f"{path} is about another ledger than the one of this key")
+    recalled = recall(evidence.vkey, given=True)
+    mine = recalled.state.stands(recalled.vkey).rotations if recalled else ()
+    verify_signers(evidence, rotations=mine)
+    by = [str(each) for each in signers(evidence, rotations=mine)]
     sizes = [parse_tree_head(note).size for note in (evidence.first, evidence.second)]
     what = {
         "fork": "signed two histories that contradict each other",
@@ -435,14 +497,5 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
             "\nThis relies on the first key and the rotations in the file: only a verification of "
             "the ledger shows whether a rotation was left out"
         )
-    told = {"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes, "by": by}
+    told = VerifiedEvidence.of(evidence, ok=True, sizes=sizes, by=by)
     return Output(told, lambda: console.print(text))
-
-
-def _refused(error: VerificationError) -> Output:
-    kind = type(error).__name__
-    return Output(
-        {"ok": False, "error": str(error), "error_type": kind},
-        lambda: console.print(f"[red]failed[/]: {kind}: {words(error)}"),
-        found=True,
-    )

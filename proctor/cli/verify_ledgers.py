@@ -4,20 +4,16 @@ I/O: reads what is verified; writes evidence and the tree head to keep.
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from ledger.errors import (
-    EvidenceError,
-    VerificationError,
-)
+from ledger.errors import EvidenceError, VerificationError
 from ledger.handover.bundle_check import BundlePass, check_bundle, read_vkey
 from ledger.handover.bundle_files import Place
 from ledger.mapper import ns_to_datetime
 from ledger.paths import LedgerPaths
-from ledger.verification.authority import Authority, Suspicion, suspects
+from ledger.verification.authority import Authority, suspects
 from ledger.verification.memory import Remembered
 from ledger.verification.reader import VerificationReport, check_ledger, check_new, open_verified
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
@@ -34,18 +30,48 @@ from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.entries import describe_verification
+from proctor.output.entries import Verification
 from proctor.output.files import write_output
-from proctor.output.terminal import (
-    console,
-    error_console,
-    print_table,
-    words,
-)
+from proctor.output.shape import Answer
+from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import recall
 from proctor.state import STATE, memory
 
 __all__ = ["BundleCheck", "LedgerCheck", "check_rights", "verify_ledger"]
+
+
+class Suspect(Answer):
+    """Entries that rest on a revoked key."""
+
+    role: str
+    vkey: str
+    reason: str
+    since: datetime
+    witnessed_before: int  # entries
+    first: int
+    entries: int
+
+
+class Verified(Verification):
+    """A ledger or bundle that is valid; exit code 1 if it is doubtful."""
+
+    witnessed: int | None
+    false_lines: Sequence[tuple[int, str]]
+    suspect: list[Suspect]
+
+
+class Invalid(Verification):
+    """A ledger or bundle that is not valid; exit code 1."""
+
+    evidence: str | None  # kind of the evidence that was written
+
+
+class Rights(Answer):
+    """What a user of a PostgreSQL server may do to a ledger, beside reading and appending."""
+
+    user: str
+    needless: Sequence[str]
+    missing: Sequence[str]  # of what reading and appending need
 
 
 class LedgerCheck:
@@ -145,126 +171,94 @@ def verify_ledger(
             text += f"\n{words(evidence)} shows the {shown} {_to_whom(evidence)}"
         elif evidence:
             text += "\nno evidence was written: this is neither a fork nor a rollback"
-        told = {**describe_verification(report), "evidence": shown}
+        told = Invalid.of(report, evidence=shown)
         return Output(told, lambda: console.print(text), found=True)
     if keep is not None:
         if report.head is None:
             raise ProctorError("an empty ledger has no tree head to keep")
         write_output(keep, report.head.note)
-    findings = _find(check, report, quorum)
+    witnessed, suspected = _find(check, report, quorum)
+    held = Verified.of(
+        report,
+        witnessed=None if witnessed is None else witnessed.size,
+        false_lines=[] if witnessed is None else witnessed.false,
+        suspect=suspected,
+    )
+    unwitnessed = witnessed is not None and witnessed.size < report.size
+    doubtful = bool(suspected) or unwitnessed
 
     def tell() -> None:
-        size = report.head.size if report.head else 0
         entries = counted(report.size, "entry")
-        console.print(f"[green]held[/]: {entries}, complete to tree head {size}")
+        console.print(f"[green]held[/]: {entries}, complete to tree head {report.complete_to}")
         if report.unread:
             console.print(f"{report.unread} of them were verified before and not read again")
         if head is not None:
             console.print("it contains the tree head that you kept")
-        findings.tell()
-        if trusting and not findings.doubtful:
+        if quorum is not None and witnessed is None:
+            console.print("not witnessed: `quorum none` asks for no witness")
+        elif witnessed is not None and witnessed.note is None:
+            console.print("[red]not witnessed[/]: no tree head meets the quorum")
+        elif witnessed is not None:
+            short = ": the rest is yet to be witnessed" if unwitnessed else ""
+            console.print(f"witnessed to {witnessed.size} of {entries}{short}")
+        for size, name in held.false_lines:
+            console.print(
+                f"[red]forged or damaged[/]: a line in the name of {words(name)}, under the "
+                f"tree head of {counted(size, 'entry')}; it counts as none"
+            )
+        for each in held.suspect:
+            console.print(
+                f"[red]suspect[/]: {counted(each.entries, 'entry')} from {each.first} on "
+                f"{'rests' if each.entries == 1 else 'rest'} on the {each.role} key "
+                f"{words(each.vkey)}, not to be trusted since {each.since.isoformat()}: "
+                f"{words(each.reason)}"
+            )
+        if trusting and not doubtful:
             error_console.print(
                 "the public key next to the ledger was trusted: this detects corruption, not "
                 "forgery; give the owner's with --vkey"
             )
 
-    return Output(
-        {**describe_verification(report), **findings.to_dict()}, tell, found=findings.doubtful
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Findings:
-    """What a ledger that holds says of its witnesses and of revoked keys."""
-
-    witnessed: WitnessedHeads | None  # None: nobody was asked for
-    unasked: bool  # the quorum asks for no witness
-    size: int
-    suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
-
-    @property
-    def doubtful(self) -> bool:
-        unwitnessed = self.witnessed is not None and self.witnessed.size < self.size
-        return bool(self.suspicions) or unwitnessed
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "witnessed": None if self.witnessed is None else self.witnessed.size,
-            "false_lines": [] if self.witnessed is None else self.witnessed.false,
-            "suspect": [
-                {
-                    "role": each.key.role,
-                    "vkey": each.key.vkey,
-                    "reason": each.revocation.reason,
-                    "since": ns_to_datetime(each.revocation.since),
-                    "witnessed_before": each.witnessed,
-                    "first": first,
-                    "entries": count,
-                }
-                for each, first, count in self.suspicions
-            ],
-        }
-
-    def tell(self) -> None:
-        if self.unasked:
-            console.print("not witnessed: `quorum none` asks for no witness")
-        elif self.witnessed is not None and self.witnessed.note is None:
-            console.print("[red]not witnessed[/]: no tree head meets the quorum")
-        elif self.witnessed is not None:
-            short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
-            console.print(
-                f"witnessed to {self.witnessed.size} of {counted(self.size, 'entry')}{short}"
-            )
-        for size, name in self.witnessed.false if self.witnessed else ():
-            console.print(
-                f"[red]forged or damaged[/]: a line in the name of {words(name)}, under the "
-                f"tree head of {counted(size, 'entry')}; it counts as none"
-            )
-        for each, first, count in self.suspicions:
-            since = ns_to_datetime(each.revocation.since).isoformat()
-            console.print(
-                f"[red]suspect[/]: {counted(count, 'entry')} from {first} on "
-                f"{'rests' if count == 1 else 'rest'} on the {each.key.role} key "
-                f"{words(each.key.vkey)}, not to be trusted since {since}: "
-                f"{words(each.revocation.reason)}"
-            )
+    return Output(held, tell, found=doubtful)
 
 
 def _find(
     check: LedgerCheck | BundleCheck, report: VerificationReport, quorum: Quorum | None
-) -> _Findings:
+) -> tuple[WitnessedHeads | None, list[Suspect]]:
+    """Return what witnesses have cosigned, if any were asked for, and what revoked keys signed."""
     revoked = report.authority and any(key.revocations for key in report.authority.keys)
     if quorum is None and not revoked:
-        return _Findings(witnessed=None, unasked=False, size=report.size, suspicions=())
+        return None, []
     vkey, authority, notes = check.walk(lambda _: None)
-    unasked = quorum is not None and quorum.rule == "none"
+    witnessed = None
     if quorum is not None:
         quorum.verify_log(vkey)
-    if unasked:
-        quorum = None
-    witnessed = (
-        None if quorum is None else witnessed_heads(notes, quorum=quorum, authority=authority)
-    )
+        if quorum.rule != "none":
+            witnessed = witnessed_heads(notes, quorum=quorum, authority=authority)
     doubts = suspects(
         authority,
         witnessed=() if witnessed is None else witnessed.times,
         sizes=[parse_tree_head(note).size for note in notes],
     )
-    found: dict[int, list[int]] = {}  # by the suspicion's number: first index, how many
+    found: dict[int, Suspect] = {}  # by the suspicion's number
 
     def take(entry: VerifiedEntry) -> None:
         for number, doubt in enumerate(doubts):
             if doubt.includes(entry):
-                found.setdefault(number, [entry.index, 0])[1] += 1
+                if number not in found:
+                    found[number] = Suspect.of(
+                        doubt.key,
+                        reason=doubt.revocation.reason,
+                        since=ns_to_datetime(doubt.revocation.since),
+                        witnessed_before=doubt.witnessed,
+                        first=entry.index,
+                        entries=0,
+                    )
+                found[number].entries += 1
 
     if doubts:
         check.walk(take)
-    return _Findings(
-        witnessed=witnessed,
-        unasked=unasked,
-        size=report.size,
-        suspicions=tuple((doubts[n], first, count) for n, (first, count) in sorted(found.items())),
-    )
+    return witnessed, [each for _, each in sorted(found.items())]
 
 
 def _write_evidence(
@@ -315,15 +309,12 @@ def check_rights(home: Home) -> Output:
     from ledger.postgres_rights import read_rights  # noqa: PLC0415 - psycopg is an extra
 
     rights = read_rights(paths.server)
-    rows = [
-        *(("needless", text) for text in rights.extra),
-        *(("missing", text) for text in rights.missing),
-    ]
-    value = {"user": rights.user, "needless": rights.extra, "missing": rights.missing}
+    told = Rights(user=rights.user, needless=rights.extra, missing=rights.missing)
+    rows = [(kind, text) for kind in ("needless", "missing") for text in getattr(told, kind)]
     if not rows:
-        return Output(value, f"user {rights.user}: may read, append and no more")
+        return Output(told, f"user {rights.user}: may read, append and no more")
     return Output(
-        value,
+        told,
         lambda: print_table((f"user {rights.user}", "right"), rows),
         found=True,
         note="docs/how-to/use-postgresql.md lists the rights that a producer needs",

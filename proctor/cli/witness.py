@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,32 +35,74 @@ from ledger.witnessing.witness import MAX_REQUEST, Witness
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import open_vkey, passphrase, read_octets, read_text
-from proctor.cli.options import MOST, OutOption, WitnessesOption, verify_unused
+from proctor.cli.options import MOST, OutOption, Takes, WitnessesOption, verify_unused
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output.files import write_output
-from proctor.output.terminal import console, plain, print_table, words
+from proctor.output.shape import Answer
+from proctor.output.terminal import console, print_table, words
 from proctor.remembering import open_remembered
+from proctor.schemas.shared import Listening
 
 app = CommandGroup("witness", "Run a witness, or have a ledger's newest tree head cosigned.")
 
-StateOption = Annotated[
-    Path, typer.Option("--state", help="Folder with the witness's key and state.")
-]
+StateOption = Annotated[Path, "Folder with the witness's key and state."]
 NameOption = Annotated[
     str | None,
-    typer.Option(
-        "--name",
-        help="Make the witness first, with this name, such as example.org/witness; it cannot be "
-        "changed later.",
-    ),
+    "Make the witness first, with this name, such as example.org/witness; it cannot be "
+    "changed later.",
 ]
 _MOST_SECONDS = 600
 _MOST_LINES = 16  # that a note may have
 _NEWEST = 10_000  # tree heads among which an answer's is looked for
 
 
-@app.command(prints="ledger.Origin")
+class Origin(Answer):
+    """The origin of a ledger that a witness cosigns from now on."""
+
+    origin: str
+    witness: str  # vkey
+
+
+class CosignedRequest(Answer):
+    """A request that was cosigned."""
+
+    cosigned: Literal[True]
+    out: Path
+
+
+class NotCosigned(Answer):
+    """A request that contradicts what was cosigned before; exit code 1."""
+
+    cosigned: Literal[False]
+    problem: str
+
+
+class WitnessRequest(Answer):
+    """A request file for a witness."""
+
+    out: Path
+    size: int
+    old: int
+    rotations: Path | None
+
+
+class CosignedHead(Answer):
+    """A tree head that bears a cosignature."""
+
+    size: int
+    seconds: int
+
+
+class Witnessed(Answer):
+    """What came of asking all witnesses; exit code 1 if the quorum is not met."""
+
+    met: bool
+    size: int
+    witnesses: dict[str, Asked]
+
+
+@app.command(prints=Origin)
 def trust(
     vkey: Annotated[Path, typer.Argument(help="First public key of the ledger.")],
     state: StateOption,
@@ -69,19 +111,15 @@ def trust(
     """Add a ledger for the witness to cosign."""
     with _open(state, name) as witness:
         origin, own = witness.trust(open_vkey(vkey, ED25519)[0]), witness.vkey
-    return Output({"origin": origin, "witness": own}, f"{origin} will be witnessed by {own}")
+    told = Origin(origin=origin, witness=own)
+    return Output(told, f"{origin} will be witnessed by {own}")
 
 
-@app.command(prints="shared.Listening")
+@app.command(prints=Listening)
 def serve(
     state: StateOption,
     listen: Annotated[
-        str,
-        typer.Option(
-            "--listen",
-            metavar="ADDRESS:PORT",
-            help="Address to listen on; port 0 chooses a free port.",
-        ),
+        str, "Address to listen on; port 0 chooses a free port.", Takes("ADDRESS:PORT")
     ] = "127.0.0.1:8123",
     name: NameOption = None,
 ) -> Iterator[Output]:
@@ -97,13 +135,13 @@ def serve(
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_HELD))
         url = url_of(server)
         yield Output(
-            {"address": url, "name": witness.name, "vkey": witness.vkey},
+            Listening(address=url, name=witness.name, vkey=witness.vkey),
             f"{witness.name} listens on {url}\n{witness.vkey}",
         )
         server.run()
 
 
-@app.command(prints="ledger.Cosigned | ledger.NotCosigned")
+@app.command(prints=CosignedRequest | NotCosigned)
 def sign(
     request: Annotated[Path, typer.Argument(help="File written by `witness ask --out`.")],
     state: StateOption,
@@ -125,25 +163,21 @@ def sign(
     elif answer.status == 422:
         problem = f"{answer.body.strip()}; see {state}/evidence"
     if problem is not None:
-        told = {"cosigned": False, "problem": problem}
+        told = NotCosigned(cosigned=False, problem=problem)
         text = f"[red]not cosigned[/]: {words(problem)}"
         return Output(told, lambda: console.print(text), found=True)
     _granted(answer, request)
     write_output(out, answer.body)
-    return Output(
-        {"cosigned": True, "out": out}, f"cosigned; send {out} back to the ledger's owner"
-    )
+    done = CosignedRequest(cosigned=True, out=out)
+    return Output(done, f"cosigned; send {out} back to the ledger's owner")
 
 
-@app.command(prints="ledger.Witnessed | ledger.WitnessRequest | ledger.CosignedHead")
+@app.command(prints=Witnessed | WitnessRequest | CosignedHead)
 def ask(
     home: Home,
     witnesses: WitnessesOption = None,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", min=0.1, max=_MOST_SECONDS, help="Timeout for each request, in seconds."
-        ),
+        float, "Timeout for each request, in seconds.", Takes(least=0.1, most=_MOST_SECONDS)
     ] = 10.0,
     out: Annotated[
         Path | None, "Write the request to this file, for `witness sign` elsewhere."
@@ -152,12 +186,8 @@ def ask(
     witness: Annotated[Path | None, "With --out or --answer: public key of the witness."] = None,
     old: Annotated[
         int | None,
-        typer.Option(
-            "--old",
-            min=0,
-            max=MOST,
-            help="With --out: how many entries the witness has cosigned, if it says so.",
-        ),
+        "With --out: how many entries the witness has cosigned, if it says so.",
+        Takes(least=0, most=MOST),
     ] = None,
 ) -> Output:
     """Have witnesses cosign the newest tree head; exit code 0 if the quorum is met."""
@@ -204,7 +234,7 @@ def _write_request(home: Home, out: Path, old: int | None, vkeys: Sequence[str])
             path = out.with_name(f"{out.name}.rotations")
             write_output(path, "".join(ledger.authority.rotations), home=home)
             text += f"\nthe ledger's key was rotated: put {path} beside the request"
-    return Output({"out": out, "size": size, "old": old, "rotations": path}, text)
+    return Output(WitnessRequest(out=out, size=size, old=old, rotations=path), text)
 
 
 def _add(home: Home, answer: Path, vkeys: list[str]) -> Output:
@@ -217,7 +247,7 @@ def _add(home: Home, answer: Path, vkeys: list[str]) -> Output:
         raise ProctorError(f"{answer} is no answer of a witness: {error}") from error
     store_lines(home, [found])
     return Output(
-        {"size": found.size, "seconds": found.seconds},
+        CosignedHead.of(found),
         f"the tree head of {counted(found.size, 'entry')} bears the cosignature",
     )
 
@@ -241,11 +271,8 @@ def _ask_by_http(home: Home, witnesses: Path, *, timeout: float) -> Output:
         print_table(("witness", "outcome", ""), rows)
         console.print("[green]quorum met[/]" if met else "[red]quorum not met[/]")
 
-    return Output(
-        {"met": met, "size": parse_tree_head(note).size, "witnesses": plain(answers)},
-        tell,
-        found=not met or contradicted,
-    )
+    told = Witnessed(met=met, size=parse_tree_head(note).size, witnesses=answers)
+    return Output(told, tell, found=not met or contradicted)
 
 
 def store_lines(home: Home, lines: Iterable[Cosigned]) -> None:

@@ -10,7 +10,6 @@ I/O: none.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from aggregates.judged import is_as_judged
 from ledger.errors import SignatureError
@@ -33,10 +32,6 @@ class Vouched:
     granted_as: str | None  # ledger or operator
     as_judged: bool  # the run's entries are proved to be those that the judge read
     trusted: bool  # so they are, and the reader has named this judge
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return dict(vars(self))
 
     @property
     def says(self) -> str:

@@ -1,52 +1,66 @@
 """Entries of a ledger in plain values, and as text."""
 
+from datetime import datetime
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ledger.errors import LedgerError, MalformedError
 from ledger.mapper import decode_body, ns_to_datetime
-from ledger.verification.reader import VerificationReport
 from ledger.verification.verified_entries import VerifiedEntry
-from proctor.output.terminal import console, outline, plain, print_table
+from ledger.verification.verified_notes import TreeHead
+from proctor.output.shape import Answer
+from proctor.output.terminal import console, outline, print_table
 
-__all__ = ["describe_entry", "describe_head", "describe_verification", "print_entry"]
-
-
-def describe_entry(entry: VerifiedEntry) -> dict[str, Any]:
-    """Return an entry and its body as a table of names and values."""
-    return {**describe_head(entry), "body": _body(entry)}
+__all__ = ["Entry", "Verification", "describe_entry", "print_entry"]
 
 
-def describe_head(entry: VerifiedEntry) -> dict[str, Any]:
-    """Return an entry without its body as a table of names and values."""
-    return {
-        "index": entry.index,
-        "time": ns_to_datetime(entry.time_ns),
-        "stream": str(entry.stream_id),
-        "version": entry.stream_version,
-        "event": entry.name,
-        "author": entry.author and f"{entry.author.role} {entry.author.key_id.hex()}",
-        "hash": entry.entry_hash.hex(),
-    }
+class Entry(Answer):
+    """An entry of the ledger; the list of `log` has no bodies."""
+
+    index: int
+    time: datetime
+    stream: str
+    version: int
+    event: str
+    author: str | None  # role and id of its key
+    hash: str
+    body: Any
 
 
-def describe_verification(report: VerificationReport) -> dict[str, Any]:
-    """Return the report without what only other code needs."""
-    return {
-        "ok": report.ok,
-        "size": report.size,
-        "complete_to": report.head.size if report.head else 0,
-        "head": plain(report.head),
-        "error": report.error,
-        "error_type": report.error_type,
-        "index": report.index,
-        "unread": report.unread,
-    }
+class Verification(Answer):
+    """What a verification of a ledger or bundle found."""
+
+    ok: bool
+    size: int  # entries that fit together, up to the fault if there is one
+    complete_to: int
+    head: TreeHead | None
+    error: str | None
+    error_type: str | None
+    index: int | None
+    unread: int  # verified before, and not read this time
 
 
-def print_entry(described: dict[str, Any]) -> None:
+def describe_entry(entry: VerifiedEntry, *, body: bool = True) -> Entry:
+    """Return an entry, with its body or without."""
+    return Entry.of(
+        entry,
+        time=ns_to_datetime(entry.time_ns),
+        stream=str(entry.stream_id),
+        version=entry.stream_version,
+        event=entry.name,
+        author=entry.author and f"{entry.author.role} {entry.author.key_id.hex()}",
+        hash=entry.entry_hash.hex(),
+        body=_body(entry) if body else None,
+    )
+
+
+def print_entry(entry: Entry) -> None:
     """Print an entry with its body in full."""
-    print_table(("", ""), [(name, value) for name, value in described.items() if name != "body"])
-    console.print("body", *outline(described["body"], indent=2), sep="\n", markup=False)
+    fields = asdict(entry)
+    body = fields.pop("body")
+    print_table(("", ""), fields.items())
+    console.print("body", *outline(body, indent=2), sep="\n", markup=False)
 
 
 def _body(entry: VerifiedEntry) -> Any:

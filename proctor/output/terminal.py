@@ -4,11 +4,12 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -44,6 +45,12 @@ def plain(value: Any) -> Any:
     """Return `value` in terms that JSON knows."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    if isinstance(value, msgspec.Struct):
+        value = {
+            field.encode_name: each
+            for field in msgspec.structs.fields(value)
+            if (each := getattr(value, field.name)) is not msgspec.UNSET
+        }
     if isinstance(value, dict):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -80,6 +87,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     for row in texts:
         table.add_row(*map(Text, row))
     console.print(table)
+
+
+def print_rows(
+    columns: Sequence[str] | Mapping[str, str], rows: Iterable[Any], *, title: str = ""
+) -> None:
+    """Print fields of maps or objects as a table, under their names, or titles that name them."""
+    names = [*columns.values()] if isinstance(columns, Mapping) else columns
+    print_table([*columns], [[_value(row, name) for name in names] for row in rows], title=title)
+
+
+def _value(row: Any, name: str) -> Any:
+    return row[name] if isinstance(row, Mapping) else getattr(row, name)
 
 
 def _columns(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:
@@ -141,6 +160,16 @@ def visible(text: str) -> str:
 def words(text: object) -> str:
     """Return somebody's words for printing among our own: neither markup nor control characters."""
     return escape(visible(str(text)))
+
+
+def print_words(text: object) -> None:
+    """Print text as words() returns it."""
+    console.print(words(text))
+
+
+def warn(text: object) -> None:
+    """Print the same on standard error: standard output stays the command's answer."""
+    error_console.print(words(text))
 
 
 def outline(value: Any, *, indent: int = 0) -> list[str]:

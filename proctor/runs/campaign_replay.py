@@ -23,7 +23,7 @@ from aggregates.run import Run
 from aggregates.transcript import Transcript
 from judge.auditing.audit import audit_run
 from judge.auditing.events import decode_events
-from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
+from judge.auditing.reexecution import TaskAgain, reexecute
 from judge.auditing.report import AuditReport
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
@@ -37,8 +37,9 @@ from monitor.loop import OnEpoch
 from policies.deciding.named import named_policy
 from proctor.home import Home
 from proctor.remembering import open_remembered, open_session
+from proctor.runs.again import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
-from proctor.runs.campaign_run import CutOff, rank_runs
+from proctor.runs.campaign_run import rank_runs
 from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
 from proctor.runs.tasks import own_data
 from proctor.runs.training import Told
@@ -70,78 +71,6 @@ class Records:
     def whole_campaign(self) -> bool:
         """Whether the campaign itself is to be done again, and not one run of it."""
         return self.campaign is not None and self.campaign.id == self.chosen
-
-
-@dataclass(frozen=True)
-class RunAgain:
-    """What came of doing one run again."""
-
-    comparison: Retraining
-    calls: int  # to a model, that were checked
-    policy: tuple[Difference, ...]  # what does not follow from the answers that are recorded
-
-    @property
-    def same(self) -> bool:
-        """Whether everything came out as it was recorded."""
-        return self.comparison.same and not self.policy
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        policy = [asdict(difference) for difference in self.policy]
-        told = {"calls": self.calls, "policy": policy, "same": self.same}
-        return {**self.comparison.to_dict(), **told}
-
-
-@dataclass(frozen=True)
-class CampaignAgain:
-    """What came of doing a campaign again."""
-
-    campaign: str
-    mode: str
-    attempts: tuple[RunAgain, ...]
-    ranking: tuple[str, ...]  # as derived again
-    abandoned: tuple[CutOff, ...]  # which are not done again
-    differences: tuple[Difference, ...]  # of starts, feedback, verdicts and the ranking
-
-    @property
-    def same(self) -> bool:
-        """Whether everything came out as it was recorded."""
-        return not self.differences and all(attempt.same for attempt in self.attempts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "campaign": self.campaign,
-            "mode": self.mode,
-            "same": self.same,
-            "attempts": [attempt.to_dict() for attempt in self.attempts],
-            "ranking": list(self.ranking),
-            "abandoned": [asdict(each) for each in self.abandoned],
-            "differences": [asdict(difference) for difference in self.differences],
-        }
-
-
-@dataclass(frozen=True)
-class ComparisonAgain:
-    """What came of doing a comparison again."""
-
-    comparison: str
-    runs: tuple[RunAgain, ...]  # of its finished cells
-    differences: tuple[Difference, ...]  # of starts and verdicts
-
-    @property
-    def same(self) -> bool:
-        """Whether everything came out as it was recorded."""
-        return not self.differences and all(run.same for run in self.runs)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "comparison": self.comparison,
-            "same": self.same,
-            "runs": [run.to_dict() for run in self.runs],
-            "differences": [asdict(difference) for difference in self.differences],
-        }
 
 
 def read_records(home: Home, name: str) -> Records:
@@ -229,7 +158,8 @@ def redo_run(
         events, policy, on_epoch=on_epoch, config=config, task=_task_again(home, events[0], config)
     )
     found = (*policy.differences(), *records.made_up.get(run_id, ()))
-    return RunAgain(comparison, calls.count if calls else 0, found)
+    same = comparison.same and not found
+    return RunAgain.of(comparison, same=same, calls=calls.count if calls else 0, policy=found)
 
 
 def _task_again(home: Home, started: Any, judge: JudgeConfig | None) -> TaskAgain | None:
@@ -289,10 +219,11 @@ def redo_campaign(
     return CampaignAgain(
         campaign=str(campaign.id),
         mode=campaign.mode,
-        attempts=tuple(again),
-        ranking=tuple(ranking),
-        abandoned=tuple(CutOff.read(run, records.runs.get(run, ())) for run in campaign.abandoned),
-        differences=tuple(found),
+        same=not found and all(attempt.same for attempt in again),
+        attempts=again,
+        ranking=ranking,
+        abandoned=[CutOff.read(run, records.runs.get(run, ())) for run in campaign.abandoned],
+        differences=found,
     )
 
 
@@ -329,7 +260,8 @@ def redo_comparison(
         elif problem is None:
             missing = "there is no whole audit of the run after its end"
             found.append(Difference(f"{place} verdict", None, missing))
-    return ComparisonAgain(str(comparison.id), tuple(again), tuple(found))
+    same = not found and all(run.same for run in again)
+    return ComparisonAgain(comparison=str(comparison.id), same=same, runs=again, differences=found)
 
 
 def _unfit(records: Records, run_id: str, place: str) -> Iterator[Difference]:

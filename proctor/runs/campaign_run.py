@@ -8,7 +8,7 @@ first run that schedules none.
 I/O: appends to the log; reads and writes the home.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -86,28 +86,6 @@ class Task:
         )
         log.save(begun)
         return begun
-
-
-@dataclass(frozen=True)
-class CutOff:
-    """An attempt that was abandoned: what was made in its place is one more draw."""
-
-    run: str
-    state: str | None  # the reason of its run's end; None: it never began
-    epochs: int  # that it had measured
-    best_validation_accuracy: float | None
-
-    @classmethod
-    def read(cls, run: str, events: Iterable[Any]) -> "CutOff":
-        """Return what the events of the run tell."""
-        state: str | None = None
-        measured: list[float] = []
-        for event in events:
-            if type(event) is Run.EpochMeasured:
-                measured.append(event.measured["validation"]["accuracy"])
-            elif type(event) is Run.Ended:
-                state = event.reason
-        return cls(run, state, len(measured), max(measured, default=None))
 
 
 class Tuning(Protocol):

@@ -23,6 +23,7 @@ from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
+from proctor.output.shape import Answer
 from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import told_score
 from proctor.remembering import open_remembered
@@ -134,40 +135,72 @@ def read_recording(home: Home, name: str) -> Recording:
         return Recording(run_id, ledger.size, entries)
 
 
-def describe_state(run: Run | Campaign | Comparison) -> dict[str, Any]:
-    """Return the state of a run, a campaign or a comparison in plain values."""
+class RunState(Answer):
+    """The state of a run after an event."""
+
+    run: UUID
+    events: int
+    epoch: int
+    ended: str | None
+    settings: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    signals: dict[str, Any] | None
+    fired: list[str]
+    decisions: int
+    remedies: list[dict[str, Any]]
+    weights: dict[str, dict[str, Any]]  # kind -> epoch and SHA-256
+    parent_run: str | None
+
+
+class CampaignState(Answer):
+    """The state of a campaign after an event."""
+
+    campaign: UUID
+    events: int
+    mode: str
+    runs: list[str]
+    abandoned: list[str]
+    ranking: list[str] | None
+
+
+class ComparisonState(Answer):
+    """The state of a comparison after an event."""
+
+    comparison: UUID
+    events: int
+    runs: dict[str, str]  # by cell
+    done: dict[str, str | None]  # problem, by cell
+    ended: bool
+
+
+def describe_state(
+    run: Run | Campaign | Comparison,
+) -> RunState | CampaignState | ComparisonState:
+    """Return the state of a run, a campaign or a comparison."""
     if isinstance(run, Comparison):
-        return {
-            "comparison": str(run.id),
-            "events": run.version,
-            "runs": {str(cell): found for cell, found in run.runs.items()},
-            "done": {str(cell): problem for cell, problem in run.done.items()},
-            "ended": run.ended,
-        }
+        return ComparisonState.of(
+            run,
+            comparison=run.id,
+            events=run.version,
+            runs={str(cell): found for cell, found in run.runs.items()},
+            done={str(cell): problem for cell, problem in run.done.items()},
+        )
     if isinstance(run, Campaign):
-        return {
-            "campaign": str(run.id),
-            "events": run.version,
-            "mode": run.mode,
-            "runs": run.runs,
-            "abandoned": run.abandoned,
-            "ranking": run.ranking,
-        }
+        return CampaignState.of(run, campaign=run.id, events=run.version)
     latest = run.history[-1] if run.history else None
-    return {
-        "run": str(run.id),
-        "events": run.version,
-        "epoch": run.epoch,
-        "ended": run.end_reason,
-        "settings": run.settings or {key: run.config.get(key) for key in ("lr", "batch_size")},
-        "spec": run.spec.to_dict(),
-        "signals": asdict(latest) if latest else None,
-        "fired": list(run.fired()),
-        "decisions": len(run.decisions),
-        "remedies": [asdict(remedy) for remedy in run.remedies],
-        "weights": {kind: {"epoch": at, "sha256": h} for kind, (at, h) in run.weights.items()},
-        "parent_run": run.parent_run,
-    }
+    return RunState.of(
+        run,
+        run=run.id,
+        events=run.version,
+        ended=run.end_reason,
+        settings=run.settings or {key: run.config.get(key) for key in ("lr", "batch_size")},
+        spec=run.spec.to_dict(),
+        signals=asdict(latest) if latest else None,
+        fired=list(run.fired()),
+        decisions=len(run.decisions),
+        remedies=[asdict(remedy) for remedy in run.remedies],
+        weights={kind: {"epoch": at, "sha256": h} for kind, (at, h) in run.weights.items()},
+    )
 
 
 def tell_entry(entry: VerifiedEntry) -> str:

@@ -5,6 +5,7 @@ I/O: none.
 
 from typing import Annotated, Any, NotRequired, TypedDict
 
+from aggregates.improvement.line import Alarm
 from proctor.schemas.making import columns
 from proctor.schemas.shared import Number, Tally
 
@@ -45,15 +46,6 @@ Trend = Annotated[
     dict[str, Any],
     columns("Trend", "A measure along the chain, by metric_trends.", TRENDS),
 ]
-
-
-class Alarm(TypedDict):
-    """An alarm that waits for an operator's answer."""
-
-    number: int
-    kind: str
-    checkpoint: str
-    detail: str
 
 
 Valley = TypedDict(  # steps that are not compared until the last one

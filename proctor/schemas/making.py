@@ -9,7 +9,9 @@ I/O: none but an in-memory database.
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from itertools import chain
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 import duckdb
 import msgspec
@@ -23,6 +25,8 @@ __all__ = ["columns", "definitions", "document", "shapes"]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _SQL = "x-sql"
+_TEXT = {"type": "string"}
+_OTHER = ("contentEncoding", "default", "format")  # as msgspec would print, and we do not
 _NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["-Infinity", "Infinity", "NaN"]}]}
 _TYPES: Mapping[str, dict[str, Any]] = {  # type of DuckDB -> what terminal.plain() makes of it
     "boolean": {"type": "boolean"},
@@ -40,12 +44,15 @@ def columns(name: str, says: str, sql: str) -> msgspec.Meta:
     return msgspec.Meta(title=name, description=says, extra_json_schema={_SQL: sql})
 
 
-def shapes(prints: str) -> list[Any]:
-    """Return the shapes that a command names, as in `runs.Trained | list[ledger.Key]`."""
+def shapes(prints: Any) -> list[Any]:
+    """Return the shapes of a command: types, or their names, as in `runs.Trained | list[x.Y]`."""
+    if not isinstance(prints, str):
+        return [*get_args(prints)] if get_origin(prints) is UnionType else [prints]
     found = []
     for name in prints.split(" | "):
-        module, _, shape = name.removeprefix("list[").rstrip("]").partition(".")
-        each: Any = getattr(import_module(f"proctor.schemas.{module}"), shape)
+        path, _, shape = name.removeprefix("list[").rstrip("]").rpartition(".")
+        module = path if "." in path else f"proctor.schemas.{path}"
+        each: Any = getattr(import_module(module), shape)
         found.append(list[each] if name.startswith("list[") else each)
     return found
 
@@ -64,7 +71,7 @@ def document(name: str, shapes: Sequence[Any]) -> dict[str, Any]:
 def definitions(shapes: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the schema of each shape, and the definitions to which they refer."""
     try:
-        answers, defs = msgspec.json.schema_components(shapes)
+        answers, defs = msgspec.json.schema_components(shapes, schema_hook=lambda _: _TEXT)
     except TypeError as error:
         raise ProctorError(f"no schema of {shapes}: {error}") from error
     rows: dict[str, Any] = {}
@@ -82,9 +89,19 @@ def _closed(schema: Any, rows: dict[str, Any]) -> Any:
         name = schema["title"]
         rows[name] = {"description": schema["description"], **_row(schema[_SQL])}
         return {"$ref": f"#/$defs/{name}"}
-    found = {key: _closed(each, rows) for key, each in schema.items()}
-    if "properties" in found:
+    if schema.get("type") == "number":
+        return _NUMBER
+    found = {key: _closed(each, rows) for key, each in schema.items() if key not in _OTHER}
+    if "properties" in schema:  # whose names are no keywords
+        fields = schema["properties"]
+        found["properties"] = {name: _closed(each, rows) for name, each in fields.items()}
         found["additionalProperties"] = False
+        required = {name for name, each in fields.items() if "default" in each}
+        required |= {*schema.get("required", ())}
+        found["required"] = [name for name in fields if name in required]
+    if "anyOf" in found:  # of which those of a number are some
+        kinds = [each.get("anyOf", [each]) for each in found["anyOf"]]
+        found["anyOf"] = [*chain.from_iterable(kinds)]
     return found
 
 

@@ -3,12 +3,20 @@
 I/O: none.
 """
 
-from typing import Annotated, Any, TypedDict
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
 
+from aggregates.credit import Interval
+from judge.auditing.coverage import Violation
+from judge.auditing.report import Scores, StepResult
+from proctor.output.entries import Verification
+from proctor.output.shape import Answer
+from proctor.runs.again import CutOff
+from proctor.runs.recovered import Recovered
+from proctor.runs.standings import Standing
 from proctor.runs.story import PARTS
-from proctor.schemas.ledger import Verification
 from proctor.schemas.making import columns
-from proctor.schemas.shared import Difference, Number
 
 Summary = Annotated[
     dict[str, Any],
@@ -85,14 +93,14 @@ AttemptDraw = Annotated[
 ]
 
 
-class Relative(TypedDict):
+class Relative(Answer):
     """A fork of a run, or the run that a fork goes on from."""
 
     run: str
     epoch: int  # the last one that both share
 
 
-class Story(TypedDict):
+class Story(Answer):
     """What `show` tells of a run."""
 
     summary: Summary
@@ -110,54 +118,19 @@ class Story(TypedDict):
     waived: dict[str, str]  # rule -> reason
 
 
-class Trained(TypedDict):
+class Trained(Answer):
     """Runs that were trained, the best first."""
 
     runs: list[Summary]
 
 
-class TrainedTask(TypedDict):
+class TrainedTask(Answer):
     """A run of a task that was trained."""
 
     runs: list[TaskSummary]
 
 
-class Scores(TypedDict):
-    """The two scores and the values that they were computed from."""
-
-    hard_fail: bool
-    accuracy_score: Number | None
-    process_score: Number
-    process_axis_exercised: bool
-    test_accuracy: Number | None
-    validation_accuracy: Number | None
-    target_accuracy: Number | None
-    obligations: int
-    decisions: int
-
-
-class StepResult(TypedDict):
-    """A step of an audit."""
-
-    step: int
-    name: str
-    status: str
-    summary: str
-    evidence: dict[str, Any]
-
-
-class Violation(TypedDict):
-    """A violation of the process rules."""
-
-    kind: str
-    rule: str | None
-    epoch: int | None
-    decision: int | None
-    emitter: str
-    detail: str
-
-
-class Audit(TypedDict):
+class Audit(Answer):
     """The report of an audit; exit code 1 on a hard fail."""
 
     run_id: str
@@ -172,154 +145,57 @@ class Audit(TypedDict):
     hard_fail: bool
     process_axis_exercised: bool
     executed: bool
-    retrained: Number
+    retrained: float
 
 
-class Demo(TypedDict):
+class Demo(Answer):
     """What `demo` did."""
 
-    run: str
+    run: UUID
     audit: Audit
     verification: Verification
 
 
-class RunState(TypedDict):
-    """The state of a run after an event."""
+class Rebuilt(Answer):
+    """A run's training state after an epoch, which was rebuilt."""
 
-    run: str
-    events: int
-    epoch: int
-    ended: str | None
-    settings: dict[str, Any]
-    spec: dict[str, Any]
-    signals: dict[str, Any] | None
-    fired: list[str]
-    decisions: int
-    remedies: list[dict[str, Any]]
-    weights: dict[str, dict[str, Any]]  # kind -> epoch and SHA-256
-    parent_run: str | None
-
-
-class CampaignState(TypedDict):
-    """The state of a campaign after an event."""
-
-    campaign: str
-    events: int
-    mode: str
-    runs: list[str]
-    abandoned: list[str]
-    ranking: list[str] | None
-
-
-class RebuiltState(TypedDict):
-    """A training state that was rebuilt."""
-
+    run: UUID
     epoch: int
     sha256: str
     since: int | None  # epoch of the snapshot; None: from the start
     epochs: int  # trained for it
     values: int  # compared with the record
     size: int  # bytes
+    file: Path | None
 
 
-class Rebuilt(RebuiltState):
-    """A run's training state after an epoch."""
-
-    run: str
-    file: str | None
-
-
-class RunAgain(TypedDict):
-    """A run that was trained again; exit code 1 unless it is the same."""
-
-    run_id: str
-    epochs: int
-    whole: bool
-    events: int
-    values: int
-    total: int
-    differences: list[Difference]
-    environment: list[Difference]
-    kind: list[str]
-    same: bool
-    calls: int
-    policy: list[Difference]
-
-
-class CutOff(TypedDict):
-    """An attempt that was cut off and made again."""
-
-    run: str
-    state: str | None
-    epochs: int
-    best_validation_accuracy: Number | None
-
-
-class CampaignAgain(TypedDict):
-    """A campaign that was trained again; exit code 1 unless it is the same."""
-
-    campaign: str
-    mode: str
-    same: bool
-    attempts: list[RunAgain]
-    ranking: list[str]
-    abandoned: list[CutOff]
-    differences: list[Difference]
-
-
-class ComparisonState(TypedDict):
-    """The state of a comparison after an event."""
-
-    comparison: str
-    events: int
-    runs: dict[str, str]  # by cell
-    done: dict[str, str | None]  # problem, by cell
-    ended: bool
-
-
-class ComparisonAgain(TypedDict):
-    """A comparison that was trained again; exit code 1 unless it is the same."""
-
-    comparison: str
-    same: bool
-    runs: list[RunAgain]
-    differences: list[Difference]
-
-
-class ForkEnding(TypedDict):
-    """What a fork came to."""
-
-    run: str
-    end_reason: str | None
-    epochs: int
-    val_loss: Number
-    val_accuracy: Number
-
-
-class ForkRow(ForkEnding):
-    """A fork with who decided in it."""
+class ForkRow(Answer):
+    """What a fork came to, and who decided in it."""
 
     decided_by: str
     order: int
+    run: str
+    end_reason: str | None
+    epochs: int
+    val_loss: float
+    val_accuracy: float
 
 
-class Forked(RebuiltState):
-    """Forks of a run."""
+class Forked(Answer):
+    """Forks of a run, and the training state from which they go on."""
 
-    parent: str
+    parent: UUID
+    epoch: int
+    sha256: str
+    since: int | None  # epoch of the snapshot; None: from the start
+    epochs: int  # trained for it
+    values: int  # compared with the record
+    size: int  # bytes
     digest: str
     forks: list[ForkRow]
 
 
-class Interval(TypedDict):
-    """A mean difference with the ends of its interval."""
-
-    difference: Number | None
-    low: Number | None
-    high: Number | None
-
-
-class CreditRow(TypedDict):
+class CreditRow(Answer):
     """A decision beside one alternative."""
 
     decision: int
@@ -329,39 +205,44 @@ class CreditRow(TypedDict):
     chosen: dict[str, Any]
     other: dict[str, Any]
     pairs: int
-    level: Number
+    level: float
     loss: Interval
     accuracy: Interval
-    better: str | None  # by all measurements of the same
     backed: bool
+    better: str | None  # by all measurements of the same
     why_not: str | None  # why it decides nothing; null: it is the answer
     measurements: int  # of the same, in the ledger
     looks: int  # of them, with other orders or another policy after the decision
     orders: int  # in the largest of them
 
 
-class CreditFork(ForkEnding):
+class CreditFork(Answer):
     """A fork of a credit."""
 
     decision: int
     arm: str
     seed: int
+    run: str
+    epochs: int
+    end_reason: str | None
+    val_loss: float
+    val_accuracy: float
     obligations: int
     violations: int
 
 
-class Credit(TypedDict):
+class Credit(Answer):
     """What decisions were worth; exit code 1 if the ledger's forks contradict a row."""
 
-    credit: str
-    run: str
+    credit: UUID
+    run: UUID
     then: str
     seeds: list[int]
     decisions: list[CreditRow]
     forks: list[CreditFork]
 
 
-class Attempt(TypedDict):
+class Attempt(Answer):
     """An attempt of a campaign."""
 
     number: int
@@ -370,33 +251,33 @@ class Attempt(TypedDict):
     state: str | None
     epochs: int
     hard_fail: bool | None
-    process_score: Number | None
-    accuracy_score: Number | None
-    validation_accuracy: Number | None
+    process_score: float | None
+    accuracy_score: float | None
+    validation_accuracy: float | None
     validation_examples: int | None
     violations: int | None
     audit: str | None
     signed: bool | None
-    retrained: Number | None
+    retrained: float | None
     why_not: list[str]  # the run is not what the campaign says; empty: it is
     calls: int
     tokens: int
-    cost: Number | None
+    cost: float | None
 
 
-class Spent(TypedDict):
+class Spent(Answer):
     """What calls to models have come to."""
 
     calls: int
     tokens: int
-    cost: Number | None
+    cost: float | None
 
 
-class Campaign(TypedDict):
+class Campaign(Answer):
     """A campaign with its attempts; exit code 1 if an attempt does not fit its run."""
 
     mode: str
-    campaign: str
+    campaign: UUID
     policy: dict[str, Any]
     feedback: bool
     ended: bool
@@ -408,46 +289,11 @@ class Campaign(TypedDict):
     calls: int
     usable: int
     tokens: int
-    cost: Number | None
+    cost: float | None
     tuning: Spent  # of these calls, those that wrote and tested advice
 
 
-class Standing(TypedDict):
-    """A policy's row in a comparison."""
-
-    policy: str
-    cells: int
-    failed: int
-    accuracy: Number
-    process: Number
-    firings: Number
-    exercised: int
-    gain: Number | None
-    low: Number | None
-    high: Number | None
-    process_gain: Number | None
-    process_low: Number | None
-    process_high: Number | None
-    wins: int | None
-    ties: int | None
-    applied: int
-    refused: int
-    unusable: int
-
-
-class Recovered(TypedDict):
-    """How much of a fault's cost a policy won back, beside the condition `healthy`."""
-
-    condition: str
-    policy: str
-    seeds: int
-    lost: Number  # test accuracy
-    share: Number | None
-    low: Number | None
-    high: Number | None
-
-
-class Comparison(TypedDict):
+class Comparison(Answer):
     """A comparison of policies; exit code 1 if a cell does not fit its run."""
 
     comparison: str
@@ -458,23 +304,23 @@ class Comparison(TypedDict):
     recovered: list[Recovered]  # empty without the condition `healthy` and the policy `nothing`
 
 
-class CallTotals(TypedDict):
+class CallTotals(Answer):
     """What the calls to a model came to."""
 
     calls: int
     usable: int
-    usable_share: Number | None
+    usable_share: float | None
     cached: int
     tokens: int
-    seconds: Number
-    cost: Number | None
-    request_bytes: list[Number] | None  # least, median, most
+    seconds: float
+    cost: float | None
+    request_bytes: list[float] | None  # least, median, most
 
 
-class Transcript(TypedDict):
+class Transcript(Answer):
     """What a run asked of models, people and the playbook."""
 
-    run: str
+    run: UUID
     mode: str
     policy: dict[str, Any]
     summary: CallTotals
@@ -483,9 +329,9 @@ class Transcript(TypedDict):
     reviews: list[dict[str, Any]]
 
 
-class TranscriptCall(TypedDict):
+class TranscriptCall(Answer):
     """A call of a transcript, with what was sent and answered."""
 
-    call: dict[str, Any]  # as the events record it, see events.md
+    call: dict[str, Any]  # as the event records it, see events.md
     request_text: str | None
     response_text: str | None

@@ -37,15 +37,15 @@ def check_json(arguments: Sequence[str], printed: str) -> None:
         )
 
 
-def _printed_by(arguments: Sequence[str]) -> str:
-    """Return the names of the shapes that a command prints."""
+def _printed_by(arguments: Sequence[str]) -> Any:
+    """Return the shapes that a command prints, or their names."""
     command: Any = typer.main.get_command(app)
     for word in arguments:
         command = load(command)
         if not hasattr(command, "commands"):
             break
         command = command.commands[word]
-    return str(load(command).callback.prints)
+    return load(command).callback.prints
 
 
 def schema_of(command: str) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def schema_of(command: str) -> dict[str, Any]:
 
 
 @cache
-def _schema(prints: str) -> dict[str, Any]:
-    return document(prints, shapes(prints))
+def _schema(prints: Any) -> dict[str, Any]:
+    return document(str(prints), shapes(prints))
 
 
 def faults(value: Any, schema: Mapping[str, Any]) -> list[str]:

@@ -13,8 +13,7 @@ from proctor.schemas.shared import Failure
 
 _HEAD = """# JSON of the commands
 
-Written by `python docs/studies pages` from `proctor/schemas/`, and from the commands, which name
-their shapes.
+Written by `python docs/studies pages` from the types of the commands' answers.
 
 Every command takes `--json` and prints one JSON document on one line to standard output. The
 servers (`notary`, `serve`, `witness serve`) print one when they are ready. Progress and warnings

@@ -10,7 +10,7 @@ import sqlite3
 import struct
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -40,7 +40,7 @@ def test_audit_passes_when_the_run_is_honest(honest_report: AuditReport) -> None
     assert honest_report.scores.obligations >= 1
     evidence = honest_report.step("probe").evidence
     assert evidence["probe"]["largest_deviation"] <= 1e-6
-    json.dumps(honest_report.to_dict())
+    json.dumps(asdict(honest_report))
 
 
 # Shadow log

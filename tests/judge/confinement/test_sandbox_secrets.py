@@ -224,7 +224,7 @@ def test_ledger_and_report_hold_no_secret_that_a_submission_sought(case: Case) -
     assert (step.name, step.status) == ("load_model", "failed")
     assert "ValueError in line" in step.summary
     key = LedgerPaths(case.ledger).key.read_text().splitlines()[1]
-    for where in (repr(report.to_dict()).encode(), LedgerPaths(case.ledger).database.read_bytes()):
+    for where in (repr(report).encode(), LedgerPaths(case.ledger).database.read_bytes()):
         assert CANARY.encode() not in where
         assert key.encode() not in where
 

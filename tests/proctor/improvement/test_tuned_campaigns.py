@@ -135,8 +135,8 @@ def test_campaign_counts_the_calls_that_wrote_and_tested_its_advice(done: Done) 
     with done.home.open_log() as log:
         told = describe_campaign(done.home, log, log.repository.get(done.task.id))
     assert ledger["asked"] == 3  # two attempts, and the tester of the first round
-    assert told["calls"] == ledger["calls"]
-    assert told["tuning"]["calls"] == told["calls"] - sum(a["calls"] for a in told["attempts"]) > 0
+    assert told.calls == ledger["calls"]
+    assert told.tuning.calls == told.calls - sum(each.calls for each in told.attempts) > 0
 
 
 def test_replay_derives_the_requests_with_their_advice(done: Done) -> None:
