@@ -157,7 +157,7 @@ gallery: setup .venv-pages/.installed
 	touch $@
 
 bench: setup
-	$(BIN)/python docs/studies bench ledger
+	$(BIN)/python docs/studies bench
 
 # The figures of docs/studies/ledger.md, for a machine that does nothing else: about an hour, and
 # 10 GB in BENCH, which keeps the large ledgers for the next time.
@@ -169,7 +169,7 @@ bench-speed: setup
 	$(BIN)/python docs/studies bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
 		--chart docs/studies/growth.svg --format markdown > $(BENCH)/growth.md
 	$(BIN)/python docs/studies bench notary --folder $(BENCH) --format markdown > $(BENCH)/notary.md
-	$(BIN)/python docs/studies long-runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
+	$(BIN)/python docs/studies bench long-runs --folder $(BENCH) --format markdown > $(BENCH)/long.md
 	$(BIN)/python docs/studies figures docs/studies/ledger.md \
 		$(BENCH)/table.md $(BENCH)/notary.md $(BENCH)/growth.md $(BENCH)/long.md
 

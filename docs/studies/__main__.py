@@ -4,16 +4,11 @@
     python docs/studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
     python docs/studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
     python docs/studies diagnostics [CIFAR_DIR]
-    python docs/studies images DIR [--results FILE] [--workers N]
-    python docs/studies tiles [BUNDLE] [--vkey FILE] [--workers N] [--spans 4]
-    python docs/studies tiles --entries N --into DIR [--workers N] [--spans 4]
     python docs/studies network [--into FILE] [--seeds 20]
     python docs/studies rates gate|drift|bisection [...]
     python docs/studies mutate [--repo REPO] [...]
     python docs/studies tasks docs/studies/reference_tasks
-    python docs/studies bench [ledger|monitor|notary|projections|reading] [...]
-    python docs/studies before REVISION [...]
-    python docs/studies long-runs [...]
+    python docs/studies bench [monitor|notary|projections|long-runs|before REVISION] [...]
     python docs/studies gpu [...]
     python docs/studies figures PAGE FILE...
     python docs/studies pages
@@ -22,11 +17,10 @@ A study prints the tables of its page in this folder. Its runs are trained in as
 processes as there are cores, one thread each. `rates` simulates how often the gate, the alarms
 of drift and a bisection err; `mutate` plants defects into the code under the gauntlet, and lists
 those that no task detects. `tasks` writes this repository's reference tasks anew. `bench`
-measures this machine, `gpu` its GPU, `before` an earlier revision as well, and `figures` puts what
-they print into a page. `pages` writes the pages that follow from the code.
+measures this machine, `gpu` its GPU, `bench before` an earlier revision as well, and `figures` puts
+what they print into a page. `pages` writes the pages that follow from the code.
 
-Exit code 1: what was verified is not valid, or too few defects are detected. 2: wrong usage
-or input.
+Exit code 1: too few defects are detected. 2: wrong usage or input.
 """
 
 import argparse
@@ -46,20 +40,16 @@ from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_U
 STUDIES = {  # name -> module of this package, imported when it is asked for, and what it studies
     "diagnostics": ("diagnostics", "Accuracy of the monitor's diagnostics, against brute force."),
     "faults": ("faults", "How well the rules detect provoked faults."),
-    "images": ("images", "Sane and bad hyperparameters on real images."),
     "network": ("network", "Weights for the network policy, learned from the playbook."),
     "playbook": ("playbook", "Benefit of the playbook over no action and over random decisions."),
-    "tiles": ("tiles", "Verification of a large bundle in parts, measured and simulated."),
     "thresholds": ("calibration", "Where the thresholds of the calibrated profile come from."),
 }
 
 
 PROGRAMS = {  # name -> module whose main() gets the arguments
-    "before": "speed.before",
     "bench": "bench",
     "figures": "speed.page",
     "gpu": "on_a_gpu",
-    "long-runs": "speed.long_runs",
     "mutate": "mutate",
     "rates": "rates",
     "tasks": "reference.seeds",
@@ -67,7 +57,7 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
 
 
 def _positive(text: str) -> int:
-    """Return a number of workers or spans; argparse makes a message of ValueError."""
+    """Return a number of workers; argparse makes a message of ValueError."""
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
     return number
@@ -90,36 +80,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             add("--into", type=Path, help="File to write the weights to.")
             add("--seeds", type=int, default=20, help="Trainings of each fault in a round.")
             continue
-        if name == "tiles":
-            add("bundle", nargs="?", metavar="BUNDLE", help="Bundle to verify in parts.")
-            add("--vkey", type=Path, metavar="FILE", help="The owner's public key of BUNDLE.")
-            add("--workers", type=_positive, help="Processes (default: one for each core).")
-            add(
-                "--entries",
-                type=_positive,
-                metavar="N",
-                help="Make so many entries and verify them, piece by piece; a piece is removed "
-                "when its result is noted.",
-            )
-            add(
-                "--into",
-                type=Path,
-                metavar="DIR",
-                default=Path("tiles"),
-                help="Folder of --entries; an interrupted study continues from it (default: "
-                "tiles).",
-            )
-            add(
-                "--spans",
-                type=_positive,
-                default=4,
-                help="Times 65,536 entries in a part (default: 4).",
-            )
-            continue
         add(
             "folder",
-            nargs=None if name == "images" else "?",
-            metavar="DIR" if name == "images" else "CIFAR_DIR",
+            nargs="?",
+            metavar="CIFAR_DIR",
             help="Folder with train/ and test/ of images.",
         )
         if name != "diagnostics":

@@ -1,9 +1,8 @@
 """Many short trainings in parallel, with results in a file that outlives an interruption.
 
-Each job is trained by a worker process with one thread: in memory, or in a home that is deleted
-afterwards where it is audited. Its result is appended to a file of JSON lines, flushed and synced,
-so an interrupted study goes on with the jobs that are missing. Test accuracy is measured directly
-on the saved weights.
+Each job is trained by a worker process with one thread, in memory. Its result is appended to a
+file of JSON lines, flushed and synced, so an interrupted study goes on with the jobs that are
+missing. Test accuracy is measured directly on the saved weights.
 
 Trust: a results file is the user's own; a line from other code, another machine setting or another
 configuration is refused.
@@ -13,15 +12,12 @@ I/O: reads the datasets; reads and appends to the results file.  Units: seconds 
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -30,10 +26,8 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
 from aggregates.spec import ModelSpec
-from judge.auditing.audit import audit_run
 from judge.auditing.reexecution import MemoryBlobs
 from ledger.application import LedgerApplication
-from ledger.blobs import Blobs
 from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.datasets import Split, Splits, load_splits, load_test
@@ -43,9 +37,7 @@ from monitor.model import ResidualCNN
 from monitor.session import validate_model
 from monitor.weights import load_weights
 from policies.deciding.catalogue import create_policy
-from policies.deciding.named import named_policy
 from proctor.errors import ProctorError
-from proctor.home import Home
 from proctor.runs.pools import pool
 
 OnResult = Callable[[int, int, "Result"], None]  # results so far, of how many, the newest
@@ -64,7 +56,6 @@ class Job:
     key: str
     config: Mapping[str, Any]
     policy: str
-    audited: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,29 +65,13 @@ class Result:
     key: str
     history: tuple[EpochSignals, ...]
     fired: tuple[dict[str, str], ...]  # rule -> side, by epoch
-    val_accuracy: tuple[float, ...]  # by epoch
-    test_best: float | None  # test accuracy of the best weights; None where no epoch was best
-    test_last: float | None  # of the weights after the last epoch; None where the run failed
-    decisions: tuple[dict[str, Any], ...]  # that act: epoch, cites, direction, params, outcome
-    end_reason: str
+    test_accuracy: float | None  # of the best weights, else of the last; None where it failed
     error: str | None  # why the run failed, None where it did not
-    seconds: float  # processor time
-    verdict: dict[str, Any] | None = None  # the audit's scores and number of violations
 
     @property
     def failed(self) -> bool:
         """Whether the training ended with an error."""
         return self.error is not None
-
-    @property
-    def applied(self) -> tuple[dict[str, Any], ...]:
-        """The decisions whose remedies were applied."""
-        return tuple(each for each in self.decisions if each["outcome"] == "applied")
-
-    @property
-    def test_accuracy(self) -> float | None:
-        """Test accuracy of the weights that the run would submit: the best, else the last."""
-        return self.test_last if self.test_best is None else self.test_best
 
 
 @dataclass(frozen=True)
@@ -156,82 +131,47 @@ def load_results(path: Path) -> dict[str, Result]:
 
 def run_job(job: Job) -> Result:
     """Train one job in this process; an error of the training becomes a failed result."""
-    started = time.process_time()
-    accuracies: list[float] = []
     runs: list[Run] = []
-
-    def on_epoch(run: Run, measured: dict[str, Any]) -> None:
-        runs[:] = [run]
-        accuracies.append(measured["validation"]["accuracy"])
-
-    tests: dict[str, float] = {}
-    error, verdict = None, None
+    error, accuracy = None, None
     try:
-        with ExitStack() as stack:
-            home = None
-            log = LedgerApplication.in_memory(REGISTRY)
-            blobs: Blobs = MemoryBlobs()
-            if job.audited:
-                home = Home(Path(stack.enter_context(TemporaryDirectory())))
-                log, blobs = stack.enter_context(home.open_log()), home.blobs
-            config = RunConfig.from_dict({**job.config, "threads": 1})
-            splits, test = _load_data(config)
-            run = train(
-                config,
-                create_policy(job.policy),
-                log=log,
-                blobs=blobs,
-                splits=splits,
-                submission_dir=None if home is None else home.path / "submission",
-                on_epoch=on_epoch,
-            )
-            runs[:] = [run]
-            tests = _test_weights(log, blobs, run, config, test)
-            if home is not None:
-                verdict = _audit(home, log, run)
+        config = RunConfig.from_dict({**job.config, "threads": 1})
+        splits, test = _load_data(config)
+        log, blobs = LedgerApplication.in_memory(REGISTRY), MemoryBlobs()
+        run = train(
+            config,
+            create_policy(job.policy),
+            log=log,
+            blobs=blobs,
+            splits=splits,
+            on_epoch=lambda run, _: runs.append(run),
+        )
+        runs.append(run)
+        accuracy = _test_weights(log, blobs, run, config, test)
     except Exception as caught:  # whatever it is, the run failed and is counted
         error = f"{type(caught).__name__}: {caught}"
-    known = runs[0] if runs else None
+    known = runs[-1] if runs else None
     return Result(
         key=job.key,
         history=() if known is None else tuple(known.history),
         fired=() if known is None else _fired_sides(known),
-        val_accuracy=tuple(accuracies),
-        test_best=None if error else tests.get("best"),
-        test_last=None if error else tests.get("last"),
-        decisions=() if known is None else _acting_decisions(known),
-        end_reason="failed" if known is None or error else str(known.end_reason),
+        test_accuracy=accuracy,
         error=error,
-        seconds=time.process_time() - started,
-        verdict=verdict,
     )
 
 
 def _test_weights(
-    log: LedgerApplication, blobs: Blobs, run: Run, config: RunConfig, test: Split
-) -> dict[str, float]:
-    """Return the test accuracy of the best and of the last weights that a run saved."""
+    log: LedgerApplication, blobs: MemoryBlobs, run: Run, config: RunConfig, test: Split
+) -> float:
+    """Return the test accuracy of the weights that a run would submit: the best, else the last."""
     saved = {
         event.kind: event for event in log.events.get(run.id) if type(event) is Run.WeightsSaved
     }
-    found = {}
+    submitted = saved.get("best") or saved["last"]
     with computing_as(config):
-        for kind, event in saved.items():
-            model = ResidualCNN(ModelSpec.from_dict(event.spec), seed=config.seed)
-            load_weights(model, blobs.get(event.sha256))
-            found[kind] = validate_model(model, test)["accuracy"]
+        model = ResidualCNN(ModelSpec.from_dict(submitted.spec), seed=config.seed)
+        load_weights(model, blobs.get(submitted.sha256))
+        found: float = validate_model(model, test)["accuracy"]
     return found
-
-
-def _audit(home: Home, log: LedgerApplication, run: Run) -> dict[str, Any]:
-    report = audit_run(
-        run.id,
-        ledger_dir=home.ledger,
-        submission_dir=home.path / "submission",
-        log=log,
-        named=named_policy,
-    )
-    return {**asdict(report.scores), "violations": len(report.violations)}
 
 
 def _load_data(config: RunConfig) -> tuple[Splits, Split]:
@@ -251,20 +191,6 @@ def _fired_sides(run: Run) -> tuple[dict[str, str], ...]:
             for rule in (run.fired(epoch) if epoch in run.evaluations else ())
         }
         for epoch in range(len(run.history))
-    )
-
-
-def _acting_decisions(run: Run) -> tuple[dict[str, Any], ...]:
-    return tuple(
-        {
-            "epoch": past.epoch,
-            "cites": list(past.decision.cites),
-            "direction": past.decision.direction,
-            "params": dict(past.decision.params),
-            "outcome": past.outcome,
-        }
-        for past in run.decisions
-        if past.decision.acts
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from proctor.output import terminal
 from proctor.output.terminal import cell, on_one_line
 
 
@@ -61,6 +62,16 @@ class Table:
         return "\n".join(
             [f"{self.title}:", "", *("| " + " | ".join(line) + " |" for line in lines)]
         )
+
+    def show(self, *, markdown: bool) -> None:
+        """Print the table for a page, or for a terminal."""
+        shown = print_markdown if markdown else terminal.print_table
+        shown(self.columns, self.rows, title=self.title)
+
+
+def short(number: float) -> str:
+    """Return a number in about three digits."""
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:#.3g}"
 
 
 def percent(share: float) -> str:

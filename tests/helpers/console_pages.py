@@ -35,6 +35,7 @@ SLOW = (
     "docs/examples/cheat/README.md",
     "docs/how-to/ask-a-model.md",
     "docs/how-to/bisect.md",
+    "docs/how-to/change-the-system.md",
     "docs/how-to/compare-policies.md",
     "docs/how-to/own-data.md",
     "docs/how-to/verify.md",

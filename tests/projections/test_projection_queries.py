@@ -131,6 +131,7 @@ ENDLESS = [
 @pytest.mark.parametrize("ask", [query, arrow_table])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("sql", ENDLESS)
+@pytest.mark.sampled(3)  # each question, each signal and each way of asking is among them
 def test_signal_ends_a_question_of_the_main_thread(
     filled: Path, sql: str, number: int, ask: Callable[[Path, str], object]
 ) -> None:

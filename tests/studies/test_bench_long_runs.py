@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from studies.speed.long_runs import audit, main, record
+from studies.bench import app
+from studies.speed.long_runs import audit, record
+from typer.testing import CliRunner
 
 
 def test_made_up_run_passes_the_checks_of_its_record(tmp_path: Path) -> None:
@@ -15,11 +17,9 @@ def test_made_up_run_passes_the_checks_of_its_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # it measures
-def test_bench_measures_a_run_and_one_of_a_tenth(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["--epochs", "40", "--rounds", "1", "--folder", str(tmp_path), "--format", "json"])
-    found = json.loads(capsys.readouterr().out)
+def test_bench_measures_a_run_and_one_of_a_tenth(tmp_path: Path) -> None:
+    asked = ["long-runs", "--epochs", "40", "--rounds", "1", "--folder", str(tmp_path), "--json"]
+    found = json.loads(CliRunner().invoke(app, asked).stdout)
     assert (found["epochs"], found["rounds"]) == (40, 1)
     assert found["events"] > 80
     assert 0 < found["kept_bytes"] < found["asked_bytes"]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from studies import runner
-from studies.images import print_result
 from studies.runner import Job, Result, StudyError, run_job, run_jobs
 
 TINY: dict[str, Any] = {
@@ -56,19 +55,17 @@ def test_result_has_every_epoch_and_test_accuracy_and_survives_the_file(
     assert in_process == ["run 0"]
     assert again.history == first.history
     assert [each.epoch for each in again.history] == [0, 1, 2]
-    assert len(again.val_accuracy) == len(again.fired) == 3
-    assert again.test_best is not None
-    assert again.test_last is not None
-    assert again.end_reason == "completed"
+    assert len(again.fired) == 3
+    assert again.test_accuracy is not None
     assert not again.failed
 
 
-def test_result_has_the_rules_that_fired_and_the_remedies() -> None:
+def test_result_has_the_rules_that_fired_and_what_remedies_changed() -> None:
     config = {**TINY, "lr": 1e-7, "warm_up_epochs": 0, "epochs": 4}
     acting, idle = (run_job(Job("one", config, policy)) for policy in ("playbook", "nothing"))
     assert idle.fired[2].get("R1") == "low"
-    assert idle.decisions == ()
-    assert [(each["epoch"], each["cites"]) for each in acting.applied][:1] == [(2, ["R1"])]
+    assert acting.history[:3] == idle.history[:3]
+    assert acting.history[3] != idle.history[3]
 
 
 @pytest.mark.slow
@@ -106,7 +103,7 @@ def test_study_killed_in_the_middle_goes_on_with_the_missing_runs(tmp_path: Path
     assert done == [kept + 1]
     anew = run_job(jobs(1)[0])
     assert results["run 0"].history == anew.history
-    assert results["run 0"].test_best == anew.test_best
+    assert results["run 0"].test_accuracy == anew.test_accuracy
 
 
 def test_torn_last_line_is_trained_again(tmp_path: Path, in_process: list[str]) -> None:
@@ -200,12 +197,3 @@ def test_killed_worker_is_reported_with_what_to_do(
 def _die(job: Job) -> Result:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError(job)
-
-
-def test_audited_run_has_the_verdict_of_the_judge(capsys: pytest.CaptureFixture[str]) -> None:
-    result = run_job(Job("one", TINY, "nothing", audited=True))
-    assert result.error is None
-    assert result.verdict is not None
-    assert result.verdict["test_accuracy"] == result.test_accuracy
-    print_result(result)
-    assert "0 violations in 0 obligations, hard fail: False" in capsys.readouterr().out

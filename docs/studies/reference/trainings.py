@@ -3,12 +3,12 @@
 I/O: none; everything is kept in memory.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aggregates.decisions import Decision, Observation
 from aggregates.run import Run
+from judge.auditing.reexecution import MemoryBlobs
 from judge.gauntlet.errors import CandidateError
 from monitor.config import RunConfig
 from monitor.errors import MonitorError
@@ -25,7 +25,7 @@ def train_with(config: Mapping[str, Any], decide: Decide) -> Run:
     Raises the CandidateError that `decide` raises.
     """
     try:
-        return train(RunConfig.from_dict(config), _Policy(decide), log=_Log(), blobs=_Blobs())
+        return train(RunConfig.from_dict(config), _Policy(decide), log=_Log(), blobs=MemoryBlobs())
     except MonitorError as error:
         if isinstance(error.__cause__, CandidateError):
             raise error.__cause__ from error
@@ -52,18 +52,3 @@ class _Log:
 
     def save(self, run: Run, /) -> None:
         run.collect_events()
-
-
-class _Blobs:
-    """Blobs in memory."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-
-    def put(self, content: bytes, /) -> str:
-        digest = hashlib.sha256(content).hexdigest()
-        self._kept[digest] = content
-        return digest
-
-    def get(self, digest: str, /) -> bytes:
-        return self._kept[digest]

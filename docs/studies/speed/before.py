@@ -1,6 +1,6 @@
 """What the same questions cost in an earlier revision of this repository, and in this checkout.
 
-    python docs/studies before REVISION [--entries 100000 --entries 300000] [--rounds 5]
+    python docs/studies bench before REVISION [--entries 100000 --entries 300000] [--rounds 5]
 
 Both are asked of copies of the same ledgers, in turns, each question in a process of its own by
 this interpreter. The ledgers are written by this checkout, so an earlier revision may be asked that
@@ -10,37 +10,37 @@ I/O: a temporary folder below the one that is given; processes; reads the reposi
 Units: seconds of processors, of a question and the processes that it starts.
 """
 
-import argparse
 import io
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from statistics import median
 
+from ledger.handover.bundle import export_bundle
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import NOTARY
-from proctor.output.terminal import print_json, print_table
 from proctor.state import STATE
 from projections.source import open_source
 from studies.speed import probes
 from studies.speed.long_runs import record
 from studies.speed.projections import repeated
 from studies.speed.reading import NEW, add_events
-from studies.speed.timing import Timed, asked, machine
+from studies.speed.timing import Conditions, Spread, Timed, asked, in_turns
 from studies.speed.whole import write_runs
-from studies.statistics import print_markdown
+from studies.statistics import Table
 
 __all__ = ["BeforeAfter", "Compared", "extract", "measure"]
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-_LONG = "long"  # the home of the long run
+_LONG, _BUNDLE = "long", "bundle"  # the home of the long run; what is exported of the largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,28 +50,39 @@ class Compared:
     what: str
     before: float  # s, median of the rounds
     after: float
-    ratio: float  # median of the rounds
-    least: float
-    most: float
+    ratio: Spread
     before_mib: float  # peak of the largest process
     after_mib: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeforeAfter:
+class BeforeAfter(Conditions):
     """What was measured."""
 
-    machine: str
     revision: str
-    rounds: int
-    load: list[float]  # processes that wanted to run, before and after, mean of a minute
     rows: list[Compared]
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        memory = ("peak before, MiB", "after")
+        yield Table(
+            title=f"before: {self.revision[:8]}; {self.conditions()}",
+            columns=("s of processors", "before", "after", "times as fast", *memory),
+            rows=tuple(
+                (
+                    *(row.what, f"{row.before:.2f}", f"{row.after:.2f}", row.ratio.shown(1)),
+                    *(f"{row.before_mib:.0f}", f"{row.after_mib:.0f}"),
+                )
+                for row in self.rows
+            ),
+        )
 
 
 @dataclass(frozen=True)
 class _Version:
     code: Path
     homes: Path
+    numbers: Iterator[int] = field(default_factory=count)  # of what is new, alike in both
 
     def asked(self, question: "_Question") -> Timed:
         home = self.homes / question.home
@@ -123,6 +134,8 @@ def _questions(sizes: Sequence[int], epochs: int, run: str) -> Iterator[_Questio
         yield behind(what=f"verify --new, {what}", words=("verify", "--new"))
     size = max(sizes)
     yield _Question(what=f"verify, {size:,} entries", words=("verify",), home=f"{size}")
+    bundle = ("verify", f"../{_BUNDLE}")  # both versions verify the same
+    yield _Question(what=f"verify BUNDLE, {size:,} entries", words=bundle, home=f"{size}")
     first = f"the first sql, which verifies and makes the tables, {size:,} entries"
     yield _Question(what=first, words=("sql", "SELECT 1"), home=f"{size}", anew=True)
     yield _Question(what="a run of 2,000 epochs is recorded", probe="record")
@@ -131,9 +144,18 @@ def _questions(sizes: Sequence[int], epochs: int, run: str) -> Iterator[_Questio
 
 
 def measure(
-    folder: Path, revision: str, *, entries: Sequence[int], epochs: int, rounds: int
+    folder: Path,
+    revision: str,
+    *,
+    entries: Sequence[int],
+    epochs: int,
+    rounds: int,
+    about: str = "",
 ) -> BeforeAfter:
-    """Ask both, in as many rounds, of ledgers of so many entries and of a run of so many epochs."""
+    """Ask both, in as many rounds, of ledgers of so many entries and of a run of so many epochs.
+
+    `about`: only the questions that contain this text.
+    """
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
         scratch = Path(name)
@@ -144,28 +166,26 @@ def measure(
         after = _Version(REPOSITORY, scratch / "after")
         ended = (each for each in repeated(pattern) if each.topic == "run.ended")
         run = str(next(ended).originator_id)  # the newest one is cut off where the entries end
-        questions = list(_questions(entries, epochs, run))
+        questions = [each for each in _questions(entries, epochs, run) if about in each.what]
         for question in questions:  # compiles, fills caches, makes the tables; is not measured
             if not question.anew and not question.probe:
                 for version in (before, after):
                     version.asked(question)
-        taken: list[list[tuple[Timed, Timed]]] = [[] for _ in questions]
-        for number in range(rounds):
-            for question, pairs in zip(questions, taken, strict=True):
-                if question.new:
-                    for version in (before, after):
-                        more = repeated(pattern, again=f"{number} {question.what}")
-                        add_events(version.homes / question.home, more, count=NEW)
-                if number % 2:
-                    later = after.asked(question)
-                    pairs.append((before.asked(question), later))
-                else:
-                    pairs.append((before.asked(question), after.asked(question)))
+
+        def ask(version: _Version, question: _Question) -> Timed:
+            if question.new:
+                number = next(version.numbers)
+                more = repeated(pattern, again=f"{number} {question.what}")
+                add_events(version.homes / question.home, more, count=NEW)
+            return version.asked(question)
+
+        taken = in_turns(
+            [[partial(ask, each, question) for each in (before, after)] for question in questions],
+            rounds=rounds,
+        )
     return BeforeAfter(
-        machine=machine(),
+        **Conditions.since(load, rounds=rounds),
         revision=commit,
-        rounds=rounds,
-        load=[load, os.getloadavg()[0]],
         rows=[_row(q.what, pairs) for q, pairs in zip(questions, taken, strict=True)],
     )
 
@@ -176,6 +196,7 @@ def _write_homes(homes: Path, entries: Sequence[int], epochs: int) -> list[Verif
         pattern = list(source.entries(start=0))
     for size in entries:
         add_events(homes / f"{size}", repeated(pattern), count=size)
+    export_bundle(homes / f"{max(entries)}" / "ledger", homes.parent / _BUNDLE)
     long = homes / _LONG / "ledger"
     *_, run = record(long, epochs)
     (long / probes.RUN).write_text(str(run.id), encoding="utf-8")
@@ -202,63 +223,12 @@ def extract(revision: str, folder: Path) -> str:
     return name
 
 
-def _row(what: str, pairs: Sequence[tuple[Timed, Timed]]) -> Compared:
-    ratios = [before.processor / after.processor for before, after in pairs]
+def _row(what: str, pairs: Sequence[tuple[Timed, ...]]) -> Compared:
     return Compared(
         what=what,
         before=median(before.processor for before, _ in pairs),
         after=median(after.processor for _, after in pairs),
-        ratio=median(ratios),
-        least=min(ratios),
-        most=max(ratios),
+        ratio=Spread.of([before.processor / after.processor for before, after in pairs]),
         before_mib=median(before.peak_mib for before, _ in pairs),
         after_mib=median(after.peak_mib for _, after in pairs),
     )
-
-
-def _print(found: BeforeAfter, show: Callable[..., None]) -> None:
-    before, after = found.load
-    show(
-        ("s of processors", "before", "after", "times as fast", "peak before, MiB", "after"),
-        [
-            (
-                row.what,
-                f"{row.before:.2f}",
-                f"{row.after:.2f}",
-                f"{row.ratio:.1f} ({row.least:.1f} to {row.most:.1f})",
-                f"{row.before_mib:.0f}",
-                f"{row.after_mib:.0f}",
-            )
-            for row in found.rows
-        ],
-        title=f"before: {found.revision[:8]}; interleaved rounds: {found.rounds}, median; "
-        f"{found.machine}; load {before:.1f} before and {after:.1f} after",
-    )
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python docs/studies before",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("revision", metavar="REVISION", help="Commit, tag or branch of this repository.")
-    add("--entries", type=int, action="append", help="Of a ledger (default: 100000 and 300000).")
-    add("--epochs", type=int, default=10_000, help="Of the long run (default: 10000).")
-    add("--rounds", type=int, default=5, help="Rounds (default: 5).")
-    add("--folder", type=Path, default=Path(), help="Measure on the disk that holds this folder.")
-    add("--format", choices=("table", "markdown", "json"), default="table", help="Of the output.")
-    options = parser.parse_args(arguments)
-    found = measure(
-        options.folder,
-        options.revision,
-        entries=options.entries or (100_000, 300_000),
-        epochs=options.epochs,
-        rounds=options.rounds,
-    )
-    if options.format == "json":
-        print_json(asdict(found))
-    else:
-        _print(found, print_table if options.format == "table" else print_markdown)

@@ -7,6 +7,7 @@ runs diverge, some go on from others, and those under the last of 32 checkpoints
 I/O: cookbook.sql; a DuckDB file in the folder that is given.  Units: seconds.
 """
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from projections.cookbook import recipes
 from projections.projector import create_schema
 from projections.reading import query
 from studies.speed.timing import timed
+from studies.statistics import Table
 
 __all__ = ["ROWS", "CookbookTimes", "fill", "measure"]
 
@@ -33,6 +35,16 @@ class CookbookTimes:
     rows: int  # in all tables
     seconds: dict[str, float]  # wall clock, by question
     processor: dict[str, float]  # of all threads, by question
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        yield Table(
+            title=f"{self.rows:,} rows",
+            columns=("question", "s", "s of processors"),
+            rows=tuple(
+                (q, f"{s:.2f}", f"{self.processor[q]:.2f}") for q, s in self.seconds.items()
+            ),
+        )
 
 
 def measure(folder: Path, *, rows: int = ROWS, rounds: int = 3) -> CookbookTimes:

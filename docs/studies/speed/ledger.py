@@ -1,10 +1,7 @@
-"""How fast a ledger is, beside what it could be: ratios and bare limits, taken in one run.
+"""What whole.py measures of a ledger, of what is beside it, and of the machine's bare operations.
 
-Everything is measured in turns, round after round, and the median counts: a machine that is busy
-for a while then slows all alike.
-
-I/O: a temporary folder below the one that is given, for its disk is a part of what is measured.
-Units: events a second, where nothing else is said.
+I/O: a folder that is given, for its disk is a part of what is measured.
+Units: seconds; of bare operations, so many a second.
 """
 
 import hashlib
@@ -12,12 +9,10 @@ import json
 import os
 import shutil
 import sqlite3
-import statistics
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 from uuid import UUID
 
@@ -28,21 +23,17 @@ from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.verification.memory import Memory
-from ledger.verification.reader import VerificationReport, check_ledger, check_new
+from ledger.verification.reader import VerificationReport
 from proctor.errors import ProctorError
-from studies.speed.notary import Producing, measure_producers
-from studies.speed.timing import Timed, timed
+from studies.speed.timing import Timed, in_turns, timed
 
 __all__ = [
     "BATCH",
     "CORES",
-    "Bench",
     "append_to_ledger",
     "append_to_library",
     "held",
     "make_events",
-    "measure",
     "measure_limits",
     "verify_chain",
     "write_chain",
@@ -53,83 +44,6 @@ BODY = 400  # bytes of an event's body
 BATCH = 1_000  # events
 STREAMS = 100
 CORES = 2
-_NEWEST = f"newest signature, {CORES} processes"
-_EVERY_10 = f"every signature, batches of 10, {CORES} processes"
-_Contest = dict[str, Callable[[], float]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bench:
-    """What was measured; ratios are made of medians."""
-
-    events: int
-    rounds: int
-    append: dict[str, float]  # events/s
-    append_ratios: dict[str, float]  # the ledger's to the library's
-    notary: list[Producing]
-    verify: dict[str, float]  # entries/s
-    verify_ratios: dict[str, float]  # to the chain of JSON lines
-    remembered: dict[str, float]  # s; and how many times the whole takes
-    limits: dict[str, float]  # bare operations/s
-    reached: dict[str, float]  # parts of what the bare operations alone would allow
-
-
-def measure(folder: Path, *, events: int, rounds: int) -> Bench:
-    """Measure appending, verifying and the bare limits, on the disk of this folder."""
-    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
-        scratch = Path(name)
-        append = _contest(_appending(scratch, events=events), rounds=rounds)
-        notary = measure_producers(
-            scratch, make_events(1)[0].state, events=max(events // 200, 100), rounds=rounds
-        )
-        verify = _contest(_verifying(scratch, events=events), rounds=rounds)
-        remembered = _contest(_remembering(scratch, events=events), rounds=rounds)
-        limits = measure_limits(scratch / "thousands", scratch, events=events, rounds=rounds)
-    chain = verify["chain of JSON lines"]
-    return Bench(
-        events=events,
-        rounds=rounds,
-        append=append,
-        append_ratios={
-            f"batches of {BATCH:,}": append[f"ledger, batches of {BATCH:,}"]
-            / append[f"library, batches of {BATCH:,}"],
-            "single events": append["ledger, single events"] / append["library, single events"],
-        },
-        notary=notary,
-        verify=verify,
-        verify_ratios={name: rate / chain for name, rate in verify.items()},
-        remembered=remembered,
-        limits=limits,
-        reached=_reached(append, verify, limits),
-    )
-
-
-def _reached(
-    append: dict[str, float], verify: dict[str, float], limits: dict[str, float]
-) -> dict[str, float]:
-    """Compare with the time that the bare operations would take for one event."""
-    entry = sum(
-        1 / limits[name]
-        for name in ("SHA-256 of an entry", "SHA-256 of a node", "rows fetched from SQLite")
-    )
-    head = entry * 10 + 1 / limits["Ed25519 verifications"]
-    synced = 1 / limits["4 KiB written and synced"]
-    single = append["ledger, single events"]
-    return {
-        "verifying, 1 process": verify["newest signature, 1 process"] * entry,
-        f"verifying, {CORES} processes": verify[_NEWEST] * entry / CORES,
-        "every signature in batches of 10": verify[_EVERY_10] * head / 10 / CORES,
-        "appending single events": single * (synced + 1 / limits["Ed25519 signatures"]),
-    }
-
-
-def _contest(contestants: _Contest, *, rounds: int) -> dict[str, float]:
-    """Let each take its turn in each round, and return the medians."""
-    figures: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            figures[name].append(run())
-    return {name: statistics.median(each) for name, each in figures.items()}
 
 
 def _rate(count: int, work: Callable[[], object]) -> float:
@@ -179,51 +93,6 @@ def append_to_library(scratch: Path, given: list[StoredEvent], batch: int) -> Ti
             return timed(lambda: _insert(recorder, given, batch=batch))
     finally:
         shutil.rmtree(directory)
-
-
-def _appending(scratch: Path, *, events: int) -> _Contest:
-    many, few = make_events(max(events // 5, BATCH)), make_events(max(events // 200, 100))
-
-    def rate(append: Callable[..., Timed], given: list[StoredEvent], batch: int) -> float:
-        return len(given) / append(scratch, given, batch).wall
-
-    return {
-        f"ledger, batches of {BATCH:,}": lambda: rate(append_to_ledger, many, BATCH),
-        f"library, batches of {BATCH:,}": lambda: rate(append_to_library, many, BATCH),
-        "ledger, single events": lambda: rate(append_to_ledger, few, 1),
-        "library, single events": lambda: rate(append_to_library, few, 1),
-    }
-
-
-# Verifying.
-
-
-def _verifying(scratch: Path, *, events: int) -> _Contest:
-    thousands = written(scratch / "thousands", events=events, batch=BATCH)
-    hundreds = written(scratch / "hundreds", events=max(events // 5, 100), batch=100)
-    tens = written(scratch / "tens", events=max(events // 20, 10), batch=10)
-    chain = scratch / "chain.jsonl"
-    lines = max(events // 5, 100)
-    write_chain(chain, events=lines)
-
-    def checked(directory: Path, **options: Any) -> float:
-        sizes: list[int] = []
-        took = timed(lambda: sizes.append(held(check_ledger(directory, **options)).size))
-        return sizes[0] / took.wall
-
-    return {
-        "chain of JSON lines": lambda: _rate(lines, lambda: verify_chain(chain)),
-        "newest signature, 1 process": lambda: checked(thousands, signatures="newest"),
-        _NEWEST: lambda: checked(thousands, signatures="newest", processes=CORES),
-        "every signature, 1 process": lambda: checked(thousands),
-        f"every signature, {CORES} processes": lambda: checked(thousands, processes=CORES),
-        "newest signature, batches of 100": lambda: checked(hundreds, signatures="newest"),
-        f"every signature, batches of 100, {CORES} processes": lambda: checked(
-            hundreds, processes=CORES
-        ),
-        "newest signature, batches of 10": lambda: checked(tens, signatures="newest"),
-        _EVERY_10: lambda: checked(tens, processes=CORES),
-    }
 
 
 def written(directory: Path, *, events: int, batch: int, start: int = 0) -> Path:
@@ -287,47 +156,17 @@ def verify_chain(path: Path) -> None:
             previous = real
 
 
-# From a remembered head.
-
-
-def _remembering(scratch: Path, *, events: int) -> _Contest:
-    """Return contestants that tell seconds: the whole, and what is new in it."""
-    directory = scratch / "growing"
-    shares = {"nothing": 1.0, "1 %": 0.99, "10 %": 0.9}
-    memories: dict[str, Path] = {}
-    size = 0
-    for name, share in sorted(shares.items(), key=lambda item: item[1]):
-        end = round(events * share / BATCH) * BATCH
-        written(directory, events=end - size, batch=BATCH, start=size)
-        size = end
-        memories[name] = scratch / f"memory-{len(memories)}"
-        held(check_ledger(directory, memory=Memory(memories[name])))
-
-    def whole() -> float:
-        return timed(lambda: held(check_ledger(directory))).wall
-
-    def new(folder: Path) -> float:
-        fresh = scratch / "memory"
-        shutil.copytree(folder, fresh)
-        try:
-            return timed(lambda: held(check_new(directory, memory=Memory(fresh)))).wall
-        finally:
-            shutil.rmtree(fresh)
-
-    return {"all, s": whole} | {
-        f"{name} new, s": lambda folder=folder: new(folder) for name, folder in memories.items()
-    }
-
-
 # Bare limits.
 
 
 def measure_limits(written: Path, scratch: Path, *, events: int, rounds: int) -> dict[str, float]:
     """Measure bare operations a second; `written` is the folder of a ledger with the events."""
-    return _contest(_limits(written, scratch, events=events), rounds=rounds)
+    limits = _limits(written, scratch, events=events)
+    (taken,) = in_turns([[*limits.values()]], rounds=rounds)
+    return dict(zip(limits, map(median, zip(*taken, strict=True)), strict=True))
 
 
-def _limits(written: Path, scratch: Path, *, events: int) -> _Contest:
+def _limits(written: Path, scratch: Path, *, events: int) -> Mapping[str, Callable[[], float]]:
     key = Ed25519PrivateKey.generate()
     public, message = key.public_key(), bytes(150)
     signature = key.sign(message)

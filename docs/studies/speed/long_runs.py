@@ -1,6 +1,6 @@
 """What a run of many epochs costs: recording it, judging it without training, asking about it.
 
-    python docs/studies long-runs
+    python docs/studies bench long-runs
 
 The run is made up: measurements that a small model can have, a rule that fires in nearly every
 epoch, and answers to all of it. Nothing is trained. Memory is that of processes of their own, as
@@ -10,16 +10,13 @@ I/O: a temporary folder below the one that is given; processes.
 Units: seconds of processors; bytes.
 """
 
-import argparse
 import json
 import math
 import os
-import subprocess
-import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -37,33 +34,24 @@ from aggregates.rules import PROFILES
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
-from proctor.errors import ProctorError
-from proctor.output.terminal import print_json, print_table
-from studies.speed.timing import machine, timed
-from studies.statistics import print_markdown
+from studies.speed.timing import Conditions, in_process, timed
+from studies.statistics import Table
 
-__all__ = ["LongRunBench", "audit", "measure", "record"]
+__all__ = ["MOST", "LongRunBench", "audit", "measure", "record"]
 
 _TRAIN, _VALIDATION, _CLASSES = 6_400, 1_000, 10
 _PROBE_EVERY = 48  # steps
-_MOST = 10_000  # epochs, as a configuration allows
+MOST = 10_000  # epochs, as a configuration allows
 _KINDS = ("record", "judge")
-_CHILD = (
-    "import sys; sys.path[:] = sys.argv[4:];"
-    "from studies.speed.long_runs import work; work(*sys.argv[1:4])"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongRunBench:
+class LongRunBench(Conditions):
     """What was measured; seconds and bytes are medians of the rounds."""
 
-    machine: str
-    load: list[float]  # processes that wanted to run, before and after, mean of a minute
     epochs: int
     events: int
     decisions: int
-    rounds: int
     record_seconds: float  # the whole run, as its loop records it
     record_last_seconds: float  # of these, its last tenth
     record_bytes: float  # of memory, for each epoch
@@ -73,6 +61,32 @@ class LongRunBench:
     prompt_seconds: float  # what a language model is asked at the end
     asked_bytes: int  # of the question to a program at the end
     kept_bytes: int  # the same, to one that keeps what it was told an epoch before
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        tenth = self.epochs / 10
+        yield Table(
+            title=f"{self.epochs:,} epochs, {self.events:,} events, {self.decisions:,} decisions; "
+            f"{self.conditions()}",
+            columns=("a run of many epochs", "figure"),
+            rows=(
+                ("recorded, ms an epoch", f"{1e3 * self.record_seconds / self.epochs:.2f}"),
+                (
+                    "the same, last tenth of the epochs",
+                    f"{1e3 * self.record_last_seconds / tenth:.2f}",
+                ),
+                ("audited without training, s", f"{self.judge_seconds:.1f}"),
+                ("imports before that, s", f"{self.import_seconds:.1f}"),
+                ("memory of the loop, kB an epoch", f"{self.record_bytes / 1e3:.1f}"),
+                ("memory of the judge, kB an epoch", f"{self.judge_bytes / 1e3:.1f}"),
+                ("prompt of the last epoch, ms", f"{1e3 * self.prompt_seconds:.0f}"),
+                (
+                    "question to a program that keeps nothing, kB",
+                    f"{self.asked_bytes / 1e3:,.0f}",
+                ),
+                ("question to a program that keeps it, kB", f"{self.kept_bytes / 1e3:,.0f}"),
+            ),
+        )
 
 
 def measure(folder: Path, *, epochs: int, rounds: int) -> LongRunBench:
@@ -84,7 +98,7 @@ def measure(folder: Path, *, epochs: int, rounds: int) -> LongRunBench:
             for size in (few, epochs):
                 directory = Path(name) / f"{size}-{number}"
                 for kind in _KINDS:
-                    found = _in_process(kind, directory, size)
+                    found = in_process(f"{__name__}:work", kind, str(directory), str(size))
                     taken.setdefault((kind, size), []).append(found)
     seconds = {key: median(each["seconds"] for each in found) for key, found in taken.items()}
 
@@ -94,12 +108,10 @@ def measure(folder: Path, *, epochs: int, rounds: int) -> LongRunBench:
 
     latest = taken["record", epochs][-1]
     return LongRunBench(
-        machine=machine(),
-        load=[load, os.getloadavg()[0]],
+        **Conditions.since(load, rounds=rounds),
         epochs=epochs,
         events=int(latest["events"]),
         decisions=int(latest["decisions"]),
-        rounds=rounds,
         record_seconds=seconds["record", epochs],
         record_last_seconds=median(each["last"] for each in taken["record", epochs]),
         record_bytes=grown("record", "recorded_peak"),
@@ -171,7 +183,7 @@ def audit(folder: Path, run: UUID) -> int:
     from judge.auditing.record import read_record  # noqa: PLC0415 - torch
     from judge.config import JudgeConfig  # noqa: PLC0415
 
-    config = JudgeConfig(max_epochs=_MOST, max_decisions=100_000, max_events=200_000)
+    config = JudgeConfig(max_epochs=MOST, max_decisions=100_000, max_events=200_000)
     found = read_record(folder, run, config)
     gates = Gates(run, config, record=found, directory=folder, redo=None)
     gates.ledger()
@@ -299,8 +311,8 @@ def _asked(run: Run) -> Observation:
     )
 
 
-def work(kind: str, directory: str, epochs: str) -> None:
-    """Measure one thing in this process, and print it; the other end of _in_process()."""
+def work(kind: str, directory: str, epochs: str) -> dict[str, float]:
+    """Measure one thing in this process; measure() has others do it."""
     folder, size, found = Path(directory), int(epochs), dict[str, float]()
     run_id = folder / "run-id"
 
@@ -310,8 +322,7 @@ def work(kind: str, directory: str, epochs: str) -> None:
         found["seconds"] = timed(lambda: audit(folder, run)).processor
     else:
         found |= _recorded(folder, size)
-    found["peak"] = _peak()
-    print(json.dumps(found))
+    return found | {"peak": _peak()}
 
 
 def _recorded(folder: Path, epochs: int) -> dict[str, float]:
@@ -345,63 +356,3 @@ def _peak() -> int:
     """Return the most bytes that this process had at once."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return 1_024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
-
-def _in_process(kind: str, directory: Path, epochs: int) -> dict[str, float]:
-    done = subprocess.run(  # noqa: S603 - this program's own words
-        [sys.executable, "-c", _CHILD, kind, str(directory), str(epochs), *sys.path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ProctorError(f"the measurement failed: {done.stderr.strip()[-500:]}")
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
-
-
-def _print(found: LongRunBench, show: Callable[..., None]) -> None:
-    before, after = found.load
-    tenth = found.epochs / 10
-    show(
-        ("a run of many epochs", "figure"),
-        [
-            ("recorded, ms an epoch", f"{1e3 * found.record_seconds / found.epochs:.2f}"),
-            (
-                "the same, last tenth of the epochs",
-                f"{1e3 * found.record_last_seconds / tenth:.2f}",
-            ),
-            ("audited without training, s", f"{found.judge_seconds:.1f}"),
-            ("imports before that, s", f"{found.import_seconds:.1f}"),
-            ("memory of the loop, kB an epoch", f"{found.record_bytes / 1e3:.1f}"),
-            ("memory of the judge, kB an epoch", f"{found.judge_bytes / 1e3:.1f}"),
-            ("prompt of the last epoch, ms", f"{1e3 * found.prompt_seconds:.0f}"),
-            ("question to a program that keeps nothing, kB", f"{found.asked_bytes / 1e3:,.0f}"),
-            ("question to a program that keeps it, kB", f"{found.kept_bytes / 1e3:,.0f}"),
-        ],
-        title=f"{found.epochs:,} epochs, {found.events:,} events, {found.decisions:,} decisions; "
-        f"rounds: {found.rounds}, median; {found.machine}; load {before:.1f} before and "
-        f"{after:.1f} after",
-    )
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python docs/studies long-runs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--epochs", type=int, default=10_000, help="Of the run, 10 to 10000 (default: 10000).")
-    add("--rounds", type=int, default=3, help="Rounds (default: 3).")
-    add("--folder", type=Path, default=Path(), help="Measure on the disk that holds this folder.")
-    add("--format", choices=("table", "markdown", "json"), default="table", help="Of the output.")
-    options = parser.parse_args(arguments)
-    if not 10 <= options.epochs <= _MOST:
-        parser.error("--epochs must be 10 to 10000")
-    found = measure(options.folder, epochs=options.epochs, rounds=options.rounds)
-    if options.format == "json":
-        print_json(asdict(found))
-    else:
-        _print(found, print_table if options.format == "table" else print_markdown)

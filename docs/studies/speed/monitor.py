@@ -31,7 +31,8 @@ from monitor.state import LiveState
 from monitor.watching import keep_quiet
 from proctor.errors import ProctorError
 from proctor.runs.watching import WatchedRun, watch
-from studies.speed.timing import timed
+from studies.speed.timing import Spread, timed
+from studies.statistics import Table
 
 _ARMS = (False, False, True)  # watched or not
 _WIDTH, _LAYERS, _HEADS = 192, 6, 6  # of both transformers
@@ -53,6 +54,28 @@ class MonitorCost:
     step_ms: float  # of bare training
     watched: tuple[float, ...]  # over bare
     bare: tuple[float, ...]  # the second bare arm over the first
+
+
+@dataclass(frozen=True)
+class MonitorBench:
+    """What was measured, in so many epochs."""
+
+    epochs: int
+    models: list[MonitorCost]
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        yield Table(
+            title=f"processor time, one thread, median of {self.epochs} epochs (least to most)",
+            columns=("model", "parameters", "ms a step", "watched / bare", "bare / bare (A/A)"),
+            rows=tuple(
+                (
+                    *(each.model, f"{each.parameters:,}", f"{each.step_ms:.1f}"),
+                    *(Spread.of(ratios).shown(3) for ratios in (each.watched, each.bare)),
+                )
+                for each in self.models
+            ),
+        )
 
 
 class Transformer(nn.Module):
@@ -109,17 +132,18 @@ def image_batch() -> tuple[Tensor, Tensor]:
     return torch.randn(_BATCH, 3, 32, 32), torch.randint(0, 10, (_BATCH,))
 
 
-def measure(*, epochs: int) -> list[MonitorCost]:
+def measure(*, epochs: int) -> MonitorBench:
     """Measure all models; changes the settings of this process's PyTorch."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    return [_measure_network(channels, epochs=epochs) for channels in (32, 8)] + [
+    models = [_measure_network(channels, epochs=epochs) for channels in (32, 8)] + [
         _measure_watched(name, build, batch, epochs=epochs)
         for name, build, batch in (
             ("transformer", LanguageModel, text_batch),
             ("vision transformer", VisionTransformer, image_batch),
         )
     ]
+    return MonitorBench(epochs, models)
 
 
 def measure_smallest(*, epochs: int) -> MonitorCost:

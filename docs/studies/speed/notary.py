@@ -1,8 +1,5 @@
 """What a notary's appends cost, with several producers: under shared tree heads, and without.
 
-`python docs/studies bench ledger` measures it; `python docs/studies bench notary` nothing else, for
-a page.
-
 Each producer appends single events and waits for each answer. The notary is a process of its own;
 the producers are threads of this one, each with a connection and a stream.
 
@@ -19,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -37,17 +34,12 @@ from ledger.notary.rules import User
 from ledger.notary.service import SMALL, Notary, listening
 from ledger.paths import LedgerPaths
 from proctor.errors import ProctorError
-from studies.speed.timing import Timed
+from studies.speed.timing import Conditions, Timed, child, in_turns
+from studies.statistics import Table
 
-__all__ = ["PRODUCERS", "Producing", "append_through_notary", "measure_producers", "tabled"]
+__all__ = ["PRODUCERS", "NotaryBench", "Producing", "append_through_notary", "measure"]
 
 PRODUCERS = (1, 2, 4, 8)
-_CHILD = """\
-import sys
-sys.path = sys.argv[4:]
-from studies.speed.notary import serve
-serve(*sys.argv[1:4])
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,48 +51,60 @@ class Producing:
     spent: tuple[float, float]  # s of the notary's processor, for an event
 
 
-def measure_producers(scratch: Path, body: bytes, *, events: int, rounds: int) -> list[Producing]:
-    """Let producers append single events, both ways in turns; return the medians."""
-    events -= events % PRODUCERS[-1]
-    taken: dict[int, list[tuple[Timed, Timed]]] = {producers: [] for producers in PRODUCERS}
-    for number in range(rounds):
-        for producers, pairs in taken.items():
-            append = partial(
-                append_through_notary, scratch, body, events=events, producers=producers
-            )
-            apart = append(together=False) if number % 2 else None
-            together = append(together=True)
-            pairs.append((together, apart or append(together=False)))
-    return [
-        Producing(
-            producers=producers,
-            rate=_medians(pairs, lambda each: events / each.wall),
-            spent=_medians(pairs, lambda each: each.processor / events),
+@dataclass(frozen=True, kw_only=True)
+class NotaryBench(Conditions):
+    """What was measured; medians of the rounds."""
+
+    events: int
+    rows: list[Producing]
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        columns = ("single events through a notary", "events/s", "each alone", "notary's \u00b5s")
+        yield Table(
+            title=f"{self.events:,} events, {self.conditions()}",
+            columns=(*columns, "each alone", "saved"),
+            rows=tuple(
+                (
+                    f"{each.producers} producer{'s' if each.producers > 1 else ''}",
+                    *(f"{rate:,.0f}" for rate in each.rate),
+                    *(f"{1e6 * spent:,.0f}" for spent in each.spent),
+                    f"{1 - each.spent[0] / each.spent[1]:.0%}",
+                )
+                for each in self.rows
+            ),
         )
-        for producers, pairs in taken.items()
-    ]
+
+
+def measure(folder: Path, *, events: int, rounds: int) -> NotaryBench:
+    """Let producers append single events, both ways in turns."""
+    load, events = os.getloadavg()[0], events - events % PRODUCERS[-1]
+    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
+        append = partial(append_through_notary, Path(name), bytes(400), events=events)
+        contests = [
+            [partial(append, producers=producers, together=together) for together in (True, False)]
+            for producers in PRODUCERS
+        ]
+        taken = in_turns(contests, rounds=rounds)
+    return NotaryBench(
+        **Conditions.since(load, rounds=rounds),
+        events=events,
+        rows=[
+            Producing(
+                producers=producers,
+                rate=_medians(pairs, lambda each: events / each.wall),
+                spent=_medians(pairs, lambda each: each.processor / events),
+            )
+            for producers, pairs in zip(PRODUCERS, taken, strict=True)
+        ],
+    )
 
 
 def _medians(
-    pairs: list[tuple[Timed, Timed]], figure: Callable[[Timed], float]
+    pairs: list[tuple[Timed, ...]], figure: Callable[[Timed], float]
 ) -> tuple[float, float]:
     together, apart = zip(*pairs, strict=True)
     return median(map(figure, together)), median(map(figure, apart))
-
-
-def tabled(found: Sequence[Producing]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return columns and rows of a table."""
-    columns = ("single events through a notary", "events/s", "each alone", "notary's \u00b5s")
-    rows = [
-        (
-            f"{each.producers} producer{'s' if each.producers > 1 else ''}",
-            *(f"{rate:,.0f}" for rate in each.rate),
-            *(f"{1e6 * spent:,.0f}" for spent in each.spent),
-            f"{1 - each.spent[0] / each.spent[1]:.0%}",
-        )
-        for each in found
-    ]
-    return (*columns, "each alone", "saved"), rows
 
 
 def append_through_notary(
@@ -141,9 +145,9 @@ def append_through_notary(
 @contextmanager
 def _serving(folder: Path, *, small: int) -> Iterator[Callable[[], float]]:
     """Run a notary; yield what tells the processor time that it has spent."""
-    child = [sys.executable, "-c", _CHILD, str(folder), str(folder / "socket"), str(small)]
+    words = (str(folder), str(folder / "socket"), str(small))
     with subprocess.Popen(  # noqa: S603 - this program's own words
-        [*child, *sys.path],
+        child(f"{__name__}:serve", *words),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -10,15 +10,11 @@ I/O: a temporary folder below the one that is given.
 Units: events a second; seconds of processors are those of all processes together.
 """
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -37,7 +33,8 @@ from proctor.errors import ProctorError
 from projections.bulk import FEW
 from projections.cache import CatchUp, catch_up
 from projections.source import open_source
-from studies.speed.timing import Timed, timed
+from studies.speed.timing import Timed, in_process, in_turns, timed
+from studies.statistics import Table
 
 __all__ = ["ProjectionBench", "measure", "rebuilt", "repeated"]
 
@@ -46,10 +43,6 @@ NEW = 1_000  # events of a catch-up
 TABLES, DECODED = "tables made", "read and decoded, in one process"
 # Of one ledger there is one of each of these, and others name it: they are not repeated.
 _ONCE = ("authority", "clock", "corpus", "evolution", "key", "line")
-_CHILD = (
-    "import sys; from pathlib import Path; sys.path[:] = sys.argv[4:];"
-    "from studies.speed.projections import work; work(*sys.argv[1:4])"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +62,38 @@ class ProjectionBench:
     peak_mib: dict[str, float]  # of the writer and the largest reader together, by events
     catch_up_seconds: dict[str, float]  # wall clock, for NEW entries behind so many
 
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        mix = ", ".join(f"{kind} {share:.0%}" for kind, share in self.mix.items())
+        yield Table(
+            title=f"{self.events:,} events of {self.entry_bytes:.0f} bytes: {mix}; median of "
+            f"{self.rounds} interleaved rounds",
+            columns=("", "events/s", "\u00b5s of processors an event"),
+            rows=tuple(
+                (what, f"{rate:,.0f}", f"{1e6 * self.processor[what]:.1f}")
+                for what, rate in self.rates.items()
+            ),
+        )
+        yield Table(
+            title="",
+            columns=("", "figure"),
+            rows=(
+                ("appended, events/s", f"{self.append:,.0f}"),
+                ("tables: s of processors to start", f"{self.start:.2f}"),
+                ("then \u00b5s an event", f"{1e6 * self.beyond_start:.1f}"),
+                ("at most on two processes, events/s", f"{2 / self.processor[TABLES]:,.0f}"),
+                ("decoding alone, of the tables' time", f"{self.ratio:.0%}"),
+            ),
+        )
+        yield Table(
+            title="",
+            columns=("events", "peak of writer and reader, MiB", f"s for {NEW:,} more"),
+            rows=tuple(
+                (events, f"{peak:.0f}", f"{self.catch_up_seconds[events]:.2f}")
+                for events, peak in self.peak_mib.items()
+            ),
+        )
+
 
 def measure(folder: Path, like: Path, *, events: int, rounds: int = 3) -> ProjectionBench:
     """Write ledgers of a tenth of the events and of all, and project them."""
@@ -86,17 +111,15 @@ def measure(folder: Path, like: Path, *, events: int, rounds: int = 3) -> Projec
         arms: dict[str, Callable[[], Timed]] = {
             "few": lambda: rebuilt(few),
             TABLES: lambda: rebuilt(many),
-            DECODED: lambda: in_process("decode", many),
+            DECODED: lambda: worked("decode", many),
         }
-        taken: dict[str, list[Timed]] = {arm: [] for arm in arms}
-        for number in range(rounds):
-            for arm in [*arms] if number % 2 else reversed([*arms]):
-                taken[arm].append(arms[arm]())
+        (found,) = in_turns([[*arms.values()]], rounds=rounds)
+        taken = dict(zip(arms, zip(*found, strict=True), strict=True))
         catching = {}
         for ledger, count in ((few, fewer), (many, events)):
             rebuilt(ledger)
             write(ledger, pattern, events=NEW, again=f"{count} and {NEW}")
-            catching[f"{count:,}"] = in_process("catch up", ledger).wall
+            catching[f"{count:,}"] = worked("catch up", ledger).wall
     seconds = {arm: median(each.processor for each in took) for arm, took in taken.items()}
     walls = {arm: median(each.wall for each in took) for arm, took in taken.items()}
     growing = (seconds[TABLES] - seconds["few"]) / (events - fewer)
@@ -125,7 +148,7 @@ def rebuilt(ledger: Path, **variables: str) -> Timed:
     """Make a ledger's tables anew, in a process of its own."""
     for file in ledger.glob("projections.duckdb*"):
         file.unlink()
-    return in_process("catch up", ledger, **variables)
+    return worked("catch up", ledger, **variables)
 
 
 def write(directory: Path, pattern: list[VerifiedEntry], *, events: int, again: str = "") -> None:
@@ -172,13 +195,18 @@ def repeated(pattern: list[VerifiedEntry], *, again: str = "") -> Iterator[Store
             yield StoredEvent(new[entry.stream_id], entry.stream_version, entry.name, body)
 
 
-def work(what: str, directory: str, database: str) -> None:
-    """Do one of the measured things; the other end of in_process()."""
+def worked(what: str, ledger: Path, **variables: str) -> Timed:
+    """Do one of the measured things in a process of its own, with these environment variables."""
+    return Timed(*in_process(f"{__name__}:work", what, str(ledger), **variables))
+
+
+def work(what: str, ledger: str) -> tuple[float, ...]:
+    """Do one of the measured things in this process; the other end of worked()."""
+    directory = Path(ledger)
     if what == "decode":
-        took = timed(lambda: _decode(Path(directory)))
-    else:
-        took = timed(lambda: _held(catch_up(Path(database), Path(directory))))
-    print(json.dumps(asdict(took)))
+        return astuple(timed(lambda: _decode(directory)))
+    database = directory / "projections.duckdb"
+    return astuple(timed(lambda: _held(catch_up(database, directory))))
 
 
 def _decode(directory: Path) -> None:
@@ -191,18 +219,3 @@ def _decode(directory: Path) -> None:
 def _held(done: CatchUp) -> None:
     if done.note is not None:
         raise ProctorError(f"the file that was made for the measurement was {done.note}")
-
-
-def in_process(what: str, ledger: Path, **variables: str) -> Timed:
-    """Do one of the measured things in a process of its own, with these environment variables."""
-    task = [what, str(ledger), str(ledger / "projections.duckdb")]
-    done = subprocess.run(  # noqa: S603 - this program's own words
-        [sys.executable, "-c", _CHILD, *task, *sys.path],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **variables},
-    )
-    if done.returncode:
-        raise ProctorError(f"the measurement failed: {done.stderr.strip()[-500:]}")
-    return Timed(**json.loads(done.stdout))

@@ -32,7 +32,8 @@ from proctor.pages.charts.drawing import Chart
 from proctor.state import STATE
 from projections.source import open_source
 from studies.speed.projections import repeated
-from studies.speed.timing import Timed, asked, machine, timed
+from studies.speed.timing import Conditions, Timed, asked, timed
+from studies.statistics import Table, short
 
 __all__ = ["FLAT", "NEW", "ONCE", "ReadingBench", "add_events", "growth_chart", "measure"]
 
@@ -54,15 +55,29 @@ _STALE = 1.1  # times its number of events, from which on a kept ledger is made 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingBench:
+class ReadingBench(Conditions):
     """What was measured: question -> events of the ledger -> median of the rounds."""
 
-    machine: str
-    rounds: int
-    load: list[float]  # processes that wanted to run, before and after, mean of a minute
     seconds: dict[str, dict[str, float]]
     peak_mib: dict[str, dict[str, float]]  # of commands only
     disk_mib: dict[str, dict[str, float]]  # what the ledgers and what is remembered of them take
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        sizes = list(self.disk_mib["ledger"])
+        for title, unit, by_question in (
+            (self.conditions(), "s of processors", self.seconds),
+            ("", "peak, MiB", self.peak_mib),
+            ("", "on the disk, MiB", self.disk_mib),
+        ):
+            yield Table(
+                title=title,
+                columns=(unit, *(f"{size} entries" for size in sizes)),
+                rows=tuple(
+                    (question, *(short(by[size]) if size in by else "-" for size in sizes))
+                    for question, by in by_question.items()
+                ),
+            )
 
 
 def measure(
@@ -114,9 +129,7 @@ def measure(
         }
     shown = [question for question in (*FLAT, *ONCE) if question in taken]
     return ReadingBench(
-        machine=machine(),
-        rounds=rounds,
-        load=[before, os.getloadavg()[0]],
+        **Conditions.since(before, rounds=rounds),
         seconds={
             q: {size: median(each.processor for each in by) for size, by in taken[q].items()}
             for q in shown

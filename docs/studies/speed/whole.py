@@ -26,6 +26,8 @@ from aggregates.rules import PROFILES
 from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec
 from ledger.application import LedgerApplication
+from ledger.handover.bundle import export_bundle
+from ledger.handover.bundle_check import check_bundle
 from ledger.verification.reader import check_ledger
 from projections.cookbook import recipes
 from projections.projector import create_schema
@@ -33,7 +35,8 @@ from projections.source import open_source
 from studies.speed import ledger, projections
 from studies.speed.cookbook import fill
 from studies.speed.notary import PRODUCERS, append_through_notary
-from studies.speed.timing import machine, timed
+from studies.speed.timing import Conditions, Spread, in_turns, timed
+from studies.statistics import Table, short
 
 __all__ = ["PARTS", "Row", "WholeBench", "measure", "write_runs"]
 
@@ -60,22 +63,38 @@ class Row:
     counted: int  # events, epochs or questions in each measurement
     own: float  # s for one, median of the rounds
     other: float
-    ratio: float  # median of the rounds
-    least: float
-    most: float
+    ratio: Spread
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeBench:
-    """What was measured, and how busy the machine was."""
+class WholeBench(Conditions):
+    """What was measured."""
 
-    machine: str
     events: int
-    rounds: int
-    load: list[float]  # processes that wanted to run, before and after, mean of a minute
     rows: list[Row]
     limits: dict[str, float]  # bare operations a second
     left_out: dict[str, str]  # row -> why
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what is shown."""
+        yield Table(
+            title=f"{self.events:,} events, {self.conditions()}",
+            columns=("what", "beside", "clock", "\u00b5s", "other, \u00b5s", "times as fast"),
+            rows=tuple(
+                (
+                    *(row.what, row.beside, row.clock),
+                    *(short(1e6 * row.own), short(1e6 * row.other), row.ratio.shown(2)),
+                )
+                for row in self.rows
+            ),
+        )
+        for title, columns, found in (
+            ("", ("limits of the hardware", "a second"), self.limits),
+            ("", ("left out", "why"), self.left_out),
+        ):
+            if found:
+                rows = [(k, v if isinstance(v, str) else f"{v:,.0f}") for k, v in found.items()]
+                yield Table(title=title, columns=columns, rows=tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -100,14 +119,7 @@ def measure(folder: Path, *, events: int, rounds: int, parts: Sequence[str] = PA
                 left_out[f"{_RECORDED}, {package}"] = f"it is not installed: extra {extra}"
             else:
                 pairs.append(_logging(scratch, max(events // 1_000, 5), package, log))
-        taken: list[list[tuple[float, float]]] = [[] for _ in pairs]
-        for number in range(rounds):
-            for pair, seconds in zip(pairs, taken, strict=True):
-                if number % 2:
-                    other = pair.other()
-                    seconds.append((pair.own(), other))
-                else:
-                    seconds.append((pair.own(), pair.other()))
+        taken = in_turns([(pair.own, pair.other) for pair in pairs], rounds=rounds)
         rows = [_row(pair, seconds) for pair, seconds in zip(pairs, taken, strict=True)]
         if "verify" in parts:
             thousands = scratch / "thousands"
@@ -117,20 +129,19 @@ def measure(folder: Path, *, events: int, rounds: int, parts: Sequence[str] = PA
     elif "train" in parts:
         rows.append(_training(rounds))
     return WholeBench(
-        machine=machine(),
+        **Conditions.since(before, rounds=rounds),
         events=events,
-        rounds=rounds,
-        load=[before, os.getloadavg()[0]],
         rows=rows,
         limits=limits,
         left_out=left_out,
     )
 
 
-def _row(pair: _Pair, taken: list[tuple[float, float]]) -> Row:
-    own = [seconds / pair.counted[0] for seconds, _ in taken]
-    other = [seconds / pair.counted[1] for _, seconds in taken]
-    ratios = [b / a for a, b in zip(own, other, strict=True)]
+def _row(pair: _Pair, taken: Sequence[Sequence[float]]) -> Row:
+    own, other = (
+        [seconds / count for seconds in each]
+        for count, each in zip(pair.counted, zip(*taken, strict=True), strict=True)
+    )
     return Row(
         what=pair.what,
         beside=pair.beside,
@@ -138,9 +149,7 @@ def _row(pair: _Pair, taken: list[tuple[float, float]]) -> Row:
         counted=pair.counted[0],
         own=median(own),
         other=median(other),
-        ratio=median(ratios),
-        least=min(ratios),
-        most=max(ratios),
+        ratio=Spread.of([b / a for a, b in zip(own, other, strict=True)]),
     )
 
 
@@ -207,6 +216,15 @@ def _verifying(scratch: Path, events: int) -> Iterator[_Pair]:
             _processor(side(directory, **options)),
             _processor(verify_chain),
         )
+    bundle = scratch / "bundle"
+    export_bundle(thousands, bundle)
+    yield _Pair(
+        "verify, a bundle",
+        "JSON lines",
+        (events, lines),
+        _processor(lambda: timed(lambda: ledger.held(check_bundle(bundle)))),
+        _processor(verify_chain),
+    )
     for what, directory, size, options in (tried[0], tried[2]):
         yield _Pair(
             f"verify, {what}, {ledger.CORES} processes",
@@ -229,7 +247,7 @@ def _rebuilding(scratch: Path, events: int) -> Iterator[_Pair]:
         return projections.rebuilt(directory).processor
 
     def decode() -> float:
-        return projections.in_process("decode", directory).processor
+        return projections.worked("decode", directory).processor
 
     yield _Pair("build the tables", "read and decode", (events, events), rebuild, decode)
 
@@ -324,7 +342,6 @@ def _training(rounds: int) -> Row:
     from studies.speed.monitor import measure_smallest  # noqa: PLC0415 - torch
 
     cost = measure_smallest(epochs=rounds)
-    ratios = [1 / ratio for ratio in cost.watched]
     step = cost.step_ms / 1_000
     return Row(
         what="a step trained, watched",
@@ -333,9 +350,7 @@ def _training(rounds: int) -> Row:
         counted=1,
         own=step * median(cost.watched),
         other=step,
-        ratio=median(ratios),
-        least=min(ratios),
-        most=max(ratios),
+        ratio=Spread.of([1 / ratio for ratio in cost.watched]),
     )
 
 

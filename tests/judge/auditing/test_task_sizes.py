@@ -1,5 +1,6 @@
 """Honest tasks of every size are judged, also where two draws of few examples are compared."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,9 @@ from judge.config import JudgeConfig
 from monitor.task_data import load_task_data
 from monitor.task_worker import TRAIN
 from monitor.tasks import read_task
+
+# Around the tens, and where `chunk(10)` of torch gives fewer pieces.
+SIZES = (2, 9, 10, 11, 19, 49, 50, 54, 61, 63, 72, 81, 99, 100, 101, 199, 200)
 
 
 def test_a_part_has_ten_pieces_whatever_its_size() -> None:
@@ -54,11 +58,18 @@ def test_judge_without_room_blames_itself_and_not_the_task(
     assert {step["status"] for step in verdict["steps"]} <= {"passed", "violations"}
 
 
-def test_steps_that_depend_on_the_size_pass_for_every_size(tmp_path: Path) -> None:
-    """Steps 6, 7 and 10 without the record, and so without 200 runs."""
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param((*range(1, 13), *SIZES[4:], *range(20, 200, 17)), id="some"),
+        pytest.param(range(1, 201), id="every", marks=pytest.mark.slow),
+    ],
+)
+def test_steps_that_depend_on_the_size_pass(tmp_path: Path, sizes: Sequence[int]) -> None:
+    """Steps 6, 7 and 10 without the record, and so without a run for each size."""
     source = HONEST.encode()
     text = read_task(source, "task.py")
-    for count in range(1, 201):
+    for count in sizes:
         config = text.configure({"test_rows": count})
         data = load_task_data(
             source, config, open_here, decoded=tmp_path, keep_test=True, draw=count
@@ -82,10 +93,6 @@ def test_steps_that_depend_on_the_size_pass_for_every_size(tmp_path: Path) -> No
             assert gates._verify_metrics() == []
             assert len(gates._verify_unseen()) == (count < 50), count
             assert gates.test_metric().evidence["examples"] == count
-
-
-# Around the tens, and where `chunk(10)` of torch gives fewer pieces.
-SIZES = (2, 9, 10, 11, 19, 49, 50, 54, 61, 63, 72, 81, 99, 100, 101, 199, 200)
 
 
 @pytest.mark.slow  # a run each

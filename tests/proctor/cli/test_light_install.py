@@ -15,6 +15,8 @@ import pytest
 from studies.pages.cli import command_names
 
 from proctor.cli.failures import EXTRAS
+from projections.projector import create_documented, create_schema
+from projections.template import template
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/calibrated_1"
@@ -33,11 +35,16 @@ def find_spec(name, package=None, found=importlib.util.find_spec):
 importlib.util.find_spec = find_spec
 sys.meta_path.insert(0, Blocked())
 """
-# Each command in a fork of one process, which has imported the command line once.
+# Each command in a fork of one process, which has imported the command line once. The tests have
+# made the empty tables, which would take each command a second.
 DRIVER = """
 import json, os, sys, tempfile, traceback
+from pathlib import Path
 from proctor.cli.main import main
 import proctor.cli.reading, proctor.cli.verify, proctor.cli.sql, proctor.improvement.commands.line
+from projections import projector, template
+for name, path in json.loads(os.environ["EMPTY_TABLES"]).items():
+    template._MADE[getattr(projector, name)] = Path(path)
 results = []
 for arguments in json.load(sys.stdin):
     files = [tempfile.TemporaryFile() for _ in range(2)]
@@ -117,6 +124,9 @@ def blocked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         **kept,
         "BLOCKED": " ".join(EXTRAS),
         "COLUMNS": "100",
+        "EMPTY_TABLES": json.dumps(
+            {each.__name__: str(template(each)) for each in (create_documented, create_schema)}
+        ),
         "PROCTOR_HOME": "home",
         "PROCTOR_STATE": "off",
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exhaustive import EXHAUSTIVE
 from frontdoor import call, call_here
 from selecting import CONTENT, started
 from synthetic import synthetic_audit, synthetic_run
@@ -125,9 +126,9 @@ def test_altered_file_is_rejected_by_its_name(home: Path, folder: Path, name: st
     check_handover(folder, vkey=owner)
     places = {0, len(honest) // 3, len(honest) // 2, len(honest) - 1}
     altered = [honest[:at] + bytes([honest[at] ^ 1]) + honest[at + 1 :] for at in places]
-    for content in (*altered, honest + b"\n", honest[:-1], b""):
+    for number, content in enumerate((*altered, honest + b"\n", honest[:-1], b"")):
         path.write_bytes(content)
-        for given in (owner, None):
+        for given in (owner, None) if EXHAUSTIVE else (owner, None)[number % 2 :][:1]:
             with pytest.raises(VerificationError, match=f"^{name}"):
                 check_handover(folder, vkey=given)
     path.unlink()
