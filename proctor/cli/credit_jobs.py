@@ -247,8 +247,8 @@ def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision)
         chosen=past.decision.to_dict(),
         other=decision.to_dict(),
         level=LEVEL,
-        loss=asdict(interval([other.val_loss - chosen.val_loss for chosen, other in pairs])),
-        accuracy=asdict(
+        loss=vars(interval([other.val_loss - chosen.val_loss for chosen, other in pairs])),
+        accuracy=vars(
             interval([chosen.val_accuracy - other.val_accuracy for chosen, other in pairs])
         ),
     )
