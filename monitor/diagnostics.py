@@ -416,7 +416,8 @@ class EpochWatch:
             if buffer is not None
         ]
         # a GPU that nothing has used yet is not started up for this
-        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = list(range(torch.cuda.device_count())) if used else []
         self._probing = True
         try:
             with torch.random.fork_rng(devices=devices):
