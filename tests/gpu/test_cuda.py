@@ -150,8 +150,8 @@ def test_fork_of_an_interrupted_run_ends_as_if_there_had_been_no_interruption(
 ) -> None:
     settings = with_settings(CUDA, "epochs=20", "train_examples=2000")
     whole = trained(tmp_path, *settings)
-    home = str(tmp_path / "broken")
-    command = [sys.executable, "-m", "proctor", "run", *map(str, settings), "--home", home]
+    place = str(tmp_path / "broken")
+    command = [sys.executable, "-m", "proctor", "run", *map(str, settings), "--home", place]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     database = tmp_path / "broken" / "ledger" / "ledger.sqlite"
     while process.poll() is None and entries_in(database) < 12:
