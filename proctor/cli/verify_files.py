@@ -33,6 +33,7 @@ from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_octets, read_text, read_vkey_file
 from proctor.errors import ProctorError
+from proctor.handover import names
 from proctor.home import Home
 from proctor.output.entries import Entry, describe_entry, print_entry
 from proctor.output.shape import Answer
@@ -122,9 +123,7 @@ class NotSealed(Answer):
 
 def is_handover(place: Path) -> bool:
     """Tell whether a folder is a model handed over."""
-    from proctor.handover.folder import is_handover  # noqa: PLC0415 - few need it
-
-    if not is_handover(place):
+    if not names.is_handover(place):
         return False
     if is_bundle(place) or any(LedgerPaths(each).exist for each in (place, place / "ledger")):
         raise ProctorError(

@@ -35,17 +35,15 @@ from ledger.strict_json import read_json
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
 from proctor.handover.evidence import Evidence, evidence_of
+from proctor.handover.names import CLAIMS, PROOFS, SIGNATURE
 from proctor.handover.statements import FOLDER, is_earlier, provenance, verdict
 
-__all__ = ["Opened", "check_handover", "is_handover", "write_handover"]
+__all__ = ["Opened", "check_handover", "write_handover"]
 
 _CARD = README = "README.md"
-_CLAIMS = "claims.jsonl"
-_PROOFS = "events.tlog-proof"
 _PEM, _VKEY, _PUBLISHER = "ledger.pem", "ledger.vkey", "publisher.pem"
-_SIGNATURE = "model.sig"
-_BESIDE = (README, _PROOFS, _PEM, _VKEY, _PUBLISHER)  # their digests are in the provenance
-_ALL = {*_BESIDE, _CLAIMS, _SIGNATURE, FOLDER}
+_BESIDE = (README, PROOFS, _PEM, _VKEY, _PUBLISHER)  # their digests are in the provenance
+_ALL = {*_BESIDE, CLAIMS, SIGNATURE, FOLDER}
 _MOST = 64 << 20  # bytes of any file beside the model; 1,000 proofs have some 20 MB
 
 
@@ -99,7 +97,7 @@ def write_handover(
         files = {**handed_in, _CARD: hashlib.sha256(card).hexdigest()}
         beside = {
             README: readme(evidence, files).encode(),
-            _PROOFS: proofs.encode(),
+            PROOFS: proofs.encode(),
             _PEM: public_pem(evidence.key).encode(),
             _VKEY: f"{vkey}\n".encode(),
             _PUBLISHER: public_pem(public_key).encode(),
@@ -115,19 +113,14 @@ def write_handover(
         lines = [seal_bundle(each, key=signer, public_key=evidence.key) for each in claims]
         for name, content in beside.items():
             write_durably(new / name, content)
-        write_durably(new / _SIGNATURE, signature.encode())
-        write_durably(new / _CLAIMS, "".join([signature, *lines]).encode())
+        write_durably(new / SIGNATURE, signature.encode())
+        write_durably(new / CLAIMS, "".join([signature, *lines]).encode())
         opened = check_handover(new, vkey=vkey)  # what is handed out holds
         sync_folders(new)
         new.replace(out)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return opened
-
-
-def is_handover(folder: Path) -> bool:
-    """Tell whether a folder claims to be a handed-over model."""
-    return any((folder / name).is_file() for name in (_CLAIMS, _PROOFS, _SIGNATURE))
 
 
 def check_handover(folder: Path, *, vkey: str | None) -> Opened:
@@ -158,8 +151,8 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
             raise MalformedError("this is not the ledger's public key that was given")
         if said.get(_VKEY, _digest(texts[_VKEY])) != _digest(texts[_VKEY]) and vkey is None:
             raise MalformedError("this is not the key under which the model was handed over")
-    with _naming(_PROOFS):
-        evidence = evidence_of(texts[_PROOFS], vkey=own, earlier=earlier)
+    with _naming(PROOFS):
+        evidence = evidence_of(texts[PROOFS], vkey=own, earlier=earlier)
     # 3. The keys of the claims are those that the events grant.
     granted = {public_pem(each): each for each in evidence.publishers}
     for name, known in ((_PEM, [public_pem(evidence.key)]), (_PUBLISHER, [*granted])):
@@ -167,14 +160,14 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
             raise MalformedError(f"{name} is not a key that the proved events lead to")
     publisher = granted[texts[_PUBLISHER]]
     # 4. The claims are signed by them, and nothing is between.
-    with _naming(_CLAIMS):
+    with _naming(CLAIMS):
         *lines, rest = _lines(texts)
         if len(lines) != 3 or rest:
             raise MalformedError("there are not three claims, each on a line")
         signed = open_bundle(lines[0], public_key=publisher)
         trained, judged = (open_bundle(line, public_key=evidence.key) for line in lines[1:])
-    if texts[_SIGNATURE] != lines[0]:
-        raise MalformedError(f"{_SIGNATURE} is not the first line of {_CLAIMS}")
+    if texts[SIGNATURE] != lines[0]:
+        raise MalformedError(f"{SIGNATURE} is not the first line of {CLAIMS}")
     # 5. The files are those that were signed, and those that the run handed in.
     files = {str(one["name"]): str(one["digest"]) for one in signed["predicate"]["resources"]}
     sizes = {each.get("sha256"): each.get("size") for each in evidence.weights}
@@ -200,7 +193,7 @@ def _check(folder: Path, *, vkey: str | None) -> Opened:
     for number, (claim, made) in enumerate(zip((signed, trained, judged), wanted, strict=True), 1):
         if claim != json.loads(made):
             raise MalformedError(
-                f"{_CLAIMS}: claim {number} does not say what the proved events say"
+                f"{CLAIMS}: claim {number} does not say what the proved events say"
             )
     # 8. Its pages are those that follow from the events. Another version words them otherwise.
     card = place.read(f"{FOLDER}/{_CARD}", limit=_MOST)
@@ -262,7 +255,7 @@ def _said_by_claims(texts: Mapping[str, str]) -> tuple[dict[str, str], bool]:
 
 def _lines(texts: Mapping[str, str]) -> list[str]:
     """Return the first claims, each with its end of line, and what follows them."""
-    *lines, rest = texts[_CLAIMS].split("\n", 3)
+    *lines, rest = texts[CLAIMS].split("\n", 3)
     return [*(f"{line}\n" for line in lines), rest]
 
 
