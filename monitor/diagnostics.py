@@ -415,8 +415,9 @@ class EpochWatch:
             for name, buffer in module._buffers.items()
             if buffer is not None
         ]
+        cuda: Any = torch.cuda
         # a GPU that nothing has used yet is not started up for this
-        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        devices = list(range(cuda.device_count())) if cuda.is_initialized() else []
         self._probing = True
         try:
             with torch.random.fork_rng(devices=devices):
