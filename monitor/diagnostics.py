@@ -415,9 +415,9 @@ class EpochWatch:
             for name, buffer in module._buffers.items()
             if buffer is not None
         ]
+        cuda: Any = torch.cuda
         # a GPU that nothing has used yet is not started up for this
-        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        devices = list(range(torch.cuda.device_count())) if used else []
+        devices = list(range(cuda.device_count())) if cuda.is_initialized() else []
         self._probing = True
         try:
             with torch.random.fork_rng(devices=devices):

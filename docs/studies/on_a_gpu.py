@@ -76,7 +76,7 @@ class LanguageModel(nn.Module):
 
     def __init__(self, kind: Kind) -> None:
         super().__init__()
-        self.in_half, width = kind.half, kind.width
+        self.mixed, width = kind.half, kind.width
         self.tokens = nn.Embedding(256, width)
         self.place = nn.Parameter(torch.randn(kind.tokens, width) * 0.02)
         layer = nn.TransformerEncoderLayer(
@@ -89,7 +89,7 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits (B * T, 256) of the tokens (B, T)."""
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.in_half):
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.mixed):
             x = self.tokens(tokens) + self.place
             logits: Tensor = self.head(self.layers(x, mask=self.ahead, is_causal=True))
         return logits.flatten(0, 1).float()

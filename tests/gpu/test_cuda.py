@@ -150,8 +150,7 @@ def test_fork_of_an_interrupted_run_ends_as_if_there_had_been_no_interruption(
 ) -> None:
     settings = with_settings(CUDA, "epochs=20", "train_examples=2000")
     whole = trained(tmp_path, *settings)
-    place = str(tmp_path / "broken")
-    command = [sys.executable, "-m", "proctor", "run", *map(str, settings), "--home", place]
+    command = [sys.executable, "-m", "proctor", "run", *settings, "--home", f"{tmp_path}/broken"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     database = tmp_path / "broken" / "ledger" / "ledger.sqlite"
     while process.poll() is None and entries_in(database) < 12:
@@ -329,7 +328,7 @@ def build(way: Way) -> tuple[CharTransformer, Any, torch.optim.Optimizer, Any]:
 
 
 def backward(way: Way, called: Any, text: Tensor, scaler: Any) -> Tensor:
-    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]  # has no types
     context: Any = torch.autocast("cuda", dtype=way.half) if way.half else nullcontext()
     with context:
         loss: Tensor = called(text)
