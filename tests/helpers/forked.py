@@ -121,7 +121,7 @@ def pool_forked() -> Iterator[None]:
     """Have the processes of a comparison forked, and those that examine what they have trained."""
     from proctor.runs import pools  # noqa: PLC0415 - loads what it forks
 
-    place = (_SERVER._forkserver_address, dict(os.environ), Path.cwd())
+    place = (_SERVER._forkserver_address, dict(os.environ), Path.cwd(), dict(_MADE))
     begin = partial(_begin_worker, *place)
     with (
         mock.patch.object(pools, "get_context", return_value=_CONTEXT),
@@ -130,7 +130,10 @@ def pool_forked() -> Iterator[None]:
         yield
 
 
-def _begin_worker(server: str, environment: dict[str, str], cwd: Path, parent: int) -> None:
+def _begin_worker(
+    server: str, environment: dict[str, str], cwd: Path, made: Mapping[Define, Path], parent: int
+) -> None:
+    _MADE.update(made)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
