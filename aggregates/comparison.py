@@ -14,7 +14,16 @@ from aggregates.canonical import digest
 from aggregates.errors import InvariantError
 from aggregates.events import Event, First, begins, counted, record, records
 
-OWN_POLICIES = ("human", "mixed", "network", "nothing", "openai", "playbook", "random")
+OWN_POLICIES = (
+    "human",
+    "mixed",
+    "network",
+    "nothing",
+    "openai",
+    "playbook",
+    "random",
+    "rescue",
+)
 NEUTRAL = ("data_dir", "download", "snapshots")  # of a configuration: they change no value of a run
 # What a configuration says of how and where a run is computed, and its seed: another value of these
 # asks the same, once more.

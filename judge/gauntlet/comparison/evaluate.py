@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from judge.gauntlet.comparison.claims import THRIFTS, Outcome, Pair, value
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.weighing import Weighed, weigh
@@ -46,8 +44,17 @@ class TaskComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as an event takes them."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+        return {
+            "task_id": self.task_id,
+            "stochastic": self.stochastic,
+            "pairs": self.pairs,
+            "verdict": self.verdict,
+            "success": None if self.success is None else list(self.success),
+            "missing": list(self.missing),
+            "metrics": {name: list(means) for name, means in self.metrics.items()},
+            "evidence": dict(self.evidence),
+            "notes": list(self.notes),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
