@@ -6,6 +6,7 @@ Trust: whatever a policy returns is hostile until parse_decision() and validate_
 I/O: none.  Units: learning rates per step, batch sizes in examples, windows in epochs.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from aggregates.playbook import (
     DEFER,
     EVENT_TYPES,
     FACTORS,
+    FRESH,
     GO_BACK,
     NO_ACTION,
     PARAMETER_TYPES,
@@ -119,6 +121,33 @@ class Settings:
         return {**vars(self), "schedule": dict(self.schedule)}
 
 
+def learning_rate(settings: Settings, *, epoch: int, fraction: float) -> float:
+    """Return the learning rate at `fraction` (0 to 1) of `epoch`.
+
+    constant: lr.  warm_up: a straight line from nothing to lr within `epochs` since `since`, then
+    lr.  cycle: a triangle from lr_min up to lr_max and back, once every `epochs`.
+    """
+    schedule = settings.schedule
+    if schedule["kind"] == "constant":
+        return settings.lr
+    passed: float = (epoch - schedule["since"] + fraction) / schedule["epochs"]
+    if schedule["kind"] == "warm_up":
+        return settings.lr * min(1.0, passed)
+    height = 1.0 - abs(2.0 * (passed - math.floor(passed)) - 1.0)
+    low, high = float(schedule["lr_min"]), float(schedule["lr_max"])
+    return low + (high - low) * height
+
+
+def mean_rate(settings: Settings, *, epoch: int) -> float:
+    """Return the mean learning rate of an epoch, of 100 places in it."""
+    places = 1 if settings.schedule["kind"] == "constant" else 100
+    rates = (
+        learning_rate(settings, epoch=epoch, fraction=(place + 1) / places)
+        for place in range(places)
+    )
+    return math.fsum(rates) / places
+
+
 @dataclass(frozen=True)
 class PastDecision:
     """A decision already recorded in this run, and what became of it."""
@@ -206,6 +235,10 @@ def validate_decision(decision: Decision, observation: Observation) -> None:
     """
     for rule in decision.cites:
         evaluation = observation.evaluations[rule]
+        if decision.direction == GO_BACK and decision.params["epoch"] not in observation.back:
+            raise DecisionError(
+                f"go_back: epoch must be one of {', '.join(map(str, observation.back)) or 'none'}"
+            )
         if not evaluation.fired:
             raise DecisionError(f"{rule} is cited and did not fire in epoch {observation.epoch}")
         problem = direction_problem(
@@ -231,7 +264,8 @@ def direction_problem(
 ) -> str | None:
     """Return why the decision's direction does not fit the rule, or None if it fits.
 
-    `fired` is the latest firing that it can answer, `epoch` its own.
+    `fired` is the latest firing that it can answer, `epoch` the decision's own, and `settings` are
+    those in force in it.
     """
     if not decision.acts:
         return None
@@ -261,24 +295,38 @@ def direction_problem(
 def _back_problem(
     fired: RuleEvaluation, decision: Decision, settings: Settings, rules: RulesConfig, epoch: int
 ) -> str | None:
-    """Return why going back does not answer a firing.
+    """Return why the settings of going back do not answer a firing.
 
-    The update ratio is proportional to the learning rate, so one step has to bring it into R1's
-    band. What another rule found has to be undone, and no rate rises for it.
+    The update ratio is proportional to the learning rate, so for R1 one step has to bring it into
+    the band; for fresh weights, whose ratio nobody has measured, the rate may not go the other way.
+    For another rule it stays, or falls to a tenth at most. No bound on the gradient is loosened,
+    and R7 has to be answered by a tighter one or a lower rate.
     """
-    new = decision.params["lr"]
+    new, rate = decision.params["lr"], mean_rate(settings, epoch=epoch)
+    bound = decision.params.get("clip_norm", settings.clip_norm)
+    if settings.clip_norm is not None and bound > settings.clip_norm:
+        return f"{fired.rule}: going back does not loosen clip_norm {settings.clip_norm:g}"
     if fired.rule == "R1":
-        ratio = (fired.value or 0.0) * new / settings.lr
+        if decision.params["epoch"] == FRESH:
+            wrong = new < rate if fired.side == "low" else new > rate
+            return (
+                f"R1 {fired.side}: fresh weights with lr {new:g} after {rate:g}" if wrong else None
+            )
+        ratio = (fired.value or 0.0) * new / rate
         if rules.r1_low <= ratio <= rules.r1_high:
             return None
         return (
             f"R1: with lr {new:g} an update ratio of {fired.value or 0.0:.3g} becomes {ratio:.3g}, "
             f"outside of {rules.r1_low:g} to {rules.r1_high:g}"
         )
-    if new > settings.lr:
-        return f"{fired.rule}: going back for it does not raise the learning rate"
-    if decision.params["epoch"] >= epoch:
-        return f"{fired.rule}: the state after epoch {epoch} is the one in which it fired"
+    least = settings.lr / 10 * (1 - 1e-9)
+    if not least <= new <= settings.lr:
+        return (
+            f"{fired.rule}: going back for it keeps lr {settings.lr:g}, or a tenth of it at least"
+        )
+    tighter = bound is not None and (settings.clip_norm is None or bound < settings.clip_norm)
+    if fired.rule == "R7" and not tighter and new > settings.lr / FACTORS["R1"][0] * (1 + 1e-9):
+        return "R7: going back for it needs a tighter clip_norm, or a third of the rate at most"
     return None
 
 

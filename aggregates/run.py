@@ -17,7 +17,7 @@ from eventsourcing.domain import Aggregate
 from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
 from aggregates.evaluations import Evaluations
-from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, restarted
+from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, UNDONE, restarted
 from aggregates.provocations import fault_of
 from aggregates.rules import (
     PRECEDENCE,
@@ -391,8 +391,9 @@ class Run(Aggregate):
     def back(self, epoch: int | None = None) -> tuple[int, ...]:
         """Return the epochs whose training states can be gone back to, and FRESH.
 
-        No state is of another model than the present one, nor from before the run was forked. With
-        an `epoch`: before that epoch's decisions.
+        A state is sound: no rule of UNDONE that is not waived fired in its epoch. The present one
+        can be kept for R1, if no other fired. No state is of another model than the present one,
+        nor from before the run was forked. With an `epoch`: before that epoch's decisions.
         """
         at = self.epoch if epoch is None else epoch
         if not self.rules.kept_states or not isinstance(self.initial_spec, ModelSpec):
@@ -405,15 +406,43 @@ class Run(Aggregate):
         )
         forked = 0 if self.forked_at is None or at < self.forked_at else self.forked_at
         first = max(forked, at + 1 - self.rules.kept_states, *(edited + 1 for edited in edits))
-        return (FRESH, *range(first, at + 1))
+        sound = (each for each in range(first, at) if not {*self.damage(each)})
+        kept = (at,) if at >= first and not {*self.damage(at)} - {"R1"} else ()
+        return (FRESH, *sound, *kept)
+
+    def damage(self, epoch: int) -> tuple[str, ...]:
+        """Return the rules that fired in an epoch, on a side on which going back undoes it."""
+        found = self.evaluations.get(epoch) or {}
+        return tuple(
+            rule
+            for rule, sides in UNDONE.items()
+            if rule in found and found[rule].side in sides and rule not in self.waived
+        )
 
     def cannot_go_back(self, decision: Decision) -> str | None:
-        """Return why the state that a decision of this epoch goes back to is not there, if so."""
-        if decision.direction != GO_BACK or decision.params["epoch"] in self.back():
+        """Return why a decision of this epoch, the one made last, cannot go back, if it cannot.
+
+        It restarts every rule, so it happens once an epoch, for firings of that epoch, and for no
+        rule that is waived.
+        """
+        if decision.direction != GO_BACK:
             return None
-        if not self.back():
+        epoch, states = decision.params["epoch"], self.back(self.epoch)
+        if not states:
             return "this training keeps no states to go back to"
-        return f"the state after epoch {decision.params['epoch']} is not kept"
+        if waived := {*decision.cites} & {*self.waived}:
+            return f"{', '.join(sorted(waived))} is waived, and going back is for no waived rule"
+        if late := {*decision.cites} - {*self.fired()}:
+            return f"{', '.join(sorted(late))} did not fire in epoch {self.epoch}"
+        here = [past for past in self.decisions if past.epoch == self.epoch]
+        if any(
+            past.decision.direction == GO_BACK and past.outcome == "applied" for past in here[:-1]
+        ):
+            return f"the training has gone back in epoch {self.epoch} already"
+        edited = any(past.outcome == "applied" and past.decision.edit is not None for past in here)
+        if epoch == FRESH or (epoch in states and not edited):
+            return None
+        return f"the state after epoch {epoch} is not kept, or a rule fired in it"
 
     def fired(self, epoch: int | None = None) -> tuple[str, ...]:
         """Return the rules that fired in `epoch` (default: the latest), by precedence."""

@@ -6,7 +6,7 @@ Units: norms in parameter units, shares from 0 to 1, losses in nats.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from statistics import median
 from typing import Any
 
@@ -44,7 +44,7 @@ class EpochSignals:
     def grad_norm_ratio(self) -> float | None:
         """The smallest over the largest layer norm: free of the loss's scale; 0 where both are."""
         small, large = self.min_layer_grad_norm, self.max_layer_grad_norm
-        if small is None or large is None:
+        if small is None or large is None or not isfinite(large):
             return None
         return small / large if large else 0.0
 

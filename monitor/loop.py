@@ -17,6 +17,7 @@ from uuid import UUID
 import torch
 from torch.nn import functional
 
+from aggregates.decisions import learning_rate
 from aggregates.forks import Fork, order_seed
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
@@ -31,7 +32,6 @@ from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, MachineError
 from monitor.provocations import put_into
-from monitor.schedule import learning_rate
 from monitor.seeds import generator
 from monitor.session import Log, MonitorSession
 from monitor.snapshots import Start, restore

@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from aggregates.decisions import parse_decision
+from aggregates.decisions import learning_rate, parse_decision
 from aggregates.errors import AggregateError, RemedyRefused
 from aggregates.spec import WatchedModel
 from monitor.computing import computing_as
@@ -35,7 +35,6 @@ from monitor.config import SCALED, TaskConfig
 from monitor.diagnostics import EpochWatch
 from monitor.errors import TaskError
 from monitor.loop import epoch_order
-from monitor.schedule import learning_rate
 from monitor.seeds import generator
 from monitor.stored import Rows
 from monitor.task_form import Blob

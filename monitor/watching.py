@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
+from aggregates.decisions import learning_rate
 from monitor.advice import Adviser
 from monitor.answering import Policy, answer_rules
 from monitor.diagnostics import EpochWatch
 from monitor.errors import WatchError
-from monitor.schedule import learning_rate
 from monitor.session import Session
 from monitor.step_rates import StepRates
 from monitor.watched_model import WatchedState, check_trainable, optimized_by, shapes_of

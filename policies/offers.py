@@ -7,7 +7,7 @@ I/O: none.  Units: as in aggregates.decisions.
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from aggregates.decisions import Observation
+from aggregates.decisions import Observation, mean_rate
 from aggregates.playbook import FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 
@@ -62,13 +62,32 @@ def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str 
         case "stop":
             return ""
         case "go_back":
-            states = "; ".join(("-1: fresh weights", *map(str, seen.back[1:])))
-            rate = f"at most {lr!r}"
-            if rule == "R1" and (value := seen.evaluations[rule].value):
-                low, high = seen.rules.r1_low / value * lr, seen.rules.r1_high / value * lr
-                rate = _between(max(low, MIN_LR), min(high, MAX_LR)) or ""
-            return f"epoch one of {states}; lr {rate}; may have clip_norm" if rate else None
+            return _back(rule, seen)
     return _edit(direction, seen)
+
+
+def _back(rule: str, seen: Observation) -> str | None:
+    states = ", ".join(("-1 (fresh weights)", *map(str, seen.back[1:])))
+    clip = "may have clip_norm"
+    if rule == "R1":
+        found = band(seen)
+        rate = None if found is None else _between(*found)
+    else:
+        rate = _between(max(seen.settings.lr / 10, MIN_LR), seen.settings.lr)
+    if rule == "R7":
+        clip = "clip_norm 1.0 is usual, and without one lr at most a third"
+    return None if rate is None else f"epoch one of {states}; lr {rate}; {clip}"
+
+
+def band(seen: Observation) -> tuple[float, float] | None:
+    """Return the learning rates that bring R1's signal into its band, None if none does."""
+    value = seen.evaluations["R1"].value
+    if not value:
+        return None
+    rate = mean_rate(seen.settings, epoch=seen.epoch)
+    low, high = (end / value * rate for end in (seen.rules.r1_low, seen.rules.r1_high))
+    low, high = max(low, MIN_LR), min(high, MAX_LR)
+    return (low, high) if low <= high else None
 
 
 def _edit(direction: str, seen: Observation) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aggregates.decisions import PastDecision, Settings, direction_problem
+from aggregates.playbook import GO_BACK
 from aggregates.run import Run
 from judge.auditing.coverage import Violation
 from judge.auditing.effects import find_excesses, last_firing
@@ -27,7 +28,10 @@ def find_indefensible(run: Run, settings_at: Sequence[Settings]) -> list[Violati
     """
     found = []
     answered: dict[tuple[int, str], int] = {}
+    shown: dict[int, Settings] = {}  # before the decisions of an epoch
     for past, settings in zip(run.decisions, settings_at, strict=True):
+        before = shown.setdefault(past.epoch, settings)
+        back = past.decision.direction == GO_BACK
         for rule in past.decision.cites:
             if rule in run.waived:
                 continue
@@ -39,7 +43,12 @@ def find_indefensible(run: Run, settings_at: Sequence[Settings]) -> list[Violati
                 )
             fired = last_firing(run, past, rule)
             problem = direction_problem(
-                rule, fired, past.decision, settings, rules=run.rules, epoch=past.epoch
+                rule,
+                fired,
+                past.decision,
+                before if back else settings,
+                rules=run.rules,
+                epoch=past.epoch,
             )
             if problem is not None:
                 found.append(_violation("direction", past, rule, problem))

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from aggregates.decisions import PastDecision, Settings
+from aggregates.decisions import PastDecision, Settings, learning_rate
 from aggregates.playbook import FACTORS, GO_BACK, REMEDIES, directions, restarted, rises
 from aggregates.rules import AppliedRemedy, RuleEvaluation, evaluate_epochs
 from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel
-from monitor.schedule import learning_rate
 
 if TYPE_CHECKING:
     from judge.auditing.replayed import Replay
@@ -214,18 +213,15 @@ def _why_ineffective(
         return _why_same_model(course, past, rule)
     up = rises(direction, side)
     if direction == GO_BACK:
-        if rule == "R1":
-            return _why_same_rate(course, past.epoch, rule, up=up, most=math.inf)
-        return None
+        rate, asked = course.at(past.epoch + 1).settings.lr, past.decision.params["lr"]
+        return None if rate == asked else f"another decision set the learning rate to {rate:g}"
     if REMEDIES[direction].moves == "lr":
         return _why_same_rate(course, past.epoch, rule, up=up)
     return _why_same_step(course, past.epoch, rule, up=up)
 
 
-def _why_same_rate(
-    course: _Course, epoch: int, rule: str, *, up: bool, most: float | None = None
-) -> str | None:
-    least, most = FACTORS[rule][0], most or FACTORS[rule][1]
+def _why_same_rate(course: _Course, epoch: int, rule: str, *, up: bool) -> str | None:
+    least, most = FACTORS[rule]
     settings = course.at(epoch).settings
     before = course.mean_rate(epoch, epoch, settings)
     if not up:  # a warm-up or a cycle would have raised it: that is what the remedy prevented
@@ -323,7 +319,12 @@ def _rate_settings(state: _State) -> object:
 
 def _false_silence(run: Run, ineffective: Sequence[Ineffective]) -> Iterator[tuple[int, str]]:
     """Yield where a rule was silent only because a remedy that changed nothing restarted it."""
-    without = {(each.decision, each.rule) for each in ineffective}
+    directions_of = {past.number: past.decision.direction for past in run.decisions}
+    without = {
+        (each.decision, rule)
+        for each in ineffective
+        for rule in restarted(directions_of[each.decision], [each.rule])
+    }
     if not run.rules.restart_after_remedy or not without:
         return
     remedies = [

@@ -21,6 +21,7 @@ from aggregates.playbook import (
     MIN_LR,
 )
 from aggregates.spec import ACTIVATIONS
+from policies.offers import band
 
 _EPOCHS = (1, 4)  # of a warm-up or a cycle
 
@@ -85,11 +86,16 @@ def _params(
             more = settings.accumulation * 2
             return {"accumulation": more} if more <= MAX_ACCUMULATION else None
         case "go_back":
-            if rule == "R1" and (value := seen.evaluations[rule].value):
-                low, high = (lr * end / value for end in (seen.rules.r1_low, seen.rules.r1_high))
-                lr = math.exp(draws.uniform(math.log(low), math.log(high)))
-            params = {"epoch": draws.choice(seen.back), "lr": lr}
-            return params if MIN_LR <= lr <= MAX_LR else None
+            rates = band(seen) if rule == "R1" else (lr / 10, lr)
+            if rates is None:
+                return None
+            params = {
+                "epoch": draws.choice(seen.back),
+                "lr": math.exp(draws.uniform(*map(math.log, rates))),
+            }
+            if rule == "R7":
+                params["lr"] = min(params["lr"], lr / FACTORS["R1"][0])
+            return params if MIN_LR <= params["lr"] <= MAX_LR else None
         case "widen":
             return {"factor": 2}
         case "swap_activation":

@@ -9,9 +9,10 @@ I/O: none.
 
 import math
 
-from aggregates.decisions import Observation
-from aggregates.playbook import FRESH, GO_BACK, MAX_LR, MIN_LR
+from aggregates.decisions import Observation, mean_rate
+from aggregates.playbook import FRESH, GO_BACK, MIN_LR
 from aggregates.rules import RuleEvaluation
+from policies.offers import band
 from policies.playbook import Chosen, PlaybookPolicy
 
 TARGET = 0.004  # mean update ratio of healthy trainings: 0.002 to 0.008 (docs/studies/rules.md)
@@ -32,30 +33,42 @@ class RescuePolicy(PlaybookPolicy):
         )
         if GO_BACK not in seen.directions(rule) or tried >= TRIES:
             return super().remedy(rule, seen, evaluation)
-        lr, back = seen.settings.lr, _sound(seen)
-        if rule == "R1" and evaluation.value:
-            measured = min(max(lr * TARGET / evaluation.value, MIN_LR), MAX_LR)
-            if evaluation.side == "low":
-                why = "updates are too small for the weights, and proportional to the rate"
-                return Chosen(GO_BACK, {"epoch": seen.epoch, "lr": measured}, why)
-            why = "updates are too large for the weights, and proportional to the rate"
-            return Chosen(GO_BACK, {"epoch": back, "lr": measured}, why)
-        if rule == "R7":
-            lr = lr if tried == 0 else max(lr / 10, MIN_LR)
-            params = {"epoch": back, "lr": lr, "clip_norm": self.numbers.clip_norm}
-            return Chosen(GO_BACK, params, "the gradients that did the damage are bounded now")
         usual = super().remedy(rule, seen, evaluation)
+        lr, back = seen.settings.lr, _best(seen)
+        if rule == "R1":
+            return self._rate(seen, evaluation, back) or usual
         if usual is not None and usual.direction in ("add_norm", "add_residual"):
             return usual
-        return Chosen(GO_BACK, {"epoch": back, "lr": lr}, "the model is damaged, not its settings")
+        if rule != "R7":
+            why = "the model is damaged, not its settings"
+            return Chosen(GO_BACK, {"epoch": back, "lr": lr}, why)
+        bound = seen.settings.clip_norm
+        if bound is None:
+            params = {"epoch": back, "lr": lr, "clip_norm": self.numbers.clip_norm}
+            return Chosen(GO_BACK, params, "the gradients that did the damage are bounded now")
+        params = {"epoch": back, "lr": max(lr / 10, MIN_LR), "clip_norm": bound}
+        return Chosen(GO_BACK, params, "bounded gradients did the damage, so the steps are shorter")
+
+    def _rate(self, seen: Observation, evaluation: RuleEvaluation, back: int) -> Chosen | None:
+        found = band(seen)
+        if found is None or not evaluation.value:
+            return None
+        low, high = found
+        rate = mean_rate(seen.settings, epoch=seen.epoch) * TARGET / evaluation.value
+        rate = max(low, min(high, rate))
+        if evaluation.side == "high":
+            why = "updates are too large for the weights, and proportional to the rate"
+            return Chosen(GO_BACK, {"epoch": back, "lr": rate}, why)
+        kept = seen.epoch if seen.epoch in seen.back else FRESH
+        why = "updates are too small for the weights, and proportional to the rate"
+        return Chosen(GO_BACK, {"epoch": kept, "lr": rate}, why)
 
 
-def _sound(seen: Observation) -> int:
-    """Return the best epoch in which no rule fired and that can be gone back to, or FRESH."""
+def _best(seen: Observation) -> int:
+    """Return the earlier epoch with the best validation loss of those kept, or FRESH."""
     losses = {
         signals.val_loss: signals.epoch
         for signals in seen.history[:-1]
         if signals.epoch in seen.back and math.isfinite(signals.val_loss)
-        if seen.fired is not None and not seen.fired[signals.epoch]
     }
     return losses[min(losses)] if losses else FRESH

@@ -10,7 +10,7 @@ from eventsourcing.application import AggregateNotFoundError
 
 from aggregates.credit import CHOSEN, NOTHING, Credit, Ending, Interval, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
-from aggregates.playbook import DEFER
+from aggregates.playbook import DEFER, FRESH, GO_BACK
 from aggregates.run import OWN_ENDS, Run
 from judge.auditing.process import measure_process
 from judge.auditing.replay import replay_run
@@ -96,7 +96,12 @@ def find_questions(
             "numbered from 1"
         )
     chosen = [known[number] for number in dict.fromkeys(numbers)]
-    chosen = chosen or [past for past in run.decisions if past.decision.acts]
+    chosen = chosen or [past for past in run.decisions if past.decision.acts and not _undoes(past)]
+    if undone := [past.number for past in chosen if _undoes(past)]:
+        raise ProctorError(
+            f"decision {undone[0]} goes back to an epoch before its own, of which a fork has no "
+            "state: what it was worth cannot be measured by forks; compare policies instead"
+        )
     if not chosen:
         raise ProctorError(
             f"run {run.id} has no decision that acts: name another with --decision NUMBER"
@@ -233,6 +238,12 @@ def _said(parent: Parent, past: PastDecision, decision: Decision) -> list[Said]:
         Said(each.decision, each.source) if each.number != past.number else Said(decision)
         for each in answers
     ]
+
+
+def _undoes(past: PastDecision) -> bool:
+    """Return whether a decision goes back to a state that a fork at its epoch does not have."""
+    back = past.decision.params.get("epoch")
+    return past.decision.direction == GO_BACK and back not in (FRESH, past.epoch)
 
 
 def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision) -> None:

@@ -136,6 +136,11 @@ def find_origin(
                 f"run {run.id} restarts for structural changes (edits = restart), and a fork has "
                 "no run that follows it; train the run with edits=live"
             )
+        if run.forked_at is not None and run.rules.kept_states:
+            raise ProctorError(
+                f"run {run.id} is a fork whose rules keep states to go back to, and which states "
+                "its parent had is not recorded in it; fork the run at the beginning of the chain"
+            )
         if run.rules != PROFILES[config.profile]:
             raise ProctorError(
                 f"run {run.id} has an older version of the rules; train it again to fork it"

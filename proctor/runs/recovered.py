@@ -40,10 +40,13 @@ def recovered(
     """Return the rows of the view comparison_cells as shares that were won back.
 
     It is empty unless the comparison has the policy `nothing` and the condition `healthy`. A
-    condition that costs nothing with certainty (a 95% interval above 0) has no shares.
+    condition that costs nothing with certainty (a 95% interval above 0) has no shares. A seed whose
+    run under `nothing` failed is left out; a policy's own failed run counts as accuracy 0.
     """
     cells = {
-        (row["policy"], row["condition"], row["seed"]): accuracy_of(row) for row in fitting(rows)
+        (row["policy"], row["condition"], row["seed"]): accuracy_of(row)
+        for row in fitting(rows)
+        if row["problem"] is None or row["policy"] != _NOTHING
     }
     found = []
     for condition in conditions:

@@ -1,13 +1,20 @@
 """Decisions: the form is checked whoever sends them, the fit against what was observed."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregates.decisions import Decision, Settings, direction_problem, parse_decision
+from aggregates.decisions import (
+    Decision,
+    Settings,
+    direction_problem,
+    mean_rate,
+    parse_decision,
+)
 from aggregates.errors import DecisionError
 from aggregates.playbook import DIRECTIONS, GO_BACK, REMEDIES
 from aggregates.rules import CALIBRATED, RELATIVE, RULES, RuleEvaluation, RulesConfig
@@ -110,12 +117,41 @@ def test_going_back_for_r1_brings_the_update_ratio_into_its_band() -> None:
         assert "outside of 0.00033 to 0.036" in back("R1", side, value, lr=lr)
 
 
-def test_going_back_for_another_rule_undoes_what_it_found() -> None:
-    for rule, side in (("R5", "high"), ("R6", "low"), ("R7", "high"), ("R7", "not_finite")):
+def test_going_back_to_fresh_weights_for_r1_does_not_move_the_rate_the_other_way() -> None:
+    assert back("R1", "high", 23.5, epoch=-1, lr=0.03) == "None"
+    assert back("R1", "low", 4e-6, epoch=-1, lr=0.2) == "None"
+    assert "fresh weights" in back("R1", "high", 23.5, epoch=-1, lr=0.2)
+    assert "fresh weights" in back("R1", "low", 4e-6, epoch=-1, lr=0.05)
+
+
+def test_rate_of_a_schedule_is_that_of_the_epoch() -> None:
+    warming = replace(SETTINGS, schedule={"kind": "warm_up", "epochs": 20, "since": 0})
+    rate = mean_rate(warming, epoch=4)
+    assert rate == pytest.approx(0.1 * 4.5 / 20, rel=0.01)
+    said = Decision.of(("R1",), GO_BACK, {"epoch": 3, "lr": rate * 20}, "because")
+    found = fired("R1", "low", 2e-4)  # 4e-3 with twenty times the rate of that epoch
+    for settings, answer in ((warming, "None"), (replace(SETTINGS, lr=rate / 400), "R1: with")):
+        told = direction_problem("R1", found, said, settings, rules=RELATIVE, epoch=4)
+        assert answer in str(told)
+
+
+def test_going_back_for_another_rule_keeps_the_rate_or_lowers_it_a_little() -> None:
+    for rule, side in (("R5", "high"), ("R6", "low")):
         assert back(rule, side, 0.5) == "None"
         assert back(rule, side, 0.5, epoch=-1, lr=0.01) == "None"
-        assert "is the one in which it fired" in back(rule, side, 0.5, epoch=4)
-        assert "does not raise" in back(rule, side, 0.5, lr=0.2)
+        for lr in (0.2, 0.005):
+            assert "keeps lr 0.1" in back(rule, side, 0.5, lr=lr)
+
+
+def test_going_back_for_r7_bounds_gradients_or_shortens_steps() -> None:
+    for side in ("high", "not_finite"):
+        assert "tighter clip_norm" in back("R7", side, 50.0)
+        assert back("R7", side, 50.0, clip_norm=1.0) == "None"
+        assert back("R7", side, 50.0, lr=0.1 / 3) == "None"
+    bounded = replace(SETTINGS, clip_norm=0.5)
+    said = Decision.of(("R7",), GO_BACK, {"epoch": 3, "lr": 0.1, "clip_norm": 1.0}, "because")
+    told = direction_problem("R7", fired("R7", "high"), said, bounded, rules=RELATIVE, epoch=4)
+    assert "does not loosen" in str(told)
 
 
 def test_going_back_answers_only_where_damage_can_be_undone_and_states_are_kept() -> None:

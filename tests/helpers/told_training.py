@@ -12,7 +12,7 @@ from typing import Any
 
 from synthetic import measured
 
-from aggregates.decisions import Decision, Said, Settings
+from aggregates.decisions import Decision, Said, Settings, learning_rate
 from aggregates.errors import RemedyRefused
 from aggregates.outcomes import derive_outcome
 from aggregates.playbook import DEFER
@@ -29,7 +29,6 @@ from judge.auditing.scores import process_score
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig
-from monitor.schedule import learning_rate
 
 World = Callable[[int, Settings, ModelSpec, float], dict[str, Any]]  # epoch, ..., mean rate
 Answers = Callable[[Run, Settings], Sequence[Decision | Said]]  # to the latest epoch

@@ -6,33 +6,31 @@ from typing import Any
 import pytest
 import torch
 from forked_runs import events_of, forked, recorded
-from tiny_training import STUCK, ScriptedPolicy, Trained, train_tiny
+from tiny_training import TINY, ScriptedPolicy, Trained, train_tiny
 
 from aggregates.decisions import Decision, Observation, parse_decision
 from aggregates.errors import DecisionError, RemedyRefused
 from aggregates.outcomes import in_words
-from aggregates.playbook import DEFER, FRESH, GO_BACK
+from aggregates.playbook import FRESH, GO_BACK
+from aggregates.provocations import apply_to_config
 from judge.auditing.reexecution import rebuild, reexecute
 from monitor.config import RunConfig
 from monitor.snapshots import capture
 from monitor.state import LiveState
 
-RELATIVE: dict[str, Any] = {**STUCK, "profile": "relative", "epochs": 5, "snapshots": "every:1"}
+# Epoch 0 is sound, and from epoch 1 on the loss is multiplied by 43,400.
+RELATIVE: dict[str, Any] = apply_to_config(
+    {**TINY, "profile": "relative", "epochs": 6, "snapshots": "every:1"}, "exploding_loss", 0
+)
 
 
-class Later(ScriptedPolicy):
-    """Says what it says in epoch 2, and defers in all others."""
-
-    def decide(self, observation: Observation) -> list[Decision]:
-        self.asked.append(observation)
-        if observation.epoch == 2:
-            return [Decision.of((observation.due[0],), *said, "as told") for said in self.says]
-        return [Decision.of((rule,), DEFER, {}, "not now") for rule in observation.due]
+def _gone_back(epoch: int, lr: float = 0.01, **settings: Any) -> Trained:
+    said = (GO_BACK, {"epoch": epoch, "lr": lr, "clip_norm": 1.0})
+    return train_tiny(said, settings={**RELATIVE, **settings})
 
 
-def _gone_back(epoch: int, lr: float = 0.05, **settings: Any) -> Trained:
-    said = (GO_BACK, {"epoch": epoch, "lr": lr})
-    return train_tiny(settings={**RELATIVE, **settings}, policy=Later([said], name="later"))
+def _refusals(trained: Trained) -> list[str]:
+    return [body["reason"] for name, body in trained.bodies() if name == "Run.RemedyRefused"]
 
 
 def _decision(epoch: int, **params: Any) -> Decision:
@@ -111,13 +109,31 @@ def test_training_goes_on_from_the_earlier_state_and_every_rule_starts_afresh() 
     run = trained.run
     assert [past.outcome for past in run.decisions if past.decision.acts] == ["applied"]
     assert {remedy.rule for remedy in run.remedies} == {f"R{number}" for number in range(1, 8)}
-    assert run.history[3].update_ratio > 1_000 * run.history[2].update_ratio  # type: ignore[operator]
-    seen = trained.run.back(2)
-    assert seen == (FRESH, 0, 1, 2)
+    ratios = [signals.update_ratio for signals in run.history[:3]]
+    assert ratios[1] > 10_000 * ratios[2]  # type: ignore[operator]
+    assert trained.policy.asked[0].back == (FRESH, 0)
+
+
+def test_damaged_state_is_refused() -> None:
+    trained = _gone_back(1)
+    assert _refusals(trained) == ["the state after epoch 1 is not kept, or a rule fired in it"]
+
+
+def test_training_goes_back_once_an_epoch_and_never_for_a_waived_rule() -> None:
+    told = [(GO_BACK, {"epoch": epoch, "lr": 0.01, "clip_norm": 1.0}) for epoch in (0, FRESH)]
+    twice = train_tiny(*told, settings=RELATIVE)
+    assert _refusals(twice) == ["the training has gone back in epoch 1 already"]
+
+    class Waived(ScriptedPolicy):
+        def decide(self, observation: Observation) -> list[Decision]:
+            return [Decision.of(("R7",), *told[0], "for a waived rule")]
+
+    waived = train_tiny(settings={**RELATIVE, "waived": ("R7",)}, policy=Waived())
+    assert _refusals(waived)[0] == "R7 is waived, and going back is for no waived rule"
 
 
 def test_run_that_went_back_is_trained_again_bit_for_bit() -> None:
-    for epoch in (FRESH, 0, 2):
+    for epoch in (FRESH, 0):
         trained = _gone_back(epoch)
         assert reexecute(events_of(trained), recorded(trained)).same
 
@@ -129,21 +145,16 @@ def test_state_of_a_run_that_went_back_is_rebuilt_from_the_start() -> None:
 
 
 def test_fork_goes_back_to_nothing_before_it() -> None:
-    trained = _gone_back(1)
-    again = forked(trained, 2, recorded(trained), settings=RELATIVE)
-    past = [(past.outcome, past.decision.direction) for past in again.run.decisions]
-    assert ("refused", GO_BACK) in past
-    assert again.run.back(2) == (FRESH, 2)
+    trained = _gone_back(0)
+    again = forked(trained, 1, recorded(trained), settings=RELATIVE)
+    assert "the state after epoch 0 is not kept, or a rule fired in it" in _refusals(again)
     later = forked(trained, 3, recorded(trained), settings=RELATIVE)  # what its parent did stands
-    assert later.run.back(3) == (FRESH, 3)
     assert [past.outcome for past in later.run.decisions if past.decision.acts] == ["applied"]
     for fork in (again, later):
         assert reexecute(events_of(fork), recorded(fork)).same
 
 
 def test_other_profiles_keep_no_states() -> None:
-    trained = _gone_back(0, profile="calibrated")
-    (refused,) = [past for past in trained.run.decisions if past.decision.acts]
-    assert refused.outcome == "refused"
-    reason = next(b["reason"] for n, b in trained.bodies() if n == "Run.RemedyRefused")
-    assert reason == "this training keeps no states to go back to"
+    assert _refusals(_gone_back(0, profile="calibrated")) == [
+        "this training keeps no states to go back to"
+    ]

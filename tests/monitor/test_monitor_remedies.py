@@ -7,12 +7,11 @@ import pytest
 import torch
 from tiny_training import STUCK, TINY, train_tiny
 
-from aggregates.decisions import Decision, parse_decision
+from aggregates.decisions import Decision, learning_rate, parse_decision
 from aggregates.errors import RemedyRefused
 from aggregates.spec import ModelSpec
 from monitor.config import RunConfig
 from monitor.remedies import execute_decision
-from monitor.schedule import learning_rate
 from monitor.state import LiveState
 from monitor.weights import dump_weights
 

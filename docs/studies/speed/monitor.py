@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from aggregates.decisions import learning_rate
 from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.diagnostics import EpochWatch
 from monitor.loop import _probe_losses, epoch_order, prepare
-from monitor.schedule import learning_rate
 from monitor.state import LiveState
 from monitor.watching import keep_quiet
 from proctor.errors import ProctorError
