@@ -1,11 +1,14 @@
 """What of a fault's cost is won back, against a calculation by hand and against a simulation."""
 
 import random
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proctor.runs.recovered import recovered
+from aggregates.provocations import CATALOGUE
+from proctor.runs.recovered import HEALTHY, recovered
 
 
 def cell(policy: str, condition: str, seed: int, accuracy: float, **changes: Any) -> dict[str, Any]:
@@ -73,3 +76,18 @@ def test_interval_covers_the_share_as_often_as_it_says() -> None:
         assert found.high is not None
         covered += found.low <= 0.6 <= found.high
     assert 0.93 <= covered / 2_000 <= 0.97
+
+
+def test_conditions_of_the_study_are_the_faults_of_the_catalogue() -> None:
+    path = Path(__file__).parents[3] / "docs" / "studies" / "rescue.toml"
+    told = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert {*told} == {HEALTHY, *CATALOGUE}
+    assert all(each.get("provoke", HEALTHY) == name for name, each in told.items())
+
+
+def test_seed_whose_run_under_nothing_failed_is_left_out() -> None:
+    rows = cells([0.5, 0.6, 0.9], [0.2, 0.2, 0.2], [0.8, 0.8, 0.81])
+    failed = {"problem": "hard fail", "test_accuracy": None}
+    rows[5] = {**rows[5], **failed}
+    (found,) = recovered(rows, ["mine", "nothing"], ["hot"])
+    assert found.seeds == 2
