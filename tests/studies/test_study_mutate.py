@@ -93,6 +93,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tiers = (OWN / "judge/tiers.toml").read_text()
     before, _, after = tiers.partition("\n2 = [")
     rest = after.partition("]\n")[2]
+    (repo / "judge").mkdir()
     (repo / "judge/tiers.toml").write_text(f'{before}\n2 = ["{MEASURED}"]\n{rest}')
     git(repo, "init", "--quiet", "--initial-branch=main")
     git(repo, "add", "--all")
