@@ -160,7 +160,8 @@ def asked(
     )
     code, *taken = json.loads(done.stdout) if not done.returncode else (done.returncode,)
     if code not in codes:
-        raise ProctorError(f"{' '.join(words)} failed: {done.stderr.strip()[-500:]}")
+        told = done.stderr.strip()[-500:]
+        raise ProctorError(f"{' '.join(words)} ended with exit code {code}: {told}")
     return Timed(*taken)
 
 
