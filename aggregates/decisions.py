@@ -305,13 +305,17 @@ def _back_problem(
     new, rate = decision.params["lr"], mean_rate(settings, epoch=epoch)
     bound = decision.params.get("clip_norm", settings.clip_norm)
     if settings.clip_norm is not None and bound > settings.clip_norm:
-        return f"{fired.rule}: going back does not loosen clip_norm {settings.clip_norm:g}"
+        return (
+            f"{fired.rule}: going back needs clip_norm of at most {settings.clip_norm:g}, "
+            f"not {bound:g}"
+        )
     if fired.rule == "R1":
         if decision.params["epoch"] == FRESH:
-            wrong = new < rate if fired.side == "low" else new > rate
-            return (
-                f"R1 {fired.side}: fresh weights with lr {new:g} after {rate:g}" if wrong else None
-            )
+            if fired.side == "low" and new < rate:
+                return f"R1 low: fresh weights need lr of at least {rate:g}, not {new:g}"
+            if fired.side == "high" and new > rate:
+                return f"R1 high: fresh weights need lr of at most {rate:g}, not {new:g}"
+            return None
         ratio = (fired.value or 0.0) * new / rate
         if rules.r1_low <= ratio <= rules.r1_high:
             return None
@@ -322,11 +326,15 @@ def _back_problem(
     least = settings.lr / 10 * (1 - 1e-9)
     if not least <= new <= settings.lr:
         return (
-            f"{fired.rule}: going back for it keeps lr {settings.lr:g}, or a tenth of it at least"
+            f"{fired.rule}: going back needs lr from {settings.lr / 10:g} to {settings.lr:g}, "
+            f"not {new:g}"
         )
     tighter = bound is not None and (settings.clip_norm is None or bound < settings.clip_norm)
     if fired.rule == "R7" and not tighter and new > settings.lr / FACTORS["R1"][0] * (1 + 1e-9):
-        return "R7: going back for it needs a tighter clip_norm, or a third of the rate at most"
+        return (
+            "R7: going back needs a tighter clip_norm, or lr of at most "
+            f"{settings.lr / FACTORS['R1'][0]:g}, not {new:g}"
+        )
     return None
 
 

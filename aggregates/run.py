@@ -406,7 +406,7 @@ class Run(Aggregate):
         )
         forked = 0 if self.forked_at is None or at < self.forked_at else self.forked_at
         first = max(forked, at + 1 - self.rules.kept_states, *(edited + 1 for edited in edits))
-        sound = (each for each in range(first, at) if not {*self.damage(each)})
+        sound = (each for each in range(first, at) if not self.damage(each))
         kept = (at,) if at >= first and not {*self.damage(at)} - {"R1"} else ()
         return (FRESH, *sound, *kept)
 
@@ -427,22 +427,22 @@ class Run(Aggregate):
         """
         if decision.direction != GO_BACK:
             return None
-        epoch, states = decision.params["epoch"], self.back(self.epoch)
+        epoch, states = decision.params["epoch"], self.back()
         if not states:
             return "this training keeps no states to go back to"
         if waived := {*decision.cites} & {*self.waived}:
-            return f"{', '.join(sorted(waived))} is waived, and going back is for no waived rule"
+            return f"{', '.join(sorted(waived))} is waived: no training goes back for a waived rule"
         if late := {*decision.cites} - {*self.fired()}:
             return f"{', '.join(sorted(late))} did not fire in epoch {self.epoch}"
-        here = [past for past in self.decisions if past.epoch == self.epoch]
         if any(
-            past.decision.direction == GO_BACK and past.outcome == "applied" for past in here[:-1]
+            past.decision.direction == GO_BACK and past.outcome == "applied"
+            for past in self.decisions[:-1]
+            if past.epoch == self.epoch
         ):
             return f"the training has gone back in epoch {self.epoch} already"
-        edited = any(past.outcome == "applied" and past.decision.edit is not None for past in here)
-        if epoch == FRESH or (epoch in states and not edited):
+        if epoch in states:
             return None
-        return f"the state after epoch {epoch} is not kept, or a rule fired in it"
+        return f"the state after epoch {epoch} is not kept, or R1, R5, R6 or R7 fired in that epoch"
 
     def fired(self, epoch: int | None = None) -> tuple[str, ...]:
         """Return the rules that fired in `epoch` (default: the latest), by precedence."""

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 from aggregates.audit import unchecked
 from aggregates.campaign import Campaign
+from aggregates.rules import PROFILES
 from aggregates.run import Run
 from judge.auditing.audit import audit_record, refuse
 from judge.auditing.gates import Redo
@@ -31,6 +32,7 @@ from monitor.datasets import Splits
 from monitor.task_loop import is_better
 from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
+from policies.deciding.rescue import RescuePolicy
 from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
 from proctor.cli.training import TrainingOptions
@@ -48,6 +50,7 @@ from proctor.output.terminal import (
     told_level,
     told_score,
     told_verdict,
+    warn,
     words,
 )
 from proctor.remembering import TrainedStates, open_remembered
@@ -114,6 +117,11 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
     choice = PolicyChoice.read(how.policy, how.sets or [])
     splits = data_of(config)
     verify_ready(home, choice, campaign=config.edits != "live")
+    if choice.name == RescuePolicy.name and not PROFILES[config.profile].kept_states:
+        warn(
+            f"the rules {config.profile} keep no states, so the policy rescue answers as the "
+            "playbook; add profile=relative to let it go back"
+        )
     with home.open_log() as log:
         runs = _train(home, log, config, choice, splits, how.executor)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
