@@ -29,7 +29,7 @@ class Recovered:
     policy: str
     seeds: int
     lost: float  # mean test accuracy that the fault costs where nothing is done
-    share: float | None  # of it that is won back; None where nothing is lost with certainty
+    share: float | None  # of it that is won back; None unless the interval of `lost` is above 0
     low: float | None  # ends of its 95% interval
     high: float | None
 
@@ -40,7 +40,7 @@ def recovered(
     """Return the rows of the view comparison_cells as shares that were won back.
 
     It is empty unless the comparison has the policy `nothing` and the condition `healthy`. A
-    condition that costs nothing with certainty (a 95% interval above 0) has no shares. A seed whose
+    condition has no shares unless the 95% interval of its cost is above 0. A seed whose
     run under `nothing` failed is left out; a policy's own failed run counts as accuracy 0.
     """
     cells = {

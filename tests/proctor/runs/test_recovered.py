@@ -40,7 +40,7 @@ def test_share_is_the_ratio_of_the_means() -> None:
     assert found.low < found.share < found.high  # type: ignore[operator]
 
 
-def test_condition_that_costs_nothing_for_certain_has_no_share() -> None:
+def test_condition_whose_cost_is_not_shown_has_no_share() -> None:
     (found,) = recovered(
         cells([0.5, 0.6], [0.5, 0.7], [0.6, 0.6]), ["mine", "nothing"], ["hot", "healthy"]
     )
