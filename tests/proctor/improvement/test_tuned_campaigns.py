@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from advised_model import ALL, Obeys, advice_of, obeys
 from chat_server import ChatServer
+from exhaustive import EXHAUSTIVE
 from frontdoor import answer, call_here
 
 from aggregates.campaign import Campaign
@@ -222,7 +223,7 @@ def campaigns(seed: int, folder: Path, *, flaky: float) -> tuple[list[float], li
 @pytest.mark.parametrize("flaky", [0.0, 0.1])
 def test_tuning_improves_the_later_attempts(flaky: float, tmp_path: Path) -> None:
     gains = []
-    for seed in range(20):
+    for seed in range(20 if EXHAUSTIVE else 6):
         tuned, plain = campaigns(seed, tmp_path, flaky=flaky)
         gains.append(fmean(tuned[1:]) - fmean(plain[1:]))
         print(seed, [round(x, 2) for x in tuned], [round(x, 2) for x in plain], flush=True)
