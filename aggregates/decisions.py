@@ -300,7 +300,8 @@ def _back_problem(
     The update ratio is proportional to the learning rate, so for R1 one step has to bring it into
     the band; for fresh weights, whose ratio nobody has measured, the rate may not go the other way.
     For another rule it stays, or falls to a tenth at most. No bound on the gradient is loosened,
-    and R7 has to be answered by a tighter one or a lower rate.
+    and R7 has to be answered by a tighter one or a lower rate. R2's ratio is proportional to the
+    batch, which alone moves.
     """
     new, rate = decision.params["lr"], mean_rate(settings, epoch=epoch)
     bound = decision.params.get("clip_norm", settings.clip_norm)
@@ -309,12 +310,18 @@ def _back_problem(
             f"{fired.rule}: going back needs clip_norm of at most {settings.clip_norm:g}, "
             f"not {bound:g}"
         )
+    tighter = bound is not None and (settings.clip_norm is None or bound < settings.clip_norm)
+    if fired.rule == "R2":
+        return _batch_problem(fired, decision, settings, rules)
+    if "batch_size" in decision.params:
+        return f"{fired.rule}: going back sets batch_size for R2 alone"
     if fired.rule == "R1":
         if decision.params["epoch"] == FRESH:
             if fired.side == "low" and new < rate:
                 return f"R1 low: fresh weights need lr of at least {rate:g}, not {new:g}"
-            if fired.side == "high" and new > rate:
-                return f"R1 high: fresh weights need lr of at most {rate:g}, not {new:g}"
+            most = max(rate, settings.lr) if rules.back_bounds_steps and tighter else rate
+            if fired.side == "high" and new > most:
+                return f"R1 high: fresh weights need lr of at most {most:g}, not {new:g}"
             return None
         ratio = (fired.value or 0.0) * new / rate
         if rules.r1_low <= ratio <= rules.r1_high:
@@ -329,12 +336,37 @@ def _back_problem(
             f"{fired.rule}: going back needs lr from {settings.lr / 10:g} to {settings.lr:g}, "
             f"not {new:g}"
         )
-    tighter = bound is not None and (settings.clip_norm is None or bound < settings.clip_norm)
     if fired.rule == "R7" and not tighter and new > settings.lr / FACTORS["R1"][0] * (1 + 1e-9):
         return (
             "R7: going back needs a tighter clip_norm, or lr of at most "
             f"{settings.lr / FACTORS['R1'][0]:g}, not {new:g}"
         )
+    return None
+
+
+def batch_band(
+    fired: RuleEvaluation, settings: Settings, rules: RulesConfig
+) -> tuple[int, int] | None:
+    """Return the least and the largest smaller batch that brings R2 into its band, if one does."""
+    if not fired.ema or not math.isfinite(fired.ema):
+        return None
+    least, most = (end * settings.batch_size / fired.ema for end in (rules.r2_low, rules.r2_high))
+    low, high = max(1, math.ceil(least)), min(math.floor(most), settings.batch_size - 1)
+    return (low, high) if low <= high else None
+
+
+def _batch_problem(
+    fired: RuleEvaluation, decision: Decision, settings: Settings, rules: RulesConfig
+) -> str | None:
+    found, params = batch_band(fired, settings, rules), decision.params
+    if params["lr"] != settings.lr or params.get("clip_norm", settings.clip_norm) != (
+        settings.clip_norm
+    ):
+        return f"R2: going back moves batch_size alone: lr stays {settings.lr!r}"
+    if found is None:
+        return "R2: no smaller batch brings its ratio into the band"
+    if not found[0] <= params.get("batch_size", 0) <= found[1]:
+        return f"R2: going back needs batch_size from {found[0]} to {found[1]}"
     return None
 
 

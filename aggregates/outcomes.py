@@ -103,6 +103,7 @@ def _settings_after(old: Settings, decision: Decision, *, since: int) -> Setting
                 old,
                 lr=float(params["lr"]),
                 clip_norm=None if clip_norm is None else float(clip_norm),
+                batch_size=params.get("batch_size", old.batch_size),
                 schedule={"kind": "constant"},
             )
         case "warm_up_lr":

@@ -75,7 +75,7 @@ REMEDIES: Mapping[str, Remedy] = MappingProxyType(
         "increase_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=True),
         "decrease_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=False),
         "accumulate_gradients": Remedy(_H, ("accumulation",), (), "accumulation", upwards=True),
-        GO_BACK: Remedy(_H, ("epoch", "lr"), ("clip_norm",)),
+        GO_BACK: Remedy(_H, ("epoch", "lr"), ("clip_norm", "batch_size")),
         "stop": Remedy(_H),
         "add_block": Remedy(_A),
         "widen": Remedy(_A, ("factor",), ("block",)),
@@ -120,8 +120,11 @@ FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
 def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ...]:
     """Return the directions that answer a rule on a side, under a set of rules."""
     found = DIRECTIONS[rule].get(side or "", ())
-    undone = rules.kept_states and side in UNDONE.get(rule, ())
-    return (*found, GO_BACK) if undone else found
+    if rule == "R2":
+        undone = rules.back_sets_batch and side == "high"
+    else:
+        undone = side in UNDONE.get(rule, ())
+    return (*found, GO_BACK) if undone and rules.kept_states else found
 
 
 def restarted(direction: str, cites: Iterable[str]) -> tuple[str, ...]:

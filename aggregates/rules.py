@@ -101,6 +101,8 @@ class RulesConfig:
     r6_signal: str = _added("min_layer_grad_norm")
     r7_signal: str = _added("max_layer_grad_norm")
     kept_states: int = _added(0)  # latest epochs whose training states can be gone back to
+    back_sets_batch: bool = _added(False)  # going back answers R2 high, by a batch in the band
+    back_bounds_steps: bool = _added(False)  # fresh weights keep R1's rate if clip_norm is tighter
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -195,7 +197,7 @@ CALIBRATED = RulesConfig(
 )
 # No threshold depends on the scale of the loss, and one epoch is evidence enough: faults lie some
 # four times outside of these bands, and healthy runs inside.
-RELATIVE = replace(
+RELATIVE_1 = replace(
     CALIBRATED,
     profile="relative",
     band_persistence=1,
@@ -210,11 +212,12 @@ RELATIVE = replace(
     r7_at_once=None,
     kept_states=10,
 )
+RELATIVE = replace(RELATIVE_1, back_sets_batch=True, back_bounds_steps=True)
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {
         "calibrated": (CALIBRATED_1, CALIBRATED),
         "document": (DOCUMENT,),
-        "relative": (RELATIVE,),
+        "relative": (RELATIVE_1, RELATIVE),
     }
 )
 """Every version of each profile, the oldest first. Runs start with the newest; the judge accepts

@@ -7,7 +7,7 @@ I/O: none.  Units: as in aggregates.decisions.
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from aggregates.decisions import Observation, mean_rate
+from aggregates.decisions import Observation, batch_band, mean_rate
 from aggregates.playbook import FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 
@@ -69,6 +69,10 @@ def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str 
 def _back(rule: str, seen: Observation) -> str | None:
     states = ", ".join(("-1 (fresh weights)", *map(str, seen.back[1:])))
     clip = "may have clip_norm"
+    if rule == "R2":
+        sizes = batch_band(seen.evaluations[rule], seen.settings, seen.rules)
+        same = f"lr exactly {seen.settings.lr!r}"
+        return sizes and f"epoch one of {states}; {same}; batch_size from {sizes[0]} to {sizes[1]}"
     if rule == "R1":
         found = band(seen)
         rate = None if found is None else _between(*found)

@@ -65,7 +65,7 @@ class PlaybookPolicy:
                 decisions.append(_defer(rule, AT_LIMIT))
                 continue
             first = rule
-            decisions.append(_act(rule, evaluation, remedy))
+            decisions.append(act(rule, evaluation, remedy))
         return decisions
 
     def remedy(self, rule: str, seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
@@ -298,7 +298,8 @@ _REMEDIES: Mapping[str, Callable[[PlaybookNumbers, Observation, RuleEvaluation],
 )
 
 
-def _act(rule: str, evaluation: RuleEvaluation, remedy: Chosen) -> Decision:
+def act(rule: str, evaluation: RuleEvaluation, remedy: Chosen) -> Decision:
+    """Return the decision that takes a remedy, with its reason in words."""
     number = evaluation.ema if evaluation.ema is not None else evaluation.value
     shown = "" if number is None else f" (at {number:.3g})"
     words = f"{rule} ({RULE_TITLES[rule]}): {remedy.why}{shown}."

@@ -213,8 +213,12 @@ def _why_ineffective(
         return _why_same_model(course, past, rule)
     up = rises(direction, side)
     if direction == GO_BACK:
-        rate, asked = course.at(past.epoch + 1).settings.lr, past.decision.params["lr"]
-        return None if rate == asked else f"another decision set the learning rate to {rate:g}"
+        after, params = course.at(past.epoch + 1).settings, past.decision.params
+        if after.lr != params["lr"]:
+            return f"another decision set the learning rate to {after.lr:g}"
+        if after.batch_size != params.get("batch_size", after.batch_size):
+            return f"another decision set the batch size to {after.batch_size}"
+        return None
     if REMEDIES[direction].moves == "lr":
         return _why_same_rate(course, past.epoch, rule, up=up)
     return _why_same_step(course, past.epoch, rule, up=up)

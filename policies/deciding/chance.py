@@ -11,7 +11,7 @@ import math
 import random
 from typing import Any
 
-from aggregates.decisions import Decision, Observation
+from aggregates.decisions import Decision, Observation, batch_band
 from aggregates.playbook import (
     DEFER,
     FACTORS,
@@ -85,6 +85,12 @@ def _params(
         case "accumulate_gradients":
             more = settings.accumulation * 2
             return {"accumulation": more} if more <= MAX_ACCUMULATION else None
+        case "go_back" if rule == "R2":
+            sizes = batch_band(seen.evaluations[rule], settings, seen.rules)
+            if sizes is None:
+                return None
+            size = round(math.exp(draws.uniform(*map(math.log, sizes))))
+            return {"epoch": draws.choice(seen.back), "lr": lr, "batch_size": size}
         case "go_back":
             rates = band(seen) if rule == "R1" else (lr / 10, lr)
             if rates is None:

@@ -1,22 +1,28 @@
 """The policy that undoes damage: back to a sound state, with settings that were measured.
 
-Where a rule tells of damage or of a wrong learning rate, one decision goes back to the best sound
-epoch or to fresh weights, and sets the rate. The update ratio is proportional to the rate, so one
-step brings it to TARGET. Other firings are answered as the playbook does, and so is a rule for
-which the training went back twice. Where the rules keep no states, all answers are the playbook's.
+Where a rule tells of damage or of a wrong setting, one decision goes back to the best sound epoch
+or to fresh weights. Two ratios are proportional to a setting, so one step brings each to where it
+should be: the update ratio to the learning rate, the gradient's signal to the batch. Other firings
+are answered as the playbook does, and so is a rule for which going back was no help. An edited
+model gets fresh weights, if a second rule that fired asks for them. Where the rules keep no states,
+all answers are the playbook's.
 I/O: none.
 """
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from aggregates.decisions import Observation, mean_rate
+from aggregates.decisions import Decision, Observation, batch_band, mean_rate
 from aggregates.playbook import FRESH, GO_BACK, MIN_LR
 from aggregates.rules import RuleEvaluation
 from policies.offers import band
-from policies.playbook import Chosen, PlaybookPolicy
+from policies.playbook import Chosen, PlaybookPolicy, act
 
 TARGET = 0.004  # mean update ratio; the built-in network has 0.002 to 0.007 at its default rate
-TRIES = 2  # for each rule
+LOST = 0.5  # mean update ratio of steps that leave nothing of the weights: it measures no rate
+# How often going back answers a rule: what damages the same settings again, they are the cause of.
+TRIES: Mapping[str, int] = MappingProxyType({"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2})
 
 
 class RescuePolicy(PlaybookPolicy):
@@ -24,44 +30,85 @@ class RescuePolicy(PlaybookPolicy):
 
     name = "rescue"
 
+    def decide(self, observation: Observation) -> list[Decision]:
+        """Return one decision for each due rule, the acting one first."""
+        decisions = super().decide(observation)
+        edited = any(each.edit is not None and each.cites[0] in TRIES for each in decisions)
+        for place, each in enumerate(decisions if edited else ()):
+            rule = each.cites[0]
+            if not each.acts and rule != "R2" and GO_BACK in observation.directions(rule):
+                why = "the edited model begins with fresh weights"
+                fresh = Chosen(GO_BACK, {"epoch": FRESH, "lr": observation.settings.lr}, why)
+                decisions[place] = act(rule, observation.evaluations[rule], fresh)
+                break
+        return decisions
+
     def remedy(self, rule: str, seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
         """Return what answers a rule that fired, None if nothing is left."""
+        usual = super().remedy(rule, seen, evaluation)
         tried = sum(
             past.decision.direction == GO_BACK and rule in past.decision.cites
             for past in seen.decisions
             if past.outcome == "applied"
         )
-        if GO_BACK not in seen.directions(rule) or tried >= TRIES:
-            return super().remedy(rule, seen, evaluation)
-        usual = super().remedy(rule, seen, evaluation)
-        lr, back = seen.settings.lr, _best(seen)
-        if rule == "R1":
-            return self._rate(seen, evaluation, back) or usual
+        if GO_BACK not in seen.directions(rule) or tried >= TRIES[rule]:
+            return usual
         if usual is not None and usual.direction in ("add_norm", "add_residual"):
             return usual
-        if rule != "R7":
-            why = "the model is damaged, not its settings"
-            return Chosen(GO_BACK, {"epoch": back, "lr": lr}, why)
-        bound = seen.settings.clip_norm
-        if bound is None:
-            params = {"epoch": back, "lr": lr, "clip_norm": self.numbers.clip_norm}
-            return Chosen(GO_BACK, params, "the gradients that did the damage are bounded now")
-        params = {"epoch": back, "lr": max(lr / 10, MIN_LR), "clip_norm": bound}
-        return Chosen(GO_BACK, params, "bounded gradients did the damage, so the steps are shorter")
+        match rule:
+            case "R1":
+                return self._rate(seen, evaluation) or usual
+            case "R2":
+                return _batch(seen, evaluation) or usual
+            case "R7":
+                return self._bounded(seen)
+        params = {"epoch": _best(seen), "lr": seen.settings.lr}
+        return Chosen(GO_BACK, params, "the model is damaged, not its settings")
 
-    def _rate(self, seen: Observation, evaluation: RuleEvaluation, back: int) -> Chosen | None:
+    def _rate(self, seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
         found = band(seen)
         if found is None or not evaluation.value:
             return None
+        lost = evaluation.value > LOST and seen.settings.clip_norm is None
+        if lost and seen.rules.back_bounds_steps:
+            params = {"epoch": FRESH, "lr": seen.settings.lr, "clip_norm": self.numbers.clip_norm}
+            why = "nothing is left of the weights, so the next steps are bounded"
+            return Chosen(GO_BACK, params, why)
         low, high = found
         rate = mean_rate(seen.settings, epoch=seen.epoch) * TARGET / evaluation.value
         rate = max(low, min(high, rate))
         if evaluation.side == "high":
             why = "updates are too large for the weights, and proportional to the rate"
-            return Chosen(GO_BACK, {"epoch": back, "lr": rate}, why)
-        kept = seen.epoch if seen.epoch in seen.back else FRESH
+            return Chosen(GO_BACK, {"epoch": _best(seen), "lr": rate}, why)
         why = "updates are too small for the weights, and proportional to the rate"
-        return Chosen(GO_BACK, {"epoch": kept, "lr": rate}, why)
+        return Chosen(GO_BACK, {"epoch": _present(seen), "lr": rate}, why)
+
+    def _bounded(self, seen: Observation) -> Chosen:
+        lr, bound = seen.settings.lr, seen.settings.clip_norm
+        if bound is None:
+            params = {"epoch": _best(seen), "lr": lr, "clip_norm": self.numbers.clip_norm}
+            return Chosen(GO_BACK, params, "the gradients that did the damage are bounded now")
+        params = {"epoch": _best(seen), "lr": max(lr / 10, MIN_LR), "clip_norm": bound}
+        return Chosen(GO_BACK, params, "bounded gradients did the damage, so the steps are shorter")
+
+
+def _batch(seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
+    sizes = batch_band(evaluation, seen.settings, seen.rules)
+    if sizes is None:
+        return None
+    middle = math.sqrt(seen.rules.r2_low * seen.rules.r2_high)
+    size = round(seen.settings.batch_size * middle / (evaluation.ema or math.inf))
+    params = {
+        "epoch": _present(seen),
+        "lr": seen.settings.lr,
+        "batch_size": max(sizes[0], min(sizes[1], size)),
+    }
+    return Chosen(GO_BACK, params, "the gradient's signal is proportional to the batch")
+
+
+def _present(seen: Observation) -> int:
+    """Return the present epoch if its state is sound, or FRESH."""
+    return seen.epoch if seen.epoch in seen.back else FRESH
 
 
 def _best(seen: Observation) -> int:

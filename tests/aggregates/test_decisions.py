@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from aggregates.decisions import (
     Decision,
     Settings,
+    batch_band,
     direction_problem,
     mean_rate,
     parse_decision,
 )
 from aggregates.errors import DecisionError
 from aggregates.playbook import DIRECTIONS, GO_BACK, REMEDIES
-from aggregates.rules import CALIBRATED, RELATIVE, RULES, RuleEvaluation, RulesConfig
+from aggregates.rules import CALIBRATED, RELATIVE, RELATIVE_1, RULES, RuleEvaluation, RulesConfig
 
 GOOD: dict[str, Any] = {
     "event_type": "hyperparameter_change",
@@ -152,6 +153,41 @@ def test_going_back_for_r7_bounds_gradients_or_shortens_steps() -> None:
     said = Decision.of(("R7",), GO_BACK, {"epoch": 3, "lr": 0.1, "clip_norm": 1.0}, "because")
     told = direction_problem("R7", fired("R7", "high"), said, bounded, rules=RELATIVE, epoch=4)
     assert "clip_norm of at most 0.5, not 1" in str(told)
+
+
+def test_bound_that_is_tighter_keeps_the_rate_of_fresh_weights() -> None:
+    warming = replace(SETTINGS, schedule={"kind": "warm_up", "epochs": 8, "since": 0})
+    said = Decision.of(("R1",), GO_BACK, {"epoch": -1, "lr": 0.1, "clip_norm": 1.0}, "because")
+    found = fired("R1", "high", 1.4)
+    for settings, rules, answer in (
+        (warming, RELATIVE, "None"),
+        (warming, RELATIVE_1, "at most 0.05"),
+        (replace(warming, clip_norm=1.0), RELATIVE, "at most 0.05"),
+    ):
+        assert answer in str(direction_problem("R1", found, said, settings, rules=rules, epoch=4))
+
+
+def test_going_back_for_r2_brings_its_ratio_into_the_band_by_the_batch_alone() -> None:
+    size = 16
+    assert back("R2", "high", 6.5, epoch=4, batch_size=size) == "None"
+    assert "none of" in back("R2", "high", 6.5, rules=RELATIVE_1, batch_size=size)
+    for wrong in ({}, {"batch_size": 1}, {"batch_size": 25}, {"batch_size": 64}):
+        assert "batch_size from 2 to 24" in back("R2", "high", 6.5, **wrong)
+    for wrong in ({"lr": 0.05}, {"clip_norm": 1.0}):
+        assert "moves batch_size alone" in back("R2", "high", 6.5, batch_size=size, **wrong)
+    assert "no smaller batch" in back("R2", "high", 1e9, batch_size=1)
+    assert "no smaller batch" in back("R2", "high", math.inf, batch_size=size)
+    assert "for R2 alone" in back("R5", "high", 0.5, batch_size=size)
+
+
+@given(st.floats(2.6, 1e4), st.integers(2, 4096))
+def test_every_batch_that_is_offered_brings_the_ratio_into_the_band(
+    ratio: float, size: int
+) -> None:
+    found = batch_band(fired("R2", "high", ratio), replace(SETTINGS, batch_size=size), RELATIVE)
+    for batch in found or ():
+        assert 1 <= batch < size
+        assert RELATIVE.r2_low * 0.999 <= ratio * batch / size <= RELATIVE.r2_high * 1.001
 
 
 def test_going_back_answers_only_where_damage_can_be_undone_and_states_are_kept() -> None:

@@ -76,6 +76,13 @@ def test_fresh_weights_have_no_memory() -> None:
     assert "fresh weights" in in_words(changes)
 
 
+def test_batch_changes_with_the_state() -> None:
+    state = _live()
+    changes = state.execute(_decision(FRESH, batch_size=4), epoch=4)
+    assert state.settings.batch_size == 4
+    assert "batch size 32 -> 4" in in_words(changes)
+
+
 def test_only_the_latest_states_are_kept() -> None:
     state = _live()
     for epoch in range(5):

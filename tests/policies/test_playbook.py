@@ -20,11 +20,13 @@ from aggregates.decisions import (
     parse_decision,
     validate_decision,
 )
-from aggregates.playbook import DIRECTIONS, NO_ACTION
+from aggregates.playbook import DIRECTIONS, FRESH, NO_ACTION
 from aggregates.rules import (
     CALIBRATED,
     DOCUMENT,
     PRECEDENCE,
+    RELATIVE,
+    RELATIVE_1,
     RULES,
     RuleEvaluation,
     fired_in_precedence,
@@ -406,3 +408,55 @@ def test_playbook_document_has_a_page_for_every_rule() -> None:
             assert part in page
         named = {direction for known in DIRECTIONS[rule].values() for direction in known}
         assert any(f"`{direction}`" in page for direction in named)
+
+
+# The rescue policy
+
+
+def rescue(fired: dict[str, str], ema: float, **changes: Any) -> list[tuple[str, str, Any]]:
+    told: dict[str, Any] = {"rules": RELATIVE, "back": (FRESH, 2, 5), **changes}
+    seen = observe(fired, ema=ema, **told)
+    said = create_policy("rescue").decide(seen)
+    for each in said:
+        validate_decision(parse_decision(each.to_dict()), seen)
+    return [(each.cites[0], each.direction, dict(each.params)) for each in said]
+
+
+def test_rescue_brings_rate_and_batch_to_where_they_should_be_in_one_step() -> None:
+    ((rule, direction, params),) = rescue({"R1": "high"}, 0.08)
+    assert (rule, direction, params["epoch"]) == ("R1", "go_back", FRESH)
+    assert params["lr"] == pytest.approx(0.1 * 0.004 / 0.08)
+    ((_, _, params),) = rescue({"R1": "low"}, 4e-5)
+    assert params == {"epoch": 5, "lr": 10.0}  # the most that a rate can be
+    ((rule, direction, params),) = rescue({"R2": "high"}, 6.5)
+    assert (rule, direction) == ("R2", "go_back")
+    assert params == {"epoch": 5, "lr": 0.1, "batch_size": 6}  # 64 * sqrt(0.14 * 2.5) / 6.5
+
+
+def test_rescue_bounds_steps_that_left_nothing_of_the_weights() -> None:
+    assert rescue({"R1": "high"}, 1.4) == [
+        ("R1", "go_back", {"epoch": FRESH, "lr": 0.1, "clip_norm": 1.0})
+    ]
+    bounded = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
+    ((_, _, params),) = rescue({"R1": "high"}, 1.4, settings=bounded)
+    assert params["lr"] == pytest.approx(0.1 * 0.004 / 1.4)
+    ((_, _, params),) = rescue({"R1": "high"}, 1.4, rules=RELATIVE_1)
+    assert set(params) == {"epoch", "lr"}
+
+
+def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for_them() -> None:
+    bare = dataclasses.replace(SPEC, norm="none", blocks=(BlockSpec(8, True, "none", "relu"),))
+    assert rescue({"R6": "low", "R1": "low"}, 1e-5, spec=bare) == [
+        ("R6", "add_norm", {}),
+        ("R1", "go_back", {"epoch": FRESH, "lr": 0.1}),
+    ]
+    (only,) = rescue({"R6": "low"}, 1e-5, spec=bare)
+    assert only[1] == "add_norm"
+    assert [each[1] for each in rescue({"R6": "low", "R1": "low"}, 1e-5)] == ["go_back", "defer"]
+
+
+def test_what_damages_the_same_settings_again_is_answered_otherwise() -> None:
+    back = Decision.of(("R5",), "go_back", {"epoch": FRESH, "lr": 0.1}, "because")
+    once = {"decisions": (PastDecision(1, 2, "policy", back, "applied"),)}
+    assert rescue({"R5": "high"}, 0.6)[0][1] == "go_back"
+    assert rescue({"R5": "high"}, 0.6, **once)[0][1] == "swap_activation"

@@ -69,7 +69,7 @@ def better(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         waiting = submit(controller, line.diff(SELECTION, other))
         while not (found := controller.place.proposal(waiting.id)).verdict:
             controller._step(found)
-        assert found.left_out == (APART,)
+        assert list(found.left_out) == [APART]
         with pytest.raises(InvariantError, match="1 test files have not run on this proposal"):
             found.conclude("promoted", stage="conclude", reason="", checkpoint="c")
     with line.controller() as controller:  # another process carries on
