@@ -28,6 +28,7 @@ def to_plain(seen: Observation) -> dict[str, Any]:
     """Return an observation as values of JSON."""
     return {
         **{name: getattr(seen, name) for name in _SAME},
+        **({"back": list(seen.back)} if seen.back else {}),
         "due": list(seen.due),
         "waived": list(seen.waived),
         "rules": seen.rules.profile,
@@ -47,6 +48,7 @@ def from_plain(value: Mapping[str, Any]) -> Observation:
     evaluations = [RuleEvaluation(*map(_read, row)) for row in value["evaluations"]]
     return Observation(
         **{name: value[name] for name in _SAME},
+        back=tuple(value.get("back", ())),
         due=tuple(value["due"]),
         waived=tuple(value["waived"]),
         rules=REFERENCE_RULES[value["rules"]],

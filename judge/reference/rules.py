@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from aggregates.rules import CALIBRATED_1, DOCUMENT, RulesConfig
+from aggregates.rules import CALIBRATED_1, DOCUMENT, RELATIVE_1, RulesConfig
 
 _CALIBRATED = replace(
     CALIBRATED_1,
@@ -21,5 +21,9 @@ _CALIBRATED = replace(
     r7_at_once=300.0,  # 100 times r7_high
 )
 REFERENCE_RULES: Mapping[str, RulesConfig] = MappingProxyType(
-    {"calibrated": _CALIBRATED, "document": DOCUMENT}
+    {
+        "calibrated": _CALIBRATED,
+        "document": DOCUMENT,
+        "relative": replace(RELATIVE_1, back_sets_batch=True, back_bounds_steps=True),
+    }
 )

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.playbook import DIRECTIONS, MAX_LR, MIN_LR
+from aggregates.playbook import DIRECTIONS, GO_BACK, MAX_LR, MIN_LR, UNDONE
 from aggregates.rules import RULES, RulesConfig
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, ModelSpec
 from judge.reference.observations import to_plain
@@ -28,6 +28,7 @@ from judge.reference.situations import (
 from studies.reference.making import (
     Made,
     at_limits,
+    going_back,
     odd_spec,
     past_decision,
 )
@@ -321,6 +322,8 @@ def make_offers(rng: Random, difficulty: str) -> Made:
             *at_limits(rng),
             *(observe(rng, {"R6": "low"}, spec=odd_spec(rng)) for _ in "1234"),
         ]
+    elif difficulty == "easy":
+        seen = going_back(rng)
     else:
         seen = [observe(rng, {rule: side}) for rule, side in SIDES]
     return Made(
@@ -336,7 +339,32 @@ def make_offers(rng: Random, difficulty: str) -> Made:
 
 def _open_to(rule: str, seen: Observation) -> dict[str, Any]:
     side = str(seen.evaluations[rule].side)
-    return {way: _values(rule, side, way, seen) for way in DIRECTIONS[rule][side]}
+    found = {way: _values(rule, side, way, seen) for way in DIRECTIONS[rule][side]}
+    answers = side in UNDONE.get(rule, ()) or (rule, side) == ("R2", "high")
+    return {**found, **({GO_BACK: _back(rule, seen)} if seen.back and answers else {})}
+
+
+def _back(rule: str, seen: Observation) -> dict[str, Any] | None:
+    lr, size, rules = seen.settings.lr, seen.settings.batch_size, seen.rules
+    found = seen.evaluations[rule]
+    words = ["epoch", "fresh", *map(str, seen.back[1:])]
+    if rule == "R2":
+        if not found.ema or not math.isfinite(found.ema):
+            return None
+        ends = [end * size / found.ema for end in (rules.r2_low, rules.r2_high)]
+        low, high = max(1, math.ceil(ends[0])), min(math.floor(ends[1]), size - 1)
+        if low > high:
+            return None
+        return _offer(words, exact={"lr": lr}, between={"batch_size": (low, high)})
+    words.append("clip_norm")
+    if rule != "R1":
+        words += ["third"] if rule == "R7" else []
+        return _offer(words, between={"lr": (max(lr / 10, MIN_LR), lr)})
+    if not found.value:
+        return None
+    least, most = (end / found.value * lr for end in (rules.r1_low, rules.r1_high))
+    least, most = max(least, MIN_LR), min(most, MAX_LR)
+    return _offer(words, between={"lr": (least, most)}) if least <= most else None
 
 
 def _offer(

@@ -11,9 +11,10 @@ from random import Random
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.playbook import DEFER, DIRECTIONS, REMEDIES
+from aggregates.playbook import DEFER, DIRECTIONS, FRESH, REMEDIES
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec, ModelSpec
+from judge.reference.rules import REFERENCE_RULES
 from judge.reference.situations import SIDES, digits, observe, uniform_spec
 
 
@@ -55,6 +56,41 @@ def observe_several(rng: Random, count: int) -> Observation:
     """Return an observation in which so many rules are due."""
     rules = rng.sample(RULES, count)
     return observe(rng, {rule: any_side(rng, rule) for rule in rules})
+
+
+def going_back(rng: Random) -> list[Observation]:
+    """Return observations that may go back, one rule due in each, some at the limits."""
+    rules = REFERENCE_RULES["relative"]
+
+    def seen(rule: str, side: str, value: float | None = None, **settings: Any) -> Observation:
+        epoch = rng.randint(6, 12)
+        back = (FRESH, *sorted(rng.sample(range(epoch), 3)))
+        now = Settings(**{"lr": 0.05, "batch_size": 64, **settings})
+        found = observe(rng, {rule: side}, rules=rules, epoch=epoch, back=back, settings=now)
+        if value is None:
+            return found
+        told = replace(found.evaluations[rule], ema=value, value=value)
+        return replace(found, evaluations={**found.evaluations, rule: told})
+
+    return [
+        *(seen(rule, side) for rule, side in SIDES),
+        *(replace(seen(rule, side), back=()) for rule, side in (("R1", "high"), ("R2", "high"))),
+        *(
+            replace(seen(rule, side), back=(FRESH,))
+            for rule, side in (("R5", "high"), ("R1", "low"))
+        ),
+        seen("R1", "low", 1e-9),  # the largest rate there is does not reach the band
+        seen("R1", "low", 1e-5),  # and here ends it
+        seen("R1", "high", 1e6),
+        seen("R1", "high", 3e4),
+        seen("R1", "low", 0.0),
+        seen("R2", "high", 9.0, batch_size=2),
+        seen("R2", "high", 500.0, batch_size=20),
+        seen("R2", "high", 3.0, batch_size=5),
+        seen("R2", "high", math.inf),
+        seen("R6", "low", lr=3e-8),
+        seen("R7", "high", lr=3e-8, clip_norm=1.0),
+    ]
 
 
 def odd_spec(rng: Random) -> ModelSpec:

@@ -103,7 +103,7 @@ _DIFFICULTIES: Mapping[str, tuple[Difficulty, ...]] = {
     "hindsight": ("easy", "medium", "hard"),
     "ledgers": ("medium",),
     "network": ("medium", "hard"),
-    "offers": ("medium", "hard"),
+    "offers": ("easy", "medium", "hard"),
     "precedence": ("easy", "hard"),
     "prompt": ("medium", "hard"),
     "readings": ("easy", "medium", "hard"),
