@@ -199,6 +199,7 @@ def test_rules_of_the_reference_set_keep_their_hash() -> None:
     assert {profile: rules.hash for profile, rules in REFERENCE_RULES.items()} == {
         "calibrated": "2e477e42f588ed4685b552b935c994ff156147f4824c3ae18e72e332a07901b0",
         "document": "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298",
+        "relative": "79e6ba95c6dddb1326c487b4f012d6701f6f748181844fb1100ba8cff3984df9",
     }
 
 

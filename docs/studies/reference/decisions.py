@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.playbook import DIRECTIONS, GO_BACK, MAX_LR, MIN_LR, UNDONE
+from aggregates.playbook import DIRECTIONS, GO_BACK, MAX_ACCUMULATION, MAX_LR, MIN_LR, UNDONE
 from aggregates.rules import RULES, RulesConfig
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, ModelSpec
 from judge.reference.observations import to_plain
@@ -358,8 +358,10 @@ def _back(rule: str, seen: Observation) -> dict[str, Any] | None:
         return _offer(words, exact={"lr": lr}, between={"batch_size": (low, high)})
     words.append("clip_norm")
     if rule != "R1":
-        words += ["third"] if rule == "R7" else []
-        return _offer(words, between={"lr": (max(lr / 10, MIN_LR), lr)})
+        third = (
+            {"words": [*words, "third"]} if rule == "R7" else {"words": words, "without": ["third"]}
+        )
+        return _offer(**third, between={"lr": (max(lr / 10, MIN_LR), lr)})
     if not found.value:
         return None
     least, most = (end / found.value * lr for end in (rules.r1_low, rules.r1_high))
@@ -402,7 +404,8 @@ def _values(rule: str, side: str, way: str, seen: Observation) -> dict[str, Any]
         if 2 * size * seen.settings.accumulation > seen.train_examples:
             return None
         if way == "accumulate_gradients":
-            return _offer(exact={"accumulation": 2 * seen.settings.accumulation})
+            more = 2 * seen.settings.accumulation
+            return _offer(exact={"accumulation": more}) if more <= MAX_ACCUMULATION else None
         fits = 2 * size <= seen.max_batch_size
         return _offer(exact={"batch_size": 2 * size}) if fits else None
     if way == "widen":

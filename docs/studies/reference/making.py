@@ -88,6 +88,8 @@ def going_back(rng: Random) -> list[Observation]:
         seen("R2", "high", 500.0, batch_size=20),
         seen("R2", "high", 3.0, batch_size=5),
         seen("R2", "high", math.inf),
+        seen("R2", "low", batch_size=1, accumulation=512),
+        seen("R2", "low", batch_size=1, accumulation=513),
         seen("R6", "low", lr=3e-8),
         seen("R7", "high", lr=3e-8, clip_norm=1.0),
     ]
