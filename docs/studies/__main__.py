@@ -10,6 +10,7 @@
     python docs/studies tasks docs/studies/reference_tasks
     python docs/studies bench [monitor|notary|projections|long-runs|before REVISION] [...]
     python docs/studies gpu [...]
+    python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]
     python docs/studies figures PAGE FILE...
     python docs/studies pages
 
@@ -53,6 +54,7 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
     "mutate": "mutate",
     "rates": "rates",
     "tasks": "reference.seeds",
+    "zoo": "zoo",
 }
 
 
