@@ -1,9 +1,9 @@
-"""What the playbook is worth: against doing nothing and against chance, over many starts.
+"""What playbook and rescue are worth: against doing nothing and chance, over many starts.
 
-Each start (a condition, a dataset and a seed) is trained under three policies. They see the same
-data, initial weights and order of examples, so differences are taken within a start. Where no rule
-fires under the policy `nothing`, no policy is ever asked: the three trainings are one, and it is
-trained once.
+Each start (a condition, a dataset and a seed) is trained under four policies. They see the same
+data, initial weights and order of examples, so differences are taken within a start. Where none of
+a policy's rules fires under `nothing`, it is never asked: both trainings are one, and it is trained
+once. `rescue` has the rules `relative`, the others those of today's default.
 
 Source: docs/studies/rules.md.  I/O: see studies.runner.
 """
@@ -19,8 +19,10 @@ from typing import Any
 import torch
 
 from aggregates.provocations import apply_to_config
+from aggregates.rules import PROFILES
 from monitor.dispatch import current_variables, describe_cpu
 from proctor.runs.standings import paired_interval
+from studies.detection import fired_by_epoch
 from studies.runner import Job, Result, load_results, run_jobs, show_progress
 from studies.statistics import print_table
 
@@ -73,7 +75,9 @@ CONDITIONS = (
     Condition("exploding_loss", {}, "exploding_loss"),
     Condition("infinite_loss", {}, "infinite_loss"),
 )
-OTHERS = ("nothing", "random")  # what the playbook is compared with
+OWN = ("playbook", "rescue")
+OTHERS = ("nothing", "random")  # what these are compared with
+_PROFILES: Mapping[str, str] = {"rescue": "relative"}
 _Start = tuple[str, Condition, int]  # dataset, condition, seed
 
 
@@ -84,15 +88,16 @@ class Row:
     condition: Condition
     dataset: str
     results: Mapping[str, Mapping[int, Result]]
-    same: int  # seeds in which no rule fired with nobody acting: one training for all policies
+    same: int  # seeds in which no rule fired with nobody acting: one training for both policies
+    policy: str = "playbook"
 
     def scores(self, policy: str) -> list[float]:
         """Return the test accuracy of each seed; a failed run delivers nothing and scores 0."""
         return [each.test_accuracy or 0.0 for each in self.results[policy].values()]
 
     def gains(self, other: str) -> list[float]:
-        """Return the playbook's test accuracy less that of another policy, by seed."""
-        pairs = zip(self.scores("playbook"), self.scores(other), strict=True)
+        """Return the policy's test accuracy less that of another one, by seed."""
+        pairs = zip(self.scores(self.policy), self.scores(other), strict=True)
         return [acts - idle for acts, idle in pairs]
 
     @property
@@ -108,9 +113,11 @@ def run(options: Namespace) -> None:
         datasets["CIFAR-10"] = f"imagefolder:{options.folder}"
     seeds = range(options.seeds)
     rows = collect_rows(datasets, seeds, options.results, workers=options.workers)
-    print_study(rows, seeds)
+    print_studies(rows, seeds)
     if options.compare is not None:
-        print_comparison(rows, load_results(options.compare))
+        print_comparison(
+            [row for row in rows if row.policy == "playbook"], load_results(options.compare)
+        )
 
 
 def collect_rows(
@@ -122,19 +129,24 @@ def collect_rows(
 ) -> list[Row]:
     """Train what `results` lacks, `nothing` first, and return a row for each condition."""
 
-    def train(starts: Sequence[_Start], policies: Sequence[str]) -> dict[str, Result]:
-        jobs = [
-            Job(_key(*start, policy), condition.config(datasets[dataset], seed), policy)
-            for start in starts
-            for dataset, condition, seed in [start]
-            for policy in policies
-        ]
+    def train(asked: Sequence[tuple[_Start, str]]) -> dict[str, Result]:
+        jobs = []
+        for start, policy in asked:
+            dataset, condition, seed = start
+            config = condition.config(datasets[dataset], seed)
+            config |= {"profile": _PROFILES[policy]} if policy in _PROFILES else {}
+            jobs.append(Job(_key(*start, policy), config, policy))
         return run_jobs(jobs, results, workers, on_result=show_progress)
 
     starts = list(product(datasets, CONDITIONS, seeds))
-    idle = train(starts, ["nothing"])
-    differs = [start for start in starts if any(idle[_key(*start, "nothing")].fired)]
-    found = idle | train(differs, ["playbook", "random"])
+    idle = train([(start, "nothing") for start in starts])
+    differs = [
+        (start, policy)
+        for start in starts
+        for policy in ("playbook", "random", "rescue")
+        if _fires(idle[_key(*start, "nothing")], policy)
+    ]
+    found = idle | train(differs)
     return [
         Row(
             condition,
@@ -145,26 +157,41 @@ def collect_rows(
                     or idle[_key(dataset, condition, seed, "nothing")]
                     for seed in seeds
                 }
-                for policy in ("nothing", "playbook", "random")
+                for policy in ("nothing", "random", own)
             },
-            same=sum((dataset, condition, seed) not in differs for seed in seeds),
+            same=sum(((dataset, condition, seed), own) not in differs for seed in seeds),
+            policy=own,
         )
+        for own in OWN
         for dataset, condition in product(datasets, CONDITIONS)
     ]
 
 
+def _fires(idle: Result, policy: str) -> bool:
+    """Return whether a rule of the policy's fires where nobody acts."""
+    if policy not in _PROFILES:
+        return any(idle.fired)
+    return any(map(any, fired_by_epoch(idle.history, PROFILES[_PROFILES[policy]])))
+
+
+def print_studies(rows: Sequence[Row], seeds: Sequence[int]) -> None:
+    """Print a table and a summary for each policy of ours."""
+    for policy in OWN:
+        print_study([row for row in rows if row.policy == policy], seeds)
+
+
 def print_study(rows: Sequence[Row], seeds: Sequence[int]) -> None:
     """Print the table, the summary and what the study ran under."""
-    comparisons = len(rows) * len(OTHERS)
+    comparisons, policy = len(rows) * len(OTHERS), rows[0].policy
     print_table(
         (
             "condition",
             "dataset",
             "nothing",
             "random",
-            "playbook",
-            "playbook - nothing",
-            "playbook - random",
+            policy,
+            f"{policy} - nothing",
+            f"{policy} - random",
             "same training",
             "failed",
         ),
@@ -172,7 +199,7 @@ def print_study(rows: Sequence[Row], seeds: Sequence[int]) -> None:
             (
                 row.condition.name,
                 row.dataset,
-                *(mean(row.scores(policy)) for policy in ("nothing", "random", "playbook")),
+                *(mean(row.scores(each)) for each in ("nothing", "random", policy)),
                 *(_shown(row.gains(other), comparisons) for other in OTHERS),
                 f"{row.same} of {len(seeds)}",
                 row.failed,
@@ -192,7 +219,7 @@ def print_study(rows: Sequence[Row], seeds: Sequence[int]) -> None:
         gains = [row.gains(other) for row in faulty]
         intervals = [paired_interval(each, comparisons=comparisons) for each in gains]
         print(
-            f"faulty rows, playbook - {other}: mean above 0 in "
+            f"faulty rows, {policy} - {other}: mean above 0 in "
             f"{sum(mean(each) > 0 for each in gains)} of {len(faulty)}; interval above 0 in "
             f"{sum(low > 0 for low, _ in intervals)}, below 0 in "
             f"{sum(high < 0 for _, high in intervals)}"

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from studies import playbook
-from studies.playbook import CONDITIONS, collect_rows, print_comparison, print_study
+from studies.playbook import CONDITIONS, Row, collect_rows, print_comparison, print_study
 from studies.runner import Job, Result
 
 from monitor.config import RunConfig
 
-ACCURACY = {"nothing": 0.2, "random": 0.3, "playbook": 0.5}
+ACCURACY = {"nothing": 0.2, "random": 0.3, "playbook": 0.5, "rescue": 0.55}
 
 
 def result(job: Job, *, failed: bool = False) -> Result:
@@ -42,6 +42,22 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Result]:
     return known
 
 
+def playbook_rows() -> list[Row]:
+    rows = collect_rows({"shapes": "shapes"}, [0, 1], None)
+    assert {row.policy for row in rows} == {"playbook", "rescue"}
+    return [row for row in rows if row.policy == "playbook"]
+
+
+def test_rescue_is_trained_where_a_rule_of_its_own_profile_fires(
+    trained: dict[str, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playbook, "fired_by_epoch", lambda _, rules: [(rules.profile,)])
+    rows = collect_rows({"shapes": "shapes"}, [0], None)
+    own = [row for row in rows if row.policy == "rescue"]
+    assert len(own) == len(CONDITIONS) == sum(key.endswith("rescue") for key in trained)
+    assert {row.same for row in own} == {0}
+
+
 def test_study_has_enough_starts_and_every_one_can_be_configured() -> None:
     healthy = [each for each in CONDITIONS if each.healthy]
     assert len(CONDITIONS) >= 8
@@ -51,7 +67,7 @@ def test_study_has_enough_starts_and_every_one_can_be_configured() -> None:
 
 
 def test_policies_are_trained_only_where_a_rule_fires(trained: dict[str, Result]) -> None:
-    rows = collect_rows({"shapes": "shapes"}, [0, 1], None)
+    rows = playbook_rows()
     assert not [key for key in trained if "healthy" in key and not key.endswith("nothing")]
     healthy, faulty = rows[0], rows[2]
     assert (healthy.same, faulty.same) == (2, 0)
@@ -63,7 +79,7 @@ def test_policies_are_trained_only_where_a_rule_fires(trained: dict[str, Result]
 def test_failed_run_scores_nothing_and_is_counted(
     trained: dict[str, Result], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = collect_rows({"shapes": "shapes"}, [0, 1], None)
+    rows = playbook_rows()
     (row,) = (each for each in rows if each.condition.name == "lr_too_low")
     assert row.failed == 1
     assert row.gains("nothing") == pytest.approx([0.3, -0.201])
@@ -77,7 +93,7 @@ def test_failed_run_scores_nothing_and_is_counted(
 def test_comparison_says_where_conclusions_differ(
     trained: dict[str, Result], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    rows = collect_rows({"shapes": "shapes"}, [0, 1], None)
+    rows = playbook_rows()
     elsewhere = dict(trained)
     for seed in (0, 1):
         key = f"shapes/lr_too_high/{seed}/"

@@ -38,7 +38,7 @@ def model(params):
     return Linear(4, CLASSES)
 """
 SCORE = "if SCORES:\n    def metrics(output, target):\n        {}"
-RECEIVE = 'harness().f_globals.update(receive=lambda *_: time.sleep(1e6))'
+RECEIVE = "harness().f_globals.update(receive=lambda *_: time.sleep(1e6))"
 STREAM = """class Rows:
     def __len__(self):
         return {}
