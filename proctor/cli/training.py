@@ -119,7 +119,11 @@ def run(
         if config is not None or provoke is not None:
             raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
         return _run_task(home, task, settings or [], how)
-    chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
+    usual = (
+        {"profile": "relative"} if how.policy == "rescue" else {}
+    )  # whose states it goes back to
+    asked = start_for(lambda: read_config(config, settings or [], usual))
+    chosen = start_for(lambda: provoked(asked, provoke, provoke_seed))
     if several.attempts is not None:
         from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 

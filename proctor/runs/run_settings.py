@@ -4,8 +4,9 @@ I/O: reads the configuration file.
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from aggregates.provocations import apply_to_config
@@ -14,12 +15,14 @@ from monitor.dispatch import PORTABLE
 from proctor.errors import ProctorError
 
 
-def read_config(path: Path | None, settings: Sequence[str]) -> RunConfig:
-    """Return the configuration of a file, changed by KEY=VALUE settings.
+def read_config(
+    path: Path | None, settings: Sequence[str], usual: Mapping[str, Any] = MappingProxyType({})
+) -> RunConfig:
+    """Return the configuration of a file, or the `usual` one, changed by KEY=VALUE settings.
 
     Raises ConfigurationError naming the key.
     """
-    chosen: dict[str, Any] = {} if path is None else RunConfig.from_toml(path).to_dict()
+    chosen = dict(usual) if path is None else RunConfig.from_toml(path).to_dict()
     given = read_pairs(settings)
     if given.get("numerics") == PORTABLE and chosen.get("threads") == RunConfig().threads:
         del chosen["threads"]  # the default, which nobody asked for; portable has another
