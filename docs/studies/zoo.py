@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from aggregates.rules import PROFILES, evaluate_epochs
+from aggregates.run import Run
 from monitor.watching import keep_quiet
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -105,7 +106,7 @@ def _bags(count: int = 1280) -> tuple[Tensor, Tensor]:
 
 
 class _Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.RNNBase], width: int = 64) -> None:
+    def __init__(self, kind: type[nn.LSTM | nn.GRU], width: int = 64) -> None:
         super().__init__()
         self.embedding = nn.Embedding(128, width)
         self.cells = kind(width, width, batch_first=True)
@@ -278,7 +279,7 @@ def _vae(reduction: str) -> Made:
         images = batch[0].flatten(1)
         made, mean, spread = model(batch[0])
         apart = 0.5 * (mean**2 + spread.exp() - 1 - spread).sum()
-        found = functional.mse_loss(made, images, reduction="sum") + apart
+        found: Tensor = functional.mse_loss(made, images, reduction="sum") + apart
         return found if reduction == "sum" else found / images.numel()
 
     return Made(model, _adam(model), loss, (_images()[0],))
@@ -300,7 +301,8 @@ def _contrastive() -> Made:
     def loss(batch: Sequence[Tensor]) -> Tensor:
         views = [batch[0] + 0.3 * torch.randn_like(batch[0]) for _ in "12"]
         first, second = (functional.normalize(model(view), dim=1) for view in views)
-        return functional.cross_entropy(first @ second.T / 0.2, torch.arange(len(first)))
+        told: Tensor = first @ second.T / 0.2
+        return functional.cross_entropy(told, torch.arange(len(first)))
 
     return Made(model, _adam(model), loss, (_images()[0],), batch=64)
 
@@ -436,7 +438,8 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
                 after = _loss(made, held)
                 run.validate(loss=after)
         with Home(home).open_log() as log:
-            history = log.repository.get(UUID(run.id)).history
+            recorded: Run = log.repository.get(UUID(run.id))
+        history = recorded.history
     fired = {
         profile: [
             [f"{rule} {found.side}" for rule, found in each.items() if found.fired]

@@ -171,10 +171,12 @@ def test_going_back_for_r2_brings_its_ratio_into_the_band_by_the_batch_alone() -
     size = 16
     assert back("R2", "high", 6.5, epoch=4, batch_size=size) == "None"
     assert "none of" in back("R2", "high", 6.5, rules=RELATIVE_1, batch_size=size)
-    for wrong in ({}, {"batch_size": 1}, {"batch_size": 25}, {"batch_size": 64}):
+    wrongs: list[dict[str, Any]] = [{}, {"batch_size": 1}, {"batch_size": 25}, {"batch_size": 64}]
+    for wrong in wrongs:
         assert "batch_size from 2 to 24" in back("R2", "high", 6.5, **wrong)
-    for wrong in ({"lr": 0.05}, {"clip_norm": 1.0}):
-        assert "moves batch_size alone" in back("R2", "high", 6.5, batch_size=size, **wrong)
+    others: list[dict[str, Any]] = [{"lr": 0.05}, {"clip_norm": 1.0}]
+    for other in others:
+        assert "moves batch_size alone" in back("R2", "high", 6.5, batch_size=size, **other)
     assert "no smaller batch" in back("R2", "high", 1e9, batch_size=1)
     assert "no smaller batch" in back("R2", "high", math.inf, batch_size=size)
     assert "for R2 alone" in back("R5", "high", 0.5, batch_size=size)

@@ -38,6 +38,7 @@ from policies.deciding.chance import RandomPolicy
 from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.recorded import RecordedPolicy
+from policies.deciding.rescue import RescuePolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
@@ -416,7 +417,7 @@ def test_playbook_document_has_a_page_for_every_rule() -> None:
 def rescue(fired: dict[str, str], ema: float, **changes: Any) -> list[tuple[str, str, Any]]:
     told: dict[str, Any] = {"rules": RELATIVE, "back": (FRESH, 2, 5), **changes}
     seen = observe(fired, ema=ema, **told)
-    said = create_policy("rescue").decide(seen)
+    said = RescuePolicy().decide(seen)
     for each in said:
         validate_decision(parse_decision(each.to_dict()), seen)
     return [(each.cites[0], each.direction, dict(each.params)) for each in said]

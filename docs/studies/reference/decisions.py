@@ -358,10 +358,10 @@ def _back(rule: str, seen: Observation) -> dict[str, Any] | None:
         return _offer(words, exact={"lr": lr}, between={"batch_size": (low, high)})
     words.append("clip_norm")
     if rule != "R1":
-        third = (
-            {"words": [*words, "third"]} if rule == "R7" else {"words": words, "without": ["third"]}
-        )
-        return _offer(**third, between={"lr": (max(lr / 10, MIN_LR), lr)})
+        told = {"lr": (max(lr / 10, MIN_LR), lr)}
+        if rule == "R7":
+            return _offer([*words, "third"], between=told)
+        return _offer(words, without=["third"], between=told)
     if not found.value:
         return None
     least, most = (end / found.value * lr for end in (rules.r1_low, rules.r1_high))
