@@ -48,6 +48,9 @@ def derive_outcome(
         return Outcome(_difference(_flat(spec), _flat(edited)), settings, edited)
     if isinstance(spec, WatchedModel) and decision.direction not in spec.offers:
         raise RemedyRefused(f"{decision.direction} cannot be carried out in this watched loop")
+    resizes = decision.direction == GO_BACK and "batch_size" in decision.params
+    if isinstance(spec, WatchedModel) and resizes and "decrease_batch_size" not in spec.offers:
+        raise RemedyRefused("the batch size cannot be changed in this watched loop")
     after = _settings_after(settings, decision, since=epoch + 1)
     if after.batch_size > max_batch_size:
         raise RemedyRefused(

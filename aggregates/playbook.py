@@ -134,7 +134,12 @@ def restarted(direction: str, cites: Iterable[str]) -> tuple[str, ...]:
 
 def unanswered_sides(rule: str, offers: Collection[str]) -> tuple[str, ...]:
     """Return the sides of a rule for which `offers` has no remedy."""
-    return tuple(side for side, able in DIRECTIONS.get(rule, {}).items() if not {*able} & {*offers})
+    undone = UNDONE.get(rule, ()) if GO_BACK in offers else ()
+    return tuple(
+        side
+        for side, able in DIRECTIONS.get(rule, {}).items()
+        if not {*able} & {*offers} and side not in undone
+    )
 
 
 def why_waived(waived: Iterable[str], offers: Collection[str] | None) -> dict[str, str]:

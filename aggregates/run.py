@@ -28,7 +28,7 @@ from aggregates.rules import (
     fired_in_precedence,
 )
 from aggregates.signals import UNSAID, EpochSignals, signals_of
-from aggregates.spec import ModelSpec, Spec, spec_of
+from aggregates.spec import Spec, WatchedModel, spec_of
 
 SOURCES = ("driver", "human", "policy")
 END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
@@ -393,10 +393,13 @@ class Run(Aggregate):
 
         A state is sound: no rule of UNDONE that is not waived fired in its epoch. The present one
         can be kept for R1, if no other fired. No state is of another model than the present one,
-        nor from before the run was forked. With an `epoch`: before that epoch's decisions.
+        nor from before the run was forked. A watched loop keeps the latest sound state alone. With
+        an `epoch`: before that epoch's decisions.
         """
-        at = self.epoch if epoch is None else epoch
-        if not self.rules.kept_states or not isinstance(self.initial_spec, ModelSpec):
+        at, watched = self.epoch if epoch is None else epoch, self.initial_spec
+        if not self.rules.kept_states:
+            return ()
+        if isinstance(watched, WatchedModel) and GO_BACK not in watched.offers:
             return ()
         edits = (
             past.epoch
@@ -406,7 +409,9 @@ class Run(Aggregate):
         )
         forked = 0 if self.forked_at is None or at < self.forked_at else self.forked_at
         first = max(forked, at + 1 - self.rules.kept_states, *(edited + 1 for edited in edits))
-        sound = (each for each in range(first, at) if not self.damage(each))
+        sound = [each for each in range(first, at) if not self.damage(each)]
+        if isinstance(watched, WatchedModel):
+            sound = sound[-1:] if self.damage(at) else []
         kept = (at,) if at >= first and not {*self.damage(at)} - {"R1"} else ()
         return (FRESH, *sound, *kept)
 
@@ -482,6 +487,9 @@ class Run(Aggregate):
         the loop reports. The harness refuses such a remedy.
         """
         resets = bool(decision.params.get("reinitialise", False))
+        if decision.direction == GO_BACK and decision.params["epoch"] != self.epoch:
+            sides = (self.evaluations[self.epoch][rule].side for rule in decision.cites)
+            resets = "not_finite" in sides
         return resets and self.level != REPEATABLE and not self.history[-1].lost
 
     def apply_remedy(

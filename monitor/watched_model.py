@@ -1,16 +1,17 @@
 """The model of a training whose loop belongs to somebody else, and its changes by decisions.
 
 A decision is carried out as far as the loop allows: learning rate, clipping, stop, starting
-weights, another activation, and the batch size where the loop can change it. The rules whose
-remedies cannot be carried out are waived when the run starts.
+weights or those of an earlier epoch, another activation, and the batch size where the loop can
+change it. The rules whose remedies cannot be carried out are waived when the run starts.
 
 I/O: none.  Units: learning rates per step.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from aggregates.canonical import digest
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Changes, derive_outcome
-from aggregates.playbook import RATE_DIRECTIONS, unanswered_sides
+from aggregates.playbook import FRESH, GO_BACK, RATE_DIRECTIONS, unanswered_sides
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
 from monitor.config import TaskConfig, WatchConfig
@@ -48,6 +49,7 @@ def describe_model(
     classes: int | None,
     compiled: bool = False,
     accumulates: bool = False,
+    goes_back: bool = False,
 ) -> WatchedModel:
     """Return what a run records of a model, and which remedies can be carried out on it.
 
@@ -64,6 +66,7 @@ def describe_model(
         ),
         offers=(
             *(() if model is None else RATE_DIRECTIONS),
+            *((GO_BACK,) if goes_back and model is not None else ()),
             *(_BATCHES if batches else ()),
             *(("accumulate_gradients",) if accumulates else ()),
             "stop",
@@ -162,7 +165,8 @@ class WatchedState:
         self._spec = spec
         self._set_batch_size = set_batch_size
         self.processes = processes or Processes()  # which train it together
-        self._start = {} if model is None else _copy(model)
+        self._start = self._copied()
+        self._kept: dict[int, _Copied] = {}  # the latest epoch whose state can be gone back to
         self.rate_overridden: str | None = None  # why decisions about the rate have no effect
 
     @property
@@ -177,13 +181,14 @@ class WatchedState:
 
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
-        fresh = bool(decision.params.get("reinitialise", False))
-        needs_weights = decision.direction != "stop" and not fresh
+        back = decision.params["epoch"] if decision.direction == GO_BACK else epoch
+        fresh = bool(decision.params.get("reinitialise", False)) or back == FRESH
+        needs_weights = decision.direction != "stop" and not fresh and back == epoch
         if self._model is not None and needs_weights and not is_finite(self._model):
             raise RemedyRefused(
                 "the weights are not finite, and only the starting weights bring them back"
             )
-        if self.rate_overridden is not None and decision.direction in RATE_DIRECTIONS:
+        if self.rate_overridden is not None and decision.direction in (*RATE_DIRECTIONS, GO_BACK):
             raise RemedyRefused(self.rate_overridden)
         outcome = derive_outcome(
             decision,
@@ -198,9 +203,13 @@ class WatchedState:
         elif outcome.settings.batch_size != self.settings.batch_size:
             self._resize(outcome.settings.batch_size)
         self.settings = outcome.settings
-        if fresh:
-            self._begin_again()
+        if fresh or back != epoch:
+            self._put_back(self._start if fresh else self._kept[back])
         return outcome.changes
+
+    def keep(self, epoch: int) -> None:
+        """Keep the state after an epoch, before its decisions, in the place of an earlier one."""
+        self._kept = {epoch: self._copied()}
 
     def become(self, spec: WatchedModel) -> None:
         """Change the activations to those of another specification of the same model."""
@@ -228,19 +237,47 @@ class WatchedState:
                 self._set_batch_size(self.settings.batch_size // count)
             raise RemedyRefused(reasons[0])
 
-    def _begin_again(self) -> None:
-        """Put the starting weights back, and empty the optimizer's memory."""
+    def _copied(self) -> "_Copied":
+        """Return a copy of all parameters, buffers and the optimizer's memory, in main memory."""
+        if self._model is None:
+            return _Copied({}, [])
+        named = (*self._model.named_parameters(), *self._model.named_buffers())
+        held = [] if self._optimizer is None else optimized_by(self._optimizer)
+        memory = [
+            {
+                name: (_copy(value), value.device if isinstance(value, Tensor) else None)
+                for name, value in self._optimizer.state.get(each, {}).items()
+            }
+            for each in held
+            if self._optimizer is not None
+        ]
+        return _Copied({name: _copy(value) for name, value in named}, memory)
+
+    def _put_back(self, copied: "_Copied") -> None:
+        """Put weights and the optimizer's memory back; its rates and schedule stay the loop's."""
         assert self._model is not None, "it is not offered without"
         with torch.no_grad():
             for name, value in (*self._model.named_parameters(), *self._model.named_buffers()):
-                if name in self._start:
-                    value.copy_(self._start[name])
+                if name in copied.weights:
+                    value.copy_(copied.weights[name])
                     self.processes.agree_on(value)
         if self._optimizer is not None:
             self._optimizer.state = defaultdict(dict)
+            for each, memory in zip(optimized_by(self._optimizer), copied.memory, strict=False):
+                if memory:
+                    told = {name: _copy(value, on) for name, (value, on) in memory.items()}
+                    self._optimizer.state[each] = told
 
 
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of all parameters and buffers, in main memory."""
-    found = (*model.named_parameters(), *model.named_buffers())
-    return {name: value.detach().to("cpu", copy=True) for name, value in found}
+@dataclass(frozen=True)
+class _Copied:
+    """A state that can be gone back to."""
+
+    weights: Mapping[str, Tensor]
+    memory: Sequence[Mapping[str, tuple[Any, torch.device | None]]]  # for each parameter, and where
+
+
+def _copy(value: Any, device: torch.device | None = None) -> Any:
+    if not isinstance(value, Tensor):
+        return deepcopy(value)
+    return value.detach().to(device or "cpu", copy=True)

@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
 from aggregates.decisions import learning_rate
+from aggregates.playbook import GO_BACK
 from monitor.advice import Adviser
 from monitor.answering import Policy, answer_rules
 from monitor.diagnostics import EpochWatch
@@ -345,6 +346,8 @@ class WatchedRun:
         run = self._session.run
         if isinstance(self._decider, Adviser):
             return self._decider.advise(run, self._state)
+        if GO_BACK in self._state.described.offers and not run.damage(run.epoch):
+            self._state.keep(run.epoch)
         before = len(run.decisions)
         overridden = self._step_rates.told(epoch=run.epoch, steps=self._steps)
         self._state.rate_overridden = overridden

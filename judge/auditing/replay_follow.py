@@ -140,7 +140,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
         return
     if replay.run.resets_unproven(decision) or replay.run.cannot_go_back(decision) is not None:
         return
-    if replay.overridden[-1] and decision.direction in RATE_DIRECTIONS:
+    if replay.overridden[-1] and decision.direction in (*RATE_DIRECTIONS, GO_BACK):
         return
     try:
         _derive(replay, decision, event.epoch)

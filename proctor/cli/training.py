@@ -27,7 +27,7 @@ from proctor.cli.options import (
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import handed_over, start_for, start_like
-from proctor.runs.run_settings import provoked, read_config
+from proctor.runs.run_settings import profile_for, provoked, read_config
 
 # A start that goes wrong: a learning rate sixty times the default, and no warm-up.
 DEMO: dict[str, Any] = {
@@ -119,9 +119,7 @@ def run(
         if config is not None or provoke is not None:
             raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
         return _run_task(home, task, settings or [], how)
-    usual = (
-        {"profile": "relative"} if how.policy == "rescue" else {}
-    )  # whose states it goes back to
+    usual = {"profile": profile_for(how.policy)}
     asked = start_for(lambda: read_config(config, settings or [], usual))
     chosen = start_for(lambda: provoked(asked, provoke, provoke_seed))
     if several.attempts is not None:

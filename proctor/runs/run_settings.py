@@ -36,6 +36,11 @@ def read_config(
     return RunConfig.from_dict(chosen)
 
 
+def profile_for(policy: object) -> str:
+    """Return the rules that a policy decides by where nobody names any; rescue needs states."""
+    return "relative" if policy == "rescue" else RunConfig().profile
+
+
 def provoked(config: RunConfig, name: str | None, seed: int) -> RunConfig:
     """Return the configuration with a fault of the catalogue in it; None leaves it as it is."""
     if name is None:

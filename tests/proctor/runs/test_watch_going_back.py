@@ -1,0 +1,164 @@
+"""A watched loop goes back to an earlier state, where a policy is named that asks for it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from frontdoor import answer, call_here
+from judge_cases import events_of
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import proctor
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER, FRESH, GO_BACK
+from aggregates.run import Run
+
+X = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))
+Y = (X @ torch.randn(20, 3, generator=torch.Generator().manual_seed(1))).argmax(dim=1)
+OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
+    "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.002, momentum=0.9),
+    "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=0.002),
+    "fused Adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.002, fused=True),
+    "Adagrad": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.002),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Says:
+    """Answers R1 as it is told to, and defers the rest."""
+
+    name = "says"
+
+    def __init__(self, answer: Callable[[Observation], dict[str, Any] | None]) -> None:
+        self.answer = answer
+        self.seen: list[Observation] = []
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def decide(self, seen: Observation) -> Sequence[Decision]:
+        self.seen.append(seen)
+        params = self.answer(seen)
+        return [
+            Decision.of((rule,), GO_BACK, params, "for the test")
+            if params is not None and rule == "R1"
+            else Decision.of((rule,), DEFER, {}, "not asked")
+            for rule in seen.due
+        ]
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+
+
+def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
+    memory = [optimizer.state.get(each, {}) for each in model.parameters()]
+    parts = [*model.state_dict().values(), *(v for each in memory for v in each.values())]
+    return [each.clone() if isinstance(each, Tensor) else each for each in parts]
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(a, b) if isinstance(a, Tensor) else a == b
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def train(
+    run: proctor.WatchedRun, model: nn.Module, optimizer: torch.optim.Optimizer, *, hot: int
+) -> list[tuple[list[Any], list[Any]]]:
+    """Train four epochs, one of them in steps that are far too long; return states around each."""
+    states = []
+    for epoch in run.epochs(4):
+        for at in range(0, 400, 50):
+            loss = cross_entropy(model(X[at : at + 50]), Y[at : at + 50])
+            if epoch == hot:
+                for group in optimizer.param_groups:
+                    group["lr"] = 3.0
+            torch.autograd.backward(loss)
+            run.step(loss.detach())
+        for group in optimizer.param_groups:
+            group["lr"] = 0.002
+        before = state_of(model, optimizer)
+        run.validate(loss=1.0)
+        states.append((before, state_of(model, optimizer)))
+    return states
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("to", ["sound", "start"])
+def test_weights_and_the_optimizers_memory_are_those_of_the_earlier_epoch(
+    name: str, to: str, tmp_path: Path
+) -> None:
+    model = mlp()
+    optimizer = OPTIMIZERS[name](model)
+    begin = state_of(model, optimizer)
+
+    def back(seen: Observation) -> dict[str, Any] | None:
+        if seen.epoch != 2:
+            return None
+        rate = seen.settings.lr * 0.004 / float(seen.evaluations["R1"].value or 1)
+        return {"epoch": seen.back[1] if to == "sound" else FRESH, "lr": rate}
+
+    policy = Says(back)
+    with proctor.watch(
+        *(model, optimizer),
+        name="back",
+        batch_size=50,
+        policy=policy,
+        profile="relative",
+        home=tmp_path,
+    ) as run:
+        states = train(run, model, optimizer, hot=2)
+    (hot,) = (seen for seen in policy.seen if seen.epoch == 2)
+    assert hot.back == (FRESH, 1, 2)
+    wanted = states[1][0] if to == "sound" else begin
+    assert not same(states[2][0], wanted)
+    assert same(states[2][1], wanted)
+    events = events_of(tmp_path / "ledger", run.id)
+    (applied,) = (each for each in events if type(each) is Run.RemedyApplied)
+    assert {"what": "epoch", "from": 2, "to": 1 if to == "sound" else FRESH} in applied.changes
+    verdict = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
+    assert not verdict["violations"]
+    assert not verdict["hard_fail"]
+
+
+def test_loop_that_is_only_observed_is_never_sent_back(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = OPTIMIZERS["AdamW"](model)
+    with proctor.watch(
+        model, optimizer, name="seen", batch_size=50, profile="relative", home=tmp_path
+    ) as run:
+        states = train(run, model, optimizer, hot=2)
+    assert all(same(before, after) for before, after in states)
+
+
+def test_reported_loss_that_is_not_finite_sends_nothing_back(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = OPTIMIZERS["AdamW"](model)
+    with proctor.watch(
+        *(model, optimizer),
+        name="nan",
+        batch_size=50,
+        policy="rescue",
+        profile="relative",
+        home=tmp_path,
+    ) as run:
+        for _ in run.epochs(2):
+            loss = cross_entropy(model(X[:50]), Y[:50])
+            torch.autograd.backward(loss)
+            run.step(loss.detach())
+            before = state_of(model, optimizer)
+            run.validate(loss=float("nan"))
+            assert same(before, state_of(model, optimizer))
