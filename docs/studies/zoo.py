@@ -416,10 +416,9 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
     torch.manual_seed(seed)
     made = KINDS[kind]()
     count = len(made.data[0]) * 4 // 5
-    held = [part[count:] for part in made.data]
     with tempfile.TemporaryDirectory(prefix="proctor-zoo-") as name:
         home = Path(name)
-        before = _loss(made, held)
+        before = loss_on(made)
         with watch(
             *(made.model, made.optimizer),
             name=kind,
@@ -434,8 +433,8 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
         ) as run:
             after = before
             for _ in run.epochs(epochs):
-                _epoch(made, run, count)
-                after = _loss(made, held)
+                train_epoch(made, run)
+                after = loss_on(made)
                 run.validate(loss=after)
         with Home(home).open_log() as log:
             recorded: Run = log.repository.get(UUID(run.id))
@@ -450,7 +449,15 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
     return Trained(kind, seed, 1 - after / before if before else 0.0, fired)
 
 
-def _epoch(made: Made, run: WatchedRun, count: int) -> None:
+def language_model(lr: float, *, clip: float | None = None) -> Made:
+    """Return the first kind, at another rate."""
+    model = _Transformer()
+    return _language(model, _adamw(model, lr), clip=clip)
+
+
+def train_epoch(made: Made, run: WatchedRun | None = None) -> None:
+    """Train one epoch, watched or not."""
+    count = len(made.data[0]) * 4 // 5
     made.model.train()
     if made.before is not None:
         made.before()
@@ -460,15 +467,24 @@ def _epoch(made: Made, run: WatchedRun, count: int) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=made.half):
             loss = made.loss([part[rows] for part in made.data])
         torch.autograd.backward(loss / made.parts)
-        run.step(loss.detach(), update=number % made.parts == made.parts - 1)
+        update = number % made.parts == made.parts - 1
+        if run is not None:
+            run.step(loss.detach(), update=update)
+        elif update:
+            if made.clip is not None:
+                torch.nn.utils.clip_grad_norm_(made.model.parameters(), made.clip)
+            made.optimizer.step()
+            made.optimizer.zero_grad()
         if made.scheduler is not None:
             made.scheduler.step()
 
 
-def _loss(made: Made, held: Sequence[Tensor]) -> float:
+def loss_on(made: Made) -> float:
+    """Return the validation loss."""
     made.model.eval()
+    count = len(made.data[0]) * 4 // 5
     with torch.no_grad():
-        return float(made.loss(held))
+        return float(made.loss([part[count:] for part in made.data]))
 
 
 def tables(trained: Sequence[Trained]) -> Iterator[Table]:
