@@ -301,7 +301,7 @@ def _back_problem(
     the band; for fresh weights, whose ratio nobody has measured, the rate may not go the other way.
     For another rule it stays, or falls to a tenth at most. No bound on the gradient is loosened,
     and R7 has to be answered by a tighter one or a lower rate. R2's ratio is proportional to the
-    batch, which alone moves.
+    batch, which alone moves. A model that only guesses begins again with other settings.
     """
     new, rate = decision.params["lr"], mean_rate(settings, epoch=epoch)
     bound = decision.params.get("clip_norm", settings.clip_norm)
@@ -315,6 +315,8 @@ def _back_problem(
         return _batch_problem(fired, decision, settings, rules)
     if "batch_size" in decision.params:
         return f"{fired.rule}: going back sets batch_size for R2 alone"
+    if fired.side == "guessing":
+        return _guessing_problem(decision, settings, tighter=tighter)
     if fired.rule == "R1":
         if decision.params["epoch"] == FRESH:
             if fired.side == "low" and new < rate:
@@ -341,6 +343,21 @@ def _back_problem(
             "R7: going back needs a tighter clip_norm, or lr of at most "
             f"{settings.lr / FACTORS['R1'][0]:g}, not {new:g}"
         )
+    return None
+
+
+def _guessing_problem(decision: Decision, settings: Settings, *, tighter: bool) -> str | None:
+    """Nobody knows why, so fresh weights begin with other settings, whatever these are."""
+    factor = decision.params["lr"] / settings.lr
+    least, most = (bound * (1 + 1e-9) for bound in FACTORS["R1"])
+    if decision.params["epoch"] != FRESH:
+        return "R1 guessing: only fresh weights leave it, epoch -1"
+    if not 1 / most <= factor <= most:
+        return (
+            f"R1 guessing: going back needs lr within {settings.lr / 10:g} to {settings.lr * 10:g}"
+        )
+    if not tighter and max(factor, 1 / factor) * (1 + 2e-9) < least:
+        return "R1 guessing: going back needs a tighter clip_norm, or lr changed by a factor of 3"
     return None
 
 

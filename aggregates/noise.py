@@ -13,10 +13,14 @@ same bits.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+# What measures the noise of a loop that somebody else owns: the halves of a step that is made of
+# several batches, a loss of other examples that the loop gives, or nothing.
+HALVES, PROBE, NOTHING = SOURCES = ("halves", "probe", "none")
+_UNMEASURED = "nothing measures its noise: give watch() an accumulation of 2 or more, or a probe"
 CONFIDENCE = 0.9  # of the interval, both sides together
 _Z = 1.6448536269514722  # 95% quantile of the normal distribution
 _MIN_PAIRS = 3  # pairs of successive steps below which the shape is unknown
@@ -33,6 +37,7 @@ class NoiseProbes:
     probes: tuple[tuple[float, float], ...]  # product and mean square of each
     spread: float | None  # of successive squared norms, see spread_of()
     pairs: int  # successive steps that the spread comes from
+    share: float = 1.0  # of a step's examples that each gradient of a probe is of
 
 
 @dataclass(frozen=True)
@@ -47,20 +52,27 @@ class SignalToNoise:
 def pool_noise(epochs: Iterable[NoiseProbes]) -> SignalToNoise | None:
     """Return what the probes of one epoch, or of several, say together; None if they say nothing.
 
-    The ratio is that of the mean |G|^2 to the mean T over all probes.
+    The ratio is that of the mean |G|^2 to the mean T over all probes, T that of a step's gradient.
+    Epochs whose probes are of another share of a step than the latest's are left out.
     """
     found = _evidence_of(epochs)
     if found is None:
         return None
     evidence, limit = found
-    return SignalToNoise(
-        estimate=evidence.solve(0.0), low=evidence.solve(limit), high=evidence.solve(-limit)
-    )
+    estimate, low, high = (evidence.solve(z) / evidence.share for z in (0.0, limit, -limit))
+    return SignalToNoise(estimate, low, high)
+
+
+def with_unmeasured(reasons: Mapping[str, str], source: str | None) -> dict[str, str]:
+    """Return why rules are waived, with the reason of R2 where nothing measures the noise."""
+    unmeasured = source == NOTHING and "R2" in reasons
+    return {**reasons, **({"R2": _UNMEASURED} if unmeasured else {})}
 
 
 def _evidence_of(epochs: Iterable[NoiseProbes]) -> tuple["_Evidence", float] | None:
     """Return what pool_noise() solves, and the deviate of its interval, or None."""
     known = list(epochs)
+    known = [epoch for epoch in known if epoch.share == known[-1].share]
     probes = [probe for epoch in known for probe in epoch.probes]
     spreads = [(epoch.spread, epoch.pairs) for epoch in known if epoch.spread is not None]
     pairs = sum(count for _, count in spreads)
@@ -76,24 +88,25 @@ def _evidence_of(epochs: Iterable[NoiseProbes]) -> tuple["_Evidence", float] | N
     if not -0.5 <= quotient < _LARGEST:  # no two gradients have such a product
         return None
     shape, count = (1 / spread - 1) / 2, total * total / weight
-    evidence = _Evidence(quotient, count, shape)
+    evidence = _Evidence(quotient, count, shape, known[-1].share)
     if len(probes) > 1:  # the probes' own scatter corrects the one that the steps predict
         errors = [product - quotient * (square - product) for product, square in probes]
         scatter = sum(error * error for error in errors) / (weight * evidence.scatter)
         factor = (_PRIOR + scatter * len(probes)) / (_PRIOR + len(probes) - 1)
         if not factor < _LARGEST:  # the probes contradict the steps altogether
             return None
-        evidence = _Evidence(quotient, count, shape / factor)
+        evidence = replace(evidence, shape=shape / factor)
     return evidence, student_quantile(pairs / 2 + len(probes) - 1)
 
 
 @dataclass(frozen=True)
 class _Evidence:
-    """Sums of probes, and the distribution of their quotient for any true ratio."""
+    """Sums of probes, and the distribution of their quotient for any true ratio of a probe."""
 
     quotient: float  # products over half the squares of differences
     count: float  # probes, less where a few of them outweigh the others
-    shape: float  # of a gradient's square: its mean squared over its variance
+    shape: float  # of the square of a step's gradient: its mean squared over its variance
+    share: float  # as in NoiseProbes
 
     @property
     def scatter(self) -> float:
@@ -104,6 +117,7 @@ class _Evidence:
 
     def directions(self, ratio: float) -> float:
         """Return how many independent directions the noise has if `ratio` is true."""
+        ratio /= self.share  # that of a step
         return self.shape * (2 + 4 * ratio) / ((1 + ratio) * (1 + ratio))
 
     def solve(self, score: float) -> float:

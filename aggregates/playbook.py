@@ -109,7 +109,12 @@ DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 # rule -> sides on which a firing tells of damage, or of a rate, that going back can undo
 UNDONE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"R1": ("high", "low"), "R5": ("high",), "R6": ("low",), "R7": ("high", "not_finite")}
+    {
+        "R1": ("high", "low", "guessing"),
+        "R5": ("high",),
+        "R6": ("low",),
+        "R7": ("high", "not_finite"),
+    }
 )
 # rule -> the least and the largest factor by which its remedies move a setting
 FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(

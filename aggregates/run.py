@@ -17,13 +17,13 @@ from eventsourcing.domain import Aggregate
 from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
 from aggregates.evaluations import Evaluations
+from aggregates.firing import RuleMemory
 from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, UNDONE, restarted
 from aggregates.provocations import fault_of
 from aggregates.rules import (
     PRECEDENCE,
     AppliedRemedy,
     RuleEvaluation,
-    RuleMemory,
     RulesConfig,
     fired_in_precedence,
 )
@@ -103,8 +103,8 @@ class Run(Aggregate):
             """Add the epoch to the history that the rules read."""
             fresh, aggregate.fresh = aggregate.fresh, None
             if fresh is None or fresh[0] is not self.measured:
-                told = aggregate.told(self.reported)
-                fresh = self.measured, signals_of(self.epoch, self.measured, told)
+                found = aggregate.signals(self.epoch, self.measured, self.reported)
+                fresh = self.measured, found
             aggregate.history.append(fresh[1])
 
     class RulesEvaluated(Aggregate.Event):
@@ -324,6 +324,13 @@ class Run(Aggregate):
             return reported
         return UNSAID if "task" in self.config else None
 
+    def signals(
+        self, epoch: int, measured: Mapping[str, Any], reported: Mapping[str, Any]
+    ) -> EpochSignals:
+        """Return what the rules read of an epoch; raises MeasurementError."""
+        told, classes = self.told(reported), self.initial_spec.classes
+        return signals_of(epoch, measured, told, classes=classes)
+
     @property
     def waived(self) -> tuple[str, ...]:
         """Rules that are advisory in this run."""
@@ -368,8 +375,7 @@ class Run(Aggregate):
                 "the training was stopped: only its last weights and the end may follow"
             )
         epoch = self.epoch + 1
-        told = self.told(reported)
-        signals = signals_of(epoch, measured, told)  # raises MeasurementError
+        signals = self.signals(epoch, measured, reported)  # raises MeasurementError
         part = dict(measured)
         self.fresh = part, signals
         self.trigger_event(self.EpochMeasured, epoch=epoch, measured=part, reported=dict(reported))

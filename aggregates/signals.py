@@ -39,6 +39,9 @@ class EpochSignals:
     signal_to_noise_low: float | None = None  # ends of the 90% interval
     signal_to_noise_high: float | None = None
     noise: NoiseProbes | None = None  # what several epochs can be pooled from: see pool_noise()
+    # What the accuracy is above guessing, as a share of what is possible: 0 is guessing, 1 always
+    # right. Of training; of validation, where only that is known.
+    skill: float | None = None
 
     @property
     def grad_norm_ratio(self) -> float | None:
@@ -59,13 +62,18 @@ class EpochSignals:
 
 
 def signals_of(
-    epoch: int, measured: Mapping[str, Any], reported: Mapping[str, Any] | None = None
+    epoch: int,
+    measured: Mapping[str, Any],
+    reported: Mapping[str, Any] | None = None,
+    *,
+    classes: int | None = None,
 ) -> EpochSignals:
     """Read the rules' signals from an epoch's measured part.
 
     A loss or an accuracy that is None there was not measured: a watched loop tells it in the
     `reported` part, which has train and validation likewise. Whoever evaluates the rules of a run
     that measures its losses passes no `reported`, and nothing that a loop says reaches a rule.
+    `classes` are those of a classification; without them nobody knows what guessing is worth.
 
     `measured` holds (see docs/reference/events.md): train {loss, accuracy, examples, steps},
     validation {loss, accuracy, examples}, gradients {finite, signal_to_noise, norm_noise_scale
@@ -84,10 +92,11 @@ def signals_of(
     gradients = _get(measured, "gradients", dict)
     train, validation = _told(measured, reported, "train"), _told(measured, reported, "validation")
     norms = _numbers(weights, "grad_norm")
+    accuracy = _get(train, "accuracy", float) if reported is None else train["accuracy"]
     return EpochSignals(
         epoch=epoch,
         train_loss=_get(train, "loss", float),
-        train_accuracy=_get(train, "accuracy", float) if reported is None else train["accuracy"],
+        train_accuracy=accuracy,
         val_loss=_get(validation, "loss", float),
         gradients_finite=_get(gradients, "finite", bool),
         max_layer_grad_norm=_reduce(max, norms),
@@ -101,7 +110,14 @@ def signals_of(
         signal_to_noise_low=_newer(gradients, "signal_to_noise_low"),
         signal_to_noise_high=_newer(gradients, "signal_to_noise_high"),
         noise=probes_of(gradients),
+        skill=_skill(validation.get("accuracy") if accuracy is None else accuracy, classes),
     )
+
+
+def _skill(accuracy: float | None, classes: int | None) -> float | None:
+    if accuracy is None or classes is None:
+        return None
+    return (accuracy * classes - 1) / (classes - 1)
 
 
 def reported_for_rules(
@@ -148,7 +164,16 @@ def probes_of(gradients: Mapping[str, Any]) -> NoiseProbes | None:
                 "this: train the run again"
             )
     probes = tuple((product, square) for product, square in found)
-    return NoiseProbes(probes, _optional(gradients, "spread"), _get(gradients, "spread_pairs", int))
+    spread, pairs = _optional(gradients, "spread"), _get(gradients, "spread_pairs", int)
+    return NoiseProbes(probes, spread, pairs, share_of(gradients))
+
+
+def share_of(gradients: Mapping[str, Any]) -> float:
+    """Return which share of a step's examples each gradient of a probe is of."""
+    share: float = _get({"probe_share": 1.0, **gradients}, "probe_share", float)
+    if not 0 < share <= 1:
+        raise MeasurementError(f"measured 'probe_share' must be above 0 and at most 1: {share!r}")
+    return share
 
 
 def _newer(value: Mapping[str, Any], key: str) -> float | None:

@@ -20,6 +20,7 @@ from msgspec import Meta
 from aggregates.canonical import digest
 from aggregates.declared import build, check_fields, one_of
 from aggregates.errors import ProvocationError, SpecError
+from aggregates.noise import SOURCES
 from aggregates.playbook import MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
 from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
 from aggregates.rules import PROFILES, RULES
@@ -195,6 +196,8 @@ class WatchConfig:
     seed: int | None = None
     profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
     waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()
+    # What measures the gradients' noise, without which R2 is waived. None: an earlier version ran.
+    noise: Annotated[str, one_of(SOURCES)] | None = None
 
     edits = "live"
     fault = None
@@ -214,7 +217,10 @@ class WatchConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them."""
-        return _plain(self)
+        plain = _plain(self)
+        if self.noise is None:
+            del plain["noise"]
+        return plain
 
     @property
     def hash(self) -> str:

@@ -9,7 +9,7 @@ I/O: none.  Units: norms in parameter units, losses in nats, shares from 0 to 1.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ from monitor.processes import Processes
 
 LOOK_EVERY = 16  # batches between two looks at the activations
 PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
+HALVES_EVERY = 16  # steps between two that are compared half by half, which costs no backward pass
 RATIOS = 16  # update ratios that an epoch of as many steps has at least
 _FLUSH = 64  # batches or steps after which what was kept is summed up
 _LOGITS = 1_000_000  # kept, at most, beside those of one batch
@@ -39,7 +40,9 @@ class EpochWatch:
     all have; or, with `thin`, all at first, and whenever there are twice as many as `ratios`, every
     other one is dropped and left out from then on. Of a model with more than a million parameters
     no gradient is copied, and its weights are copied at most twice.
-    `only` are the parameters to look at, by default all. Without `activations`, the model gets no
+    `only` are the parameters to look at, by default all. With `parts` of 2 and more, a step's
+    gradient is the sum of that many batches' ones: part() follows the backward pass of each, and
+    the halves of a step take the place of a probe. Without `activations`, the model gets no
     hooks: those would have a compiled model compiled again and again.
     """
 
@@ -51,6 +54,7 @@ class EpochWatch:
         steps: int | None = None,
         ratios: int = RATIOS,
         thin: bool = False,
+        parts: int = 1,
         only: Iterable[Tensor] | None = None,
         activations: bool = True,
     ) -> None:
@@ -92,6 +96,11 @@ class EpochWatch:
         self._used: set[int] = set()  # parameters that have had a gradient
         self._all_used = False
         self._probes: list[tuple[Tensor, Tensor]] = []  # product and mean square
+        self._parts, self._part = parts, 0  # batches of a step, and those seen of this one
+        self._first: list[Tensor] | None = None  # the gradient of the first half of a step
+        self._halves: tuple[Tensor, Tensor] | None = None  # product and mean square
+        # Gradients that an earlier epoch has left are of no half.
+        self._carried = parts > 1 and any(each.grad is not None for each in self._parameters)
         self._start = self._weights()
         self._activations = ActivationWatch(model)
         self._probing = False
@@ -129,6 +138,27 @@ class EpochWatch:
             self._flush_losses()
 
     @torch.no_grad()
+    def part(self) -> None:
+        """Look at the gradients behind the backward pass of a batch, the last of a step too."""
+        self._part += 1
+        half = self._parts // 2
+        if not half or self._carried or self._steps % HALVES_EVERY:
+            return
+        if self._part == half:
+            self._first = [gradient.clone() for gradient in self._gradients()]
+        elif self._part == 2 * half and self._first is not None:
+            second = torch._foreach_sub(self._gradients(), self._first)
+            times = self._parts / half  # each half is a gradient of its own
+            product, square = self._compared(zip(self._first, second, strict=True))
+            self._halves, self._first = (product * times**2, square * times**2), None
+
+    def unscale(self, scale: Callable[[], float]) -> None:
+        """Divide what part() has kept by what the loss was multiplied by; nobody asks in vain."""
+        if self._halves is not None:
+            product, square = self._halves
+            self._halves = product / scale() ** 2, square / scale() ** 2
+
+    @torch.no_grad()
     def gradients(self, *, scale: Tensor | None = None) -> None:
         """Look at the gradients of one optimizer step, before anything clips them.
 
@@ -141,7 +171,12 @@ class EpochWatch:
         if self._steps % self.ratio_every == 0:
             self._before = self._weights()
         self._steps += 1
-        self._probed = False
+        if scale is not None:
+            self.unscale(lambda: float(scale))
+        self._probed = self._halves is not None and self._part == self._parts
+        if self._halves is not None and self._probed:
+            self._probes.append(self._halves)
+        self._first, self._halves, self._part, self._carried = None, None, 0, False
         self._spans.append((self._behind, self._batches))
         self._behind = self._batches
 
@@ -184,14 +219,16 @@ class EpochWatch:
         """Whether the gradient's noise is to be probed in the step that gradients() looked at."""
         return (self._steps - 1) % PROBE_EVERY == 0
 
-    def probe(self, losses: Iterable[Tensor], *, scale: float = 1.0) -> None:
+    def probe(
+        self, losses: Iterable[Tensor], *, scale: float = 1.0, own_scale: Tensor | None = None
+    ) -> None:
         """Compare the step's gradient with the one of other examples at the same weights.
 
         `losses` gives, one by one, the losses that make up a step: of batches drawn at random from
         all training examples, each computed when it is asked for and divided by their number; a
-        loss scaler has multiplied them by `scale`. The model is in training mode. Its buffers and
-        the state of the global generators are put back, so that the training goes on as if there
-        had been no probe.
+        loss scaler has multiplied them by `scale`, and the step's own by `own_scale`. The model is
+        in training mode. Its buffers and the state of the global generators are put back, so that
+        the training goes on as if there had been no probe.
         """
         own = self._gradients()
         other: list[Tensor] | None = None
@@ -207,11 +244,20 @@ class EpochWatch:
         if other is None:
             return
         with torch.no_grad():
-            pairs = [(a.double(), b.double() / scale) for a, b in zip(own, other, strict=True)]
-            product = torch.stack([(a * b).sum() for a, b in pairs]).sum()
-            square = torch.stack([(a * a).sum() + (b * b).sum() for a, b in pairs]).sum()
-            self._probes.append((product, square / 2))
+            if own_scale is not None:
+                own = [gradient / own_scale for gradient in own]
+            pairs = ((a, b.double() / scale) for a, b in zip(own, other, strict=True))
+            self._probes.append(self._compared(pairs))
             self._probed = True
+
+    def _compared(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Return the product of two gradients and their mean square, parameter by parameter."""
+        products, squares = [], []
+        for one, other in pairs:
+            a, b = one.double(), other.double()
+            products.append(self._gathered((a * b).sum()))
+            squares.append(self._gathered((a * a).sum() + (b * b).sum()))
+        return torch.stack(products).sum(), torch.stack(squares).sum() / 2
 
     def close(self) -> None:
         """Remove the hooks; what was seen stays readable."""
@@ -265,7 +311,8 @@ class EpochWatch:
         probes = [[float(product), float(square)] for product, square in self._probes]
         spread = spread_of(squares, self._by_step(losses))
         value, pairs = (None, 0) if spread is None else spread
-        noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), value, pairs)])
+        share = (self._parts // 2) / self._parts if self._parts > 1 else 1.0
+        noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), value, pairs, share)])
         return {
             "finite": all(map(math.isfinite, totals)) and not (self._skipped and not totals),
             "total_norm_mean": sum(totals) / len(totals) if totals else None,
@@ -279,6 +326,7 @@ class EpochWatch:
             "probes": probes,
             "spread": value,
             "spread_pairs": pairs,
+            **({} if self._parts == 1 else {"probe_share": share}),
         }
 
     def _by_step(self, losses: list[float]) -> list[float]:

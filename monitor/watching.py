@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
 from aggregates.decisions import learning_rate
+from aggregates.noise import HALVES, NOTHING
 from aggregates.playbook import GO_BACK
 from monitor.advice import Adviser
 from monitor.answering import Policy, answer_rules
@@ -30,6 +31,7 @@ from monitor.step_rates import StepRates
 from monitor.watched_model import WatchedState, check_trainable, optimized_by, shapes_of
 
 _ALIKE = 1e-3  # relative difference of gradient norms that processes with one model may have
+Probe = Callable[[], Tensor]  # computes the mean loss of a batch of other examples
 _RATIOS = 8  # update ratios of an epoch, or more: each look copies all weights
 
 
@@ -54,8 +56,10 @@ class WatchedRun:
         model: nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
         compiled: bool = False,
+        noise: str | Probe = NOTHING,
         say: Callable[[str], object] = keep_quiet,
     ) -> None:
+        self._noise = noise  # what measures it: of aggregates.noise.SOURCES, or the probe itself
         self._session = session
         self._state = state
         self._decider = decider
@@ -166,6 +170,7 @@ class WatchedRun:
                 steps=self._last_steps,
                 ratios=_RATIOS,
                 thin=True,
+                parts=settings.accumulation if self._noise == HALVES else 1,
                 only=self._optimized,
                 activations=not self._compiled,
             )
@@ -193,6 +198,7 @@ class WatchedRun:
         the scaler skips is counted as skipped, and no rule reads its gradients.
         """
         self.add_loss(loss, examples=examples)
+        self.after_backward()
         if not update:
             return
         if self._optimizer is None:
@@ -200,7 +206,7 @@ class WatchedRun:
             return
         if scaler is not None:
             scaler.unscale_(self._optimizer)
-        self.before_update()
+        self.before_update(before=None if scaler is None else scaler.get_scale)
         if self.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._optimized, self.clip_norm)
         if scaler is None:
@@ -234,11 +240,22 @@ class WatchedRun:
         if self._watch is not None:
             self._watch.end_forward()
 
-    def before_update(self, *, scale: Tensor | None = None) -> None:
+    def after_backward(self) -> None:
+        """Say that a batch's backward pass is over; step() does it by itself.
+
+        With accumulated gradients, the halves of a step tell how noisy its gradient is.
+        """
+        if self._watch is not None:
+            self._watch.part()
+
+    def before_update(
+        self, *, scale: Tensor | None = None, before: Callable[[], float] | None = None
+    ) -> None:
         """Measure the gradients that the optimizer is about to use, before they are clipped.
 
         step() does it by itself. `scale` is what a loss scaler has multiplied them by, where they
-        are not unscaled yet. A step that the scaler leaves out does not count.
+        are not unscaled yet; where they are, `before` returns what it was during the backward
+        passes. A step that the scaler leaves out does not count.
         """
         if not self._open or self._watch is None:
             raise WatchError("an optimizer's step belongs in an epoch of a watched model")
@@ -248,8 +265,24 @@ class WatchedRun:
                 "leave optimizer.zero_grad() to it"
             )
         self._forget_skipped()
+        if before is not None:
+            self._watch.unscale(before)
         self._watch.gradients(scale=scale)
+        if not isinstance(self._noise, str) and self._watch.probe_due:
+            self._watch.probe(self._probe_losses(self._noise), own_scale=scale)
         self._looked = True
+
+    def _probe_losses(self, probe: Probe) -> Iterator[Tensor]:
+        """Yield the losses of as many batches as a step has."""
+        count = self._state.settings.accumulation
+        for _ in range(count):
+            loss = probe()
+            if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+                raise WatchError(
+                    "probe() must return the mean loss of a batch of other examples, a scalar to "
+                    f"call backward() on, not {loss!r:.100}"
+                )
+            yield loss.reshape(()) / count
 
     def _set_rates(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Put the decisions' learning rates in the place of the loop's, for one step."""

@@ -10,7 +10,8 @@ I/O: none.
 from dataclasses import dataclass
 
 from aggregates.decisions import Observation
-from aggregates.rules import AppliedRemedy, RulesConfig, evaluate_epochs, fired_in_precedence
+from aggregates.firing import evaluate_epochs
+from aggregates.rules import AppliedRemedy, RulesConfig, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.strategy import Effect, remedy_effects
 

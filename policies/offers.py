@@ -73,7 +73,12 @@ def _back(rule: str, seen: Observation) -> str | None:
         sizes = batch_band(seen.evaluations[rule], seen.settings, seen.rules)
         same = f"lr exactly {seen.settings.lr!r}"
         return sizes and f"epoch one of {states}; {same}; batch_size from {sizes[0]} to {sizes[1]}"
-    if rule == "R1":
+    if rule == "R1" and seen.evaluations[rule].side == "guessing":
+        lr = seen.settings.lr
+        rate = _between(max(lr / _MOST, MIN_LR), min(lr * _MOST, MAX_LR))
+        states = "-1 (fresh weights)"
+        clip = "clip_norm 1.0 is usual, and without one lr changed by a factor of 3 at least"
+    elif rule == "R1":
         found = band(seen)
         rate = None if found is None else _between(*found)
     else:

@@ -22,6 +22,10 @@ from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, WatchedModel
 from policies.numbers import PlaybookNumbers, load_numbers
 
 AT_LIMIT = "every remedy of the playbook is at its limit"
+GUESSING = (
+    "the model is no better than guessing, and nothing measured says why: try other learning rates "
+    "from fresh weights, and look at the labels"
+)
 RUINED = 10.0  # validation loss, in units of what guessing costs (the logarithm of the classes)
 OVERWRITTEN = 0.2  # mean update ratio of an epoch whose first steps were longer than the weights
 
@@ -62,7 +66,8 @@ class PlaybookPolicy:
                 continue
             remedy = self.remedy(rule, observation, evaluation)
             if remedy is None or not _offered(remedy, observation):
-                decisions.append(_defer(rule, AT_LIMIT))
+                guesses = evaluation.side == "guessing"
+                decisions.append(_defer(rule, GUESSING if guesses else AT_LIMIT))
                 continue
             first = rule
             decisions.append(act(rule, evaluation, remedy))
@@ -236,6 +241,8 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> C
     lr, low, high = seen.settings.lr, seen.rules.r1_low, seen.rules.r1_high
     least, most = numbers.least_lr_factor, numbers.most_lr_factor
     ema, middle = found.ema, math.sqrt(low * high)  # of the band: its edge would soon be left again
+    if found.side == "guessing":
+        return None
     if found.side == "low":
         factor = most if not ema else min(most, max(least, middle / ema))
         if lr * FACTORS["R1"][0] > MAX_LR:

@@ -90,7 +90,8 @@ def _precedence(fields: Any) -> Mapping[str, Any]:
 
 
 _SIGNALS = Derived(
-    columns=frozenset(EpochSignals.__dataclass_fields__) - {"epoch", "noise"} | {"losses_reported"},
+    columns=frozenset(EpochSignals.__dataclass_fields__) - {"epoch", "noise", "skill"}
+    | {"losses_reported"},
     of=_signals,
 )
 

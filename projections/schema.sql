@@ -249,7 +249,7 @@ CREATE TABLE rule_evaluations (
 );
 COMMENT ON TABLE rule_evaluations IS 'The result of each of the seven rules in each epoch';
 COMMENT ON COLUMN rule_evaluations.fired IS 'Whether the rule wants a decision';
-COMMENT ON COLUMN rule_evaluations.side IS 'high, low, plateau, stalled or not_finite; NULL while silent';
+COMMENT ON COLUMN rule_evaluations.side IS 'high, low, guessing, plateau, stalled or not_finite; NULL while silent';
 COMMENT ON COLUMN rule_evaluations.value IS 'The signal of the epoch';
 COMMENT ON COLUMN rule_evaluations.ema IS 'Moving average, or the best value so far where a rule keeps one';
 COMMENT ON COLUMN rule_evaluations.streak IS 'Consecutive epochs in which the condition held';

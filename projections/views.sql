@@ -356,7 +356,7 @@ COMMENT ON COLUMN rule_heatmap.epoch IS 'From 0';
 COMMENT ON COLUMN rule_heatmap.rule IS 'R1 to R7';
 COMMENT ON COLUMN rule_heatmap.precedence IS 'Among the seven rules; 1 is acted on first';
 COMMENT ON COLUMN rule_heatmap.fired IS 'Whether the rule wants a decision';
-COMMENT ON COLUMN rule_heatmap.side IS 'high, low, plateau, stalled or not_finite; NULL while silent';
+COMMENT ON COLUMN rule_heatmap.side IS 'high, low, guessing, plateau, stalled or not_finite; NULL while silent';
 COMMENT ON COLUMN rule_heatmap.streak IS 'Consecutive epochs in which the condition held';
 COMMENT ON COLUMN rule_heatmap.waived IS 'Whether the rule is advisory in the run';
 COMMENT ON COLUMN rule_heatmap.outcome IS 'Of the last decision in the epoch that cites the rule; NULL: no decision cites it';

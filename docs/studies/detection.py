@@ -6,8 +6,9 @@ Source: docs/reference/rules.md for what fires when.  I/O: none.  Units: epochs 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aggregates.firing import evaluate_epochs
 from aggregates.provocations import Fault
-from aggregates.rules import RulesConfig, evaluate_epochs, fired_in_precedence
+from aggregates.rules import RulesConfig, fired_in_precedence
 from aggregates.signals import EpochSignals
 
 SLACK = 2  # epochs after the earliest possible one in which a fault still counts as seen in time

@@ -138,7 +138,7 @@ WHERE r.outcome = 'applied'
     END;
 
 -- Firings that may be deferred without a violation (docs/reference/audit.md, "Violations"):
---   R1 while R7 fires;
+--   R1 while R7 fires, or where a model only guesses: nothing says which way its rate has to move;
 --   R4 while R1's update ratio is outside of its band, or soon after a remedy of R1;
 --   a plateau soon after the model changed or got fresh weights;
 --   R7 for a loss that is not finite, of a model that is not ours, while all that was measured of
@@ -203,6 +203,7 @@ WHERE (s.rule = 'R1' AND EXISTS (
     FROM coverage_rules o
     WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R7' AND o.fired
 ))
+OR (s.rule = 'R1' AND s.side = 'guessing')
 OR (s.rule = 'R4' AND EXISTS (
     FROM coverage_rules o
     WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R1' AND o.side IN ('high', 'low')

@@ -14,8 +14,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from aggregates.decisions import PastDecision, Settings, learning_rate
+from aggregates.firing import evaluate_epochs
 from aggregates.playbook import FACTORS, GO_BACK, REMEDIES, directions, restarted, rises
-from aggregates.rules import AppliedRemedy, RuleEvaluation, evaluate_epochs
+from aggregates.rules import AppliedRemedy, RuleEvaluation
 from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from aggregates.forks import Fork, shared_digest, shared_events
+from aggregates.noise import with_unmeasured
 from aggregates.playbook import why_waived
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import WatchedModel
@@ -238,7 +239,8 @@ class Gates:
             self._verify_newest_rules(rules)
         spec = self.replay.spec
         offers = spec.offers if isinstance(spec, WatchedModel) else None
-        waived = why_waived(self.replay.run.waived, offers)
+        run = self.replay.run
+        waived = with_unmeasured(why_waived(run.waived, offers), run.config.get("noise"))
         self.fork, fork = compare_fork(self.record, self.replay)
         problem = label_problem(
             started.checkpoint,

@@ -16,10 +16,11 @@ import torch
 from aggregates.decisions import Settings
 from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.run import REPORTED
+from aggregates.signals import share_of
 from aggregates.spec import ModelSpec
 from judge.compare import differences
 from judge.errors import StepError
-from monitor.diagnostics import PROBE_EVERY
+from monitor.diagnostics import HALVES_EVERY, PROBE_EVERY
 from monitor.model import ACTIVATION_TYPES, Block, ResidualCNN
 
 _NOISE = frozenset(  # measured of the gradients since there are probes
@@ -103,7 +104,7 @@ def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, 
     _check_steps(measured["train"])
     if not 0 <= overridden_steps(measured) <= measured["train"]["steps"]:
         raise StepError("measured rates.overridden must be from 0 to the number of steps")
-    _check_seen(measured, probed=False)
+    _check_seen(measured, watched=True)
 
 
 def overridden_steps(measured: Mapping[str, Any]) -> int:
@@ -149,10 +150,10 @@ def verify_task_measured(
     ):
         if type(value) is not float:
             raise StepError(f"measured {name} is {value!r}, it must be a float")
-    _check_seen(measured, probed=True)
+    _check_seen(measured, watched=False)
 
 
-def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
+def _check_seen(measured: Mapping[str, Any], *, watched: bool) -> None:
     """Check what hooks have seen of a model that somebody else built."""
     layers, gradients, train = measured["layers"], measured["gradients"], measured["train"]
     for layer in layers:
@@ -164,7 +165,8 @@ def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
     seen = train["steps"] > 0 or not skipped
     if gradients["finite"] != (seen and all(map(math.isfinite, norms))):
         raise StepError(f"measured gradients.finite is {gradients['finite']!r}, the norms differ")
-    _check_noise(gradients, train["steps"], probed=probed)
+    parts = measured["settings"]["accumulation"] if watched else None
+    _check_noise(gradients, train["steps"], parts=parts)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]
@@ -181,8 +183,12 @@ def _check_steps(train: Mapping[str, Any]) -> int:
     return int(skipped)
 
 
-def _check_noise(gradients: Mapping[str, Any], steps: int, *, probed: bool = True) -> None:
-    """Check the probes and what follows from them; runs from before there were probes have none."""
+def _check_noise(gradients: Mapping[str, Any], steps: int, *, parts: int | None = None) -> None:
+    """Check the probes and what follows from them; runs from before there were probes have none.
+
+    `parts` are the batches of a step of a watched loop, whose halves may be compared; it may have
+    fewer probes.
+    """
     if not _NOISE & set(gradients):
         return
     if missing := sorted(_NOISE - set(gradients)):
@@ -191,11 +197,15 @@ def _check_noise(gradients: Mapping[str, Any], steps: int, *, probed: bool = Tru
             f"are recorded{_AGAIN}"
         )
     probes, pairs, spread = gradients["probes"], gradients["spread_pairs"], gradients["spread"]
-    count = -(-steps // PROBE_EVERY) if probed else 0
+    halves = parts is not None and "probe_share" in gradients
+    count = -(-steps // (HALVES_EVERY if halves else PROBE_EVERY))
+    share = share_of(gradients)
+    if share != (parts // 2 / parts if halves and parts else 1.0):
+        raise StepError(f"measured gradients.probe_share is {share!r}, no half of a step{_AGAIN}")
     if type(probes) is not list:
         kind = type(probes).__name__
         raise StepError(f"measured gradients.probes is a {kind}, it must be a list{_AGAIN}")
-    if len(probes) != count:
+    if len(probes) != count and (parts is None or len(probes) > count):
         raise StepError(
             f"measured gradients.probes has {len(probes)} probes, expected {count} for an epoch "
             f"of {steps} steps{_AGAIN}"
@@ -226,7 +236,7 @@ def _check_noise(gradients: Mapping[str, Any], steps: int, *, probed: bool = Tru
         )
     if spread is not None:
         _check_range("gradients.spread", spread, 2.0)
-    noise = pool_noise((NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs),))
+    noise = pool_noise((NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs, share),))
     expected = {
         "signal_to_noise": None if noise is None else noise.estimate,
         "signal_to_noise_low": None if noise is None else noise.low,

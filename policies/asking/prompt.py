@@ -187,9 +187,16 @@ def _limits(rule: str, rules: RulesConfig) -> str:
     match rule:
         case "R1":
             name = rules.r1_signal.replace("_", " ")
+            guessing = (
+                ""
+                if rules.guess_skill is None
+                else f"guessing where accuracy is at most {rules.guess_skill:g} of the way from "
+                f"guessing to always right, {for_epochs}, and the training loss stands still; "
+            )
             return (
                 f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {outside}; "
-                f"plateau after {rules.r1_patience} epochs without a better validation loss"
+                f"{guessing}plateau after {rules.r1_patience} epochs without a better validation "
+                "loss"
             )
         case "R2":
             name = rules.r2_signal.replace("_", " ")

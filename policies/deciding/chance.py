@@ -15,6 +15,7 @@ from aggregates.decisions import Decision, Observation, batch_band
 from aggregates.playbook import (
     DEFER,
     FACTORS,
+    FRESH,
     MAX_ACCUMULATION,
     MAX_BATCH_SIZE,
     MAX_LR,
@@ -91,6 +92,9 @@ def _params(
                 return None
             size = round(math.exp(draws.uniform(*map(math.log, sizes))))
             return {"epoch": draws.choice(seen.back), "lr": lr, "batch_size": size}
+        case "go_back" if side == "guessing":
+            moved = lr * factor if draws.random() < 0.5 else lr / factor
+            return {"epoch": FRESH, "lr": moved} if MIN_LR <= moved <= MAX_LR else None
         case "go_back":
             rates = band(seen) if rule == "R1" else (lr / 10, lr)
             if rates is None:

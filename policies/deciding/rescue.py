@@ -56,6 +56,8 @@ class RescuePolicy(PlaybookPolicy):
         if usual is not None and usual.direction in ("add_norm", "add_residual"):
             return usual
         match rule:
+            case "R1" if evaluation.side == "guessing":
+                return self._other(seen)
             case "R1":
                 return self._rate(seen, evaluation) or usual
             case "R2":
@@ -82,6 +84,16 @@ class RescuePolicy(PlaybookPolicy):
             return Chosen(GO_BACK, {"epoch": _best(seen), "lr": rate}, why)
         why = "updates are too small for the weights, and proportional to the rate"
         return Chosen(GO_BACK, {"epoch": _present(seen), "lr": rate}, why)
+
+    def _other(self, seen: Observation) -> Chosen | None:
+        lr = seen.settings.lr
+        if seen.settings.clip_norm is None:
+            params = {"epoch": FRESH, "lr": lr, "clip_norm": self.numbers.clip_norm}
+            return Chosen(GO_BACK, params, "the model only guesses, and bounded steps are tried")
+        if lr / 10 < MIN_LR:
+            return None
+        params = {"epoch": FRESH, "lr": lr / 10}
+        return Chosen(GO_BACK, params, "the model still guesses, and shorter steps are tried")
 
     def _bounded(self, seen: Observation) -> Chosen:
         lr, bound = seen.settings.lr, seen.settings.clip_norm

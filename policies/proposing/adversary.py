@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from aggregates.decisions import Observation
+from aggregates.firing import evaluate_rules
 from aggregates.playbook import MAX_LR, MIN_LR
-from aggregates.rules import AppliedRemedy, RulesConfig, evaluate_rules, fired_in_precedence
+from aggregates.rules import AppliedRemedy, RulesConfig, fired_in_precedence
 from aggregates.signals import EpochSignals
 
 _NEAR = (0.999, 1.001, 0.98, 1.02)  # times the bound

@@ -19,7 +19,7 @@ from aggregates.signals import EpochSignals
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, ModelSpec
 
 EPOCHS = 8  # the latest ones, the newest in the last row
-SIDES = ("high", "low", "plateau", "stalled", "not_finite")
+SIDES = ("high", "low", "plateau", "stalled", "not_finite", "guessing")
 _LOG = (-10.0, 10.0)  # decimal logarithm of a signal
 _SHARE = (0.0, 1.0)
 SIGNALS: Mapping[str, tuple[float, float]] = {

@@ -122,6 +122,11 @@ class ProctorCallback(Callback):  # type: ignore[misc, unused-ignore]  # not alw
             told if scaler is None else told / scaler.get_scale(), examples=self._examples
         )
 
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at the gradients of a batch."""
+        if self.run is not None:
+            self.run.after_backward()
+
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
@@ -129,7 +134,8 @@ class ProctorCallback(Callback):  # type: ignore[misc, unused-ignore]  # not alw
         if self.run is None or not self._has_gradients:  # a training step may return no loss
             return
         self._has_gradients = False
-        self.run.before_update()
+        scaler = _scaler(trainer)
+        self.run.before_update(before=None if scaler is None else scaler.get_scale)
         norm = self.run.clip_norm
         if norm is not None and _clips_by_norm(trainer):
             trainer.gradient_clip_val = norm  # Lightning clips behind this hook

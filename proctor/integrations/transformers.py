@@ -184,7 +184,10 @@ class ProctorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # 
     def _after_backward(self) -> None:
         """Measure the gradients of the whole step, behind the backward pass of its last batch."""
         self._waiting = False
-        if self.run is None or not GradientState().sync_gradients:
+        if self.run is None:
+            return
+        self.run.after_backward()
+        if not GradientState().sync_gradients:
             return
         losses = torch.stack(self._losses)
         self.run.add_loss(losses.sum() if self._shares else losses.mean(), examples=self._examples)

@@ -34,6 +34,7 @@ from proctor.pages.charts.grids import rule_heatmap
 from proctor.pages.rendering import STYLESHEET, render, spoken
 from proctor.reports.section_parts import table_part
 from proctor.reports.values import listed_of, violations_found
+from proctor.runs.story import waived_reasons
 from projections.errors import BusyError, ProjectionError, QueryError
 
 __all__ = ["live_view"]
@@ -184,7 +185,7 @@ class _Pages:
                     len(found["violations"]), sum(each["violations"] for each in found["found"])
                 ),
                 "charts": charts_of(found),
-                "rule_chart": rule_heatmap(found["rules"]),
+                "rule_chart": rule_heatmap(found["rules"], waived_reasons(found["waived"])),
                 "rule_titles": RULE_TITLES,
                 "order": PRECEDENCE,
                 "steps": table_part("The eleven steps of the audit", _STEPS, found["steps"]),

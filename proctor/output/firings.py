@@ -10,11 +10,12 @@ from typing import Any
 from aggregates.playbook import DIRECTIONS
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 
-__all__ = ["fired_on", "meant", "named", "remedies", "violation_told"]
+__all__ = ["fired_on", "meant", "named", "remedies", "side_told", "violation_told"]
 
 _MEANT: Mapping[tuple[str, str], str] = {
     ("R1", "high"): "each update changes the weights too much",
     ("R1", "low"): "each update changes the weights too little",
+    ("R1", "guessing"): "the model is no better than guessing, and its training loss stands still",
     ("R1", "plateau"): "training no longer gains",
     ("R2", "low"): "the batch is too small for the noise of the gradient",
     ("R2", "high"): "the batch is larger than the noise of the gradient needs",
@@ -27,12 +28,17 @@ _MEANT: Mapping[tuple[str, str], str] = {
 }
 
 
+def side_told(side: str) -> str:
+    """Return the side that a rule fired on, in words."""
+    return "no better than guessing" if side == "guessing" else side.replace("_", " ")
+
+
 def named(rule: str, side: str | None = None) -> str:
     """Return a rule with the side that it fired on and its title, as in `R1 high (learning rate)`.
 
     What is no rule is returned as it is.
     """
-    fired = f"{rule} {side.replace('_', ' ')}" if side else rule
+    fired = f"{rule} {side_told(side)}" if side else rule
     title = RULE_TITLES.get(rule)
     return fired if title is None else f"{fired} ({title})"
 

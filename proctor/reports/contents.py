@@ -58,6 +58,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "rules": "SELECT h.epoch, h.rule, h.fired, h.side, h.streak, h.waived, h.outcome, e.value, "
         "e.ema FROM rule_heatmap AS h JOIN rule_evaluations AS e USING (run_id, epoch, rule) "
         "WHERE h.run_id = $id ORDER BY h.epoch, h.precedence",
+        "waived": PARTS["waived"][1].replace("?", "$id"),
         "layers": "SELECT layer, MIN(place) AS place, LIST(epoch ORDER BY epoch) AS epochs, "
         "LIST(grad_norm ORDER BY epoch) AS norms FROM layer_metrics WHERE run_id = $id "
         "GROUP BY layer ORDER BY MIN(place), layer",

@@ -26,7 +26,7 @@ from proctor.reports.run_verdict import (
 )
 from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import duration, indented, object_of, short
-from proctor.runs.story import UNBOUND, told_misplaced, told_other
+from proctor.runs.story import UNBOUND, told_misplaced, told_other, waived_reasons
 
 __all__ = ["CURVES", "curve", "run_charts", "run_values"]
 
@@ -73,7 +73,7 @@ def _course(data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of what happened, epoch by epoch."""
     found = [*curve("loss", data), *curve("accuracy", data)]
     if data["rules"]:
-        found.append(rule_heatmap(data["rules"]))
+        found.append(rule_heatmap(data["rules"], waived_reasons(data["waived"])))
     found += curve("lr", data, small=True)
     norms = [
         {"epoch": epoch, "layer": row["layer"], "place": row["place"], "grad_norm": norm}

@@ -276,7 +276,7 @@ def _found(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
         if about := meant(rule, side):
             text += f": {about}"
         value = rows[-1]["value"]
-        if value is not None and rule in MEASURED:
+        if value is not None and rule in MEASURED and side != "guessing":
             text += f" ({MEASURED[rule]} {number(value)} in epoch {rows[-1]['epoch']}"
             text += f"{allowed_range(rule, limits)})"
         if able := remedies(rule, side):

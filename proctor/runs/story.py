@@ -11,6 +11,7 @@ from uuid import UUID
 
 from rich.text import Text
 
+from aggregates.noise import with_unmeasured
 from aggregates.playbook import why_waived
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
@@ -21,7 +22,7 @@ from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
-from proctor.output.firings import fired_on, named, violation_told
+from proctor.output.firings import fired_on, named, side_told, violation_told
 from proctor.output.terminal import (
     console,
     print_table,
@@ -67,7 +68,8 @@ PARTS = {  # part of the story -> what its rows belong to, and the query for the
     ),
     "waived": (
         "run",
-        "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers "
+        "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers, "
+        "s.config ->> '$.noise' AS noise "
         "FROM run_waived AS w JOIN run_starts AS s ON s.run_id = w.run_id "
         "WHERE w.run_id = ? AND w.rule IS NOT NULL ORDER BY w.rule",
     ),
@@ -155,11 +157,17 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         summary = summaries[0]
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
         parts = {part: records_of(connection, sql, [keys[of]]) for part, (of, sql) in PARTS.items()}
-    waived: dict[str, str] = {}
-    for row in parts["waived"]:
-        waived |= why_waived([row["rule"]], row["offers"])
     parent = next(iter(parts["fork_of"]), None)
+    waived = waived_reasons(parts["waived"])
     return {"summary": summary, **parts, "fork_of": parent, "waived": waived}
+
+
+def waived_reasons(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return why each rule of PARTS["waived"] is waived."""
+    waived: dict[str, str] = {}
+    for row in rows:
+        waived |= with_unmeasured(why_waived([row["rule"]], row["offers"]), row["noise"])
+    return waived
 
 
 def looked_for(ledger: VerifiedLedger, name: str) -> tuple[UUID, list[VerifiedEntry]]:
@@ -268,7 +276,7 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
     console.print("\nrules, by precedence (one column an epoch)")
     sides: dict[str, list[str]] = {}
     for rule, side in fired_on(cells):
-        sides.setdefault(rule, []).append(side.replace("_", " "))
+        sides.setdefault(rule, []).append(side_told(side))
     rules = {cell["rule"]: f"{cell['rule']} {RULE_TITLES.get(cell['rule'], '')}" for cell in cells}
     wide = max(map(len, rules.values()))
     for rule, title in rules.items():

@@ -15,12 +15,14 @@ from uuid import UUID, uuid4
 import torch
 from torch import nn
 
+from aggregates.noise import HALVES, NOTHING, PROBE
 from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
 from monitor.advice import Adviser
 from monitor.answering import Policy
 from monitor.config import RunConfig, WatchConfig
+from monitor.diagnostics import HALF
 from monitor.environment import describe_environment, describe_gpu
 from monitor.errors import WatchError
 from monitor.processes import Processes
@@ -36,7 +38,7 @@ from monitor.watched_model import (
     unwrapped,
     waived_without,
 )
-from monitor.watching import WatchedRun, keep_quiet
+from monitor.watching import Probe, WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_installed
@@ -63,6 +65,7 @@ def watch(
     clip_norm: float | None = None,
     set_batch_size: SetBatchSize | None = None,
     max_batch_size: int | None = None,
+    probe: Probe | None = None,
     seed: int | None = None,
     policy: str | Policy | None = None,
     policy_settings: Sequence[str] = (),
@@ -92,6 +95,10 @@ def watch(
     set_batch_size: called with a new batch size when a decision changes it; the loop uses it from
     the next epoch on. Without it, or without train_examples, no decision can.
     max_batch_size: the most that set_batch_size can be called with; by default batch_size.
+    probe: called in every 48th step, as often as a step has batches, for the mean loss of a batch
+    of other examples, drawn at random. Its gradient beside the step's measures the gradient noise.
+    The model's buffers and torch's generators are put back. Without a probe the halves of
+    accumulated steps measure it; without either, R2 is waived.
     seed: the one that the loop has set, if any; it is recorded and not used.
     policy: a name as for `proctor run --policy`, or an object with `name`, `describe()` and
     `decide()`. By default nobody decides: the playbook's advice is said and not carried out.
@@ -129,6 +136,8 @@ def watch(
     )
     spec = observed(able) if policy is None else able
     processes = Processes.joined()
+    noise = _noise_source(model, processes, accumulation=accumulation, probe=probe)
+    waived = (*waived, *(("R2",) if noise == NOTHING else ()))
     config = WatchConfig(
         level=REPORTED if model is None else MEASURED,
         name=name,
@@ -143,6 +152,7 @@ def watch(
         seed=seed,
         profile=profile,
         waived=tuple(dict.fromkeys((*waived_without(spec), *waived))),
+        noise=noise,
     )
     state = WatchedState(
         config,
@@ -194,6 +204,7 @@ def watch(
             model=model,
             optimizer=optimizer,
             compiled=compiled,
+            noise=noise if probe is None else probe,
             say=tell if processes.first else keep_quiet,
         )
         if processes.first:
@@ -240,6 +251,19 @@ def _open(
     if prepared.transcript is not None:
         prepared.transcript.open({"name": deciding.name, **deciding.describe()})
     return _Start(log, run_id, deciding, find_label(log).checkpoint)
+
+
+def _noise_source(
+    model: nn.Module | None, processes: Processes, *, accumulation: int, probe: Probe | None
+) -> str:
+    """Return what measures the gradient noise; raises WatchError if a probe cannot."""
+    if probe is not None and (model is None or processes.size > 1):
+        raise WatchError("probe= needs a model that one process trains; leave it out")
+    if probe is not None:
+        return PROBE
+    # Sums in half precision are too coarse for the difference of two halves.
+    halves = model is not None and all(each.dtype not in HALF for each in model.parameters())
+    return HALVES if halves and accumulation > 1 and processes.size == 1 else NOTHING
 
 
 def _who_decides(run: Run, spec: WatchedModel) -> str:

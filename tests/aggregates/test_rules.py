@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from synthetic import measured
 
 from aggregates.errors import MeasurementError
+from aggregates.firing import RuleMemory, _pooled, evaluate_epochs, evaluate_rules
 from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.rules import CALIBRATED as NEWEST
 from aggregates.rules import (
@@ -19,15 +20,12 @@ from aggregates.rules import (
     DOCUMENT,
     PROFILES,
     RELATIVE,
+    RELATIVE_1,
     RULES,
     VERSIONS,
     AppliedRemedy,
     RuleEvaluation,
-    RuleMemory,
     RulesConfig,
-    _pooled,
-    evaluate_epochs,
-    evaluate_rules,
     fired_in_precedence,
     version_of,
 )
@@ -320,8 +318,9 @@ def test_versions_that_are_recorded_keep_their_hash() -> None:
         "d4860c049ffc2d384b20fe12b8f69e6b8d8cefbb736b732e6c3b100d8cf262a1",
         "5c51565d32c858ce447ce5571ede61577b571a4ac0ee9c9ed7dd59e5095feeaf",
     ]
-    assert [rules.hash for rules in VERSIONS["relative"][:1]] == [
+    assert [rules.hash for rules in VERSIONS["relative"]] == [
         "85ccbf7e11250914597ee25ab5b2eee136043cf49a8486212baffde4a7e1dba7",
+        "2f6b3426a7640bd878a0d49008acfc388db27568d66a2fe70cb3141d32e08e67",
     ]
     assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
     assert all(
@@ -511,6 +510,7 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
             some,
         ),
         noise=st.none() | probes,
+        skill=st.sampled_from([None, math.nan, -0.02, 0.0, 0.03, 0.031, 0.5]),
     )
     spells = draw(st.lists(st.tuples(kinds, st.integers(1, 6)), min_size=1, max_size=5))
     first = draw(st.sampled_from([0, 0, 3]))
@@ -522,7 +522,9 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
 
 
 @settings(max_examples=50)
-@given(told_runs(), st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE]))
+@given(
+    told_runs(), st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE_1, RELATIVE])
+)
 def test_rules_remember_what_the_whole_history_tells(
     told: tuple[list[EpochSignals], list[AppliedRemedy]], config: RulesConfig
 ) -> None:
@@ -584,6 +586,46 @@ def test_relative_rules_fire_in_the_first_epoch_whose_evidence_is_clear() -> Non
     )
 
 
+def test_model_that_only_guesses_fires_r1_and_not_r4() -> None:
+    still: dict[str, Any] = {"train_loss": 2.3, "val_loss": 2.3, "train_accuracy": 0.1}
+    guesses = history(4, **still, skill=0.0)
+    assert [fired(guesses[:n], RELATIVE) for n in (1, 2, 3, 4)] == [
+        {},
+        {},
+        {"R1": "guessing"},
+        {"R1": "guessing"},
+    ]
+    assert evaluate_rules(guesses, [], RELATIVE)["R1"].streak == 4
+    assert fired(guesses, RELATIVE_1) == {"R4": "stalled"}
+    # A control for each condition: it is a little better, or its loss falls, or nobody knows.
+    assert fired(history(4, **still, skill=0.04), RELATIVE) == {"R4": "stalled"}
+    falls = {**still, "train_loss": [2.3 * 0.98**n for n in range(4)]}
+    assert fired(history(4, **falls, skill=0.0), RELATIVE) == {}
+    assert fired(history(4, **still, skill=None), RELATIVE) == {"R4": "stalled"}
+    low = history(4, **still, skill=0.0, update_ratio=1e-5)
+    assert fired(low, RELATIVE) == {"R1": "low"}  # which names its cause
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "told", "classes", "skill"),
+    [
+        (0.1, None, 10, 0.0),
+        (1.0, None, 10, 1.0),
+        (0.5, None, None, None),
+        (None, 0.75, 2, 0.5),
+        (None, None, 2, None),
+    ],
+)
+def test_skill_is_what_an_accuracy_is_above_guessing(
+    accuracy: float | None, told: float | None, classes: int | None, skill: float | None
+) -> None:
+    part = measured(0)
+    part["train"]["accuracy"] = accuracy
+    part["validation"]["accuracy"] = told if accuracy is None else 0.9
+    reported = {"train": {}, "validation": {}} if accuracy is None else None
+    assert signals_of(0, part, reported, classes=classes).skill == skill
+
+
 def test_rules_read_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
@@ -591,7 +633,7 @@ def test_rules_read_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(signals.epoch)
         return ()
 
-    monkeypatch.setattr("aggregates.rules._interval", note)
+    monkeypatch.setattr("aggregates.firing._interval", note)
     signals, memory = history(300), RuleMemory(NEWEST)
     for number in range(300):
         memory.evaluate(signals[: number + 1], [])

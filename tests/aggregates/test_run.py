@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aggregates.decisions import Decision
 from aggregates.errors import InvariantError, MeasurementError
+from aggregates.firing import evaluate_rules
 from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.registry import REGISTRY
-from aggregates.rules import CALIBRATED, evaluate_rules
+from aggregates.rules import CALIBRATED
 from aggregates.run import Run
 from aggregates.spec import BlockSpec, Edit, ModelSpec, apply_edit
 from ledger.application import LedgerApplication

@@ -13,7 +13,8 @@ import pytest
 import torch
 from frontdoor import call_here
 
-from aggregates.rules import CALIBRATED_1, VERSIONS, evaluate_rules
+from aggregates.firing import evaluate_rules
+from aggregates.rules import CALIBRATED_1, VERSIONS
 from aggregates.run import Run
 from judge.auditing.audit import audit_run
 from judge.auditing.events import decode_events

@@ -1,6 +1,6 @@
 """The rules as their definition says: each epoch is evaluated from all epochs before it.
 
-What aggregates/rules.py computes step by step has to be the same. Slow: one epoch costs as much as
+What aggregates/firing.py computes step by step has to be the same. Slow: one epoch costs as much as
 the history is long.
 """
 
@@ -10,16 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from aggregates.rules import (
-    GROWTH,
-    RULES,
-    AppliedRemedy,
-    RuleEvaluation,
-    RulesConfig,
-    _interval,
-    _pooled,
-    _side,
-)
+from aggregates.firing import _interval, _pooled, _side
+from aggregates.rules import GROWTH, RULES, AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
 
 
@@ -120,8 +112,19 @@ def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
     latest = getattr(window[-1], config.r1_signal) if window else None
     if latest is not None and config.r1_at_once is not None and latest > config.r1_at_once:
         return replace(band, fired=True, side="high")  # steps so large kill a model in one epoch
+    guessed = 0
+    for signals in window:
+        guessed = guessed + 1 if _guesses(signals, config) else 0
+    if guessed >= config.persistence and _stands_still(window, 2, config.guess_gain):
+        return replace(band, fired=True, side="guessing", streak=guessed)
     plateau = _plateau("R1", window, config.r1_patience, config.r1_min_delta)
     return plateau if plateau.fired else band
+
+
+def _guesses(signals: EpochSignals, config: RulesConfig) -> bool:
+    if config.guess_skill is None or signals.skill is None:
+        return False
+    return signals.skill <= config.guess_skill
 
 
 def _r2(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
@@ -135,7 +138,8 @@ def _r2(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
         if config.r2_pooled
         else _outside_band("R2", config.r2_signal, config.r2_low, config.r2_high)(window, config)
     )
-    if band.side == "low" and not _stalled(window, config):
+    epochs, gain = config.r2_stall_epochs, config.r2_stall_gain
+    if band.side == "low" and epochs and not _stands_still(window, epochs, gain):
         return replace(band, fired=False, side=None)
     return band
 
@@ -168,19 +172,15 @@ def _r2_pooled(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvalu
     return RuleEvaluation("R2", fired, side if fired else None, value, ema, streak)
 
 
-def _stalled(window: Sequence[EpochSignals], config: RulesConfig) -> bool:
-    """Return whether the training loss has made no progress for r2_stall_epochs.
+def _stands_still(window: Sequence[EpochSignals], epochs: int, gain: float) -> bool:
+    """Return whether the training loss has made no progress for some epochs.
 
-    That is: the best of these epochs is not below the best before them by the share r2_stall_gain.
+    That is: the best of these epochs is not below the best before them by the share `gain`.
     A loss that is not finite is no progress.
     """
-    if config.r2_stall_epochs == 0:
-        return True
     losses = [signals.train_loss for signals in window]
-    before, since = losses[: -config.r2_stall_epochs], losses[-config.r2_stall_epochs :]
-    if not before:
-        return False
-    return _best(since) > (1 - config.r2_stall_gain) * _best(before)
+    before, since = losses[:-epochs], losses[-epochs:]
+    return bool(before) and _best(since) > (1 - gain) * _best(before)
 
 
 def _best(losses: Sequence[float]) -> float:
@@ -197,6 +197,7 @@ def _r4(
             continue
         value = now.train_accuracy - before.train_accuracy
         stalled = abs(value) < config.r4_saturation_gap and now.train_accuracy < config.r4_ceiling
+        stalled = stalled and not _guesses(now, config)
         streak = streak + 1 if stalled else 0
     fired = streak >= config.persistence and others_silent
     return RuleEvaluation("R4", fired, "stalled" if fired else None, value, None, streak)

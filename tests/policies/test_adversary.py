@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aggregates.decisions import Observation
-from aggregates.rules import evaluate_rules
+from aggregates.firing import evaluate_rules
 from judge.reference.observations import from_plain, to_plain
 from policies.proposing.adversary import edge_cases
 

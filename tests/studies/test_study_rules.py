@@ -24,8 +24,9 @@ from studies.thresholds import (
     waits,
 )
 
+from aggregates.firing import evaluate_rules
 from aggregates.provocations import CATALOGUE, draw_fault
-from aggregates.rules import CALIBRATED, CALIBRATED_1, evaluate_rules
+from aggregates.rules import CALIBRATED, CALIBRATED_1
 from aggregates.signals import EpochSignals
 from monitor.config import RunConfig
 

@@ -10,7 +10,8 @@ from random import Random
 from typing import Any
 
 from aggregates.decisions import Observation, PastDecision
-from aggregates.rules import RULES, AppliedRemedy, evaluate_rules, fired_in_precedence
+from aggregates.firing import evaluate_rules
+from aggregates.rules import RULES, AppliedRemedy, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.strategy import remedy_effects
 from judge.reference.observations import to_plain

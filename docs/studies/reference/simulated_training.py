@@ -23,7 +23,8 @@ from aggregates.decisions import (
     validate_decision,
 )
 from aggregates.errors import DecisionError, SpecError
-from aggregates.rules import AppliedRemedy, evaluate_rules, fired_in_precedence
+from aggregates.firing import evaluate_rules
+from aggregates.rules import AppliedRemedy, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
 from judge.reference.rules import REFERENCE_RULES

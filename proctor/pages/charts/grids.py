@@ -50,8 +50,11 @@ _LAYER_ROW = 18
 _SHADES = 24
 
 
-def rule_heatmap(cells: Sequence[Mapping[str, Any]]) -> Chart:
-    """Chart the view rule_heatmap: which rule fired in which epoch, and what became of it."""
+def rule_heatmap(cells: Sequence[Mapping[str, Any]], waived: Mapping[str, str]) -> Chart:
+    """Chart the view rule_heatmap: which rule fired in which epoch, and what became of it.
+
+    `waived` says why each waived rule is.
+    """
     last = max((cell["epoch"] for cell in cells), default=0)
     together = math.ceil((last + 1) / _MOST_COLUMNS)  # epochs in a column
     found: dict[tuple[str, int], str] = {}
@@ -100,6 +103,9 @@ def rule_heatmap(cells: Sequence[Mapping[str, Any]]) -> Chart:
     sides = [named(*each) for each in fired_on(cells)]
     if sides:
         caption = f"Fired: {', '.join(sides)}. {caption}"
+    for why in dict.fromkeys(waived.values()):
+        about = ", ".join(rule for rule, reason in waived.items() if reason == why)
+        caption += f" Waived: {about}, {why}."
     if together > 1:
         caption += f" A column is {together} epochs."
     return Chart(

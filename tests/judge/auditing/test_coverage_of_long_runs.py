@@ -69,7 +69,7 @@ def tell(connection: duckdb.DuckDBPyConnection, run: str, draw: Random) -> None:
         settings.append([run, epoch, *rates, *norms, *lost])
         for place, rule in enumerate(PRECEDENCE, start=1):
             fired = draw.random() < busy[rule]
-            side = draw.choice((*DIRECTIONS[rule], "plateau")) if fired else None
+            side = draw.choice((*DIRECTIONS[rule], "plateau", "guessing")) if fired else None
             found.append([run, epoch, rule, fired, side, place])
     add(connection, "epochs", settings)
     add(connection, "rule_evaluations", found)

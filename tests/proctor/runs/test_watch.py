@@ -89,7 +89,7 @@ def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> Non
     assert decided[0][0].startswith("decrease_lr for R1: applied: learning rate 0.01 -> 0.00")
     for command in ("judge", "show"):
         said = " ".join(call_here([command, run.id], home=tmp_path).stdout.split())
-        why = "no remedy for low or high can be carried out in this loop"
+        why = "nothing measures its noise: give watch() an accumulation of 2 or more, or a probe"
         assert f"waived R2: {why} waived R4: no remedy for stalled" in said
     assert optimizer.param_groups[0]["lr"] == 0.01  # which belongs to the loop
     assert run.lr < 0.01

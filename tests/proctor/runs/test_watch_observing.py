@@ -212,7 +212,7 @@ def test_verdict_on_an_observed_loop_neither_punishes_nor_rewards(tmp_path: Path
     done = call_here(["judge", run], home=tmp_path)
     said = " ".join(done.stdout.split())
     why = "the loop was only observed, so no remedy could be carried out"
-    assert f"waived R1, R2, R3, R4, R5, R6, R7: {why}" in said
+    assert f"waived R1, R3, R4, R5, R6, R7: {why} waived R2: nothing measures its noise" in said
     told = "unexercised: the loop was only observed, and no policy decided"
     assert f"process score 1.000 (0 violations in 0 obligations, {told})" in said
     verdict = answer(call_here(["judge", run, "--json"], home=tmp_path))
