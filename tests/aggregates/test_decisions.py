@@ -167,6 +167,16 @@ def test_bound_that_is_tighter_keeps_the_rate_of_fresh_weights() -> None:
         assert answer in str(direction_problem("R1", found, said, settings, rules=rules, epoch=4))
 
 
+def test_model_that_guesses_begins_again_with_other_settings() -> None:
+    assert back("R1", "guessing", 0.004, epoch=-1, clip_norm=1.0) == "None"
+    assert back("R1", "guessing", 0.004, epoch=-1, lr=0.01) == "None"
+    assert back("R1", "guessing", 0.004, epoch=-1, lr=1.0) == "None"
+    assert "only fresh weights" in back("R1", "guessing", 0.004, clip_norm=1.0)
+    assert "lr within 0.01 to 1" in back("R1", "guessing", 0.004, epoch=-1, lr=0.001)
+    assert "by a factor of 3" in back("R1", "guessing", 0.004, epoch=-1, lr=0.05)
+    assert "none of" in back("R1", "guessing", 0.004, rules=CALIBRATED, epoch=-1, lr=0.01)
+
+
 def test_going_back_for_r2_brings_its_ratio_into_the_band_by_the_batch_alone() -> None:
     size = 16
     assert back("R2", "high", 6.5, epoch=4, batch_size=size) == "None"

@@ -445,6 +445,17 @@ def test_rescue_bounds_steps_that_left_nothing_of_the_weights() -> None:
     assert set(params) == {"epoch", "lr"}
 
 
+def test_rescue_tries_bounded_steps_and_then_shorter_ones_where_a_model_guesses() -> None:
+    assert rescue({"R1": "guessing"}, 0.004) == [
+        ("R1", "go_back", {"epoch": FRESH, "lr": 0.1, "clip_norm": 1.0})
+    ]
+    bounded = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
+    ((_, _, params),) = rescue({"R1": "guessing"}, 0.004, settings=bounded)
+    assert params == {"epoch": FRESH, "lr": 0.01}
+    ((_, direction, _),) = rescue({"R1": "guessing"}, 0.004, back=())
+    assert direction == "defer"
+
+
 def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for_them() -> None:
     bare = dataclasses.replace(SPEC, norm="none", blocks=(BlockSpec(8, True, "none", "relu"),))
     assert rescue({"R6": "low", "R1": "low"}, 1e-5, spec=bare) == [
