@@ -32,8 +32,8 @@ def test_model_that_only_guesses_is_no_lack_of_capacity(tmp_path: Path) -> None:
     assert "fired R1 no better than guessing (learning rate)" in ran.stderr + ran.stdout
     found = answer(call(["judge", "--json"], home=tmp_path))
     assert not found["hard_fail"]
-    assert found["process_score"] == 1.0
-    run = found["run"]
+    assert found["violations"] == []
+    run = found["run_id"]
     events = rules_of(tmp_path, run)
     sides = [{r: e["side"] for r, e in each.evaluations.items() if e["fired"]} for each in events]
     assert {"R1": "guessing"} in sides
@@ -65,7 +65,7 @@ def watched(home: Path, **arguments: Any) -> list[str]:
         **arguments,
     ) as run:
         for _ in run.epochs(4):
-            for at in torch.arange(64).split(16):
+            for at in torch.split(torch.arange(64), 16):
                 loss = torch.nn.functional.cross_entropy(model(x[at]), y[at])
                 loss.backward()  # type: ignore[no-untyped-call]
                 run.step(torch.tensor(2.3))
