@@ -234,6 +234,8 @@ def _reasons(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
             f"The process score is {told_score(verdict['process_score'])}, because nothing had to "
             "be decided."
         )
+        if fired_on(data["rules"]):  # rules that could be deferred
+            yield from _found(summary, data)
         return
     yield from _found(summary, data)
     yield (

@@ -622,7 +622,7 @@ def test_skill_is_what_an_accuracy_is_above_guessing(
     part = measured(0)
     part["train"]["accuracy"] = accuracy
     part["validation"]["accuracy"] = told if accuracy is None else 0.9
-    reported = {"train": {}, "validation": {}} if accuracy is None else None
+    reported: Any = {"train": {}, "validation": {}} if accuracy is None else None
     assert signals_of(0, part, reported, classes=classes).skill == skill
 
 

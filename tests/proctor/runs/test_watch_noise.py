@@ -65,7 +65,7 @@ class Loop:
             order = torch.randperm(
                 self.examples, generator=torch.Generator().manual_seed(int(epoch))
             )
-            for number, at in enumerate(order.split(self.batch), start=1):
+            for number, at in enumerate(torch.split(order, self.batch), start=1):
                 loss = self.loss(at)
                 part = loss / self.accumulation
                 (part if self.scaler is None else self.scaler.scale(part)).backward()  # type: ignore[no-untyped-call]
