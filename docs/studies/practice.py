@@ -32,10 +32,10 @@ from monitor.config import RunConfig
 from monitor.loop import epoch_order
 from monitor.provocations import put_into
 from monitor.state import LiveState
-from proctor.runs.comparison import of_network, read_conditions
+from proctor.runs.comparison import Config, of_network, read_conditions
 from proctor.runs.recovered import HEALTHY, Recovered, recovered
 from proctor.runs.standings import accuracy_of, paired_interval
-from studies.runner import Job, Result, load_data, run_job, run_jobs, show_progress
+from studies.runner import Job, Result, StudyError, load_data, run_job, run_jobs, show_progress
 from studies.statistics import print_table
 
 BASE: Mapping[str, Any] = {
@@ -52,6 +52,7 @@ BASE: Mapping[str, Any] = {
 OURS, NOTHING = "rescue", "nothing"
 PATIENCE = 2  # epochs; the scheduler's default of 10 would never act in ten epochs
 RATES = (0.5, 0.05, 0.005, 0.0005)  # decades around the default of the built-in network
+LEAST_EPOCHS = 7  # of which halving spends 4 and 2 on trials
 TEST_EPOCHS = 2  # of the range test: 16 steps
 LEAST, MOST = 1e-3, 10.0  # rates of the range test
 _SKIPPED = 0.1  # share of its steps whose losses are looked over, as Lightning does
@@ -187,9 +188,24 @@ def train_arm(job: Job) -> Result:
 def run(options: Namespace) -> None:
     """Train what an earlier call has left, and print the page's tables."""
     conditions = read_conditions(options.conditions, of_network(RunConfig.from_dict(BASE)))
+    verify_conditions(options.conditions, conditions)
     configs = {name: config.to_dict() for name, config in conditions.items()}
     rows = collect_rows(configs, range(options.seeds), options.results, workers=options.workers)
     print_study(rows, list(configs))
+
+
+def verify_conditions(path: Path, conditions: Mapping[str, Config]) -> None:
+    """Raise StudyError where a share or an arm could not be."""
+    if HEALTHY not in conditions:
+        raise StudyError(
+            f"{path} needs a condition [{HEALTHY}]: a fault's cost is measured from it"
+        )
+    for name, config in conditions.items():
+        if config.epochs < LEAST_EPOCHS:
+            raise StudyError(
+                f"{path}, condition {name}: epochs must be at least {LEAST_EPOCHS}, "
+                f"not {config.epochs}: halving spends {LEAST_EPOCHS - 1} on trials"
+            )
 
 
 def collect_rows(
@@ -241,12 +257,13 @@ def print_study(rows: Sequence[Row], conditions: Sequence[str]) -> None:
     """Print what each arm wins back, by condition, and `rescue` against each of the others."""
     arms = [arm for arm in ARMS if arm != NOTHING]
     shares = {(one.condition, one.policy): one for one in recovered(rows, arms, conditions)}
+    lost = {one.condition: one.lost for one in shares.values()}
     print_table(
         ("condition", "costs", *arms),
         [
             (
                 condition,
-                "" if condition == HEALTHY else shares[condition, OURS].lost,
+                lost.get(condition, ""),
                 *(_told(rows, condition, arm, shares.get((condition, arm))) for arm in arms),
             )
             for condition in conditions

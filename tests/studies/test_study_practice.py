@@ -1,6 +1,7 @@
 """The practitioners' arms keep to the budget, and leave a fault where it is."""
 
 import math
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from studies.runner import Job, Result, run_job
 
 from aggregates.provocations import apply_to_config
 from monitor.config import RunConfig
+from proctor.errors import ProctorError
 
 TINY: dict[str, Any] = {
     "profile": "relative",
@@ -145,6 +147,22 @@ def test_tables_tell_what_is_won_back_and_against_whom(
     assert "| hot | 0.400 | 1.00 (1.00 to 1.00) | 0.50 (0.50 to 0.50) |" in shown
     assert "| halving | 0.50 | +0.200 (+0.200 to +0.200) | +0.200 (+0.200 to +0.200) |" in shown
     assert "128 runs, 0 failed" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[hot]\nlr = 3.0", "needs a condition [healthy]"),
+        ("[healthy]\nepochs = 6", "condition healthy: epochs must be at least 7, not 6"),
+        ("[healthy]\nlrr = 3.0", "condition healthy: unknown key lrr"),
+    ],
+)
+def test_conditions_that_no_figure_could_be_made_of_are_named(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(ProctorError, match=re.escape(words)):
+        practice.run(parse(["practice", "--conditions", str(tmp_path / "c.toml")]))
 
 
 @pytest.mark.slow
