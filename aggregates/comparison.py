@@ -15,6 +15,7 @@ from aggregates.errors import InvariantError
 from aggregates.events import Event, First, begins, counted, record, records
 
 OWN_POLICIES = (
+    "fresh_on_nan",
     "human",
     "mixed",
     "network",

@@ -1,6 +1,7 @@
 """What the figures and the written pages of the documentation are made by; none of it is installed.
 
     python docs/studies playbook [CIFAR_DIR] [--results FILE] [--seeds 10] [--compare FILE]
+    python docs/studies practice [--conditions FILE] [--seeds 8] [--results FILE] [--workers N]
     python docs/studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
     python docs/studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
     python docs/studies diagnostics [CIFAR_DIR]
@@ -44,6 +45,7 @@ STUDIES = {  # name -> module of this package, imported when it is asked for, an
     "faults": ("faults", "How well the rules detect provoked faults."),
     "network": ("network", "Weights for the network policy, learned from the playbook."),
     "playbook": ("playbook", "Benefit of the playbook over no action and over random decisions."),
+    "practice": ("practice", "What practitioners do against a fault, beside the policy `rescue`."),
     "thresholds": ("calibration", "Where the thresholds of the calibrated profile come from."),
 }
 
@@ -67,6 +69,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _several(text: str) -> int:
+    """Return a number of seeds that an interval can be made of."""
+    if (number := int(text)) < 2:
+        raise argparse.ArgumentTypeError(f"must be 2 or more, not {number}")
+    return number
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the study that is named first, and its options."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -84,12 +93,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             add("--into", type=Path, help="File to write the weights to.")
             add("--seeds", type=int, default=20, help="Trainings of each fault in a round.")
             continue
-        add(
-            "folder",
-            nargs="?",
-            metavar="CIFAR_DIR",
-            help="Folder with train/ and test/ of images.",
-        )
+        if name == "practice":
+            add(
+                "--conditions",
+                type=Path,
+                default=_DOCS / "studies" / "rescue.toml",
+                help="File of conditions, as for `proctor compare` (default: rescue.toml).",
+            )
+        else:
+            add(
+                "folder",
+                nargs="?",
+                metavar="CIFAR_DIR",
+                help="Folder with train/ and test/ of images.",
+            )
         if name != "diagnostics":
             add(
                 "--results",
@@ -99,6 +116,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             add("--workers", type=_positive, help="Processes (default: one for each core).")
         if name == "faults":
             add("--seeds", type=int, default=20, help="Seeds of each provocation.")
+        if name == "practice":
+            add("--seeds", type=_several, default=8, help="Seeds, from 0 (default: 8).")
         if name == "playbook":
             add("--seeds", type=int, choices=range(2, 11), default=10, help="Seeds (default: 10).")
             add(

@@ -32,7 +32,7 @@ from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.datasets import Split, Splits, load_splits, load_test
 from monitor.environment import describe_environment
-from monitor.loop import train
+from monitor.loop import OnEpoch, OnState, train
 from monitor.model import ResidualCNN
 from monitor.session import validate_model
 from monitor.weights import load_weights
@@ -41,6 +41,7 @@ from proctor.errors import ProctorError
 from proctor.runs.pools import pool
 
 OnResult = Callable[[int, int, "Result"], None]  # results so far, of how many, the newest
+Work = Callable[["Job"], "Result"]  # importable by its name, since another process does it
 # What of the environment decides the results of a study, beside the jobs themselves.
 _DECIDING = ("code_sha256", "cpu", "cpu_capability", "numpy", "torch", "variables")
 
@@ -89,14 +90,15 @@ def run_jobs(
     workers: int | None = None,
     *,
     code: str | None = None,
+    work: Work | None = None,
     on_result: OnResult | None = None,
 ) -> dict[str, Result]:
     """Train all jobs that `results` lacks and return the results of all, by key.
 
     `results` is None where nothing is to be kept. `workers` defaults to the number of cores. `code`
     replaces the hash of the code that the results depend on, by default of all code that decides a
-    run. Raises StudyError if the file holds a result of other code, of another kind of machine, or
-    of another configuration under the same key.
+    run; `work` replaces run_job(). Raises StudyError if the file holds a result of other code, of
+    another kind of machine, or of another configuration under the same key.
     """
     jobs = list(jobs)
     if len({job.key for job in jobs}) != len(jobs):
@@ -109,7 +111,7 @@ def run_jobs(
     if results is not None:
         _cut_torn_line(results)
     missing = [job for job in jobs if job.key not in done]
-    for job, result in _train_all(missing, workers or os.cpu_count() or 1):
+    for job, result in _train_all(missing, workers or os.cpu_count() or 1, work or run_job):
         if results is not None:
             _append(results, _Line(made_with, job, result))
         done[job.key] = result
@@ -129,13 +131,21 @@ def load_results(path: Path) -> dict[str, Result]:
     return {line.job.key: line.result for _, line in _read_lines(path)}
 
 
-def run_job(job: Job) -> Result:
+def run_job(
+    job: Job, *, on_epoch: OnEpoch | None = None, on_state: OnState | None = None
+) -> Result:
     """Train one job in this process; an error of the training becomes a failed result."""
+
+    def keep(run: Run, measured: dict[str, Any]) -> None:
+        runs.append(run)
+        if on_epoch is not None:
+            on_epoch(run, measured)
+
     runs: list[Run] = []
     error, accuracy = None, None
     try:
         config = RunConfig.from_dict({**job.config, "threads": 1})
-        splits, test = _load_data(config)
+        splits, test = load_data(config)
         log, blobs = LedgerApplication.in_memory(REGISTRY), MemoryBlobs()
         run = train(
             config,
@@ -143,7 +153,8 @@ def run_job(job: Job) -> Result:
             log=log,
             blobs=blobs,
             splits=splits,
-            on_epoch=lambda run, _: runs.append(run),
+            on_epoch=keep,
+            on_state=on_state,
         )
         runs.append(run)
         accuracy = _test_weights(log, blobs, run, config, test)
@@ -174,7 +185,8 @@ def _test_weights(
     return found
 
 
-def _load_data(config: RunConfig) -> tuple[Splits, Split]:
+def load_data(config: RunConfig) -> tuple[Splits, Split]:
+    """Return the data of a configuration, and its test set; the last eight are kept."""
     names = ("dataset", "data_dir", "train_examples", "val_examples", "test_examples", "data_seed")
     return _load_once(RunConfig(**{name: getattr(config, name) for name in names}))
 
@@ -194,13 +206,13 @@ def _fired_sides(run: Run) -> tuple[dict[str, str], ...]:
     )
 
 
-def _train_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Result]]:
+def _train_all(jobs: Sequence[Job], workers: int, work: Work) -> Iterator[tuple[Job, Result]]:
     """Yield each job with its result, in the order in which they end."""
     if not jobs:
         return
     try:
         with pool(min(workers, len(jobs))) as processes:
-            waiting = {processes.submit(run_job, job): job for job in jobs}
+            waiting = {processes.submit(work, job): job for job in jobs}
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
     except BrokenProcessPool as error:

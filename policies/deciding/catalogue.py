@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from policies.deciding.chance import RandomPolicy
+from policies.deciding.fresh_on_nan import FreshOnNanPolicy
 from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.outside import OutsidePolicy, known_entry_points, outside_policy
@@ -17,6 +18,7 @@ from policies.playbook import PlaybookPolicy
 Simple = NetworkPolicy | NothingPolicy | OutsidePolicy | PlaybookPolicy | RandomPolicy
 POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
     {
+        "fresh_on_nan": FreshOnNanPolicy,
         "network": NetworkPolicy,
         "nothing": NothingPolicy,
         "playbook": PlaybookPolicy,

@@ -13,6 +13,7 @@ class NothingPolicy:
     """Answers every due rule with no action."""
 
     name = "nothing"
+    why = "this policy never acts"
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -21,6 +22,6 @@ class NothingPolicy:
     def decide(self, observation: Observation) -> list[Decision]:
         """Return a deferral, without anything that would clear it, for each due rule."""
         return [
-            Decision.of((rule,), DEFER, {}, f"{rule} is left alone: this policy never acts.")
+            Decision.of((rule,), DEFER, {}, f"{rule} is left alone: {self.why}.")
             for rule in observation.due
         ]

@@ -83,7 +83,9 @@ SettingsArgument = Annotated[
 ]
 ConfigOption = Annotated[Path | None, "A TOML file with configuration."]
 PolicyOption = Annotated[
-    str, "playbook, rescue, nothing, random, openai, mixed, human, MODULE:CLASS or exec:COMMAND."
+    str,
+    "playbook, rescue, fresh_on_nan, nothing, random, openai, mixed, human, MODULE:CLASS or "
+    "exec:COMMAND.",
 ]
 SetOption = Annotated[
     list[str] | None,

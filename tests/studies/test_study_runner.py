@@ -37,10 +37,10 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Train in this process, which is faster than starting others; return the keys trained."""
     trained: list[str] = []
 
-    def train_all(missing: list[Job], workers: int) -> Any:
+    def train_all(missing: list[Job], workers: int, work: Any) -> Any:
         for job in missing:
             trained.append(job.key)
-            yield job, run_job(job)
+            yield job, work(job)
 
     monkeypatch.setattr(runner, "_train_all", train_all)
     return trained
