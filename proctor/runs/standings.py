@@ -1,7 +1,6 @@
 """The table of a comparison: means, paired differences with intervals, wins.
 
-Source: Student 1908 (paired t interval); Bonferroni (a family of intervals); Abramowitz and Stegun,
-26.7.3 and 26.7.4 (Student's distribution as a finite sum). Without scipy, which pages do without.
+Source: Student 1908 (paired t interval); Bonferroni (a family of intervals).
 I/O: none.
 """
 
@@ -12,6 +11,7 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
+from judge.curation.intervals import student_quantile
 from ledger.wording import counted
 from proctor.output.columns import Column, field, figure
 
@@ -226,28 +226,5 @@ def paired_interval(
     """
     inside = 1 - (1 - level) / comparisons
     spread = stdev(differences) / math.sqrt(len(differences))
-    half = _student_quantile(inside, len(differences) - 1) * spread
+    half = student_quantile(inside, len(differences) - 1) * spread
     return fmean(differences) - half, fmean(differences) + half
-
-
-def _student_quantile(inside: float, degrees: int) -> float:
-    """Return how far from zero Student's t lies at most, with a probability."""
-    low, high = 0.0, 1.0
-    while _student(high, degrees) < inside:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student(middle, degrees) < inside else (low, middle)
-    return high
-
-
-def _student(size: float, degrees: int) -> float:
-    """Return the probability that Student's t lies within `size` of zero."""
-    angle = math.atan2(size, math.sqrt(degrees))
-    sine, square = math.sin(angle), math.cos(angle) ** 2
-    odd = degrees % 2
-    term = total = (math.cos(angle) if odd else 1.0) * (degrees > 1)
-    for number in range(2 + odd, degrees - 1, 2):
-        term *= square * (number - 1) / number
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total

@@ -21,10 +21,12 @@ from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
+from proctor.output.columns import cells
 from proctor.output.firings import fired_on, named, violation_told
 from proctor.output.terminal import (
     console,
     print_table,
+    print_words,
     records_of,
     told_level,
     told_score,
@@ -33,6 +35,16 @@ from proctor.output.terminal import (
 )
 from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
 from proctor.runs.replay import audited_run, verified_runs
+from proctor.runs.verdicts import ask
+from proctor.runs.worth import (
+    COLUMNS,
+    MEASURED,
+    WORTH,
+    told_how,
+    told_unmeasured,
+    told_worth,
+    worths,
+)
 from projections.errors import ProjectionError
 from projections.projector import projected
 from projections.reading import Session
@@ -141,8 +153,12 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         if index is not None:
             with suppress(ProjectionError):  # others rebuild the tables, for long
                 run, found = looked_up(ledger, index, name)
+                measured = bool(index.query(MEASURED, [str(run)]).rows)
         if found is None:
             run, found = looked_for(ledger, name)
+            name = "credit.started"
+            begun = ledger.select(names=[name])
+            measured = str(run) in {audited_run(entry, name) for entry in begun}
         authority = ledger.authority.stream_id
     tell_unread(ledger)
     keep_definitions()
@@ -159,7 +175,8 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     for row in parts["waived"]:
         waived |= why_waived([row["rule"]], row["offers"])
     parent = next(iter(parts["fork_of"]), None)
-    return {"summary": summary, **parts, "fork_of": parent, "waived": waived}
+    worth = worths(ask(home, WORTH, run)) if measured else []
+    return {"summary": summary, **parts, "worth": worth, "fork_of": parent, "waived": waived}
 
 
 def looked_for(ledger: VerifiedLedger, name: str) -> tuple[UUID, list[VerifiedEntry]]:
@@ -241,6 +258,18 @@ def tell_story(story: dict[str, Any]) -> None:
             ],
             title="\ndecisions",
         )
+    if story["worth"]:
+        print_table(
+            [column.title for column in COLUMNS],
+            cells(COLUMNS, story["worth"]),
+            title="\nwhat decisions were worth: forks with each, beside forks with another answer",
+        )
+        print_words(told_how(story["worth"]))
+    for each in story["worth"]:
+        if each.why_not or each.other_code:
+            print_words(f"decision {each.decision} {told_worth(each)}")
+    if unmeasured := told_unmeasured(summary, story["decisions"], story["worth"]):
+        print_words(unmeasured)
     _print_verdict(story)
 
 

@@ -16,6 +16,7 @@ from proctor.runs.again import CutOff
 from proctor.runs.recovered import Recovered
 from proctor.runs.standings import Standing
 from proctor.runs.story import PARTS
+from proctor.runs.worth import Worth
 from proctor.schemas.making import columns
 
 Summary = Annotated[
@@ -110,6 +111,7 @@ class Story(Answer):
     epochs: list[EpochRow]
     rules: list[RuleRow]
     decisions: list[DecisionRow]
+    worth: list[Worth]  # of the decisions that were measured; empty: none was
     audit_steps: list[StepRow]
     violations: list[ViolationRow]
     begun_audits: list[BegunRow]
