@@ -111,6 +111,7 @@ SELECT
     s.config,
     s.policy,
     s.feedback,
+    s.ranked_by,
     s.max_attempts,
     (
         SELECT COUNT(*)
@@ -133,6 +134,7 @@ COMMENT ON COLUMN campaigns.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN campaigns.config IS 'Configuration as recorded';
 COMMENT ON COLUMN campaigns.policy IS 'Who decides, with its settings';
 COMMENT ON COLUMN campaigns.feedback IS 'Whether attempts get feedback on earlier ones';
+COMMENT ON COLUMN campaigns.ranked_by IS 'Which axis is compared first: process (the process score) or quality (the validation accuracy)';
 COMMENT ON COLUMN campaigns.max_attempts IS 'How many runs it may have';
 COMMENT ON COLUMN campaigns.attempts IS 'Runs so far, without those that were abandoned';
 COMMENT ON COLUMN campaigns.ranking IS 'Runs, the best first';
@@ -644,6 +646,12 @@ ranked AS (
         u.retrained,
         q.code,
         COALESCE(q.why_not, []) AS why_not,
+        CASE
+            WHEN COALESCE(
+                TRY_CAST(s.evidence ->> '$.validation_examples' AS BIGINT)
+                >= TRY_CAST(u.config ->> '$.min_validation_examples' AS BIGINT), TRUE
+            ) THEN u.validation_accuracy
+        END AS quality,
         ROW_NUMBER() OVER (
             PARTITION BY a.campaign_id, abandoned, LEN(q.why_not) = 0
             ORDER BY
@@ -651,18 +659,15 @@ ranked AS (
                 NOT u.hard_fail DESC,
                 l.level = 'repeatable' DESC,
                 CASE WHEN u.retrained >= 1 THEN 2 WHEN u.retrained > 0 THEN 1 ELSE 0 END DESC,
+                CASE WHEN k.ranked_by = 'quality' THEN quality END DESC NULLS LAST,
                 u.process_axis_exercised DESC,
                 u.process_score DESC,
-                CASE
-                    WHEN COALESCE(
-                        TRY_CAST(s.evidence ->> '$.validation_examples' AS BIGINT)
-                        >= TRY_CAST(u.config ->> '$.min_validation_examples' AS BIGINT), TRUE
-                    ) THEN u.validation_accuracy
-                END DESC NULLS LAST,
+                quality DESC NULLS LAST,
                 a.number
         ) AS place
     FROM attempts AS a
-    LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+    LEFT JOIN campaign_starts AS k ON k.campaign_id = a.campaign_id
+    LEFT JOIN abandoned_attempts AS b ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id
     LEFT JOIN run_claims AS q ON q.idx = a.idx AND q.run_id = a.run_id AND q.kind = 'campaign'
     LEFT JOIN runs AS l ON l.run_id = a.run_id
     LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing

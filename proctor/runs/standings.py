@@ -11,6 +11,7 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
+from aggregates.campaign import PROCESS
 from judge.curation.intervals import student_quantile
 from ledger.wording import counted
 from proctor.output.columns import Column, field, figure
@@ -23,9 +24,12 @@ __all__ = [
     "standing_columns",
     "standings",
     "told_attempts",
+    "told_axes",
+    "told_better",
     "told_code",
     "told_difference",
     "told_draws",
+    "told_ranking",
 ]
 
 
@@ -155,6 +159,41 @@ def told_attempts(draws: Sequence[Mapping[str, Any]], campaign: str) -> str:
     return (
         "The ledger has further runs with the same policy, configuration and seed, which have no "
         f"place here: {'; '.join(told)}."
+    )
+
+
+def told_ranking(by: str, rests: str = "") -> str:
+    """Return in which order the two axes decide; `rests` says what the accuracy rests on."""
+    axes = ["process score", f"validation accuracy{rests}"]
+    first, then = axes if by == PROCESS else reversed(axes)
+    return f"{first}, then by {then}"
+
+
+def told_axes(table: Sequence[Standing]) -> str:
+    """Return which policies of a comparison are the best on each axis, without an order of both."""
+    told = []
+    for name, value in (("test accuracy", "accuracy"), ("process score", "process")):
+        best = max(getattr(each, value) for each in table)
+        policies = [each.policy for each in table if getattr(each, value) == best]
+        told.append(f"best {name}: {', '.join(policies)} ({best:.3f})")
+    return f"Policies are in the order given, and neither axis goes first; {'; '.join(told)}."
+
+
+def told_better(ranked: Sequence[tuple[int, float | None, float | None]], by: str) -> str:
+    """Return which attempt is better than the best one on the axis that decides later, or ''.
+
+    Attempts are in the order of their places: number, process score, validation accuracy.
+    """
+    name, axis = ("validation accuracy", 2) if by == PROCESS else ("process score", 1)
+    if not ranked:
+        return ""
+    values = [math.nan if each[axis] is None else float(each[axis] or 0) for each in ranked]
+    best = max(range(len(ranked)), key=lambda place: (values[place] > values[0], values[place]))
+    if not values[best] > values[0]:
+        return ""
+    return (
+        f"Attempt {ranked[best][0]} has a higher {name} ({values[best]:.3f}) than attempt "
+        f"{ranked[0][0]} in the first place ({values[0]:.3f})."
     )
 
 

@@ -282,6 +282,7 @@ class Campaign(Answer):
     campaign: UUID
     policy: dict[str, Any]
     feedback: bool
+    ranked_by: str  # process or quality: which axis is compared first
     ended: bool
     attempts: list[Attempt]
     ranking: list[str]
