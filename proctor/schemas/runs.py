@@ -13,6 +13,7 @@ from judge.auditing.report import Scores, StepResult
 from proctor.output.entries import Verification
 from proctor.output.shape import Answer
 from proctor.runs.again import CutOff
+from proctor.runs.fixed import Fixed
 from proctor.runs.recovered import Recovered
 from proctor.runs.standings import Standing
 from proctor.runs.story import PARTS
@@ -111,6 +112,7 @@ class Story(Answer):
     epochs: list[EpochRow]
     rules: list[RuleRow]
     decisions: list[DecisionRow]
+    fixed: list[Fixed] | None  # decisions that an epoch follows; null without --witnesses
     worth: list[Worth]  # of the decisions that were measured; empty: none was
     audit_steps: list[StepRow]
     violations: list[ViolationRow]
