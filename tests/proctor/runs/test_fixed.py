@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
     home = Home(tmp_path_factory.mktemp("fixed"))
     with home.open_log() as log:
         witnessed = Witnessed(home, log)
-        run = synthetic_run(witnessed, exploding=[1, 3], epochs=6)  # type: ignore[arg-type]
+        run = synthetic_run(witnessed, exploding=[1, 3], epochs=6)
         assert len(run.decisions) == 2
         time.sleep(1.1)
         late = cosign(log, witnessed.after[2])
@@ -73,7 +73,7 @@ def test_decision_that_was_cosigned_in_time_is_fixed_and_a_later_cosignature_is_
     made: tuple[Path, int, int], tmp_path: Path
 ) -> None:
     home, size, late = made
-    told = ["show", "--witnesses", policy(tmp_path)]
+    told: list[str | Path] = ["show", "--witnesses", policy(tmp_path)]
     first, second = answer(call_here([*told, "--json"], home=home))["fixed"]
     assert (first["decision"], first["size"], first["witnesses"]) == (1, size, ["ours"])
     assert second == {"decision": 2, "size": None, "witnesses": [], "at": None}

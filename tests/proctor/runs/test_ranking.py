@@ -38,10 +38,9 @@ def test_recorded_axis_goes_first_and_the_better_on_the_other_is_named(
 ) -> None:
     with Home(tmp_path).open_log() as log:
         begun, ids = begun_campaign(log, 2, ranked_by=ranked_by)
-        told = {"campaign": str(begun.id), "exploding": [1, 2]}
         runs, audits = [], []
         for run_id, score, accuracy in zip(ids, (1.0, 0.5), (0.2, 0.9), strict=True):
-            runs.append(synthetic_run(log, run_id=run_id, **told))
+            runs.append(synthetic_run(log, run_id=run_id, campaign=str(begun.id), exploding=[1, 2]))
             audits.append(synthetic_audit(log, runs[-1], score=score, accuracy=accuracy))
         synthetic_campaign(log, runs, audits=audits, begun=begun)
     sql = (
