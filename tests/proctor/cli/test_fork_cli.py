@@ -220,7 +220,7 @@ def test_all_decisions_are_measured_by_one_command_and_shown_everywhere(tmp_path
     ("settings", "why"),
     [
         (["edits=restart"], "restarts for structural changes"),
-        (["epochs=1"], "no decision that acts"),
+        (["epochs=1"], "no decision that was carried out"),
     ],
 )
 def test_run_that_has_nothing_to_measure_is_refused(
