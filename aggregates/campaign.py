@@ -6,15 +6,16 @@ I/O: none.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, field
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
-from aggregates.events import Event, First, Kept, begins, counted, records
+from aggregates.events import Event, First, Kept, OneOf, Since, begins, counted, records
 
 MODE = "iterative_self_refine"  # not reinforcement learning
+PROCESS, QUALITY = "process", "quality"  # which of an attempt's two axes is compared first
 
 
 class Campaign(Aggregate):
@@ -29,6 +30,9 @@ class Campaign(Aggregate):
         attempts: int
         policy: Mapping[str, Any]
         feedback: bool = False
+        ranked_by: Annotated[
+            str, OneOf("what attempts are ranked by", (PROCESS, QUALITY)), Since(2, PROCESS)
+        ] = PROCESS
         campaign_id: InitVar[UUID | None] = None
 
         def check(self) -> dict[str, Any]:
@@ -145,6 +149,7 @@ class Campaign(Aggregate):
     attempts: int  # at most
     policy: dict[str, Any]
     feedback: bool
+    ranked_by: str
     runs: list[str] = field(default_factory=list)  # of the attempts that count
     abandoned: list[str] = field(default_factory=list)
     audits: dict[str, str] = field(default_factory=dict)  # run -> the audit that counts

@@ -17,7 +17,8 @@ from aggregates.canonical import digest
 from aggregates.errors import InvariantError
 from aggregates.events import Event, First, begins, counted, record, records
 
-CHOSEN, NOTHING = "chosen", "nothing"  # arms: the recorded decision, and no action in its place
+# Arms: the recorded decision, no action in its place, and an answer that chance drew.
+CHOSEN, NOTHING, RANDOM = "chosen", "nothing", "random"
 _NAMESPACE = UUID("6b0c1f5e-9f0f-4d7e-8f55-2f4f1b7f0a31")
 
 

@@ -347,7 +347,8 @@ CREATE TABLE campaign_starts (
     config JSON NOT NULL,
     max_attempts INTEGER NOT NULL,
     policy JSON NOT NULL,
-    feedback BOOLEAN NOT NULL
+    feedback BOOLEAN NOT NULL,
+    ranked_by VARCHAR NOT NULL
 );
 COMMENT ON TABLE campaign_starts IS 'The start of each campaign; the view campaigns is easier to query';
 COMMENT ON COLUMN campaign_starts.mode IS 'What kind of improvement it is';
@@ -355,6 +356,7 @@ COMMENT ON COLUMN campaign_starts.config IS 'Configuration as recorded';
 COMMENT ON COLUMN campaign_starts.max_attempts IS 'How many runs it may have';
 COMMENT ON COLUMN campaign_starts.policy IS 'Who decides, with its settings';
 COMMENT ON COLUMN campaign_starts.feedback IS 'Whether attempts get feedback on earlier ones';
+COMMENT ON COLUMN campaign_starts.ranked_by IS 'Which axis is compared first: process (the process score) or quality (the validation accuracy)';
 
 CREATE TABLE campaign_ends (
     campaign_id VARCHAR NOT NULL,

@@ -111,6 +111,7 @@ SELECT
     s.config,
     s.policy,
     s.feedback,
+    s.ranked_by,
     s.max_attempts,
     (
         SELECT COUNT(*)
@@ -133,6 +134,7 @@ COMMENT ON COLUMN campaigns.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN campaigns.config IS 'Configuration as recorded';
 COMMENT ON COLUMN campaigns.policy IS 'Who decides, with its settings';
 COMMENT ON COLUMN campaigns.feedback IS 'Whether attempts get feedback on earlier ones';
+COMMENT ON COLUMN campaigns.ranked_by IS 'Which axis is compared first: process (the process score) or quality (the validation accuracy)';
 COMMENT ON COLUMN campaigns.max_attempts IS 'How many runs it may have';
 COMMENT ON COLUMN campaigns.attempts IS 'Runs so far, without those that were abandoned';
 COMMENT ON COLUMN campaigns.ranking IS 'Runs, the best first';
@@ -644,6 +646,12 @@ ranked AS (
         u.retrained,
         q.code,
         COALESCE(q.why_not, []) AS why_not,
+        CASE
+            WHEN COALESCE(
+                TRY_CAST(s.evidence ->> '$.validation_examples' AS BIGINT)
+                >= TRY_CAST(u.config ->> '$.min_validation_examples' AS BIGINT), TRUE
+            ) THEN u.validation_accuracy
+        END AS quality,
         ROW_NUMBER() OVER (
             PARTITION BY a.campaign_id, abandoned, LEN(q.why_not) = 0
             ORDER BY
@@ -651,18 +659,15 @@ ranked AS (
                 NOT u.hard_fail DESC,
                 l.level = 'repeatable' DESC,
                 CASE WHEN u.retrained >= 1 THEN 2 WHEN u.retrained > 0 THEN 1 ELSE 0 END DESC,
+                CASE WHEN k.ranked_by = 'quality' THEN quality END DESC NULLS LAST,
                 u.process_axis_exercised DESC,
                 u.process_score DESC,
-                CASE
-                    WHEN COALESCE(
-                        TRY_CAST(s.evidence ->> '$.validation_examples' AS BIGINT)
-                        >= TRY_CAST(u.config ->> '$.min_validation_examples' AS BIGINT), TRUE
-                    ) THEN u.validation_accuracy
-                END DESC NULLS LAST,
+                quality DESC NULLS LAST,
                 a.number
         ) AS place
     FROM attempts AS a
-    LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+    LEFT JOIN campaign_starts AS k ON k.campaign_id = a.campaign_id
+    LEFT JOIN abandoned_attempts AS b ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id
     LEFT JOIN run_claims AS q ON q.idx = a.idx AND q.run_id = a.run_id AND q.kind = 'campaign'
     LEFT JOIN runs AS l ON l.run_id = a.run_id
     LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing
@@ -1231,6 +1236,19 @@ WITH arms AS (
     GROUP BY credit_id, decision, arm
 ),
 
+-- Forks can be compared if they go on from one state and were trained by one version of the program.
+origins AS (
+    SELECT
+        c.credit_id,
+        c.decision,
+        COUNT(DISTINCT ROW(f.digest, f.state)) AS states,
+        COUNT(DISTINCT r.environment ->> '$.code_sha256') AS versions
+    FROM credit_forks AS c
+    JOIN forks AS f ON f.run_id = c.run_id
+    JOIN run_starts AS r ON r.run_id = c.run_id
+    GROUP BY c.credit_id, c.decision
+),
+
 asked AS (
     SELECT
         credit_id,
@@ -1376,6 +1394,8 @@ SELECT
     q.orders,
     CASE
         WHEN NOT backed THEN 'the forks in the ledger contradict it'
+        WHEN y.states > 1 THEN 'its forks go on from different states'
+        WHEN y.versions > 1 THEN 'its forks were trained by different versions of the program'
         WHEN LIST_SORT(TRY_CAST(s.seeds AS BIGINT [])) IS DISTINCT FROM RANGE(r.pairs::BIGINT)
             THEN 'its orders are not the first ones: 0, 1 and so on'
         WHEN q.unfinished > 0 THEN 'a measurement of the same was begun and has not ended'
@@ -1393,6 +1413,7 @@ LEFT JOIN questions AS q
     ON q.credit_id = r.credit_id AND q.decision = r.decision AND q.arm = r.arm
 LEFT JOIN repeated AS t
     ON t.run_id = s.run_id AND t.after = s.after AND t.decision = r.decision AND t.arm = r.arm
+LEFT JOIN origins AS y ON y.credit_id = r.credit_id AND y.decision = r.decision
 )
 
 SELECT
@@ -1427,5 +1448,73 @@ COMMENT ON COLUMN decision_credit.question IS 'Equal for measurements of the sam
 COMMENT ON COLUMN decision_credit.measurements IS 'How many measurements of the same the ledger has, with whichever policy after it';
 COMMENT ON COLUMN decision_credit.looks IS 'How many of them differ in that policy or in the orders; an export corrects its interval for so many';
 COMMENT ON COLUMN decision_credit.orders IS 'Orders of the examples in the largest of them';
-COMMENT ON COLUMN decision_credit.why_not IS 'Why it decides nothing: it is not backed, not whole, not the largest, or contradicted; NULL: it is the answer';
+COMMENT ON COLUMN decision_credit.why_not IS 'Why it decides nothing: it is not backed, not whole, not the largest, or contradicted, or its forks differ in more than the answer; NULL: it is the answer';
 COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided, or it decides nothing';
+
+-- The answer to the question about each measured decision and alternative, in the forks' own records.
+CREATE VIEW decision_worth AS
+WITH credit AS MATERIALIZED (
+    FROM decision_credit
+),
+
+-- Of equal measurements, the first.
+answers AS (
+    SELECT c.question, c.credit_id, c.decision, c.arm, c.after, c.looks
+    FROM credit AS c
+    JOIN credit_starts AS s USING (credit_id)
+    WHERE c.why_not IS NULL
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY c.question ORDER BY s.idx) = 1
+),
+
+gains AS (
+    SELECT
+        w.credit_id,
+        w.decision,
+        o.arm,
+        LIST(o.val_loss - w.val_loss ORDER BY w.seed) AS loss_saved,
+        LIST(w.val_accuracy - o.val_accuracy ORDER BY w.seed) AS accuracy_gained,
+        BOOL_OR(
+            (f.environment ->> '$.code_sha256') <> (r.environment ->> '$.code_sha256')
+        ) AS other_code
+    FROM credit_evidence AS w
+    JOIN credit_evidence AS o USING (credit_id, decision, seed)
+    JOIN credit_starts AS s USING (credit_id)
+    JOIN run_starts AS r ON r.run_id = s.run_id
+    JOIN run_starts AS f ON f.run_id = w.run_id
+    WHERE w.arm = 'chosen' AND o.arm <> 'chosen'
+    GROUP BY w.credit_id, w.decision, o.arm
+)
+
+SELECT
+    c.run_id,
+    c.decision,
+    c.epoch,
+    c.arm,
+    c.other,
+    a.credit_id,
+    a.after,
+    a.looks,
+    LEN(g.loss_saved) AS orders,
+    g.loss_saved,
+    g.accuracy_gained,
+    COALESCE(g.other_code, FALSE) AS other_code,
+    IF(a.credit_id IS NULL, c.why_not, NULL) AS why_not
+FROM credit AS c
+LEFT JOIN answers AS a ON a.question = c.question
+LEFT JOIN gains AS g
+    ON g.credit_id = a.credit_id AND g.decision = a.decision AND g.arm = a.arm
+QUALIFY ROW_NUMBER() OVER (PARTITION BY c.run_id, c.decision, c.arm ORDER BY c.credit_id) = 1;
+COMMENT ON VIEW decision_worth IS 'What each measured decision was worth beside each alternative: the answer to their question, which may have been measured with the same run trained once more';
+COMMENT ON COLUMN decision_worth.run_id IS 'The run';
+COMMENT ON COLUMN decision_worth.decision IS 'Number of the decision, from 1 in each run';
+COMMENT ON COLUMN decision_worth.epoch IS 'The epoch whose evaluation is answered';
+COMMENT ON COLUMN decision_worth.arm IS 'Name of the alternative; nothing: no action';
+COMMENT ON COLUMN decision_worth.other IS 'The alternative';
+COMMENT ON COLUMN decision_worth.credit_id IS 'The measurement that answers; NULL: none does';
+COMMENT ON COLUMN decision_worth.after IS 'The policy that decides after the decision, in all forks';
+COMMENT ON COLUMN decision_worth.looks IS 'As in decision_credit';
+COMMENT ON COLUMN decision_worth.orders IS 'Orders of the examples that it has';
+COMMENT ON COLUMN decision_worth.loss_saved IS 'Final validation loss of the fork with the alternative minus that with the decision, for each order; NULL: one is not finite';
+COMMENT ON COLUMN decision_worth.accuracy_gained IS 'Likewise, final validation accuracy: decision minus alternative';
+COMMENT ON COLUMN decision_worth.other_code IS 'Whether another version of the program trained the forks than the run';
+COMMENT ON COLUMN decision_worth.why_not IS 'Why no measurement answers; NULL: one does';

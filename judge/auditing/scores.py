@@ -6,6 +6,8 @@ Source: docs/explanation/scores.md.  I/O: none.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aggregates.campaign import PROCESS, QUALITY
+
 if TYPE_CHECKING:
     from judge.auditing.report import AuditReport
     from judge.config import JudgeConfig
@@ -40,14 +42,15 @@ def process_score(violations: int, obligations: int) -> float:
     return max(0.0, 1.0 - violations / obligations) if obligations else 0.0
 
 
-def rank(reports: Sequence["AuditReport"]) -> list["AuditReport"]:
+def rank(reports: Sequence["AuditReport"], by: str = PROCESS) -> list["AuditReport"]:
     """Return the reports, the best attempt first; ties keep their order.
 
     A hard fail comes last. Otherwise these decide, in this order: whether the judge retrained the
     attempt (wholly, in part, not at all), whether its process score was exercised, the process
-    score, and the validation accuracy if it rests on enough examples. The test set selects nothing.
+    score, and the validation accuracy if it rests on enough examples. With QUALITY, the accuracy
+    decides before the process. The test set selects nothing.
     """
-    return sorted(reports, key=_merit, reverse=True)
+    return sorted(reports, key=lambda report: _merit(report, by), reverse=True)
 
 
 def validation_examples(report: "AuditReport") -> int | None:
@@ -56,14 +59,14 @@ def validation_examples(report: "AuditReport") -> int | None:
     return found if type(found) is int else None
 
 
-def _merit(report: "AuditReport") -> tuple[bool, int, bool, float, float]:
+def _merit(report: "AuditReport", by: str) -> tuple[float, ...]:
     scores, examples = report.scores, validation_examples(report)
     enough = examples is None or examples >= report.config.get("min_validation_examples", 0)
     accuracy = scores.validation_accuracy if enough else None
+    quality = (-1.0 if accuracy is None else accuracy,)
+    process = (scores.process_axis_exercised, scores.process_score)
     return (
         not scores.hard_fail,
         2 if report.retrained >= 1 else 1 if report.retrained > 0 else 0,
-        scores.process_axis_exercised,
-        scores.process_score,
-        -1.0 if accuracy is None else accuracy,
+        *((*quality, *process) if by == QUALITY else (*process, *quality)),
     )

@@ -1,10 +1,13 @@
 """Intervals of measured credit: paired differences, one for each order of the examples.
 
+Source: Abramowitz and Stegun, 26.7.3 and 26.7.4 (Student's distribution as a finite sum), without
+scipy, which pages do without.
 I/O: none.
 """
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import fmean, stdev
 
 from aggregates.credit import Interval
@@ -28,7 +31,29 @@ def interval(differences: Sequence[float], level: float = LEVEL) -> Interval:
     number, mean = len(differences), fmean(differences)
     if number < 2 or (any(differences) and len(set(differences)) == 1):
         return Interval(mean, None, None)
-    from scipy.stats import t  # noqa: PLC0415 - in an extra
-
-    half = float(t.ppf((1 + level) / 2, number - 1)) * stdev(differences) / math.sqrt(number)
+    half = student_quantile(level, number - 1) * stdev(differences) / math.sqrt(number)
     return Interval(mean, mean - half, mean + half)
+
+
+@cache
+def student_quantile(inside: float, degrees: int) -> float:
+    """Return how far from zero Student's t lies at most, with a probability."""
+    low, high = 0.0, 1.0
+    while _student(high, degrees) < inside:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student(middle, degrees) < inside else (low, middle)
+    return high
+
+
+def _student(size: float, degrees: int) -> float:
+    """Return the probability that Student's t lies within `size` of zero."""
+    angle = math.atan2(size, math.sqrt(degrees))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = degrees % 2
+    term = total = (math.cos(angle) if odd else 1.0) * (degrees > 1)
+    for number in range(2 + odd, degrees - 1, 2):
+        term *= square * (number - 1) / number
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total

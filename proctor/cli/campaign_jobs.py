@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from functools import partial
 from uuid import UUID
 
-from aggregates.campaign import Campaign
+from aggregates.campaign import PROCESS, Campaign
 from aggregates.run import Run
 from judge.auditing.scores import validation_examples
 from judge.config import JudgeConfig
@@ -26,7 +26,7 @@ from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.standings import told_attempts
+from proctor.runs.standings import told_attempts, told_better
 from proctor.runs.transcript_log import read_tally
 from proctor.runs.verdicts import Standing, read_attempt_draws, read_standings
 from proctor.schemas.runs import Attempt
@@ -62,6 +62,7 @@ def campaign(home: Home, config: RunConfig, how: TrainingOptions, asked: Attempt
         asked.feedback is not False,
         asked.name,
         asked.tune,
+        asked.rank_by or PROCESS,
     )
     if writer and not asked.tune:
         raise ProctorError("--writer needs --tune: it is the model that writes the advice")
@@ -173,7 +174,12 @@ def _print_campaign(found: Told) -> None:
     ranked = sorted(found.attempts, key=lambda attempt: (attempt.rank is None, attempt.rank or 0))
     print_rows(_COLUMNS, ranked)
     known = {attempt.validation_examples for attempt in ranked}
-    print_ranked_by(known.pop() if len(known) == 1 else None)
+    print_ranked_by(found.ranked_by, known.pop() if len(known) == 1 else None)
+    placed = [
+        (each.number, each.process_score, each.validation_accuracy) for each in ranked if each.rank
+    ]
+    if better := told_better(placed, found.ranked_by):
+        print_words(better)
     if found.ranking != found.recorded_ranking:
         console.print(
             "[yellow]the campaign recorded another ranking[/]: later audits checked more, or the "

@@ -39,6 +39,7 @@ from proctor.runs.standings import (
     fitting,
     standing_columns,
     standings,
+    told_axes,
     told_code,
     told_difference,
     told_draws,
@@ -145,6 +146,8 @@ def tell_comparison(found: Told) -> None:
         f"{words(first)} on the same condition and seed, 95% intervals for all policies together"
     )
     _print(table)
+    if table:
+        print_words(told_axes(table))
     for name, part in found.conditions.items():
         if len(found.conditions) > 1:
             console.print(f"\n[bold]{words(name)}[/]")

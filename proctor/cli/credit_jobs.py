@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 from eventsourcing.application import AggregateNotFoundError
 
-from aggregates.credit import CHOSEN, NOTHING, Credit, Ending, Interval, Place
+from aggregates.credit import CHOSEN, NOTHING, RANDOM, Credit, Ending, Interval, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
 from aggregates.playbook import DEFER, FRESH, GO_BACK
 from aggregates.run import OWN_ENDS, Run
@@ -19,11 +19,12 @@ from judge.curation.intervals import LEVEL, interval, level_of
 from ledger.application import LedgerApplication
 from ledger.progress import advanced
 from ledger.wording import counted
+from policies.deciding.chance import RandomPolicy
 from proctor.cli.command_group import Output
 from proctor.cli.fork_jobs import ending
 from proctor.cli.forking import ForkOptions
 from proctor.cli.jobs import verify_ready
-from proctor.environment.choices import choices_on
+from proctor.environment.choices import choices_on, fitting
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, print_table, print_words, warn
@@ -41,6 +42,10 @@ _STANDING = (
     "decision_credit "
     "WHERE credit_id = ?"
 )
+
+
+_DRAWS = 100  # of the random policy, until it acts
+_WORDS = "Drawn by chance, to measure what the decision was worth."
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,12 @@ def find_questions(
             "numbered from 1"
         )
     chosen = [known[number] for number in dict.fromkeys(numbers)]
-    chosen = chosen or [past for past in run.decisions if past.decision.acts and not _undoes(past)]
+    everything = not numbers
+    if everything:
+        acted = [past for past in run.decisions if past.outcome in ("applied", "restart")]
+        chosen = [past for past in acted if not _undoes(past)]
+        if left := [str(past.number) for past in acted if _undoes(past)]:
+            warn(f"not measured: decision {', '.join(left)}, which goes back to an earlier epoch")
     if undone := [past.number for past in chosen if _undoes(past)]:
         raise ProctorError(
             f"decision {undone[0]} goes back to an epoch before its own, of which a fork has no "
@@ -104,7 +114,8 @@ def find_questions(
         )
     if not chosen:
         raise ProctorError(
-            f"run {run.id} has no decision that acts: name another with --decision NUMBER"
+            f"run {run.id} has no decision that was carried out and can be measured: name another "
+            "with --decision NUMBER"
         )
     if {"task", "level"} & set(run.config):
         raise ProctorError(
@@ -115,18 +126,19 @@ def find_questions(
     found = []
     for past in chosen:
         arms = alternatives(past, replay.observation(past.epoch))
-        if unknown := [name for name in against if name not in arms]:
+        unknown = [name for name in against if name not in arms]
+        if unknown and not (everything and unknown == [RANDOM]):  # chance has nothing else to say
             raise ProctorError(
                 f"{unknown[0]!r} is no alternative to decision {past.number}; choose from "
                 f"{', '.join(arms)}"
             )
-        arms = {name: decision for name, decision in arms.items() if not against or name in against}
-        found.append(Question(past, arms))
-    return found
+        asked = against or [name for name in arms if name != RANDOM]
+        found.append(Question(past, {name: arms[name] for name in arms if name in asked}))
+    return [question for question in found if question.arms]
 
 
 def alternatives(past: PastDecision, seen: Observation) -> dict[str, Decision]:
-    """Return what the playbook allows in a decision's place, and nothing, by name.
+    """Return what the playbook allows in a decision's place, nothing and a random answer, by name.
 
     An alternative that does exactly what the decision did is none.
     """
@@ -138,12 +150,23 @@ def alternatives(past: PastDecision, seen: Observation) -> dict[str, Decision]:
             if decision.acts:
                 found.setdefault(name, decision)
     own = past.decision
+    found |= _drawn(rules, seen, own)
     return {
         name: decision
         for name, decision in found.items()
         if (decision.direction, decision.params) != (own.direction, own.params)
         and (decision.acts or own.acts)
     }
+
+
+def _drawn(rules: Sequence[str], seen: Observation, own: Decision) -> dict[str, Decision]:
+    """Return what the random policy draws for these rules: the first act that is another one."""
+    for seed in range(_DRAWS):
+        for drawn in RandomPolicy(seed).decide(seen):
+            other = (drawn.direction, drawn.params) != (own.direction, own.params)
+            if drawn.acts and other and set(drawn.cites) <= set(rules) and fitting(drawn, seen):
+                return {RANDOM: Decision.of(drawn.cites, drawn.direction, drawn.params, _WORDS)}
+    return {}
 
 
 def _measure(

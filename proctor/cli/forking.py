@@ -52,13 +52,14 @@ class ForkOptions:
             "--decision",
             metavar="NUMBER",
             help="In place of --at: measure what this decision was worth, by forks with it and "
-            "with others. A number from 1, or `all` that act; give it several times.",
+            "with others. A number from 1, or `all` that were carried out; give it several times.",
         ),
     ] = None
     against: Annotated[
         list[str] | None,
-        "With --decision: an alternative, as `nothing` or `decrease_lr least`; give it "
-        "several times.  [default: all that the playbook allows, and nothing]",
+        "With --decision: an alternative, as `nothing`, `random` (an answer that chance draws) "
+        "or `decrease_lr least`; give it several times.  [default: all that the playbook "
+        "allows, and nothing]",
     ] = None
     then: Annotated[
         str | None,
@@ -77,7 +78,7 @@ class ForkOptions:
 
     @property
     def numbers(self) -> list[int]:
-        """The decisions to measure; none: all that act."""
+        """The decisions to measure; none: all that were carried out."""
         decisions = self.decisions or []
         if "all" in decisions:
             return []

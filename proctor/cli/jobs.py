@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from aggregates.audit import unchecked
-from aggregates.campaign import Campaign
+from aggregates.campaign import PROCESS, Campaign
 from aggregates.rules import PROFILES
 from aggregates.run import Run
 from judge.auditing.audit import audit_record, refuse
@@ -68,6 +68,7 @@ from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
+from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
     print_unsigned,
     print_violations,
@@ -130,7 +131,7 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
     def tell() -> None:
         print_rows(shown, stories)
         if config.edits != "live":
-            print_ranked_by(len(splits.validation))
+            print_ranked_by(PROCESS, len(splits.validation))
 
     return Output(Trained(runs=stories), tell)
 
@@ -337,7 +338,7 @@ def _train(
             raise
         finally:
             harness.end(reason)
-    return [UUID(run_id) for run_id in rank_runs(harness.verdicts)]
+    return [UUID(run_id) for run_id in rank_runs(harness.verdicts, campaign.ranked_by)]
 
 
 def judge_here(
@@ -472,13 +473,10 @@ def _print_again(again: RunAgain | CampaignAgain | ComparisonAgain) -> None:
     )
 
 
-def print_ranked_by(examples: int | None) -> None:
+def print_ranked_by(by: str, examples: int | None) -> None:
     """Print by what attempts are ranked, and on how many examples that rests."""
-    rests = "" if examples is None else f" on {counted(examples, 'example')}"
-    console.print(
-        "ranked by process score, then by validation accuracy"
-        f"{rests}; retrained attempts come first"
-    )
+    rests = "" if examples is None else f" (on {counted(examples, 'example')})"
+    console.print(f"ranked by {told_ranking(by, rests)}; retrained attempts come first")
 
 
 def print_cut_off(attempts: Sequence[CutOff]) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
+from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
     MOST,
@@ -17,6 +18,8 @@ from proctor.cli.options import (
     LimitOption,
     RunArgument,
     Takes,
+    WitnessesOption,
+    verify_unused,
 )
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -39,16 +42,19 @@ def show(
     call: Annotated[
         int | None, "Show this call of the transcript, with its texts.", Takes(least=1, most=MOST)
     ] = None,
+    witnesses: WitnessesOption = None,
 ) -> Output:
     """Show a run: curves, rules, decisions, verdict; or its transcript."""
     if transcript or call is not None:
+        verify_unused("not with --transcript or --call", witnesses=witnesses)
         from proctor.cli import transcript as told  # noqa: PLC0415 - few need it
 
         return told.transcript(home, run, call)
     from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
 
     home.require_ledger()
-    story = read_story(home, run)
+    quorum = None if witnesses is None else read_quorum(witnesses)
+    story = read_story(home, run, quorum=quorum)
     summary = story["summary"]
     gone = summary["state"] == "running" and home.is_gone(summary["run_id"])
     note = (

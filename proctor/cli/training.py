@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -61,6 +61,11 @@ class AttemptOptions:
             help="With --attempts: give each the verdicts on earlier ones.  [default: feedback]",
         ),
     ] = None
+    rank_by: Annotated[
+        Literal["process", "quality"] | None,
+        "With --attempts: which axis is compared first, the process score or the quality of the "
+        "model (validation accuracy).  [default: process]",
+    ] = None
     name: Annotated[str, "With --attempts: distinguishes those with the same settings."] = ""
     limits: LimitOption = None
     tune: Annotated[bool, "With --attempts: tune the model's advice block between them."] = False
@@ -72,6 +77,7 @@ class AttemptOptions:
             verify_unused(
                 "only for several runs; give --attempts N, too",
                 feedback=self.feedback is not None,
+                rank_by=self.rank_by,
                 name=self.name,
                 limit=self.limits,
                 tune=self.tune,

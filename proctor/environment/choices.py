@@ -95,8 +95,16 @@ def _decision(choice: Choice, rule: str, seen: Observation) -> Decision | None:
         return None
     try:
         params = {**_moved(choice, rule, side, seen.settings), **choice.params}
-        words = f"{rule}: the agent chose {choice.name}."
-        decision = parse_decision(Decision.of((rule,), choice.direction, params, words).to_dict())
+    except ArithmeticError:
+        return None
+    words = f"{rule}: the agent chose {choice.name}."
+    return fitting(Decision.of((rule,), choice.direction, params, words), seen)
+
+
+def fitting(decision: Decision, seen: Observation) -> Decision | None:
+    """Return a decision as it is recorded, None if it is invalid or cannot be carried out."""
+    try:
+        decision = parse_decision(decision.to_dict())
         validate_decision(decision, seen)
         derive_outcome(
             decision,

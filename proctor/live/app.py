@@ -35,6 +35,7 @@ from proctor.pages.rendering import STYLESHEET, render, spoken
 from proctor.reports.section_parts import table_part
 from proctor.reports.values import listed_of, violations_found
 from proctor.runs.story import waived_reasons
+from proctor.runs.worth import told_unmeasured, told_worth
 from projections.errors import BusyError, ProjectionError, QueryError
 
 __all__ = ["live_view"]
@@ -172,6 +173,8 @@ class _Pages:
             decisions = queries.read_decisions(ask, run, after=after)
             started = found["run"]
             state = started["end_reason"] or "running"
+            shown = decisions[: queries.ON_PAGE]
+            worth = queries.read_worth(ask, run)
             return {
                 **found,
                 "id": run,
@@ -189,7 +192,14 @@ class _Pages:
                 "rule_titles": RULE_TITLES,
                 "order": PRECEDENCE,
                 "steps": table_part("The eleven steps of the audit", _STEPS, found["steps"]),
-                "decisions": decisions[: queries.ON_PAGE],
+                "decisions": shown,
+                "worth": {
+                    row["number"]: [
+                        told_worth(each) for each in worth if each.decision == row["number"]
+                    ]
+                    for row in shown
+                },
+                "unmeasured": told_unmeasured({**started, "state": state}, shown, worth),
                 "more": len(decisions) > queries.ON_PAGE,
                 "after": after,
             }

@@ -15,6 +15,7 @@ from aggregates.violations import LISTED
 from proctor.live.tables import Ask
 from proctor.output.terminal import told_verdict
 from proctor.runs.story import PARTS
+from proctor.runs.worth import MEASURED, WORTH, Worth, worths
 
 __all__ = [
     "ON_PAGE",
@@ -32,6 +33,7 @@ __all__ = [
     "read_decisions",
     "read_epochs",
     "read_run",
+    "read_worth",
 ]
 
 ON_PAGE = 30  # rows
@@ -247,6 +249,11 @@ def read_decisions(ask: Ask, run: str, *, after: int) -> list[dict[str, Any]]:
         run,
         after,
     )
+
+
+def read_worth(ask: Ask, run: str) -> list[Worth]:
+    """Return what a run's decisions were worth, as far as that was measured."""
+    return worths(ask(WORTH, run)) if ask(MEASURED, run) else []
 
 
 def find_decisions(

@@ -10,6 +10,7 @@ from ledger.wording import counted
 from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
+from proctor.pages.rendering import number
 from proctor.reports.section_parts import (
     RUN,
     Data,
@@ -32,7 +33,7 @@ from proctor.reports.values import (
     tile,
     violations_found,
 )
-from proctor.runs.standings import told_attempts, told_code
+from proctor.runs.standings import told_attempts, told_better, told_code, told_ranking
 
 __all__ = ["campaign_charts", "campaign_values"]
 
@@ -74,9 +75,9 @@ def campaign_values(data: Data) -> dict[str, Any]:
     (campaign,) = data["campaign"]
     counting = _counting(data)
     unfit = sum(not row["fits"] for row in data["attempts"])
-    best = min(
-        (row for row in counting if row["place"]), key=lambda row: row["place"], default=None
-    )
+    placed = sorted((row for row in counting if row["place"]), key=lambda row: row["place"])
+    best = placed[0] if placed else None
+    ranked = [(row["number"], row["process_score"], row["validation_accuracy"]) for row in placed]
     policy = object_of(campaign["policy"])
     name = policy.get("name") if isinstance(policy, dict) else None
     informed = {row["number"] for row in data["feedback"]}
@@ -124,7 +125,9 @@ def campaign_values(data: Data) -> dict[str, Any]:
             tile(
                 "Its validation accuracy",
                 share(best["validation_accuracy"]) if best else "none",
-                "measured by the judge",
+                f"measured by the judge; its process score is {number(best['process_score'])}"
+                if best
+                else "",
             ),
             tile(
                 "Violations",
@@ -137,11 +140,12 @@ def campaign_values(data: Data) -> dict[str, Any]:
             (
                 "Attempts",
                 "attempts",
-                "The best attempt has place 1: attempts that passed their audit come first, then "
-                "the process score decides, then the validation accuracy. An abandoned attempt was "
-                "cut off and made again.",
+                "The best attempt has place 1: attempts that passed their audit come first. Then "
+                f"they are ranked by {told_ranking(campaign['ranked_by'])}. An abandoned attempt "
+                "was cut off and made again.",
                 [
                     *unfit_part(unfit, "attempt", "It has no place in the ranking."),
+                    *map(note_part, filter(None, [told_better(ranked, campaign["ranked_by"])])),
                     *map(note_part, filter(None, [told_code(counting)])),
                     note_part(told_attempts(data["draws"], campaign["campaign_id"])),
                     *map(chart_part, campaign_charts(data)),

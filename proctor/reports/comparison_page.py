@@ -28,6 +28,7 @@ from proctor.runs.standings import (
     fitting,
     standing_columns,
     standings,
+    told_axes,
     told_code,
     told_draws,
 )
@@ -117,6 +118,7 @@ def comparison_values(data: Data) -> dict[str, Any]:
     if drawn:
         table = standings(data["cells"], names)
         results.append(table_part("All conditions together", _STANDINGS, table))
+        results.append(note_part(told_axes(table)))
     if wide:
         results.insert(0, pair_part(drawn[:2]))
     of_conditions = drawn[2:] if wide else drawn

@@ -16,6 +16,7 @@ from proctor.errors import ProctorError
 from proctor.output.terminal import plain, records_of
 from proctor.reports.subjects import Subject
 from proctor.runs.story import PARTS
+from proctor.runs.worth import WORTH
 from projections.projector import projected
 
 __all__ = ["contents_of", "rows_about"]
@@ -69,10 +70,9 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "provocations": "SELECT * EXCLUDE (run_id) FROM provocation_outcomes WHERE run_id = $id",
         "weights": "SELECT epoch FROM weights WHERE run_id = $id AND kind = 'best' "
         "ORDER BY idx DESC LIMIT 1",
-        "credits": "SELECT credit_id, decision, epoch, arm, after, pairs, loss_difference, "
-        "loss_low, loss_high, accuracy_difference, accuracy_low, accuracy_high, backed, better, "
-        "why_not "
+        "credits": "SELECT credit_id, decision, arm, pairs, backed, why_not "
         "FROM decision_credit WHERE run_id = $id ORDER BY decision, arm, credit_id",
+        "worth": WORTH.replace("$1", "$id"),
         "audits": _AUDITS,
         "misplaced": PARTS["misplaced"][1].replace("$1", "$id"),
         "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",

@@ -15,6 +15,7 @@ from proctor.output.firings import fired_on, named, remedies
 from proctor.pages.rendering import number, spoken
 from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import listed_of, object_of, violations_found
+from proctor.runs.worth import told_worth, worths
 
 __all__ = [
     "MEASURED",
@@ -73,6 +74,11 @@ def decision_told(row: Row, data: Mapping[str, Any], run: Row) -> dict[str, Any]
         facts.append(("Not carried out", str(row["reason"])))
     if row["outcome"] == "applied":
         facts += [("Effect", text) for text in _effects(row, data)]
+    facts += [
+        ("Worth", told_worth(each))
+        for each in worths(data["worth"])
+        if each.decision == row["number"]
+    ]
     facts.append(("Ledger entry", str(row["idx"])))
     cited = ", ".join(f"{rule} ({RULE_TITLES.get(rule, 'unknown')})" for rule in cites)
     return {**row, "cited": cited, "facts": facts, "title": _plain(row["direction"])}

@@ -27,6 +27,7 @@ from proctor.reports.run_verdict import (
 from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import duration, indented, object_of, short
 from proctor.runs.story import UNBOUND, told_misplaced, told_other, waived_reasons
+from proctor.runs.worth import told_unmeasured, worths
 
 __all__ = ["CURVES", "curve", "run_charts", "run_values"]
 
@@ -55,7 +56,7 @@ _TABLE = 400  # epochs that are also a table
 
 def run_charts(data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of a run; those without any value are left out."""
-    return [*_course(data), *credit_charts(data["credits"])]
+    return [*_course(data), *credit_charts(worths(data["worth"]))]
 
 
 def curve(name: str, data: Mapping[str, Any], **more: Any) -> list[Chart]:
@@ -132,7 +133,8 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         "violations": list(violations_told(data)),
         "uncounted": uncounted_told(data),
         "steps": [{**step, "asks": STEP_QUESTIONS.get(step["name"], "")} for step in data["steps"]],
-        "credits": credit_sections(data["credits"]),
+        "credits": credit_sections(data),
+        "unmeasured": told_unmeasured(summary, data["decisions"], worths(data["worth"])),
         "family": table_part(
             "This run, those that it goes on from, and those that go on from it",
             _FAMILY,

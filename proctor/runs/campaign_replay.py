@@ -213,7 +213,7 @@ def redo_campaign(
             break
         verdicts.append(_judge_again(home, records.verdicts[run_id], config or JudgeConfig()))
         found += _verdict_differences(records.verdicts[run_id], verdicts[-1], place)
-    ranking = rank_runs(verdicts)
+    ranking = rank_runs(verdicts, campaign.ranked_by)
     if campaign.ranking is not None:
         found += differences(campaign.ranking, ranking, place="ranking")
     return CampaignAgain(

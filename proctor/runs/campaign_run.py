@@ -16,7 +16,7 @@ from uuid import UUID, uuid4, uuid5
 
 from eventsourcing.application import AggregateNotFoundError
 
-from aggregates.campaign import Campaign
+from aggregates.campaign import PROCESS, Campaign
 from aggregates.canonical import digest
 from aggregates.improvement.advice import TRANSCRIPTS, Advice
 from aggregates.run import OWN_ENDS, Run
@@ -51,6 +51,7 @@ class Task:
     feedback: bool
     name: str = ""  # tells apart what is the same otherwise
     tune: bool = False  # the advice to its model is tuned between attempts
+    ranked_by: str = PROCESS
 
     @cached_property
     def id(self) -> UUID:
@@ -62,6 +63,7 @@ class Task:
             "feedback": self.feedback,
             "name": self.name,
             **({"tune": True} if self.tune else {}),
+            **({} if self.ranked_by == PROCESS else {"ranked_by": self.ranked_by}),
         }
         return uuid5(_CAMPAIGNS, digest(told))
 
@@ -82,6 +84,7 @@ class Task:
             attempts=self.attempts,
             policy=self.policy,
             feedback=self.feedback,
+            ranked_by=self.ranked_by,
             campaign_id=self.id,
         )
         log.save(begun)
@@ -144,7 +147,7 @@ class Harness:
 
     def end(self, reason: str) -> None:
         """Close the campaign with the attempts ranked; those without a verdict come last."""
-        ranking = rank_runs(self.verdicts)
+        ranking = rank_runs(self.verdicts, self.campaign.ranked_by)
         unjudged = [run for run in self.campaign.runs if run not in ranking]
         self.campaign.end(reason, ranking=[*ranking, *unjudged])
         self._log.save(self.campaign)
@@ -274,6 +277,6 @@ def read_tuning(log: LedgerApplication, campaign: Campaign) -> Tally:
     return read_tally(log, map(str, asked))
 
 
-def rank_runs(verdicts: list[AuditReport]) -> list[str]:
-    """Return the judged runs, the best first."""
-    return [verdict.run_id for verdict in rank(verdicts)]
+def rank_runs(verdicts: list[AuditReport], by: str) -> list[str]:
+    """Return the judged runs, the best first; `by`: which of the two axes is compared first."""
+    return [verdict.run_id for verdict in rank(verdicts, by)]

@@ -78,9 +78,12 @@ def folded(events: Sequence[Any], state: Any = None) -> Any:
     return reduce(lambda state, event: event.mutate(state), events, state)
 
 
-def audited_run(entry: VerifiedEntry) -> str | None:
-    """Return the run that an entry begins an audit of; None for any other or unreadable entry."""
-    if entry.name != "audit.started":
+def audited_run(entry: VerifiedEntry, name: str = "audit.started") -> str | None:
+    """Return the run that an entry begins an audit of; None for any other or unreadable entry.
+
+    With `credit.started`, the run whose decisions are measured.
+    """
+    if entry.name != name:
         return None
     body = REGISTRY.readable(entry.name, entry.body)
     return None if body is None else str(body["run"])

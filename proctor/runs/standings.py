@@ -1,7 +1,6 @@
 """The table of a comparison: means, paired differences with intervals, wins.
 
-Source: Student 1908 (paired t interval); Bonferroni (a family of intervals); Abramowitz and Stegun,
-26.7.3 and 26.7.4 (Student's distribution as a finite sum). Without scipy, which pages do without.
+Source: Student 1908 (paired t interval); Bonferroni (a family of intervals).
 I/O: none.
 """
 
@@ -12,6 +11,8 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
+from aggregates.campaign import PROCESS
+from judge.curation.intervals import student_quantile
 from ledger.wording import counted
 from proctor.output.columns import Column, field, figure
 
@@ -23,9 +24,12 @@ __all__ = [
     "standing_columns",
     "standings",
     "told_attempts",
+    "told_axes",
+    "told_better",
     "told_code",
     "told_difference",
     "told_draws",
+    "told_ranking",
 ]
 
 
@@ -158,6 +162,41 @@ def told_attempts(draws: Sequence[Mapping[str, Any]], campaign: str) -> str:
     )
 
 
+def told_ranking(by: str, rests: str = "") -> str:
+    """Return in which order the two axes decide; `rests` says what the accuracy rests on."""
+    axes = ["process score", f"validation accuracy{rests}"]
+    first, then = axes if by == PROCESS else reversed(axes)
+    return f"{first}, then by {then}"
+
+
+def told_axes(table: Sequence[Standing]) -> str:
+    """Return which policies of a comparison are the best on each axis, without an order of both."""
+    told = []
+    for name, value in (("test accuracy", "accuracy"), ("process score", "process")):
+        best = max(getattr(each, value) for each in table)
+        policies = [each.policy for each in table if getattr(each, value) == best]
+        told.append(f"best {name}: {', '.join(policies)} ({best:.3f})")
+    return f"Policies are in the order given, and neither axis goes first; {'; '.join(told)}."
+
+
+def told_better(ranked: Sequence[tuple[int, float | None, float | None]], by: str) -> str:
+    """Return which attempt is better than the best one on the axis that decides later, or ''.
+
+    Attempts are in the order of their places: number, process score, validation accuracy.
+    """
+    name, axis = ("validation accuracy", 2) if by == PROCESS else ("process score", 1)
+    if not ranked:
+        return ""
+    values = [math.nan if each[axis] is None else float(each[axis] or 0) for each in ranked]
+    best = max(range(len(ranked)), key=lambda place: (values[place] > values[0], values[place]))
+    if not values[best] > values[0]:
+        return ""
+    return (
+        f"Attempt {ranked[best][0]} has a higher {name} ({values[best]:.3f}) than attempt "
+        f"{ranked[0][0]} in the first place ({values[0]:.3f})."
+    )
+
+
 def told_code(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence if the cells were made by several versions of the program, else ''."""
     versions = len({row["code"] for row in fitting(rows)} - {None})
@@ -226,28 +265,5 @@ def paired_interval(
     """
     inside = 1 - (1 - level) / comparisons
     spread = stdev(differences) / math.sqrt(len(differences))
-    half = _student_quantile(inside, len(differences) - 1) * spread
+    half = student_quantile(inside, len(differences) - 1) * spread
     return fmean(differences) - half, fmean(differences) + half
-
-
-def _student_quantile(inside: float, degrees: int) -> float:
-    """Return how far from zero Student's t lies at most, with a probability."""
-    low, high = 0.0, 1.0
-    while _student(high, degrees) < inside:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student(middle, degrees) < inside else (low, middle)
-    return high
-
-
-def _student(size: float, degrees: int) -> float:
-    """Return the probability that Student's t lies within `size` of zero."""
-    angle = math.atan2(size, math.sqrt(degrees))
-    sine, square = math.sin(angle), math.cos(angle) ** 2
-    odd = degrees % 2
-    term = total = (math.cos(angle) if odd else 1.0) * (degrees > 1)
-    for number in range(2 + odd, degrees - 1, 2):
-        term *= square * (number - 1) / number
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total

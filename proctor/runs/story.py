@@ -18,14 +18,17 @@ from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
+from ledger.witnessing.quorum import Quorum
 from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
+from proctor.output.columns import cells
 from proctor.output.firings import fired_on, named, side_told, violation_told
 from proctor.output.terminal import (
     console,
     print_table,
+    print_words,
     records_of,
     told_level,
     told_score,
@@ -33,7 +36,18 @@ from proctor.output.terminal import (
     words,
 )
 from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
+from proctor.runs.fixed import EFFECTS, cosigned_heads, find_fixed, told_fixed
 from proctor.runs.replay import audited_run, verified_runs
+from proctor.runs.verdicts import ask
+from proctor.runs.worth import (
+    COLUMNS,
+    MEASURED,
+    WORTH,
+    told_how,
+    told_unmeasured,
+    told_worth,
+    worths,
+)
 from projections.errors import ProjectionError
 from projections.projector import projected
 from projections.reading import Session
@@ -131,20 +145,28 @@ _ABOUT = """
     UNION SELECT idx FROM forks WHERE parent = $3"""
 
 
-def read_story(home: Home, name: str) -> dict[str, Any]:
-    """Return everything that the story tells, as plain values.
+def read_story(home: Home, name: str, *, quorum: Quorum | None = None) -> dict[str, Any]:
+    """Return everything that the story tells, as plain values; `quorum` of which witnesses.
 
     The tables are built in memory, of this run and its audits alone, from entries that have just
     been verified. Raises VerificationError for a ledger that does not hold.
     """
-    with open_remembered(home) as ledger:
+    with open_remembered(home, heads=quorum is not None) as ledger:
+        if quorum is not None:
+            quorum.verify_log(ledger.vkey)
+            heads = cosigned_heads(ledger.head_notes(), quorum=quorum, authority=ledger.authority)
         index = open_index(home, ledger)
         found = None
         if index is not None:
             with suppress(ProjectionError):  # others rebuild the tables, for long
-                run, found = looked_up(ledger, index, name)
+                run, chosen = looked_up(ledger, index, name)
+                measured = bool(index.query(MEASURED, [str(run)]).rows)
+                found = chosen
         if found is None:
             run, found = looked_for(ledger, name)
+            name = "credit.started"
+            begun = ledger.select(names=[name])
+            measured = str(run) in {audited_run(entry, name) for entry in begun}
         authority = ledger.authority.stream_id
     tell_unread(ledger)
     keep_definitions()
@@ -156,10 +178,14 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")
         summary = summaries[0]
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
+        effects = records_of(connection, EFFECTS, [str(run)]) if quorum else []
         parts = {part: records_of(connection, sql, [keys[of]]) for part, (of, sql) in PARTS.items()}
     parent = next(iter(parts["fork_of"]), None)
     waived = waived_reasons(parts["waived"])
-    return {"summary": summary, **parts, "fork_of": parent, "waived": waived}
+    worth = worths(ask(home, WORTH, run)) if measured else []
+    fixed = None if quorum is None else find_fixed(effects, heads)
+    told = {"fixed": fixed, "worth": worth, "fork_of": parent, "waived": waived}
+    return {"summary": summary, **parts, **told}
 
 
 def waived_reasons(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -249,6 +275,20 @@ def tell_story(story: dict[str, Any]) -> None:
             ],
             title="\ndecisions",
         )
+    if story["worth"]:
+        print_table(
+            [column.title for column in COLUMNS],
+            cells(COLUMNS, story["worth"]),
+            title="\nwhat decisions were worth: forks with each, beside forks with another answer",
+        )
+        print_words(told_how(story["worth"]))
+    for each in story["worth"]:
+        if each.why_not or each.other_code:
+            print_words(f"decision {each.decision} {told_worth(each)}")
+    if unmeasured := told_unmeasured(summary, story["decisions"], story["worth"]):
+        print_words(unmeasured)
+    for sentence in told_fixed(story["fixed"] or ()):
+        print_words(sentence)
     _print_verdict(story)
 
 

@@ -13,9 +13,11 @@ from judge.auditing.report import Scores, StepResult
 from proctor.output.entries import Verification
 from proctor.output.shape import Answer
 from proctor.runs.again import CutOff
+from proctor.runs.fixed import Fixed
 from proctor.runs.recovered import Recovered
 from proctor.runs.standings import Standing
 from proctor.runs.story import PARTS
+from proctor.runs.worth import Worth
 from proctor.schemas.making import columns
 
 Summary = Annotated[
@@ -110,6 +112,8 @@ class Story(Answer):
     epochs: list[EpochRow]
     rules: list[RuleRow]
     decisions: list[DecisionRow]
+    fixed: list[Fixed] | None  # decisions that an epoch follows; null without --witnesses
+    worth: list[Worth]  # of the decisions that were measured; empty: none was
     audit_steps: list[StepRow]
     violations: list[ViolationRow]
     begun_audits: list[BegunRow]
@@ -280,6 +284,7 @@ class Campaign(Answer):
     campaign: UUID
     policy: dict[str, Any]
     feedback: bool
+    ranked_by: str  # process or quality: which axis is compared first
     ended: bool
     attempts: list[Attempt]
     ranking: list[str]

@@ -207,6 +207,8 @@ class Scene:
         swapped: bool = False,
         arm: str | None = None,
         settings: tuple[dict[str, str], dict[str, str]] = ({}, {}),
+        codes: tuple[str | None, str | None] = (None, None),
+        states: tuple[str, str] = ("e", "e"),
     ) -> dict[str, list[str]]:
         """Record a credit of the run's answer beside the opposite one; return the forks by arm.
 
@@ -214,7 +216,8 @@ class Scene:
         `claimed`, `level`, `named` (the order of the forks that the credit names for each order)
         and `after` are what the credit's own words make of it. `then` decides in the forks, which
         have the orders `seeds`; a credit that does not end has all its forks and no result. `arm`
-        is the alternative's name, and `settings` what the forks of each arm record of `then`.
+        is the alternative's name, and `settings` what the forks of each arm record of `then`;
+        `codes` trained the forks of each arm, from `states`.
         """
         arm = arm or ("nothing" if acts else "decrease_lr")
         seeds = range(len(gains)) if seeds is None else seeds
@@ -225,9 +228,11 @@ class Scene:
         known = self.runs[run]
         for seed, gain in zip(seeds, gains, strict=True):
             for name, runs in forks.items():
+                own = code_of(list(self.parents).index(str(known.checkpoint)))
                 fork = told_run(
                     checkpoint=known.checkpoint,
-                    code=code_of(list(self.parents).index(str(known.checkpoint))),
+                    code=codes[name != CHOSEN] or own,
+                    state=states[name != CHOSEN] * 64,
                     data=DATA[0],
                     author="given",
                     parent=None,
@@ -465,6 +470,7 @@ def told_run(
     accuracy: float | None = None,
     wording: str | None = None,
     described: dict[str, Any] | None = None,
+    state: str = "e" * 64,
 ) -> Run:
     """Tell a run; with `forked` it goes on from that one's epoch FIRES, and ends at `accuracy`."""
     config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
@@ -486,7 +492,7 @@ def told_run(
     )
     if forked is not None:
         orders = (Order(FIRES, order),) if order else ()
-        run.fork(Fork(forked, FIRES, "d" * 64, "e" * 64, orders).to_dict())
+        run.fork(Fork(forked, FIRES, "d" * 64, state, orders).to_dict())
     for epoch in range(3):
         seen = measured(epoch, diverged=epoch == FIRES)
         seen["train"]["accuracy"] += group / 1_000

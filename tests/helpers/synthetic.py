@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 from aggregates.audit import REVISION, STEPS, Audit
-from aggregates.campaign import Campaign
+from aggregates.campaign import PROCESS, Campaign
 from aggregates.canonical import digest
 from aggregates.decisions import Decision
 from aggregates.forks import Fork, Order
@@ -247,6 +247,7 @@ def synthetic_audit(
     judged: Mapping[str, Any] | None = None,
     tree_head: str = "note",
     obligations: int | None = None,
+    accuracy: float = 0.75,
     save: Callable[..., Any] | None = None,
 ) -> Audit:
     """Save a whole audit of a run to `log`; `retrained` counts epochs of the ten that it read.
@@ -275,7 +276,7 @@ def synthetic_audit(
         process_score=0.0 if hard_fail else score,
         process_axis_exercised=bool(run.decisions) if exercised is None else exercised,
         test_accuracy=None if hard_fail else 0.72,
-        validation_accuracy=None if hard_fail else 0.75,
+        validation_accuracy=None if hard_fail else accuracy,
         obligations=len(run.decisions) if obligations is None else obligations,
         decisions=len(run.decisions),
         violations=[dict(violation) for violation in violations],
@@ -308,7 +309,13 @@ def synthetic_campaign(
 
 
 def begun_campaign(
-    log: Log, runs: int, *, abandoned: int = 0, epochs: int = 5, attempts: int | None = None
+    log: Log,
+    runs: int,
+    *,
+    abandoned: int = 0,
+    epochs: int = 5,
+    attempts: int | None = None,
+    ranked_by: str = PROCESS,
 ) -> tuple[Campaign, list[UUID]]:
     """Save the beginning of a campaign; its runs are to be made next, with these ids.
 
@@ -316,7 +323,12 @@ def begun_campaign(
     """
     ids = [uuid4() for _ in range(abandoned + runs)]
     campaign = _with_attempts(
-        ids[:abandoned], ids[abandoned:], None, epochs=epochs, attempts=attempts
+        ids[:abandoned],
+        ids[abandoned:],
+        None,
+        epochs=epochs,
+        attempts=attempts,
+        ranked_by=ranked_by,
     )
     log.save(campaign)
     return campaign, ids
@@ -329,12 +341,14 @@ def _with_attempts(
     *,
     epochs: int = 5,
     attempts: int | None = None,
+    ranked_by: str = PROCESS,
 ) -> Campaign:
     campaign = Campaign.start(
         config={**run_config(epochs=epochs), "seed": 0},
         attempts=attempts or len(runs),
         policy={"name": "synthetic"},
         feedback=True,
+        ranked_by=ranked_by,
     )
     for run in abandoned:
         campaign.start_attempt(str(run))

@@ -15,6 +15,7 @@ from judge_cases import Case
 from safetensors.torch import load, save
 from torch import nn
 
+from aggregates.campaign import QUALITY
 from aggregates.decisions import Decision, PastDecision, Settings
 from aggregates.rules import CALIBRATED, RuleEvaluation
 from aggregates.run import Run
@@ -382,6 +383,8 @@ def test_rank_puts_hard_fails_last_and_never_asks_the_test_set(
     cheat = attempt("cheat", hard_fail=True, process_score=0.0, validation_accuracy=None)
     ranked = rank([cheat, idle, sloppy, lower, best])
     assert [report.run_id for report in ranked] == ["best", "lower", "sloppy", "idle", "cheat"]
+    by_quality = rank([cheat, sloppy, lower, best], QUALITY)
+    assert [report.run_id for report in by_quality] == ["sloppy", "best", "lower", "cheat"]
 
 
 def test_rank_puts_what_was_retrained_first(honest_report: AuditReport) -> None:

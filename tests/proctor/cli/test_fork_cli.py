@@ -1,5 +1,6 @@
 """Runs that go on from a recorded epoch: forked, judged, measured; and what is refused."""
 
+import html
 import json
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from frontdoor import TINY, call, call_here, with_settings
+from live_pages import served_home
 
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths
@@ -179,11 +181,46 @@ def test_credit_is_measured_in_pairs_and_shown_again(home: Path) -> None:
 
 
 @pytest.mark.slow
+def test_all_decisions_are_measured_by_one_command_and_shown_everywhere(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (run,) = (row["run_id"] for row in answer("run", *SETTINGS, home=home)["runs"])
+    command = f"`proctor fork {run[:8]} --decision all --against nothing --against random`"
+    assert command in call_here(["show"], home=home).stdout.replace("\n", " ")
+    assert answer("show", home=home)["worth"] == []
+    against = ("--against", "nothing", "--against", "random")
+    found = answer("fork", run, "--decision", "all", *against, "--orders", "2", home=home)
+    carried_out = [
+        row["number"]
+        for row in answer("show", home=home)["decisions"]
+        if row["outcome"] == "applied"
+    ]
+    rows = found["decisions"]
+    wanted = [(number, arm) for number in carried_out for arm in ("nothing", "random")]
+    assert [(row["decision"], row["arm"]) for row in rows] == wanted
+    assert all(row["other"]["direction"] != "defer" for row in rows if row["arm"] == "random")
+    worth = answer("show", home=home)["worth"]
+    for row, shown in zip(rows, worth, strict=True):
+        for name in ("decision", "epoch", "arm", "loss", "accuracy", "better"):
+            assert shown[name] == row[name]
+        assert (shown["orders"], shown["level"], shown["other_code"]) == (2, 0.95, False)
+    told = call_here(["show"], home=home).stdout
+    assert "what decisions were worth" in told
+    assert "not measured" not in told
+    gains = f"{rows[0]['loss']['difference']:+.4f}"
+    page = tmp_path / "run.html"
+    assert call_here(["report", "--out", page], home=home).returncode == 0
+    with served_home(home) as served:
+        live = served.client.get(f"{served.base}/runs/{run}").text
+    for text in (told, page.read_text(), live):
+        assert gains in html.unescape(text)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
         (["edits=restart"], "restarts for structural changes"),
-        (["epochs=1"], "no decision that acts"),
+        (["epochs=1"], "no decision that was carried out"),
     ],
 )
 def test_run_that_has_nothing_to_measure_is_refused(

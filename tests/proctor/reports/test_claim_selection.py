@@ -76,3 +76,5 @@ def test_report_of_a_run_knows_measurements_of_one_that_was_trained_again(tmp_pa
     history.credit(other, [0.3, 0.3])
     (row,) = reported(history.ledger, Subject("run", run), "credits")
     assert row["why_not"] == "4 orders were measured, and it has 2"
+    (worth,) = reported(history.ledger, Subject("run", run), "worth")
+    assert len(worth["loss_saved"]) == 4

@@ -21,6 +21,7 @@ from ledger.errors import InclusionError, MalformedError, SignatureError
 from ledger.notes import public_bytes
 from ledger.notes import vkey as vkey_of
 from proctor.home import Home
+from proctor.output.columns import cells
 from proctor.output.firings import violation_told
 from proctor.output.terminal import told_verdict
 from proctor.pages.charts.curves import curves_of
@@ -29,13 +30,13 @@ from proctor.pages.charts.grids import layer_heatmap
 from proctor.pages.charts.rows import intervals, strip
 from proctor.pages.rendering import embedded_json, page_policy, seen, stylesheet
 from proctor.remembering import open_remembered
-from proctor.reports.credits import _between
 from proctor.reports.files import Source, differences, open_report, read_source
 from proctor.reports.pages import page_of
 from proctor.reports.run_decisions import violations_told
 from proctor.reports.run_verdict import _retrained, unexercised_told
 from proctor.reports.subjects import KINDS, Overview
 from proctor.runs.standings import told_difference
+from proctor.runs.worth import COLUMNS, worths
 
 
 @pytest.fixture(scope="module")
@@ -289,8 +290,15 @@ def test_single_charts_are_files(
 
 
 def test_intervals_are_shown_as_they_are_written() -> None:
-    row = {"a_difference": 0.1, "a_low": 0.0, "a_high": 0.2}
-    assert seen(_between(row, "a")) == "+0.1000 (+0.0000 to +0.2000)"
+    row = {"decision": 1, "epoch": 2, "arm": "nothing", "after": "nothing", "looks": 1}
+    row |= {"loss_saved": [0.1, 0.3], "accuracy_gained": [0.1, None], "other_code": False}
+    (found,) = worths([{**row, "why_not": None}])
+    told = cells(COLUMNS, [found])[0]
+    assert [*map(seen, told[4:])] == [
+        "cannot be told",
+        "+0.2000 (-1.0706 to +1.4706)",
+        "not decided",
+    ]
     assert seen(told_difference(0.1, 0.0, 0.2)) == "+0.100 (+0.000 to +0.200)"
 
 
