@@ -144,6 +144,13 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (source.parent / link).exists(), f"{source.relative_to(DOCS.parent)}: {link}"
 
 
+def test_no_page_has_two_versions_of_a_merge() -> None:
+    marks = re.compile(r"^(<<<<<<< |=======$|>>>>>>> )", re.MULTILINE)
+    pages = [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]
+    assert len(pages) > 50
+    assert not [str(page) for page in pages if marks.search(page.read_text(encoding="utf-8"))]
+
+
 def test_sections_that_code_names_exist() -> None:
     named = re.compile(
         r'docs/((?:explanation|how-to|reference|studies)/[a-z-]+\.md)((?:, "[^"\n]+")*)'
