@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from scipy.stats import quantile_test
@@ -131,7 +131,7 @@ def _range_losses(config: RunConfig) -> list[tuple[float, float]]:
         for epoch in range(TEST_EPOCHS):
             order = epoch_order(len(train), seed=config.seed, epoch=epoch)
             factor = 1.0 if fault is None else fault.loss_factor(epoch)
-            for step, indices in enumerate(order.split(config.batch_size)[:steps]):
+            for step, indices in enumerate(torch.split(order, config.batch_size)[:steps]):
                 place = (epoch * steps + step) / (TEST_EPOCHS * steps - 1)
                 rate = LEAST * (MOST / LEAST) ** place
                 state.optimizer.param_groups[0]["lr"] = rate
@@ -323,6 +323,8 @@ def _mean(pairs: Sequence[float], comparisons: int) -> str:
 
 
 def _median(pairs: Sequence[float], comparisons: int) -> str:
-    """Return the median with the interval that its order statistics give."""
+    """Return the median with the interval of its order statistics; few pairs have none."""
     ends = quantile_test(pairs, p=0.5).confidence_interval(1 - 0.05 / comparisons)
-    return f"{median(pairs):+.3f} ({ends.low:+.3f} to {ends.high:+.3f})"
+    low, high = cast("tuple[float, float]", ends)  # the stubs say that it is a number
+    interval = "" if math.isnan(low + high) else f" ({low:+.3f} to {high:+.3f})"
+    return f"{median(pairs):+.3f}{interval}"

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -100,11 +101,10 @@ def test_schedule_lowers_the_rate_where_the_loss_stands_still(
     assert slower.history == idle.history  # steps too small to move the loss, at any rate
     hot = config(lr=5.0, warm_up_epochs=0)
     rates: list[float] = []
-    epoch_end = practice.replace
 
     def noting(state: Any, **changes: Any) -> Any:
         rates.append(changes["lr"])
-        return epoch_end(state, **changes)
+        return replace(state, **changes)
 
     monkeypatch.setattr(practice, "replace", noting)
     train_arm(Job("one", hot, "ReduceLROnPlateau"))

@@ -10,9 +10,7 @@ from frontdoor import TINY, answer, call_here, with_settings
 from aggregates.decisions import Settings, parse_decision, validate_decision
 from aggregates.playbook import MIN_LR
 from judge.reference.situations import observe
-from policies.deciding.catalogue import create_policy
-
-POLICY = create_policy("fresh_on_nan")
+from policies.deciding.fresh_on_nan import FreshOnNanPolicy
 
 
 @pytest.mark.parametrize("profile", ["calibrated", "relative"])
@@ -47,7 +45,7 @@ def test_only_a_number_that_is_not_finite_is_acted_on(
     fired: dict[str, str], lr: float, acting: list[str]
 ) -> None:
     seen = observe(Random(0), fired, settings=Settings(lr=lr, batch_size=64))
-    decisions = POLICY.decide(seen)
+    decisions = FreshOnNanPolicy().decide(seen)
     assert [each.cites for each in decisions] == [(rule,) for rule in seen.due]
     assert [each.cites[0] for each in decisions if each.acts] == acting
     for decision in decisions:
