@@ -43,7 +43,7 @@ from uuid import UUID, uuid4
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
-from ledger.mapper import EventRegistry, Upcaster
+from ledger.mapper import LIBRARY_FIELDS, EventRegistry, Upcaster
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,8 +69,6 @@ T = TypeVar("T")
 E = TypeVar("E", bound="Event")
 F = TypeVar("F", bound="First")
 A = TypeVar("A", bound=Aggregate)
-
-_LIBRARY = frozenset({"originator_id", "originator_version", "originator_topic", "timestamp"})
 
 
 @dataclass(frozen=True)
@@ -281,11 +279,11 @@ class _Declaration:
 
 @cache
 def _declaration(event_class: Any) -> _Declaration:
-    own = {each.name: each for each in fields(event_class) if each.name not in _LIBRARY}
+    own = {each.name: each for each in fields(event_class) if each.name not in LIBRARY_FIELDS}
     parameters = [
         each
         for each in list(signature(event_class.__init__).parameters.values())[1:]  # not self
-        if each.name not in _LIBRARY
+        if each.name not in LIBRARY_FIELDS
         and not (each.name in own and "counted" in own[each.name].metadata)
     ]
     return _Declaration(

@@ -18,6 +18,7 @@ from aggregates.errors import InvariantError
 from aggregates.run import Run
 from aggregates.spec import spec_of
 from ledger.bodies import encode_body
+from ledger.mapper import recorded_fields
 
 MAX_ORDER = 2**53
 
@@ -107,13 +108,9 @@ def shared_digest(events: Sequence[Any], epoch: int) -> str:
     }
     hasher = hashlib.sha256(encode_body(start))
     for event in shared_events(events, epoch):
-        fields = {key: value for key, value in vars(event).items() if key not in _LIBRARY}
-        for part in (type(event).__qualname__.encode(), encode_body(fields)):
+        for part in (type(event).__qualname__.encode(), encode_body(recorded_fields(event))):
             hasher.update(hashlib.sha256(part).digest())
     return hasher.hexdigest()
-
-
-_LIBRARY = frozenset({"originator_id", "originator_version", "originator_topic", "timestamp"})
 
 
 def repeat(run: Run, event: Any) -> None:

@@ -24,6 +24,7 @@ from ledger.bodies import decode_body, encode_body
 from ledger.errors import EncodingError, LedgerError, MalformedError, UnknownEventError
 
 __all__ = [
+    "LIBRARY_FIELDS",
     "EventRegistry",
     "EventType",
     "LedgerMapper",
@@ -33,13 +34,14 @@ __all__ = [
     "encode_body",
     "ns_to_datetime",
     "readable_body",
+    "recorded_fields",
 ]
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 """Pure: a body of version n (without its "v") in, one of version n + 1 out."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LIBRARY_FIELDS = frozenset({"originator_id", "originator_version", "originator_topic"})
+LIBRARY_FIELDS = frozenset({"originator_id", "originator_version", "originator_topic", "timestamp"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +60,17 @@ class EventType:
 
     @cached_property
     def fields(self) -> Mapping[str, Any] | None:
-        """Names and types of what a body states besides "v" and "at"; None if none are declared."""
-        if not is_dataclass(self.event_class):
+        """Types of what a body states besides "v" and "at", by name; None if none are declared."""
+        if self.names is None:
             return None
         hints = get_type_hints(self.event_class)
-        names = {each.name for each in fields(self.event_class)} - _LIBRARY_FIELDS - {"timestamp"}
-        return {name: hints[name] for name in sorted(names)}
+        return {name: hints[name] for name in sorted(self.names)}
+
+    @cached_property
+    def names(self) -> frozenset[str] | None:
+        """Names of these, without the time that it takes to find out their types."""
+        declared = _declared(self.event_class)
+        return None if declared is None else declared - LIBRARY_FIELDS
 
 
 class EventRegistry:
@@ -287,4 +294,9 @@ def _declared(event_class: type) -> frozenset[str] | None:
     """Return the fields that an event's class declares; None if it declares none."""
     if not is_dataclass(event_class):
         return None
-    return frozenset(f.name for f in fields(event_class)) - _LIBRARY_FIELDS
+    return frozenset(f.name for f in fields(event_class)) - (LIBRARY_FIELDS - {"timestamp"})
+
+
+def recorded_fields(event: object) -> dict[str, Any]:
+    """Return what an event states, without the fields that the library adds."""
+    return {key: value for key, value in vars(event).items() if key not in LIBRARY_FIELDS}

@@ -21,14 +21,14 @@ from typing import IO, TYPE_CHECKING
 
 import duckdb
 
-from aggregates.registry import REGISTRY
 from ledger.progress import advanced
+from projections.columns import declared
 from projections.errors import TableError
-from projections.projector import project, read_position, transaction
+from projections.projector import project, transaction
 from projections.source import END, LedgerSource
 
 if TYPE_CHECKING:
-    from projections.columns import Stretch
+    from projections.stretches import Stretch
 
 __all__ = ["apply_new", "write_stretch"]
 
@@ -38,7 +38,7 @@ BATCH_BYTES = 64 << 20
 AHEAD = BATCH // STRETCH  # stretches that are taken from readers, which would wait for DuckDB
 FEW = 10_000  # entries, for which no process is worth its start
 MOST = 8  # processes
-_CHILD = "import sys; sys.path[:] = sys.argv[8:]; from projections.columns import work; work()"
+_CHILD = "import sys; sys.path[:] = sys.argv[8:]; from projections.stretches import work; work()"
 
 
 def apply_new(
@@ -60,10 +60,9 @@ def apply_new(
         few = end - start < FEW or find_spec("pyarrow") is None  # which is in an extra
         processes = 0 if few else min(os.cpu_count() or 1, MOST)
     if processes:
-        after = _apply_stretches(
+        at, after = _apply_stretches(
             connection, ledger, start=start, end=end, after=after, processes=processes
         )
-        at = max(start, end)
     rest = ledger.entries(start=at, stop=stop, after=after)
     return at - start + project(connection, rest, authority=ledger.authority, quarantine=True)
 
@@ -76,10 +75,13 @@ def _apply_stretches(
     end: int,
     after: bytes | None,
     processes: int,
-) -> bytes | None:
-    """Apply entries by stretches; return the hash of the last."""
+) -> tuple[int, bytes | None]:
+    """Apply entries by stretches, up to one that is not as it should be.
+
+    Return the index behind the last, and its hash.
+    """
     # Few need what this loads.
-    from projections.columns import joined, unpacked  # noqa: PLC0415
+    from projections.stretches import joined, unpacked  # noqa: PLC0415
 
     step = processes * STRETCH
     with ExitStack() as stack:
@@ -100,9 +102,8 @@ def _apply_stretches(
                 ahead.append(next(coming))
             data = ahead.popleft().result()
             stretch = unpacked(data) if data else None
-            fits = stretch is not None and stretch.count == stop - at
-            if fits and stretch is not None and ledger.linked:
-                fits = behind in (None, stretch.previous)
+            linked = not ledger.linked or stretch is None or behind in (None, stretch.previous)
+            fits = stretch is not None and stretch.count == stop - at and linked
             if fits and stretch is not None:
                 waiting.append(stretch)
                 size += len(data)
@@ -115,14 +116,11 @@ def _apply_stretches(
                 except TableError:  # one entry by one, it is told which
                     rest = ledger.entries(start=written, stop=upto, after=after)
                     project(connection, rest, authority=ledger.authority, quarantine=True)
-                written, after = upto, bytes.fromhex(waiting[-1].last_hash)
+                written, after = upto, behind
                 waiting, size = [], 0
-            if not fits:
-                odd = ledger.entries(start=at, stop=stop, after=behind)
-                project(connection, odd, authority=ledger.authority, quarantine=True)
-                written = stop
-                after = behind = bytes.fromhex(read_position(connection)[1] or "")
-    return behind
+            if not fits:  # whoever goes on entry by entry says why
+                break
+    return written, after
 
 
 def _bytes_of(ahead: Iterable[Future[bytes]]) -> int:
@@ -133,8 +131,8 @@ def _started(
     stack: ExitStack, ledger: LedgerSource, *, start: int, end: int, step: int
 ) -> IO[bytes] | None:
     numbers = (start, end, step, STRETCH, int(ledger.linked))
-    versions = json.dumps({each.name: each.version for each in REGISTRY})
-    task = [os.fsdecode(ledger.directory), *map(str, numbers), versions]
+    events = json.dumps(declared(), default=sorted)
+    task = [os.fsdecode(ledger.directory), *map(str, numbers), events]
     try:
         # Not by multiprocessing, whose children would import the caller's program anew.
         worker = subprocess.Popen(  # noqa: S603 - this program's own words

@@ -1,183 +1,214 @@
-"""How an event becomes rows of a table: defined once, for one event or for many of a kind.
+"""How events become rows of a table: the values of each column, for many events of a kind at once.
 
-schema.sql defines tables, columns and types; a column takes the value that the event's body has
-under the same name. rows() states only what differs from that.
+schema.sql defines tables, columns and types; a column takes the field of the same name that the
+event declares (aggregates/). rows() states only what differs from that.
 
-Trust: bodies may be malformed; KeyError, TypeError, AttributeError, ValueError and AggregateError
-are the caller's to expect.
+Trust: bodies may be malformed; whoever asks for columns expects ODD.
 I/O: reads schema.sql.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import cache
+from itertools import chain, repeat
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import orjson
 
+from aggregates.errors import AggregateError
 from ledger.entries import Author
+from ledger.errors import LedgerError
+from projections.errors import ProjectionError
 
 __all__ = [
+    "ODD",
     "SCHEMA",
     "TABLES",
     "Body",
-    "Columns",
-    "Derived",
-    "Row",
+    "Item",
     "Rows",
-    "named",
+    "fitted",
+    "parts_at",
     "rows",
 ]
 
 Body = Mapping[str, Any]
-Row = tuple[str, dict[str, Any]]  # table, column -> value
-Parts = Callable[[Body, str], Sequence[Body]]
-"""What of a body, in the stream of this id, are rows of their own."""
-"""Path, type and nullability of what derived columns need; see fields.py."""
-Columns = Mapping[str, tuple[str, bool]]
-"""Type and nullability of each column of a table, in order."""
+Check = Callable[[Body, str], None]
+"""Raises ValueError for a body that cannot be in the stream of this id."""
+Parts = Callable[[Body], Sequence[Body]]
+"""What of a body are rows of their own."""
+Columns = dict[str, list[Any]]
+"""The values of each column of a table."""
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \(\n(.+?)\n\);", re.DOTALL | re.MULTILINE)
 _COLUMN = re.compile(r'^    "?(\w+)"? (\w+)( NOT NULL)?', re.MULTILINE)
-TABLES: Mapping[str, Columns] = MappingProxyType(
+TABLES: Mapping[str, Mapping[str, tuple[str, bool]]] = MappingProxyType(
     {
         table: {column: (kind, not required) for column, kind, required in _COLUMN.findall(columns)}
         for table, columns in _TABLE.findall(SCHEMA.read_text(encoding="utf-8"))
     }
 )
-# What of a body a column takes; JSON takes everything.
-TYPES: dict[str, tuple[type, ...]] = {
-    "BIGINT": (int,),
-    "BOOLEAN": (bool,),
-    "DOUBLE": (float, int),
-    "INTEGER": (int,),
-    "TIMESTAMP": (datetime,),
-    "VARCHAR": (str,),
+"""Type and nullability of each column of each table, in order."""
+
+_NONE = type(None)
+# What of a body a column takes; JSON takes everything. A time is in microseconds since 1970.
+_TYPES: dict[str, set[type]] = {
+    "BIGINT": {int},
+    "BOOLEAN": {bool},
+    "DOUBLE": {float, int},
+    "INTEGER": {int},
+    "TIMESTAMP": {int},
+    "VARCHAR": {str},
 }
+_BITS = {"BIGINT": 63, "INTEGER": 31}
 _STRICT = json.JSONEncoder(allow_nan=False, default=bytes.hex)
 
+# What hostile bodies make of the code that reads them.
+ODD = (
+    AggregateError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    LedgerError,
+    OverflowError,
+    ProjectionError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
-@dataclass(frozen=True, kw_only=True)
-class Derived:
-    """Columns that are computed from fields, for many events at once."""
 
-    columns: frozenset[str]
-    of: Callable[[Any], Mapping[str, Any]]  # fields.Fields -> Arrow arrays of these columns
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """What the rows of an entry say of the entry itself, and its body."""
+
+    index: int
+    time_ns: int
+    stream: str
+    version: int
+    name: str
+    body: bytes
+    author: Author | None
+    entry_hash: str  # hexadecimal
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """The rows that an event becomes in one table: one, or one for each of its parts.
-
-    All have the entry's index in `idx`.
-    """
+    """The rows that an event becomes in one table: one, or one for each of its parts."""
 
     table: str
-    stream: str | None  # the column that takes the stream's id
-    body: Mapping[str, str]  # column -> key
+    check: Check | None
     parts: Parts | None
-    part: Mapping[str, str]  # column -> key
-    place: str | None  # the column that takes a part's number, from 0
-    always: Mapping[str, Any]  # column -> value
-    signer: str | None  # the role that may sign; `signed_by` takes its key
-    hashed: str | None  # the column that takes the entry's hash
-    once: bool  # a stream has one such event: only the first counts
-    at: str | None  # the path of the parts: fields.py can take their values by columns
-    paths: Mapping[str, str]  # column -> path, of columns that are elsewhere than the others
-    derived: "Derived | None"
+    always: Mapping[str, Any]
+    signer: str | None
+    hashed: str | None
+    once: bool
+    keys: Mapping[str, str]
 
-    def path(self, column: str) -> str:
-        """Return the path of a column that the parts fill."""
-        found = self.paths.get(column)
-        return f"{self.at}.{self.part[column]}".lstrip(".") if found is None else found
-
-    def of(
-        self, body: Body, stream: str, idx: int, author: Author | None, entry_hash: str
-    ) -> Iterator[Row]:
-        """Yield an event's rows."""
-        outer = {"idx": idx, **self.always, **named(body, self.body)}
-        if self.stream is not None:
-            outer[self.stream] = stream
+    def columns(
+        self, items: Sequence[Item], bodies: Sequence[Body], fields: frozenset[str]
+    ) -> Columns:
+        """Return what becomes of events of a kind that declares these fields."""
+        if self.check is not None:
+            for item, body in zip(items, bodies, strict=True):
+                self.check(body, item.stream)
+        stream, told, part = _sources(self, fields)
+        outer: dict[str, Iterable[Any]] = {
+            **{column: repeat(value, len(items)) for column, value in self.always.items()},
+            **{column: map(itemgetter(key), bodies) for column, key in told.items()},
+            "idx": [item.index for item in items],
+        }
+        if stream is not None:
+            outer[stream] = [item.stream for item in items]
         if self.signer is not None:
-            outer["signed_by"] = self.signed_by(author)
+            outer["signed_by"] = [_key_of(item.author, self.signer) for item in items]
         if self.hashed is not None:
-            outer[self.hashed] = entry_hash
-        if self.parts is None:
-            yield self.table, outer
-            return
-        for place, part in enumerate(self.parts(body, stream)):
-            row = {**outer, **named(part, self.part)}
-            if self.place is not None:
-                row[self.place] = place
-            yield self.table, row
-
-    def signed_by(self, author: Author | None) -> str | None:
-        """Return the key that an event was signed with, if it was by who may."""
-        return author.key_id.hex() if author is not None and author.role == self.signer else None
+            outer[self.hashed] = [item.entry_hash for item in items]
+        found = fitted(self.table, outer)
+        if self.parts is not None:
+            parts = [[*self.parts(body)] for body in bodies]
+            flat, counts = [*chain.from_iterable(parts)], [*map(len, parts)]
+            found = {
+                column: [*chain.from_iterable(map(repeat, values, counts))]
+                for column, values in found.items()
+            }
+            inner: dict[str, Iterable[Any]] = {
+                column: map(itemgetter(key), flat) for column, key in part.items()
+            }
+            if "place" in TABLES[self.table]:
+                inner["place"] = chain.from_iterable(map(range, counts))
+            found |= fitted(self.table, inner)
+        lacking = dict.fromkeys(TABLES[self.table].keys() - found, [None] * len(found["idx"]))
+        return {**found, **fitted(self.table, lacking)}
 
 
 def rows(
     table: str,
     *,
+    check: Check | None = None,
     parts: Parts | None = None,
-    shared: str = "",
     always: Mapping[str, Any] = MappingProxyType({}),
-    missing: str = "",
     signer: str | None = None,
     hashed: str | None = None,
     once: bool = False,
-    at: str | None = None,
-    paths: Mapping[str, str] = MappingProxyType({}),
-    derived: "Derived | None" = None,
     **keys: str,
 ) -> Rows:
     """Return what becomes of an event in a table.
 
-    The first column takes the stream's id, unless it is `idx` or has a key. Columns take their
-    values from the body, or from each of its `parts` (but the `shared` ones from the body), under
-    their own name or the one in `keys`. `missing` columns are NULL.
+    `idx` takes the entry's index, `place` a part's number, from 0, and columns in `always` that
+    value. All others take the field that the event declares under their name, that name without
+    `_id`, or the one in `keys`. Where it declares none, the first column takes the stream's id;
+    the others take the value from each of the `parts`, or NULL if there are no parts.
+
+    `signed_by` takes the author's key if it was signed in the role `signer`. The column `hashed`
+    takes the entry's hash.
 
     Of an event that a stream has `once`, readers see the first only: somebody who can append to the
     ledger added the later ones, which the view misplaced_entries has.
-
-    `at` is where the parts lie, which needs no `parts` if they are a list of maps. For parts that
-    are made, `paths` and `derived` say how their columns are made for many events at once.
     """
-    if at is not None and parts is None:
-        parts = _parts_at(*at.removesuffix(".*").split("."))
-    columns = TABLES[table]
-    first = next(iter(columns))
-    stream = None if first == "idx" or first in keys else first
-    fixed = {**always, **dict.fromkeys(missing.split())}
-    place = "place" if "place" in columns else None
-    own = {"idx", stream, place, hashed, *fixed} | ({"signed_by"} if signer else set())
-    taken = {column: keys.get(column, column) for column in columns if column not in own}
-    outer = taken.keys() if parts is None else shared.split()
     return Rows(
         table=table,
-        stream=stream,
-        body={column: taken[column] for column in outer},
+        check=check,
         parts=parts,
-        part={column: key for column, key in taken.items() if column not in outer},
-        place=place,
-        always=fixed,
+        always=always,
         signer=signer,
         hashed=hashed,
         once=once,
-        at=at,
-        paths=paths,
-        derived=derived,
+        keys=keys,
     )
 
 
-def _parts_at(*keys: str) -> Parts:
-    def parts(body: Body, stream: str) -> Sequence[Body]:  # noqa: ARG001
+@cache
+def _sources(
+    told: Rows, fields: frozenset[str]
+) -> tuple[str | None, Mapping[str, str], Mapping[str, str]]:
+    """Return the column for the stream's id, and keys of the body and of a part by column."""
+    given = {"idx", "place", told.hashed, *told.always, *(["signed_by"] if told.signer else [])}
+    stream, of_body, of_part = None, {}, {}
+    for column in TABLES[told.table]:
+        key = told.keys.get(column, column)
+        if column in given:
+            continue
+        if (short := key.removesuffix("_id")) in fields or key in fields:
+            of_body[column] = key if key in fields else short
+        elif not (of_body or of_part or stream):
+            stream = column
+        elif told.parts is not None:
+            of_part[column] = key
+    return stream, of_body, of_part
+
+
+def parts_at(*keys: str) -> Parts:
+    """Return the list of maps that lies there in a body."""
+
+    def parts(body: Body) -> Sequence[Body]:
         found: Any = body
         for key in keys:
             found = found[key]
@@ -186,9 +217,40 @@ def _parts_at(*keys: str) -> Parts:
     return parts
 
 
-def named(source: Body, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return a map's values by the columns that take them; raises KeyError for a missing one."""
-    return {column: source[key] for column, key in columns.items()}
+def fitted(table: str, found: Mapping[str, Iterable[Any]]) -> Columns:
+    """Return values as columns of a table take them.
+
+    Raises ProjectionError naming the first column that a value does not fit.
+    """
+    return {
+        column: _fitted(f"{table}.{column}", [*values], *TABLES[table][column])
+        for column, values in found.items()
+    }
+
+
+def _fitted(place: str, values: list[Any], kind: str, nullable: bool) -> list[Any]:
+    types = set(map(type, values))
+    if _NONE in types and not nullable:
+        raise ProjectionError(f"{place} is missing")
+    if kind == "JSON":
+        return [None if value is None else json_text(value) for value in values]
+    if not types <= _TYPES[kind] | {_NONE}:
+        odd = next(each for each in values if type(each) not in _TYPES[kind] and each is not None)
+        raise ProjectionError(f"{place} must be a {kind}, not {odd!r:.80}")
+    if kind in _BITS and int in types:
+        numbers = [value for value in values if value is not None] if _NONE in types else values
+        most = 1 << _BITS[kind]
+        for odd in (min(numbers), max(numbers)):
+            if not -most <= odd < most:
+                raise ProjectionError(f"{place} must be a {kind}, not {odd!r:.80}")
+    if kind == "DOUBLE" and int in types:
+        return [None if value is None else float(value) for value in values]
+    return values
+
+
+def _key_of(author: Author | None, role: str) -> str | None:
+    """Return the key that an event was signed with, if it was by who may."""
+    return author.key_id.hex() if author is not None and author.role == role else None
 
 
 def json_text(value: Any) -> str:

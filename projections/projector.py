@@ -11,11 +11,9 @@ I/O: the DuckDB connection; this package's own sources.
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import duckdb
@@ -23,19 +21,16 @@ import duckdb
 from aggregates import signals
 from aggregates.audit import REVISION
 from aggregates.comparison import ASKING, COMPUTED, NEUTRAL, OWN_POLICIES
-from aggregates.errors import AggregateError
 from aggregates.playbook import DIRECTIONS
-from aggregates.registry import REGISTRY
 from aggregates.rules import RULE_CLASSES
 from aggregates.strategy import CLASSES, PHASES
 from aggregates.violations import LISTED
 from ledger import bodies
-from ledger.errors import LedgerError, UnknownEventError
-from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
+from projections.columns import declared, item_of, set_aside, tables_of
 from projections.errors import ProjectionError, TableError, is_no_room
-from projections.mapping import SCHEMA, TABLES, TYPES, Row, json_text
-from projections.rows import ROWS, rows_of
+from projections.mapping import SCHEMA, TABLES, Columns, Item
+from projections.rows import ROWS
 from projections.template import copied
 
 __all__ = [
@@ -44,41 +39,37 @@ __all__ = [
     "project",
     "projected",
     "read_position",
-    "rows_of_entry",
     "schema_hash",
     "table_digests",
     "transaction",
 ]
 
-BATCH_ROWS = 20_000  # some 30 MB of Python values
+BATCH_BYTES = 1 << 20  # of bodies: some 30 MB of Python values
 _VIEWS = tuple(
     SCHEMA.with_name(f"{name}.sql")
     for name in ("verdicts", "claims", "views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(
     SCHEMA.with_name(f"{name}.py")
-    for name in ("columns", "epochs", "fields", "mapping", "projector", "rows")
+    for name in ("columns", "mapping", "projector", "rows", "stretches")
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
 _EVERYWHERE = re.compile(r"^COMMENT ON COLUMN \*\.(\w+) IS (.*?');\n", re.DOTALL | re.MULTILINE)
-_NOTE = re.compile(r"^ *(?:--|#).*\n", re.MULTILINE)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTE = re.compile(r'^ *"""[\s\S]*?"""$|(?:^| ) *(?:--|#) .*$', re.MULTILINE)
 _NAMES = {"{{asking}}": ASKING, "{{computed}}": COMPUTED, "{{policies}}": OWN_POLICIES}
-# What of a number a column holds.
-_RANGES = {"BIGINT": range(-(2**63), 2**63), "INTEGER": range(-(2**31), 2**31)}
 
 
 def schema_hash() -> str:
     """Return the SHA-256 over everything that decides what the tables hold.
 
-    Comments do not: another one makes no reader build tables again.
+    Comments, docstrings and line breaks do not: others make no reader build tables again.
     """
     sources = (SCHEMA, *_CODE, Path(bodies.__file__), Path(signals.__file__))
     texts = [*(source.read_text(encoding="utf-8") for source in sources), *_view_texts()]
-    texts = [_NOTE.sub("", _COMMENT.sub("", text)) for text in texts]
-    versions = {event_type.name: event_type.version for event_type in REGISTRY}
-    return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
+    texts = [" ".join(_NOTE.sub("", _COMMENT.sub("", text)).split()) for text in texts]
+    told = json.dumps([texts, declared()], sort_keys=True, default=sorted)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = False) -> None:
@@ -120,10 +111,10 @@ def _comments(schema: str) -> str:
 
 def _first_of(table: str) -> str:
     """Return the clause that leaves the first row of each stream, where a stream has one event."""
-    for told in (told for each in ROWS.values() for told in each):
-        if told.table == table and told.once:
-            return f" QUALIFY ROW_NUMBER() OVER (PARTITION BY {told.stream} ORDER BY idx) = 1"
-    return ""
+    if not any(told.table == table and told.once for each in ROWS.values() for told in each):
+        return ""
+    stream, *_ = TABLES[table]
+    return f" QUALIFY ROW_NUMBER() OVER (PARTITION BY {stream} ORDER BY idx) = 1"
 
 
 def _view_texts() -> list[str]:
@@ -199,7 +190,7 @@ def project(
     entries: Iterable[VerifiedEntry],
     *,
     authority: UUID | None = None,
-    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
     quarantine: bool = False,
     tables: Collection[str] = TABLES,
     gaps: bool = False,
@@ -207,27 +198,28 @@ def project(
     """Apply entries that follow the position and return how many.
 
     Entries keep their index, to which bodies refer. With `gaps`, entries between them may be
-    missing: the tables hold a selection of a ledger. `authority` is the stream that decides on the
-    ledger's keys; an event about keys in another stream is malformed, as verification ignores it.
+    missing: the tables hold a selection of a ledger. `authority` and `quarantine` are as
+    tables_of() has them; what DuckDB refuses is set aside likewise: one odd event hides no other.
 
     With `tables`, the rows of all others are verified and left out. Raises ProjectionError for an
     entry that is out of order, unknown or malformed, and TableError where DuckDB refuses; batches
-    before that one stay. With `quarantine`, an entry that is unknown, malformed or refused becomes
-    a row of the table unreadable: one odd event hides no other.
+    before that one stay.
     """
-    next_idx, last_hash, _ = read_position(connection)
-    count = 0
-    batch = _Batch(connection, authority=authority, quarantine=quarantine, tables=tables)
+    next_idx, _, _ = read_position(connection)
+    writer = _Writer(connection, authority=authority, quarantine=quarantine, tables=tables)
+    count, size, batch = 0, 0, list[Item]()
     for entry in entries:
         if entry.index < next_idx or (entry.index > next_idx and not gaps):
             raise ProjectionError(f"expected entry {next_idx}, not entry {entry.index}")
-        batch.take(entry)
-        next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()
+        batch.append(item_of(entry))
+        next_idx = entry.index + 1
         count += 1
-        if batch.rows >= batch_rows:
-            batch.write(next_idx, last_hash)
-    if batch.rows:
-        batch.write(next_idx, last_hash)
+        size += len(entry.body)
+        if size >= batch_bytes:
+            writer.write(batch)
+            size, batch = 0, []
+    if batch:
+        writer.write(batch)
     return count
 
 
@@ -236,8 +228,8 @@ def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {table: _digest(connection, table) for table in sorted(TABLES)}
 
 
-class _Batch:
-    """Rows waiting to be written, as one list for each column."""
+class _Writer:
+    """Writes batches of entries, with the position behind them."""
 
     def __init__(
         self,
@@ -245,116 +237,64 @@ class _Batch:
         *,
         authority: UUID | None,
         quarantine: bool,
-        tables: Collection[str] = TABLES,
+        tables: Collection[str],
     ) -> None:
         self.connection = connection
         self.authority = authority
         self.quarantine = quarantine
         self.tables = tables
-        self._clear()
 
-    def take(self, entry: VerifiedEntry) -> None:
-        """Take an entry's rows in; raise ProjectionError if one does not fit its table.
+    def write(self, items: Sequence[Item]) -> None:
+        """Write all rows and the position behind them, all or nothing.
 
-        With `quarantine` the entry is set aside instead.
+        With `quarantine`, entries that DuckDB refuses are found by halves. Raises TableError where
+        it refuses even an entry that is set aside: then the entries are not at fault.
         """
+        tables = tables_of(items, authority=self.authority, quarantine=self.quarantine)
         try:
-            self._add(rows_of_entry(entry, authority=self.authority), entry)
-        except ProjectionError as e:
-            if not self.quarantine:
-                raise
-            self._set_aside(entry, str(e))
-
-    def _set_aside(self, entry: VerifiedEntry, reason: str) -> None:
-        unreadable = {
-            "idx": entry.index,
-            "reason": reason,
-            "signed_as": entry.author.role if entry.author else None,
-        }
-        self._add([("events", _event(entry)), ("unreadable", unreadable)], entry)
-
-    def _add(self, rows: Iterable[Row], entry: VerifiedEntry) -> None:
-        fitting = [(table, self._fit(table, values, idx=entry.index)) for table, values in rows]
-        fitting = [row for row in fitting if row[0] in self.tables]
-        for table, values in fitting:
-            columns = self._columns.setdefault(table, {column: [] for column in values})
-            for column, value in values.items():
-                columns[column].append(value)
-        self.rows += len(fitting)
-        self._entries.append(entry)
-
-    def _fit(self, table: str, values: Mapping[str, Any], *, idx: int) -> dict[str, Any]:
-        fitting: dict[str, Any] = {}
-        for column, (kind, nullable) in TABLES[table].items():
-            value = values[column]
-            if value is None and not nullable:
-                raise ProjectionError(f"entry {idx}: {table}.{column} is missing")
-            if value is not None and kind == "JSON":
-                value = json_text(value)
-            elif value is not None and (
-                type(value) not in TYPES[kind] or (kind in _RANGES and value not in _RANGES[kind])
-            ):
-                raise ProjectionError(
-                    f"entry {idx}: {table}.{column} must be a {kind}, not {value!r:.80}"
-                )
-            fitting[column] = value
-        return fitting
-
-    def write(self, next_idx: int, last_hash: str | None) -> None:
-        """Write all rows and the position behind them, all or nothing."""
-        try:
-            self._write(next_idx, last_hash)
+            self._write(tables, items[-1])
         except duckdb.Error as e:
             if not self.quarantine or is_no_room(e):
-                raise TableError(
-                    f"the entries before entry {next_idx} cannot be loaded into the tables: {e}"
-                ) from e
-            self._write_apart()
-        self._clear()
+                raise TableError(_refused(items[-1], e)) from e
+            half = len(items) // 2
+            if half:
+                self.write(items[:half])
+                self.write(items[half:])
+                return
+            [item] = items
+            try:
+                self._write(set_aside(item, f"entry {item.index} ({item.name}): {e}"), item)
+            except duckdb.Error as again:
+                raise TableError(_refused(item, again)) from again
 
-    def _write(self, next_idx: int, last_hash: str | None) -> None:
+    def _write(self, tables: Mapping[str, Columns], last: Item) -> None:
         with transaction(self.connection):
-            for table, columns in self._columns.items():
-                lists = ", ".join(
-                    f"UNNEST(${number}::{TABLES[table][column][0]}[])"
-                    for number, column in enumerate(columns, start=1)
-                )
+            for table, columns in tables.items():
+                if table not in self.tables:
+                    continue
+                kinds = [TABLES[table][column][0] for column in columns]
+                lists = ", ".join(_unnested(kind, n) for n, kind in enumerate(kinds, start=1))
                 names = ", ".join(f'"{column}"' for column in columns)
                 self.connection.execute(
                     f"INSERT INTO log.{table} ({names}) SELECT {lists}",
                     list(columns.values()),
                 )
             self.connection.execute(
-                "UPDATE log.position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
+                "UPDATE log.position SET next_idx = ?, last_hash = ?",
+                [last.index + 1, last.entry_hash],
             )
 
-    def _write_apart(self) -> None:
-        """Write entry by entry what DuckDB refused as a whole; set aside what it refuses alone.
 
-        Raises TableError where it refuses even that: then the entries are not at fault.
-        """
-        for entry in self._entries:
-            position = (entry.index + 1, entry.entry_hash.hex())
-            self._clear()
-            self.take(entry)
-            try:
-                self._write(*position)
-            except duckdb.Error as e:
-                if is_no_room(e):
-                    raise TableError(f"entry {entry.index} cannot be loaded: {e}") from e
-                self._clear()
-                self._set_aside(entry, f"entry {entry.index} ({entry.name}): {e}")
-                try:
-                    self._write(*position)
-                except duckdb.Error as again:
-                    raise TableError(
-                        f"entry {entry.index} cannot be loaded into the tables: {again}"
-                    ) from again
+def _unnested(kind: str, number: int) -> str:
+    return (
+        f"MAKE_TIMESTAMP(UNNEST(${number}::BIGINT[]))"
+        if kind == "TIMESTAMP"
+        else f"UNNEST(${number}::{kind}[])"
+    )
 
-    def _clear(self) -> None:
-        self._columns: dict[str, dict[str, list[Any]]] = {}
-        self._entries: list[VerifiedEntry] = []
-        self.rows = 0
+
+def _refused(last: Item, error: duckdb.Error) -> str:
+    return f"the entries before entry {last.index + 1} cannot be loaded into the tables: {error}"
 
 
 @contextmanager
@@ -367,69 +307,6 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         connection.rollback()
         raise
     connection.commit()
-
-
-def _event(entry: VerifiedEntry) -> dict[str, Any]:
-    return {
-        "idx": entry.index,
-        "time": (_EPOCH + timedelta(microseconds=entry.time_ns // 1_000)).replace(tzinfo=None),
-        "stream_id": str(entry.stream_id),
-        "version": entry.stream_version,
-        "name": entry.name,
-    }
-
-
-def _authority_event(entry: VerifiedEntry, body: Mapping[str, Any]) -> dict[str, Any]:
-    author = entry.author
-    return {
-        "idx": entry.index,
-        "name": entry.name,
-        "body": body,
-        "signed_as": author.role if author else None,
-        "signed_by": author.key_id.hex() if author else None,
-    }
-
-
-def rows_of_entry(entry: VerifiedEntry, *, authority: UUID | None = None) -> list[Row]:
-    """Return the rows of an entry; raises ProjectionError for one that is unknown or malformed.
-
-    `authority` is as project() has it.
-    """
-    stream = str(entry.stream_id)
-    try:
-        body = bodies.decode_body(entry.body)
-        if entry.name in AUTHORITY_EVENTS:
-            if authority not in (None, entry.stream_id):
-                raise ProjectionError(
-                    f"entry {entry.index} ({entry.name}) is not in the stream that decides on the "
-                    "ledger's keys"
-                )
-            return [("events", _event(entry)), ("authority_events", _authority_event(entry, body))]
-        body = REGISTRY.upcast(entry.name, body)
-        rows = rows_of(
-            entry.name,
-            body,
-            stream=stream,
-            idx=entry.index,
-            author=entry.author,
-            entry_hash=entry.entry_hash.hex(),
-        )
-        return [("events", _event(entry)), *rows]
-    except UnknownEventError as e:
-        raise ProjectionError(f"entry {entry.index}: {e}") from e
-    except KeyError as e:
-        raise ProjectionError(f"entry {entry.index} ({entry.name}) has no field {e}") from e
-    except (
-        AggregateError,
-        AttributeError,
-        IndexError,
-        LedgerError,
-        OverflowError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as e:
-        raise ProjectionError(f"entry {entry.index} ({entry.name}): {e}") from e
 
 
 def _digest(connection: duckdb.DuckDBPyConnection, table: str) -> str:

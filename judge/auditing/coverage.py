@@ -34,7 +34,7 @@ READ = (  # the tables that coverage.sql reads
     "run_ends",
     "run_starts",
 )
-_BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
+_BATCH_BYTES = 400_000  # of bodies; their rows take some 10 MB
 _CHECKS = Path(__file__).with_name("coverage.sql")
 _EFFECTS_SQL = """
 -- Remedies that did not remedy a rule that they cite.
@@ -186,6 +186,6 @@ def load(connection: DuckDBPyConnection, entries: Iterable[VerifiedEntry]) -> No
     """Fill the tables of an empty database; raise StepError naming an entry that does not fit."""
     create_tables(connection)
     try:
-        project(connection, entries, batch_rows=_BATCH_ROWS, tables=READ, gaps=True)
+        project(connection, entries, batch_bytes=_BATCH_BYTES, tables=READ, gaps=True)
     except ProjectionError as error:
         raise StepError(f"the run's entries cannot be loaded into the tables: {error}") from error

@@ -7,7 +7,6 @@ I/O: none.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, overload
 
 from aggregates.registry import REGISTRY
@@ -16,11 +15,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["HOSTILE", "StreamEvents", "decode_events", "recorded_fields"]
-
-_LIBRARY_FIELDS = frozenset(
-    {"originator_id", "originator_topic", "originator_version", "timestamp"}
-)
+__all__ = ["HOSTILE", "StreamEvents", "decode_events"]
 
 # What reading a hostile body may raise.
 HOSTILE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
@@ -61,8 +56,9 @@ class StreamEvents(Sequence[Any]):
 
     def _decode(self, entry: VerifiedEntry) -> Any:
         try:
-            if self._fields is not None and self._fields.isdisjoint(_fields_of(entry.name)):
-                return object.__new__(REGISTRY.for_name(entry.name).event_class)
+            event_type = REGISTRY.for_name(entry.name)
+            if self._fields is not None and self._fields.isdisjoint(event_type.names or ()):
+                return object.__new__(event_type.event_class)
             return self._mapper.event_of(
                 entry.name,
                 entry.body,
@@ -75,17 +71,6 @@ class StreamEvents(Sequence[Any]):
             ) from error
 
 
-@cache
-def _fields_of(name: str) -> frozenset[str]:
-    """Return the fields that a kind of event declares; raises UnknownEventError."""
-    return frozenset(REGISTRY.for_name(name).fields or ())
-
-
 def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:
     """Return all domain events of a stream at once; raises StepError naming the entry."""
     return list(StreamEvents(entries))
-
-
-def recorded_fields(event: Any) -> dict[str, Any]:
-    """Return what an event says, without the fields that the library adds."""
-    return {key: value for key, value in vars(event).items() if key not in _LIBRARY_FIELDS}

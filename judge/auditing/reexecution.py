@@ -20,7 +20,6 @@ from aggregates.registry import REGISTRY
 from aggregates.rules import RulesConfig, version_of
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
-from judge.auditing.events import recorded_fields
 from judge.auditing.limits import judges_reading, verify_limits
 from judge.auditing.own_model import OUTDATED, data_is_outdated
 from judge.compare import Difference, differences
@@ -28,7 +27,7 @@ from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
-from ledger.mapper import LedgerMapper
+from ledger.mapper import LedgerMapper, recorded_fields
 from monitor.answering import Policy
 from monitor.code import code_sha256
 from monitor.config import AnyConfig, RunConfig, TaskConfig, config_of

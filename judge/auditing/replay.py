@@ -14,7 +14,7 @@ from typing import Any
 from aggregates.errors import AggregateError
 from aggregates.forks import repeat
 from aggregates.run import Run
-from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
+from judge.auditing.events import HOSTILE, StreamEvents
 from judge.auditing.replay_epochs import check_epochs
 from judge.auditing.replay_follow import WRONGLY_REFUSED, follow
 from judge.auditing.replay_start import start_replay
@@ -23,6 +23,7 @@ from judge.auditing.report import capped
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import StepError
+from ledger.mapper import recorded_fields
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.errors import MonitorError
 

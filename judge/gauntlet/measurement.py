@@ -41,7 +41,7 @@ class Deviation:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Shares of tasks that the head and the checkpoint answer, set by set."""
+    """Shares of tasks that the checkpoint and the head answer, set by set, and alarms."""
 
     commit: str
     checkpoint: str

@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aggregates.improvement.proposal import Proposal
 from judge.approvals import BATCH, SUBJECTS, TEXT_SHOWN
 from judge.errors import JudgeError
 from judge.gauntlet import batches, reviews
@@ -26,9 +25,9 @@ from proctor.cli.command_group import Output
 from proctor.cli.inputs import read_text
 from proctor.errors import ProctorError
 from proctor.home import find_named
-from proctor.improvement.reports import applied, describe_proposal
+from proctor.improvement.reports import applied
 
-__all__ = ["describe_carried", "export_pending", "import_reviews", "sign_there"]
+__all__ = ["export_pending", "import_reviews", "sign_there"]
 
 _PROPOSAL, _DIFF, _APPLIED, _REVIEW = "proposal.json", "change.diff", "applied.diff", "review.json"
 _BATCH = "batch"  # folder of the signature for several proposals
@@ -42,15 +41,6 @@ class _Carried:
     folder: Path
     line: str
     subjects: dict[str, str]  # what is to be signed
-
-
-def describe_carried(controller: Controller, proposal: Proposal) -> dict[str, Any]:
-    """Return what an operator has to know of a proposal, with what is to be signed."""
-    return {
-        **describe_proposal(proposal),
-        "line": proposal.line,
-        "subjects": controller.place.subjects(proposal),
-    }
 
 
 def export_pending(controller: Controller, folder: Path) -> Output:

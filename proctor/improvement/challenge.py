@@ -30,7 +30,7 @@ _SNAPSHOT = "observations.json"
 
 @dataclass(frozen=True)
 class Challenge:
-    """What came of a search."""
+    """Situations that were tried, and drafts of those that are decided wrongly."""
 
     tried: int
     kept: tuple[str, ...]  # ids of candidates, new ones and such as were there before

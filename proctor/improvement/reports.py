@@ -1,9 +1,12 @@
 """What there is to tell of a line and its proposals, in plain values and as text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from msgspec import structs
+
+from aggregates.improvement.line import Alarm
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
@@ -11,20 +14,18 @@ from ledger.application import LedgerApplication
 from ledger.recording.recorders import EntryRecorder
 from ledger.wording import counted
 from policies.asking.settings import ModelSettings
+from policies.proposing.tuner import Tally
 from proctor.cli.remedies import pasteable
+from proctor.improvement import shapes
+from proctor.improvement.shapes import AdviceRound, ChainLink, EvolutionRound, Line, Queued
 from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import cell, console, print_table, words
 
 _SHORT = 12  # characters of a hash
 _REASON = 160  # characters of a round's
-_OF_PROPOSAL = (
-    *("proposal", "tier", "targets", "proposer", "trigger", "rationale", "evidence", "base"),
-    *("diff", "review", "commit", "stage", "tests_passed", "verdict", "regressions"),
-    *("improvements", "outcome", "reason", "checkpoint"),
-)
 
 
-def describe_line(controller: Controller, *, server: ModelSettings | None = None) -> dict[str, Any]:
+def describe_line(controller: Controller, *, server: ModelSettings | None = None) -> Line:
     """Return the line: its chain of checkpoints, what stops it, and what is queued.
 
     `server`: the model that answers its tasks for one.
@@ -32,41 +33,24 @@ def describe_line(controller: Controller, *, server: ModelSettings | None = None
     line = controller.line
     place = controller.place
     head = place.repository.head(place.branch)
-    return {
-        "line": str(line.id),
-        "branch": place.branch,
-        "head": head,
-        "checkpoint": line.active,
-        "at_checkpoint": head == line.head.commit,
-        "halted": line.halt,
-        "halted_by": line.halted_by,
-        "valley": line.valley
+    return Line.of(
+        line,
+        line=str(line.id),
+        branch=place.branch,
+        head=head,
+        checkpoint=line.active,
+        at_checkpoint=head == line.head.commit,
+        halted=line.halt,
+        valley=line.valley
         and {name: value for name, value in line.valley.items() if name != "envelope"},
-        "alarms": line.alarms,
-        "server": None if server is None else server.to_dict(),
-        "open_alarms": [vars(alarm) for alarm in line.open_alarms.values()],
-        "checkpoints": [
-            {
-                "checkpoint": each.id,
-                "parent": each.parent,
-                "commit": each.commit,
-                "proposals": list(each.proposals),
-                "active": each.id == line.active,
-                "rolled_back": each.rolled_back,
-            }
+        server=None if server is None else server.to_dict(),
+        open_alarms=list(line.open_alarms.values()),
+        checkpoints=[
+            ChainLink.of(each, checkpoint=each.id, active=each.id == line.active)
             for each in line.checkpoints.values()
         ],
-        "queue": [
-            {**describe_proposal(each), "waits_for": controller.waits(each)}
-            for each in controller.queue()
-        ],
-    }
-
-
-def describe_proposal(proposal: Proposal) -> dict[str, Any]:
-    """Return what is known of a proposal, without its tasks' results."""
-    own = {"proposal": str(proposal.id), "tests_passed": proposal.tested}
-    return {name: own[name] if name in own else getattr(proposal, name) for name in _OF_PROPOSAL}
+        queue=[Queued.told(each, waits_for=controller.waits(each)) for each in controller.queue()],
+    )
 
 
 def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, Any]]:
@@ -78,75 +62,78 @@ def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, 
         yield entry.index, entry.name, event
 
 
-def tell_line(told: Mapping[str, Any]) -> None:
+def tell_line(told: Line) -> None:
     """Print a line for people."""
     console.print(
         words(
-            f"line {told['line']}: branch {told['branch']} at {told['head'][:_SHORT]}, "
-            f"{counted(len(told['checkpoints']), 'checkpoint')}, "
-            f"{counted(told['alarms'], 'alarm')}"
+            f"line {told.line}: branch {told.branch} at {told.head[:_SHORT]}, "
+            f"{counted(len(told.checkpoints), 'checkpoint')}, "
+            f"{counted(told.alarms, 'alarm')}"
         )
     )
-    if not told["at_checkpoint"]:
+    if not told.at_checkpoint:
         text = "the branch is NOT at its active checkpoint; see `proctor line run --measure`"
         console.print(words(pasteable(text)))
-    if told["halted"]:
-        console.print(words(f"HALTED by {told['halted_by']}: {told['halted']}"))
-    tell_alarms(told["open_alarms"])
-    if told["server"]:
-        console.print(words(f"tasks for a model are answered by {told['server']['model']}"))
-    if told["valley"]:
-        passed, steps = told["valley"]["passed"], counted(len(told["valley"]["steps"]), "step")
-        console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps}"))
+    if told.halted:
+        console.print(words(f"HALTED by {told.halted_by}: {told.halted}"))
+    tell_alarms(told.open_alarms)
+    if told.server:
+        console.print(words(f"tasks for a model are answered by {told.server['model']}"))
+    if told.valley:
+        passed, steps = told.valley["passed"], counted(len(told.valley["steps"]), "step")
+        console.print(words(f"valley {told.valley['id'][:_SHORT]}: {passed} of {steps}"))
     print_table(
         ("checkpoint", "parent", "commit", "proposals", "state"),
         [
             (
-                each["checkpoint"][:8],
-                (each["parent"] or "-")[:8],
-                each["commit"][:_SHORT],
-                ", ".join(name[:8] for name in each["proposals"]) or "-",
-                "active" if each["active"] else each["rolled_back"] or "",
+                each.checkpoint[:8],
+                (each.parent or "-")[:8],
+                each.commit[:_SHORT],
+                ", ".join(name[:8] for name in each.proposals) or "-",
+                "active" if each.active else each.rolled_back or "",
             )
-            for each in told["checkpoints"]
+            for each in told.checkpoints
         ],
     )
-    if told["queue"]:
+    if told.queue:
         print_table(
             ("proposal", "tier", "stage", "waits for"),
             [
-                (each["proposal"][:8], each["tier"], each["stage"], each["waits_for"] or "nothing")
-                for each in told["queue"]
+                (each.proposal[:8], each.tier, each.stage, each.waits_for or "nothing")
+                for each in told.queue
             ],
         )
 
 
 def tell_rounds(
-    rounds: Sequence[Mapping[str, Any]], board: Mapping[str, Mapping[str, int]], *, about: str
+    rounds: Sequence[EvolutionRound] | Sequence[AdviceRound],
+    board: Mapping[str, Tally],
+    *,
+    about: str,
 ) -> None:
     """Print rounds of proposing, with the column that says what each was about; and the board."""
     print_table(
         ("round", "outcome", "technique", about, "reason"),
         [
             (
-                each["round"],
-                each["outcome"],
-                each["technique"] or "-",
-                each[about] or "-",
-                (each["reason"] or "")[:_REASON],
+                each.round,
+                each.outcome,
+                each.technique or "-",
+                getattr(each, about) or "-",
+                each.reason[:_REASON],
             )
             for each in rounds
         ],
     )
     for name, tally in board.items():
-        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
+        said = f"{name}: {tally.wins} won, {tally.losses} lost, {tally.ties} neither"
         console.print(words(said))
 
 
-def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
+def tell_alarms(alarms: Collection[Alarm]) -> None:
     """Print what waits for an operator's answer."""
     for each in alarms:
-        console.print(words(f"ALARM {each['number']}, {each['kind']}: {each['detail']}"))
+        console.print(words(f"ALARM {each.number}, {each.kind}: {each.detail}"))
     if alarms:
         text = "look into them, then: `proctor line sign answer ALARM --note TEXT --key KEY`"
         console.print(words(pasteable(text)))
@@ -154,7 +141,7 @@ def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
 
 def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:
     """Print a proposal for people: who wants what, why, and what became of it."""
-    told = describe_proposal(proposal)
+    told = structs.asdict(shapes.Proposal.told(proposal))
     rows = [(name, cell_of(value)) for name, value in told.items() if value not in (None, [], "")]
     print_table(("", ""), rows)
     if diff:

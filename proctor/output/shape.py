@@ -10,7 +10,9 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = ["Answer"]
+__all__ = ["SQL", "Answer", "columns"]
+
+SQL = "x-sql"  # the key of a question in a schema whose rows have its columns
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -29,6 +31,11 @@ class Answer(msgspec.Struct, kw_only=True):
                 given |= next(_named(sources, name), {})  # or its default
         kinds = _kinds(cls)
         return cls(**{name: _made(kinds[name], value) for name, value in given.items()})
+
+
+def columns(name: str, says: str, sql: str) -> msgspec.Meta:
+    """Return what makes `Annotated[dict[str, Any], ...]` a row of the answer to a question."""
+    return msgspec.Meta(title=name, description=says, extra_json_schema={SQL: sql})
 
 
 _kinds = cache(get_type_hints)

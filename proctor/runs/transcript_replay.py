@@ -20,9 +20,11 @@ from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.run import OWN_ENDS, Run
 from aggregates.transcript import Transcript
+from judge.auditing.events import HOSTILE
 from judge.compare import Difference, differences
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
+from ledger.mapper import recorded_fields
 from ledger.wording import counted
 from policies.asking.completion import Completion, read_body
 from policies.asking.settings import ModelSettings
@@ -35,20 +37,8 @@ from policies.errors import PolicyError
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, model_policy
 from proctor.runs.training import Told
 
-_IGNORED = frozenset(  # what the library adds, and what another day and place make different
-    {"originator_id", "originator_topic", "originator_version", "timestamp"}
-    | {"cost", "retries", "seconds"}
-)
-_ODD = (  # what odd records raise
-    AggregateError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    LedgerError,
-    PolicyError,
-    TypeError,
-    ValueError,
-)
+_IGNORED = ("cost", "retries", "seconds")  # what another day and place make different
+_ODD = (*HOSTILE, AggregateError, LedgerError, PolicyError)  # what odd records raise
 _READ = ("refused", "truncated", "unusable", "usable")  # outcomes that follow from the body
 
 
@@ -262,4 +252,4 @@ def _by_rule(said: Sequence[Said]) -> dict[str, Any]:
 
 
 def _told(event: Any) -> dict[str, Any]:
-    return {key: value for key, value in vars(event).items() if key not in _IGNORED}
+    return {key: value for key, value in recorded_fields(event).items() if key not in _IGNORED}

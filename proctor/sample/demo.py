@@ -18,6 +18,7 @@ from proctor.cli.command_group import Output
 from proctor.home import Home
 from proctor.improvement.home import BRANCH, hidden_folder, open_controller
 from proctor.improvement.reports import events_of
+from proctor.output.shape import Answer
 from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import console, on_one_line, words
 from proctor.remembering import open_remembered
@@ -39,6 +40,15 @@ class DemoStep:
     entries: tuple[int, ...] = ()
 
 
+class GauntletDemo(Answer):
+    """The demonstration; exit code 1 unless it held."""
+
+    line: str
+    repository: str
+    held: bool
+    steps: list[DemoStep]
+
+
 def tell_demo(home: Home, folder: Path) -> Output:
     """Tell the story; the exit code is 0 only if every step went as it has to."""
     # Each promotion would ask each stochastic task at least fifty times.
@@ -52,7 +62,7 @@ def tell_demo(home: Home, folder: Path) -> Output:
         for number, command in enumerate(next_commands(home, folder, proposal=str(steps[2].id))):
             console.print(words(f"{'      ' if number else 'next: '}{command}"))
 
-    told = {"line": str(line), "repository": str(folder), "held": held, "steps": steps}
+    told = GauntletDemo(line=str(line), repository=str(folder), held=held, steps=steps)
     return Output(told, tell, found=not held)
 
 

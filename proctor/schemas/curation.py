@@ -5,7 +5,7 @@ I/O: none.
 
 from typing import Annotated, Any
 
-from proctor.schemas.making import columns
+from proctor.output.shape import columns
 
 Why = Annotated[
     dict[str, Any],

@@ -9,6 +9,7 @@ I/O: none but an in-memory database.
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -17,14 +18,14 @@ import duckdb
 import msgspec
 
 from proctor.errors import ProctorError
+from proctor.output.shape import SQL
 from proctor.schemas.shared import Failure
 from projections.projector import create_schema
 from projections.template import copied
 
-__all__ = ["columns", "definitions", "document", "shapes"]
+__all__ = ["definitions", "document", "shapes"]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_SQL = "x-sql"
 _TEXT = {"type": "string"}
 _OTHER = ("contentEncoding", "default", "format")  # as msgspec would print, and we do not
 _NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["-Infinity", "Infinity", "NaN"]}]}
@@ -39,11 +40,6 @@ _TYPES: Mapping[str, dict[str, Any]] = {  # type of DuckDB -> what terminal.plai
 }
 
 
-def columns(name: str, says: str, sql: str) -> msgspec.Meta:
-    """Return what makes `Annotated[dict[str, Any], ...]` a row of the answer to a question."""
-    return msgspec.Meta(title=name, description=says, extra_json_schema={_SQL: sql})
-
-
 def shapes(prints: Any) -> list[Any]:
     """Return the shapes of a command: types, or their names, as in `runs.Trained | list[x.Y]`."""
     if not isinstance(prints, str):
@@ -52,6 +48,8 @@ def shapes(prints: Any) -> list[Any]:
     for name in prints.split(" | "):
         path, _, shape = name.removeprefix("list[").rstrip("]").rpartition(".")
         module = path if "." in path else f"proctor.schemas.{path}"
+        if find_spec(module) is None:  # it is of a pack
+            module = f"proctor.{path}.shapes"
         each: Any = getattr(import_module(module), shape)
         found.append(list[each] if name.startswith("list[") else each)
     return found
@@ -85,9 +83,9 @@ def _closed(schema: Any, rows: dict[str, Any]) -> Any:
         return [_closed(each, rows) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    if _SQL in schema:
+    if SQL in schema:
         name = schema["title"]
-        rows[name] = {"description": schema["description"], **_row(schema[_SQL])}
+        rows[name] = {"description": schema["description"], **_row(schema[SQL])}
         return {"$ref": f"#/$defs/{name}"}
     if schema.get("type") == "number":
         return _NUMBER

@@ -11,14 +11,13 @@ from aggregates.credit import Interval
 from judge.auditing.coverage import Violation
 from judge.auditing.report import Scores, StepResult
 from proctor.output.entries import Verification
-from proctor.output.shape import Answer
+from proctor.output.shape import Answer, columns
 from proctor.runs.again import CutOff
 from proctor.runs.fixed import Fixed
 from proctor.runs.recovered import Recovered
 from proctor.runs.standings import Standing
 from proctor.runs.story import PARTS
 from proctor.runs.worth import Worth
-from proctor.schemas.making import columns
 
 Summary = Annotated[
     dict[str, Any],

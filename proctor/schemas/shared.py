@@ -9,8 +9,6 @@ from msgspec import UNSET, UnsetType
 
 from proctor.output.shape import Answer
 
-Number = float  # of which terminal.print_json() writes some as words
-
 
 class Failure(TypedDict):
     """What every command prints in place of its answer if it fails; exit code 1 or 2."""
@@ -18,14 +16,6 @@ class Failure(TypedDict):
     error: str  # the kind, as in ProctorError
     message: str
     exit_code: int
-
-
-class Tally(TypedDict):
-    """How often a technique was better, worse or neither."""
-
-    wins: int
-    losses: int
-    ties: int
 
 
 class Listening(Answer, kw_only=True):

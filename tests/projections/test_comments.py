@@ -37,3 +37,18 @@ def test_comment_makes_no_reader_build_tables_again_and_a_column_does(
     assert projector.schema_hash() == before
     other.write_text(text.replace("time TIMESTAMP", "time DATE"))
     assert projector.schema_hash() != before
+
+
+def test_only_another_meaning_of_the_code_makes_readers_build_tables_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, other = projector.schema_hash(), tmp_path / "rows.py"
+    code = {path.name: path for path in projector._CODE}
+    text = code["rows.py"].read_text(encoding="utf-8")
+    monkeypatch.setattr(projector, "_CODE", [*(code | {"rows.py": other}).values()])
+    body = "    code = body"
+    assert text.count(body) == 1
+    other.write_text(text.replace(body, f'    """Another docstring."""\n\n    # why\n{body}'))
+    assert projector.schema_hash() == before
+    other.write_text(text.replace(body, "    code = {} or body"))
+    assert projector.schema_hash() != before

@@ -285,7 +285,7 @@ def entries(ledger):
 connection = duckdb.connect(sys.argv[1])
 create_schema(connection)
 with open_source(Path(sys.argv[2])) as ledger:
-    project(connection, entries(ledger), batch_rows=100)
+    project(connection, entries(ledger), batch_bytes=10_000)
 """
     killed = subprocess.run(
         [sys.executable, "-c", code, str(database), str(directory)], check=False

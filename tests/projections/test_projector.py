@@ -56,11 +56,11 @@ def test_tables_are_the_same_when_entries_come_in_any_batches(
     data: st.DataObject, entries: Entries, empty: Empty, whole: dict[str, str]
 ) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(entries) - 1), max_size=8)))
-    batch_rows = data.draw(st.sampled_from([20, 150, 20_000]))
+    batch_bytes = data.draw(st.sampled_from([2_000, 15_000, 1 << 20]))
     connection = empty()
     bounds = [0, *cuts, len(entries)]
     for start, end in pairwise(bounds):
-        assert project(connection, entries[start:end], batch_rows=batch_rows) == end - start
+        assert project(connection, entries[start:end], batch_bytes=batch_bytes) == end - start
     assert table_digests(connection) == whole
 
 
@@ -134,7 +134,7 @@ def test_whole_batches_stay_with_their_position_when_the_source_fails(
 
     connection = empty()
     with pytest.raises(RuntimeError, match="the disk is gone"):
-        project(connection, failing(), batch_rows=20)
+        project(connection, failing(), batch_bytes=4_000)
     applied = read_position(connection)[0]
     assert 0 < applied < 12
     assert table_digests(connection) == digests(empty, entries[:applied])

@@ -29,7 +29,8 @@ app = CommandGroup()
 
 
 @app.command(
-    prints="improvement.Search | improvement.Fault | improvement.NoFault", continues="always"
+    prints="improvement.Search | improvement.Fault | improvement.NoFault",
+    continues="always",
 )
 def bisect(
     where: LineOptions,

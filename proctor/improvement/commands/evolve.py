@@ -1,18 +1,19 @@
 """`proctor line evolve`: look for changes of a line and judge them, unattended."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from aggregates.improvement.evolution import Evolution
+from judge.bisection.latent import LatentFault
 from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from policies.asking.settings import ModelSettings
-from policies.proposing.tuner import BASELINE, TECHNIQUES, scoreboard
+from policies.proposing.tuner import BASELINE, TECHNIQUES, Tally, scoreboard
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.errors import ProctorError
@@ -23,6 +24,7 @@ from proctor.improvement.home import LineOptions
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
 from proctor.improvement.reports import tell_rounds
+from proctor.improvement.shapes import EvolutionReport, EvolutionRound
 from proctor.output.terminal import console, words
 from proctor.runs.run_settings import read_pairs
 
@@ -81,11 +83,14 @@ def evolve(
                     where.home, controller, proposer, technique=technique, probes=probes
                 )
                 ended = list(loop.run(rounds))
-            told = _report(where.home, controller, ended=ended, stopped=loop.stopped)
-            told["faults"] = [
-                describe_fault(controller.line, each) for each in loop.faults.values()
-            ]
-    return Output(told, lambda: _tell(told), found=bool(told["stopped"]))
+            told = _report(
+                where.home,
+                controller,
+                ended=ended,
+                stopped=loop.stopped,
+                faults=loop.faults.values(),
+            )
+    return Output(told, lambda: _tell(told), found=bool(told.stopped))
 
 
 @contextmanager
@@ -114,52 +119,37 @@ def _report(
     *,
     ended: Sequence[Evolution.RoundEnded],
     stopped: str | None,
-) -> dict[str, Any]:
+    faults: Iterable[LatentFault] = (),
+) -> EvolutionReport:
     evolution = open_evolution(controller)
     history = LineHistory(home, controller.place.line_id, since=evolution.since)
     board = scoreboard(history.trials())
-    return {
-        "line": evolution.line,
-        "on": evolution.on,
-        "rounds": evolution.rounds,
-        "left": evolution.left,
-        "stopped": stopped or controller.line.halt,
-        "head": controller.line.head.commit,
-        "ended": [_describe(controller, each) for each in ended],
-        "faults": [],
-        "scoreboard": {
-            name: {"wins": tally.wins, "losses": tally.losses, "ties": tally.ties}
-            for name, tally in board.items()
-            if tally.wins or tally.losses or tally.ties
-        },
-    }
+    return EvolutionReport.of(
+        evolution,
+        stopped=stopped or controller.line.halt,
+        head=controller.line.head.commit,
+        ended=[_describe(controller, each) for each in ended],
+        faults=[describe_fault(controller.line, each) for each in faults],
+        scoreboard={name: tally for name, tally in board.items() if tally != Tally()},
+    )
 
 
-def _describe(controller: Controller, ended: Evolution.RoundEnded) -> dict[str, Any]:
-    told = {
-        "round": ended.round,
-        "outcome": ended.outcome,
-        "proposal": ended.proposal,
-        "technique": ended.technique,
-        "pattern": ended.pattern,
-        "reason": ended.reason,
-    }
+def _describe(controller: Controller, ended: Evolution.RoundEnded) -> EvolutionRound:
+    told = EvolutionRound.of(ended)
     if ended.proposal is not None:
         proposal = controller.place.proposal(UUID(ended.proposal))
-        told["outcome"] = proposal.outcome or "waits"
-        told["reason"] = proposal.reason or ended.reason
+        told.outcome = proposal.outcome or "waits"
+        told.reason = proposal.reason or ended.reason
     return told
 
 
-def _tell(told: dict[str, Any]) -> None:
-    tell_rounds(told["ended"], told["scoreboard"], about="pattern")
-    for each in told["faults"]:
+def _tell(told: EvolutionReport) -> None:
+    tell_rounds(told.ended, told.scoreboard, about="pattern")
+    for each in told.faults:
         console.print(words(each["says"]))
-    state = "on" if told["on"] else "off"
+    state = "on" if told.on else "off"
     console.print(
-        words(
-            f"evolution is {state}; {counted(told['rounds'], 'round')} so far, {told['left']} left"
-        )
+        words(f"evolution is {state}; {counted(told.rounds, 'round')} so far, {told.left} left")
     )
-    if told["stopped"]:
-        console.print(words(f"stopped: {told['stopped']}"))
+    if told.stopped:
+        console.print(words(f"stopped: {told.stopped}"))

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,8 +30,9 @@ from proctor.improvement.home import (
     line_folder,
     open_controller,
 )
-from proctor.improvement.reports import describe_line, describe_proposal
+from proctor.improvement.reports import describe_line
 from proctor.improvement.server import write_server
+from proctor.improvement.shapes import Queued
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.run_settings import read_pairs
 from proctor.sample.demo import tell_demo
@@ -52,7 +53,7 @@ _OFF = "off"
 
 @app.command(
     prints="improvement.Line | improvement.WrittenNames | improvement.Server "
-    "| improvement.GauntletDemo"
+    "| proctor.sample.demo.GauntletDemo"
 )
 def init(
     home: Home,
@@ -160,7 +161,8 @@ def propose(
 
 
 @app.command(
-    prints="list[improvement.Queued] | improvement.Measurement | improvement.Candidates",
+    prints="list[improvement.Queued] | judge.gauntlet.measurement.Measurement "
+    "| proctor.improvement.challenge.Challenge",
     continues="always",
 )
 def run(
@@ -251,11 +253,7 @@ def _challenged(home: Home, controller: Controller, count: int, seed: int) -> Ou
     found = challenge(controller, folder, seed=seed, count=count)
     told = [f"{counted(found.tried, 'situation')} tried, {len(found.kept)} kept"]
     told += [str(found.folder / "tasks" / name) for name in found.kept]
-    return Output(
-        {"tried": found.tried, "kept": found.kept, "folder": str(found.folder)},
-        "\n".join(told),
-        found=bool(found.kept),
-    )
+    return Output(found, "\n".join(told), found=bool(found.kept))
 
 
 def _tiers(controller: Controller, diff: bytes) -> dict[str, int]:
@@ -268,13 +266,11 @@ def _tiers(controller: Controller, diff: bytes) -> dict[str, int]:
 
 def _became(controller: Controller, proposals: list[Proposal]) -> Output:
     """Return what became of proposals."""
-    rows: list[dict[str, Any]] = [
-        {**describe_proposal(each), "waits_for": controller.waits(each)} for each in proposals
-    ]
+    rows = [Queued.told(each, waits_for=controller.waits(each)) for each in proposals]
     lines = [
-        f"{row['proposal']} {row['outcome'] or 'at ' + row['stage']}: "
-        + (row["reason"] or row["waits_for"] or "continue with `proctor line run`")
+        f"{row.proposal} {row.outcome or f'at {row.stage}'}: "
+        + (row.reason or row.waits_for or "continue with `proctor line run`")
         for row in rows
     ]
-    found = any(row["outcome"] not in (None, "promoted") for row in rows)
+    found = any(row.outcome not in (None, "promoted") for row in rows)
     return Output(rows, "\n".join(lines) or "nothing to do: no proposal is queued", found=found)

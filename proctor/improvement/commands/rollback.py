@@ -1,5 +1,6 @@
 """`proctor line rollback`: a checkpoint and its descendants are taken back."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -25,7 +26,15 @@ app = CommandGroup()
 _SHORT = 12  # characters of an id
 
 
-@app.command(prints="improvement.RolledBack")
+@dataclass(frozen=True, kw_only=True)
+class RolledBack(Rollback):
+    """A rollback by a person; exit code 1 if the branch is not moved."""
+
+    runs: int
+    salvaged: list[Salvaged]
+
+
+@app.command(prints=RolledBack)
 def rollback(
     where: LineOptions,
     checkpoint: CheckpointArgument,
@@ -137,5 +146,5 @@ def _rolled_back(done: Rollback, salvaged: list[Salvaged], *, runs: int) -> Outp
         if done.advice is not None:
             console.print(words(done.advice))
 
-    told = {**vars(done), "runs": runs, "salvaged": salvaged}
+    told = RolledBack(**vars(done), runs=runs, salvaged=salvaged)
     return Output(told, tell, found=bool(done.advice))

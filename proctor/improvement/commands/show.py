@@ -19,20 +19,27 @@ from proctor.cli.options import AsOfOption
 from proctor.cli.remedies import completed, pasteable
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.improvement.carried import describe_carried, export_pending
+from proctor.improvement.carried import export_pending
 from proctor.improvement.home import SERVER, LineOptions, find_proposal, hidden_folder, line_folder
 from proctor.improvement.plots import plot
 from proctor.improvement.reports import (
     describe_line,
-    describe_proposal,
     tell_alarms,
     tell_events,
     tell_line,
     tell_proposal,
 )
+from proctor.improvement.shapes import (
+    LISTED,
+    PROPOSALS,
+    RUNS,
+    TRENDS,
+    USES,
+    Carried,
+    WholeProposal,
+)
 from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_session
-from proctor.schemas.improvement import LISTED, PROPOSALS, RUNS, TRENDS, USES
 from projections.reading import Session
 
 app = CommandGroup()
@@ -53,7 +60,7 @@ _MEASURES = (
     long=True,
     prints="improvement.Line | improvement.WholeProposal | improvement.CheckpointParts "
     "| improvement.Checkpoints | list[improvement.Carried] | improvement.PendingFolder "
-    "| list[improvement.Gap] | list[improvement.Anchor]",
+    "| list[improvement.Gap] | list[judge.gauntlet.anchors.AnchorCandidate]",
 )
 def show(
     where: LineOptions,
@@ -120,13 +127,12 @@ def _line(home: Home, controller: Controller) -> Output:
 def _proposal(controller: Controller, name: str) -> Output:
     found = controller.place.proposal(find_proposal(controller, name))
     text = controller.place.blobs.get(found.diff).decode(errors="replace")
-    results = [vars(result) for result in results_of(found)]
 
     def tell() -> None:
         tell_proposal(controller, found, diff=True)
         tell_events(controller.place.log, found.id)
 
-    return Output({**describe_proposal(found), "text": text, "results": results}, tell)
+    return Output(WholeProposal.told(found, text=text, results=results_of(found)), tell)
 
 
 def _waiting(controller: Controller) -> Output:
@@ -135,12 +141,13 @@ def _waiting(controller: Controller) -> Output:
     def tell() -> None:
         for each in pending:
             tell_proposal(controller, each, diff=True)
-        tell_alarms([vars(alarm) for alarm in controller.line.open_alarms.values()])
+        tell_alarms(controller.line.open_alarms.values())
         count = counted(len(pending), "proposal")
         text = "approve, reject or revise: `proctor line sign VERDICT PROPOSAL --key KEY`"
         console.print(words(pasteable(f"{count} waiting; {text}")))
 
-    return Output([describe_carried(controller, each) for each in pending], tell)
+    subjects = controller.place.subjects
+    return Output([Carried.told(each, subjects=subjects(each)) for each in pending], tell)
 
 
 def _gaps(controller: Controller) -> Output:

@@ -26,7 +26,8 @@ from proctor.cli.options import OperatorKeyOption
 from proctor.errors import ProctorError
 from proctor.improvement.carried import import_reviews, sign_there
 from proctor.improvement.home import LineOptions, find_proposal
-from proctor.improvement.reports import describe_proposal, tell_alarms
+from proctor.improvement.reports import tell_alarms
+from proctor.improvement.shapes import Proposal
 from proctor.output.terminal import console, words
 
 app = CommandGroup()
@@ -168,7 +169,7 @@ def _review(
         f"{each.id}: {each.outcome or 'approved; continue with `proctor line run`'}"
         for each in found
     ]
-    return Output([describe_proposal(each) for each in found], "\n".join(lines))
+    return Output([Proposal.told(each) for each in found], "\n".join(lines))
 
 
 def _resume(
@@ -230,7 +231,7 @@ def _answer(where: LineOptions, alarm: str, note: str, key: Path | None) -> Outp
         if alarm not in known:
             raise ProctorError(f"alarm {alarm} is not open; open: {', '.join(known) or 'none is'}")
         answered = answer(place, known[alarm], note, author=author)
-        left = [vars(each) for each in answered.open_alarms.values()]
+        left = [*answered.open_alarms.values()]
 
     def tell() -> None:
         console.print(words(f"alarm {alarm} is answered"))

@@ -9,7 +9,7 @@ import typer
 from aggregates.improvement.advice import Advice
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
-from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
+from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern, Tally
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import WriterOption, verify_unused
@@ -18,7 +18,8 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import DrawSeedOption
 from proctor.improvement.reports import tell_rounds
-from proctor.output.terminal import console, error_console, words
+from proctor.improvement.shapes import AdviceRound
+from proctor.output.terminal import as_records, console, error_console, words
 from proctor.remembering import open_session
 
 if TYPE_CHECKING:
@@ -176,24 +177,16 @@ def _report(home: Home, model: str) -> dict[str, Any]:
     with home.open_log() as log:
         advice = _recorded(log, model)
     session = open_session(home)
+    found = session.query(_ROUNDS, [model])
     return {
         "model": model,
         "on": advice.on,
         "version": advice.champion_version,
         "advice": advice.champion,
         "tainted": [reason for (reason,) in session.query(_TAINTED, [model]).rows],
-        "rounds": [
-            dict(
-                zip(
-                    ("round", "outcome", "technique", "pattern", "version", "reason"),
-                    row,
-                    strict=True,
-                )
-            )
-            for row in session.query(_ROUNDS, [model]).rows
-        ],
+        "rounds": [AdviceRound.of(each) for each in as_records(found.columns, found.rows)],
         "scoreboard": {
-            technique: {"wins": wins, "losses": losses, "ties": ties}
+            technique: Tally(wins=wins, losses=losses, ties=ties)
             for technique, wins, losses, ties in session.query(_BOARD, [model]).rows
         },
         "candidates": [name for name, each in advice.scenarios.items() if not each["admitted"]],

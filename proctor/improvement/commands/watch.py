@@ -14,7 +14,7 @@ from judge.drift import charts
 from judge.drift import watch as watching
 from judge.drift.charts import ChartLimits, evaluations_needed
 from judge.drift.evaluation import Maker
-from judge.drift.history import FEWEST, Repeats, read_baseline
+from judge.drift.history import FEWEST, DriftHistory, Repeats, read_baseline
 from judge.drift.watch import Production, Watched
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.workplace import Workplace
@@ -25,6 +25,7 @@ from proctor.home import Home
 from proctor.improvement.home import LineOptions
 from proctor.improvement.plots import plot
 from proctor.improvement.reports import tell_alarms
+from proctor.improvement.shapes import Point
 from proctor.output.terminal import console, words
 from proctor.remembering import open_session
 from proctor.sample.drift_tasks import maker_of
@@ -144,7 +145,7 @@ def _look(
     due = every is not None and watching.is_due(place, begun=begun, every=every, limits=limits)
     found = watching.watch(place, make=make, production=production, limits=limits, measure=due)
     line, repeats = controller.line, read_baseline(place)
-    alarms = [vars(alarm) for alarm in line.open_alarms.values()]
+    alarms = [*line.open_alarms.values()]
     base = _describe(repeats)
 
     def tell() -> None:
@@ -168,7 +169,7 @@ def _look(
     return Output(
         {
             "baseline": base,
-            "points": [_point(found, number) for number in range(len(found.history.points))],
+            "points": _points(found.history),
             "raised": found.raised,
             "told": found.told,
             "open": alarms,
@@ -222,17 +223,9 @@ def _asked(home: Home) -> tuple[Production, dict[str, int]]:
     return {name: (good, runs, deficit) for name, good, runs, deficit in production}, dict(since)
 
 
-def _point(found: Watched, number: int) -> dict[str, Any]:
-    history = found.history
-    point = history.points[number]
+def _points(history: DriftHistory) -> list[Point]:
     sums = charts.ratchet(history.values, history.base, ChartLimits(), restarts=history.restarts)
-    return {
-        "checkpoint": point.checkpoint,
-        "value": point.value,
-        "again": point.again,
-        "complexity": point.complexity,
-        "sum": float(sums[number]),
-    }
+    return [Point.of(each, sum=float(s)) for each, s in zip(history.points, sums, strict=True)]
 
 
 def _draw(found: Watched) -> None:

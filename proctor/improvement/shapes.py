@@ -3,11 +3,15 @@
 I/O: none.
 """
 
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, Self, TypedDict
 
 from aggregates.improvement.line import Alarm
-from proctor.schemas.making import columns
-from proctor.schemas.shared import Number, Tally
+from aggregates.improvement.proposal import Proposal as Recorded
+from judge.drift.watch import Finding
+from judge.gauntlet.hygiene import Rollback
+from judge.gauntlet.tasks.benchmark import TaskResult
+from policies.proposing.tuner import Tally
+from proctor.output.shape import Answer, columns
 
 LISTED = """
     SELECT
@@ -53,7 +57,7 @@ Valley = TypedDict(  # steps that are not compared until the last one
 )
 
 
-class ChainLink(TypedDict):
+class ChainLink(Answer):
     """A checkpoint of a line."""
 
     checkpoint: str
@@ -64,7 +68,7 @@ class ChainLink(TypedDict):
     rolled_back: str | None
 
 
-class Proposal(TypedDict):
+class Proposal(Answer):
     """A proposal."""
 
     proposal: str
@@ -87,6 +91,12 @@ class Proposal(TypedDict):
     reason: str | None
     checkpoint: str | None
 
+    @classmethod
+    def told(cls, recorded: Recorded, **more: Any) -> Self:
+        """Return what is known of a proposal."""
+        own = {"proposal": str(recorded.id), "tests_passed": recorded.tested}
+        return cls.of(recorded, **own, **more)
+
 
 class Queued(Proposal):
     """A proposal with what it waits for."""
@@ -101,22 +111,6 @@ class Carried(Proposal):
     subjects: dict[str, str]
 
 
-class TaskResult(TypedDict):
-    """What one answer to a reference task was worth."""
-
-    task_id: str
-    arm: str
-    repeat: int
-    seed: int
-    success: bool
-    validation_failures: int
-    metrics: dict[str, Number]
-    problem: str | None
-    isolation: list[str]
-    missing: bool
-    cached: bool
-
-
 class WholeProposal(Proposal):
     """A proposal with its diff and its results."""
 
@@ -124,7 +118,7 @@ class WholeProposal(Proposal):
     results: list[TaskResult]
 
 
-class Line(TypedDict):
+class Line(Answer):
     """A line, its chain of checkpoints and its queue."""
 
     line: str
@@ -142,23 +136,6 @@ class Line(TypedDict):
     queue: list[Queued]
 
 
-class Deviation(TypedDict):
-    """Why a branch is not what it should be."""
-
-    kind: str
-    detail: str
-    tasks: list[str]
-
-
-class Measurement(TypedDict):
-    """Shares of tasks that checkpoint and branch answer; exit code 1 on an alarm."""
-
-    commit: str
-    checkpoint: str
-    shares: dict[str, tuple[Number, Number]]  # set -> checkpoint's, branch's
-    alarms: list[Deviation]
-
-
 class Gap(TypedDict):
     """How many tasks of each difficulty a category has."""
 
@@ -166,16 +143,6 @@ class Gap(TypedDict):
     easy: int
     medium: int
     hard: int
-
-
-class Anchor(TypedDict):
-    """A task that found a regression."""
-
-    task: str
-    because: list[str]
-    in_set: bool
-    admitted: bool
-    sha256: str | None
 
 
 class WrittenNames(TypedDict):
@@ -188,25 +155,6 @@ class Folder(TypedDict):
     """A folder that was written."""
 
     folder: str
-
-
-class DemoStep(TypedDict):
-    """A step of the demonstration."""
-
-    what: str
-    as_it_should: bool
-    found: str
-    id: str | None
-    entries: list[int]
-
-
-class GauntletDemo(TypedDict):
-    """The demonstration; exit code 1 unless it held."""
-
-    line: str
-    repository: str
-    held: bool
-    steps: list[DemoStep]
 
 
 class Resumed(TypedDict):
@@ -290,42 +238,6 @@ class Drafted(TypedDict):
     left_out: int
 
 
-class Candidates(TypedDict):
-    """Situations that are decided wrongly; exit code 1 if there are any."""
-
-    tried: int
-    kept: list[str]
-    folder: str
-
-
-class Rollback(TypedDict):
-    """What was rolled back, and what is active now."""
-
-    checkpoint: str
-    reached: list[str]
-    to: str
-    commit: str
-    branch_at: str
-    advice: str | None
-
-
-class Salvaged(TypedDict):
-    """What became of a change that was rolled back with a culprit."""
-
-    checkpoint: str
-    original: str
-    proposal: str | None
-    outcome: str | None
-    what: str
-
-
-class RolledBack(Rollback):
-    """A rollback by a person; exit code 1 if the branch is not moved."""
-
-    runs: int
-    salvaged: list[Salvaged]
-
-
 class Probe(TypedDict):
     """A probe of a search."""
 
@@ -339,7 +251,7 @@ class Likely(TypedDict):
 
     number: int
     checkpoint: str | None
-    probability: Number
+    probability: float
 
 
 class Search(TypedDict):
@@ -348,15 +260,15 @@ class Search(TypedDict):
     bisection: str
     good: str
     suspects: int
-    error: Number
-    confidence: Number
+    error: float
+    confidence: float
     probes: list[Probe]
     likeliest: list[Likely]
     candidates: list[str | None]
-    posterior: Number
+    posterior: float
     at_least: bool
-    false_alarms: Number | None
-    missed: Number | None
+    false_alarms: float | None
+    missed: float | None
     independent: bool | None
     ended: bool
     culprit: str | None
@@ -385,29 +297,22 @@ class Baseline(TypedDict):
 
     repeats: int
     tasks: int
-    mean: Number | None
-    sd: Number | None
-    sd_at_most: Number | None
-    reference: Number | None
+    mean: float | None
+    sd: float | None
+    sd_at_most: float | None
+    reference: float | None
     siblings_needed: int | None
-    values: list[Number]
+    values: list[float]
 
 
-class Point(TypedDict):
+class Point(Answer):
     """An evaluation of a checkpoint."""
 
     checkpoint: str
-    value: Number
-    again: list[Number]  # what later evaluations said
-    complexity: Number | None
-    sum: Number
-
-
-class Finding(TypedDict):
-    """What a chart says."""
-
-    kind: str
-    detail: str
+    value: float
+    again: list[float]  # what later evaluations said
+    complexity: float | None
+    sum: float
 
 
 class Drift(TypedDict):
@@ -436,7 +341,7 @@ class Answered(TypedDict):
     open: list[Alarm]
 
 
-class EvolutionRound(TypedDict):
+class EvolutionRound(Answer):
     """A round of an evolution."""
 
     round: int
@@ -447,7 +352,7 @@ class EvolutionRound(TypedDict):
     reason: str
 
 
-class EvolutionReport(TypedDict):
+class EvolutionReport(Answer):
     """Rounds of an evolution; exit code 1 if the line stopped."""
 
     line: str
@@ -461,7 +366,7 @@ class EvolutionReport(TypedDict):
     scoreboard: dict[str, Tally]
 
 
-class AdviceRound(TypedDict):
+class AdviceRound(Answer):
     """A round of tuning."""
 
     round: int

@@ -1,4 +1,4 @@
-"""Tables made by columns, beside the same made entry by entry."""
+"""Tables made of stretches, in other processes too, beside the same made entry by entry."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.bodies import decode_body, encode_body
-from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from projections import bulk
 from projections.bulk import write_stretch
-from projections.columns import stretch_of, unpacked
 from projections.projector import project, table_digests
 from projections.source import open_source
+from projections.stretches import stretch_of, unpacked
 
 pytest_plugins = ("projection_fixtures",)
 
@@ -92,18 +92,27 @@ def test_process_hands_over_all_of_its_stretches(written: Path) -> None:
         ("run.ended", {"v": 2}),
     ],
 )
-def test_stretch_with_an_odd_entry_is_left_to_the_projector(
+def test_stretch_with_an_odd_entry_sets_it_aside_as_the_projector_does(
     entries: list[VerifiedEntry],
     page: Page,
+    empty: Empty,
     name: str,
     changes: dict[str, object],
 ) -> None:
     odd = next(entry for entry in entries if entry.name == name)
     index, honest = page[odd.index]
-    assert stretch_of([[(index, honest)]], start=index) is not None
     body = encode_body({**decode_body(odd.body), **changes})
     data = honest[: -len(odd.body) - 2] + len(body).to_bytes(2, "big") + body
-    assert stretch_of([[(index, data)]], start=index) is None
+    spoilt = [*page[:index], (index, data), *page[index + 1 : index + 4]]
+    together, singly = empty(), empty()
+    stretch = stretch_of([spoilt], start=0)
+    assert stretch is not None
+    write_stretch(together, stretch, start=0)
+    for at, each in spoilt:
+        project(singly, [parse_entry(each, index=at)], quarantine=True)
+    [(found,)] = together.execute("SELECT idx FROM unreadable").fetchall()
+    assert found == index
+    assert table_digests(together) == table_digests(singly)
 
 
 def test_entry_out_of_its_place_is_left_to_the_projector(page: Page) -> None:
