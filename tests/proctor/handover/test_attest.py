@@ -123,7 +123,7 @@ def test_folder_is_verified_and_says_what_the_ledger_says(home: Path, folder: Pa
 def test_altered_file_is_rejected_by_its_name(home: Path, folder: Path, name: str) -> None:
     path, owner = folder / name, vkey(home)
     honest = path.read_bytes()
-    ends = {0, len(honest) // 3, len(honest) - 1} if EXHAUSTIVE else set()
+    ends: set[int] = {0, len(honest) // 3, len(honest) - 1} if EXHAUSTIVE else set()
     places = {len(honest) // 2, *ends}
     altered = [honest[:at] + bytes([honest[at] ^ 1]) + honest[at + 1 :] for at in places]
     for number, content in enumerate((*altered, honest + b"\n", honest[:-1], b"")):
