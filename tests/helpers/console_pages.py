@@ -42,6 +42,7 @@ SLOW = (
     "docs/how-to/watch-your-own-loop.md",
     "docs/tutorial/first-run.md",
     "docs/how-to/fork-a-run.md",
+    "docs/how-to/hand-over.md",
     "docs/how-to/provoke-a-fault.md",
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/run-a-campaign.md",

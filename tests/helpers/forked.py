@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
@@ -31,6 +31,7 @@ COMMAND = "from proctor.cli.main import main; main()"
 POOLED = f"from forked import pool_forked\nwith pool_forked():\n    {COMMAND}"
 """The command, whose processes that train are forked as well."""
 _SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
+_FOR_GOOD = ExitStack()  # what stays in force until a process ends
 
 
 def start_forked(
@@ -118,7 +119,7 @@ def tasks_forked() -> Iterator[None]:
 
 @contextmanager
 def pool_forked() -> Iterator[None]:
-    """Have the processes of a comparison forked, and those that examine what they have trained."""
+    """Have the processes of a comparison forked, and those of a task or an examination in them."""
     from proctor.runs import pools  # noqa: PLC0415 - loads what it forks
 
     place = (_SERVER._forkserver_address, dict(os.environ), Path.cwd(), dict(_MADE))
@@ -140,7 +141,8 @@ def _begin_worker(
     _SERVER._forkserver_address = server
     _SERVER.ensure_running = lambda: None
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    examinations_forked().__enter__()
+    _FOR_GOOD.enter_context(examinations_forked())
+    _FOR_GOOD.enter_context(tasks_forked())
     from monitor import datasets, shapes  # noqa: PLC0415 - loads torch
     from proctor.runs import pools  # noqa: PLC0415 - preloaded
 

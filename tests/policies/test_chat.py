@@ -133,6 +133,7 @@ def test_retry_after_beyond_the_timeout_is_not_waited_for(wait: str) -> None:
     assert "asks to wait" in (answer.problem or "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wait", ["nan", "-5", "0", "soon", "Mon, 99 Foo 1 0", ""])
 def test_retry_after_without_sense_is_answered_by_the_clients_own_wait(wait: str) -> None:
     answer, _ = ask(Reply(b"{}", 429, {"retry-after": wait}), GOOD)
@@ -292,6 +293,7 @@ def test_key_that_a_server_repeats_leaves_the_client_in_no_spelling(
     assert b"0+1" not in found.replace(b"\\", b"")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("before", [0, 20, 100, 190, 1_840, 1_990, 2_100])
 def test_key_where_a_text_is_cut_leaves_no_part_of_itself(before: int) -> None:
     key = "sk-proj-" + "".join(f"{number:04x}" for number in range(7_000, 7_039))  # 164 letters

@@ -50,6 +50,7 @@ class Told:
         self.directory = directory
         self.connection = duckdb.connect()
         self.names: dict[str, str] = {}
+        self.standings: dict[int | None, dict[str, dict[str, Any]]] = {}
 
     def size(self) -> int:
         return int(self.log.recorder.max_notification_id() or 0)
@@ -73,9 +74,10 @@ class Told:
         return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
     def standing(self, name: str, *, as_of: int | None = None) -> dict[str, Any]:
-        sql = "SELECT * FROM run_standing WHERE run_id = ?"
-        (found,) = self.ask(sql, self.names[name], as_of=as_of)
-        return found
+        if as_of not in self.standings:
+            found = self.ask("FROM run_standing", as_of=as_of)
+            self.standings[as_of] = {each["run_id"]: each for each in found}
+        return self.standings[as_of][self.names[name]]
 
 
 def forged(line: Line, *, parent: str, code: str = CODE) -> str:

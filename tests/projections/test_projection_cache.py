@@ -70,6 +70,7 @@ def test_file_is_the_same_when_there_is_no_room_for_temporary_files(
     assert [path.name for path in tmp_path.glob("other*")] == ["other.duckdb", "other.duckdb.lock"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_file_equals_a_rebuilt_one_when_it_caught_up_along_the_way(
     seed: int, database: Path, tmp_path: Path

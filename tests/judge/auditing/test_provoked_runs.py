@@ -232,7 +232,7 @@ def test_faults_below_cover_every_rule_and_kind_of_provocation() -> None:
 
 
 @pytest.mark.parametrize(("name", "seed"), FAULTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_honest_provoked_run_has_no_hard_fail(name: str, seed: int, tmp_path: Path) -> None:
     config = apply_to_config({**BASE, "epochs": 3}, name, seed)
     case = train_case(tmp_path, PlaybookPolicy(), RunConfig.from_dict(config))

@@ -1,6 +1,6 @@
 """Honest tasks of every size are judged, also where two draws of few examples are compared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,12 @@ from monitor.tasks import read_task
 SIZES = (2, 9, 10, 11, 19, 49, 50, 54, 61, 63, 72, 81, 99, 100, 101, 199, 200)
 
 
+@pytest.fixture(autouse=True)
+def _forked() -> Iterator[None]:
+    with tasks_forked():
+        yield
+
+
 def test_a_part_has_ten_pieces_whatever_its_size() -> None:
     for count in range(1, 201):
         pieces = tenths(count)
@@ -41,8 +47,7 @@ def judged(home: Path, count: int) -> set[str]:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [1, 51])
 def test_task_with_few_test_examples_is_judged(tmp_path: Path, count: int) -> None:
-    with tasks_forked():
-        assert judged(tmp_path, count) <= {"passed", "violations"}
+    assert judged(tmp_path, count) <= {"passed", "violations"}
 
 
 def test_judge_without_room_blames_itself_and_not_the_task(

@@ -115,9 +115,8 @@ def test_change_is_rejected_when_a_test_fails(line: Line) -> None:
     assert found.results == {}
 
 
-@pytest.mark.parametrize(
-    ("most", "verdict"), [(6, "cannot tell"), pytest.param(1_500, "worse", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # test_gauntlet_evaluate.py and test_drawn_tasks.py compare such answers
+@pytest.mark.parametrize(("most", "verdict"), [(6, "cannot tell"), (1_500, "worse")])
 def test_candidate_that_answers_at_random_is_rejected(
     tmp_path: Path, most: int, verdict: str
 ) -> None:

@@ -199,8 +199,8 @@ def test_trick_is_rejected(
 
 def test_sleeping_for_ever_is_rejected(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
     sleeping = select("import time\nwhile True: time.sleep(1)")
-    found = judged(scene, base, tmp_path, sleeping, seconds=4)
-    assert found.problem == "the tests do not pass: it ran for more than 4 seconds"
+    found = judged(scene, base, tmp_path, sleeping, seconds=2)
+    assert found.problem == "the tests do not pass: it ran for more than 2 seconds"
 
 
 FORGED = """\
@@ -321,6 +321,7 @@ PLUGIN = "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"
     ],
     ids=["plugin", "exit"],
 )
+@pytest.mark.sampled(2)
 def test_file_that_only_the_candidate_has_pytest_collect_is_passed_over(
     scene: Scene, base: SuiteResult, tmp_path: Path, edits: tuple[Edit, ...]
 ) -> None:

@@ -208,12 +208,12 @@ def test_every_foreign_entry_is_rejected(
     mine = {open_proof(proof, vkey=scene.vkey).entry.index: proof for proof in proofs}
     tried: list[str] = []
     for index, (name, proof) in everything.items():
-        if index not in mine and tried.count(name) < 2:
+        if index not in mine and name not in tried:
             tried.append(name)
             with pytest.raises(VerificationError, match=r"nothing here rests on|leaves out|found"):
                 open_lineage(joined(head, {**mine, index: proof}), vkey=scene.vkey)
             assert not held(joined(head, {**mine, index: proof})), name
-    assert len(set(tried)) > 15
+    assert len(tried) > 15
 
 
 def test_every_entry_swapped_for_another_of_its_kind_is_rejected(
@@ -225,7 +225,7 @@ def test_every_entry_swapped_for_another_of_its_kind_is_rejected(
     for index in mine:
         name = everything[index][0]
         others = {n: proof for n, (kind, proof) in everything.items() if kind == name}
-        for other in list(set(others) - set(mine))[:2]:
+        for other in sorted(set(others) - set(mine))[:1]:
             rest = {n: proof for n, proof in mine.items() if n != index}
             with pytest.raises(VerificationError):
                 open_lineage(joined(head, {**rest, other: others[other]}), vkey=scene.vkey)

@@ -203,7 +203,7 @@ EVERY_FLOOD = "huge full tiny half batches unread connections"
 @pytest.mark.parametrize(
     ("kinds", "batches"),
     [
-        (EVERY_FLOOD, 15),
+        (EVERY_FLOOD, 5),
         *(
             pytest.param(kinds, 100, marks=pytest.mark.slow)
             for kinds in (EVERY_FLOOD, "batches", "tiny", "full", "unread", "connections")

@@ -200,6 +200,7 @@ def test_attempt_of_a_producer_with_documented_rights_is_rejected(
     assert check_ledger(home / "ledger").ok
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shared", ["", "_shared"])
 def test_lock_that_a_stranger_has_does_not_stop_appends(
     server: PostgresServer, home: Path, shared: str

@@ -112,11 +112,11 @@ def test_policies_are_compared_on_a_task(tmp_path: Path) -> None:
     settings = ["rows=200", "test_rows=100", "epochs=3", "hidden=8"]
     command = ["compare", "--task", str(TASKS / "tabular.py"), *settings, "--seeds", "1"]
     command += ["--conditions", str(tmp_path / "c.toml"), "--json"]
-    found = answer(call(command, home=tmp_path))
+    found = answer(call(command, home=tmp_path, code=POOLED))
     assert [each["failed"] for each in found["standings"]] == [0, 0]
     assert all(each["accuracy"] > 0.3 for each in found["standings"])
     assert {cell["condition"] for cell in found["cells"]} == {"hot"}
-    assert answer(call(command, home=tmp_path))["cells"] == found["cells"]
+    assert answer(call(command, home=tmp_path, code=POOLED))["cells"] == found["cells"]
 
 
 @pytest.mark.slow  # trains 8 times; `make study-agent` trains 800 times

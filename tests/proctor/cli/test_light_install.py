@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from empty_tables import TAKEN, empty_tables
 from studies.pages.cli import command_names
 
 from proctor.cli.failures import EXTRAS
-from projections.projector import create_documented, create_schema
-from projections.template import template
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/calibrated_1"
@@ -35,16 +34,12 @@ def find_spec(name, package=None, found=importlib.util.find_spec):
 importlib.util.find_spec = find_spec
 sys.meta_path.insert(0, Blocked())
 """
-# Each command in a fork of one process, which has imported the command line once. The tests have
-# made the empty tables, which would take each command a second.
-DRIVER = """
+# Each command in a fork of one process, which has imported the command line once.
+DRIVER = f"""
 import json, os, sys, tempfile, traceback
-from pathlib import Path
 from proctor.cli.main import main
 import proctor.cli.reading, proctor.cli.verify, proctor.cli.sql, proctor.improvement.commands.line
-from projections import projector, template
-for name, path in json.loads(os.environ["EMPTY_TABLES"]).items():
-    template._MADE[getattr(projector, name)] = Path(path)
+{TAKEN}
 results = []
 for arguments in json.load(sys.stdin):
     files = [tempfile.TemporaryFile() for _ in range(2)]
@@ -124,9 +119,7 @@ def blocked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         **kept,
         "BLOCKED": " ".join(EXTRAS),
         "COLUMNS": "100",
-        "EMPTY_TABLES": json.dumps(
-            {each.__name__: str(template(each)) for each in (create_documented, create_schema)}
-        ),
+        **empty_tables(),
         "PROCTOR_HOME": "home",
         "PROCTOR_STATE": "off",
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),

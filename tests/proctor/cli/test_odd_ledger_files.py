@@ -176,6 +176,7 @@ def test_value_of_another_type_ends_in_one_error(
         shutil.rmtree(home)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_another_schema_ends_in_one_error(
     honest: Path, answers: dict[str, str], tmp_path: Path, name: str

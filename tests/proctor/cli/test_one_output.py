@@ -52,6 +52,7 @@ def test_every_command_has_json_and_a_schema() -> None:
     assert [name for name, command in commands.items() if not command.callback.prints] == []
 
 
+@pytest.mark.sampled(3)  # frontdoor.py checks every answer with --json
 @pytest.mark.parametrize("command", READING)
 def test_json_is_one_document(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

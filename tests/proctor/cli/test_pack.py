@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from empty_tables import TAKEN, empty_tables
 from frontdoor import TINY
 
 from proctor.cli.lazy import leaves
@@ -24,11 +25,12 @@ PACK = (
     "proctor.sample",
 )
 # Each command in this one process, with the modules of the pack that are imported after it.
-DRIVER = """
+DRIVER = f"""
 import json, os, sys
 from proctor.cli.main import main
+{TAKEN}
 pack, commands = json.load(sys.stdin)
-found, output = {}, os.dup(1)
+found, output = {{}}, os.dup(1)
 os.dup2(2, 1)
 for arguments in commands:
     sys.argv = ["proctor", *arguments]
@@ -51,7 +53,12 @@ def followed(home: Path, *commands: list[str]) -> dict[str, tuple[int, list[str]
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PROCTOR_HOME": str(home), "PROCTOR_STATE": "off"},
+        env={
+            **os.environ,
+            **empty_tables(),
+            "PROCTOR_HOME": str(home),
+            "PROCTOR_STATE": "off",
+        },
         cwd=home.parent,
     )
     return {name: (code, loaded) for name, (code, loaded) in json.loads(done.stdout).items()}

@@ -133,6 +133,7 @@ def test_shell_completes_commands_and_their_options(home: Path) -> None:
 )
 @pytest.mark.sampled(2)
 def test_no_encoding_ends_in_a_traceback(variables: dict[str, str], home: Path) -> None:
+    variables = {**variables, "PROCTOR_STATE": str(home.parent / "state")}  # tables, made once
     for arguments in (["show"], ["replay"]):
         done = proctor(*arguments, home=home, **variables)
         assert done.returncode == 0, done.stderr

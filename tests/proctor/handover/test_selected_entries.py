@@ -415,6 +415,7 @@ def test_folder_of_selected_entries_is_rejected(
         raise AssertionError(told["error"])
 
 
+@pytest.mark.sampled(4)  # of each of these, a folder is rejected above
 @pytest.mark.parametrize("attack", REPORTS, ids=lambda attack: attack.__name__)
 def test_report_of_selected_entries_is_rejected(
     attack: Callable[[KeyHolder, Scene], Handed], scene: Scene, holder: KeyHolder, tmp_path: Path

@@ -23,6 +23,7 @@ def pairs(home: Path) -> list[tuple[str, str]]:
     return [(better[:36], worse[:36]) for better, worse in (each.split(">") for each in found)]
 
 
+@pytest.mark.slow  # trains; test_curate_cli.py has pairs of runs from one start
 def test_first_runs_of_two_policies_give_a_pair(trained: Path, tmp_path: Path) -> None:
     home = Path(shutil.copytree(trained, tmp_path / "home"))
     start = [*with_settings(TINY, *FAILING), "--policy", "nothing", "--json"]

@@ -113,6 +113,7 @@ def test_cached_answers_are_the_same_and_cost_nothing(
     assert (again["same"], again["calls"]) == (True, asked)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("field", ["endpoint", "request", "response", "outcome"])
 def test_remembered_answer_that_nobody_gave_is_told(tmp_path: Path, field: str) -> None:
     honest = synthetic_call()

@@ -96,8 +96,8 @@ def test_honest_answer_is_scored(ask: Arms) -> None:
         ("return float('nan')", "the answer is malformed: NaN and infinity are not allowed"),
         (f"raise ValueError({CANARY!r})", "there is no answer: it exited with status 1"),
         ("import os; os._exit(0)", "there is no answer: it exited with status 0"),
-        ("import time; time.sleep(60)", "there is no answer: it ran for more than 4 seconds"),
         ("print('[]'); return ['a', 'b']", "it printed more than the replies it was asked for"),
+        ("import time; time.sleep(60)", "there is no answer: it ran for more than 4 seconds"),
         (
             "import os, time\nif not os.fork(): time.sleep(60)\nreturn ['a', 'b']",
             "printed more|left 1",
