@@ -78,7 +78,7 @@ def tables_of(
 def set_aside(item: Item, reason: str) -> dict[str, Columns]:
     """Return the rows of an entry that cannot be read."""
     role = item.author.role if item.author else None
-    unreadable = {"idx": [item.index], "reason": [reason], "signed_as": [role]}
+    unreadable: Columns = {"idx": [item.index], "reason": [reason], "signed_as": [role]}
     return {"events": _events([item]), "unreadable": unreadable}
 
 
@@ -151,7 +151,7 @@ def _events(items: Sequence[Item]) -> Columns:
 def _authority_events(items: Sequence[Item], authority: UUID | None) -> Columns:
     if authority is not None and any(item.stream != str(authority) for item in items):
         raise ValueError("it is not in the stream that decides on the ledger's keys")
-    found = {
+    found: Columns = {
         "idx": [item.index for item in items],
         "name": [item.name for item in items],
         "body": [decode_body(item.body) for item in items],

@@ -191,7 +191,9 @@ def _sources(
 ) -> tuple[str | None, Mapping[str, str], Mapping[str, str]]:
     """Return the column for the stream's id, and keys of the body and of a part by column."""
     given = {"idx", "place", told.hashed, *told.always, *(["signed_by"] if told.signer else [])}
-    stream, of_body, of_part = None, {}, {}
+    stream: str | None = None
+    of_body: dict[str, str] = {}
+    of_part: dict[str, str] = {}
     for column in TABLES[told.table]:
         key = told.keys.get(column, column)
         if column in given:

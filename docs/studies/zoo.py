@@ -29,7 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from aggregates.rules import PROFILES, evaluate_epochs
+from aggregates.firing import evaluate_epochs
+from aggregates.rules import PROFILES
 from aggregates.run import Run
 from monitor.watching import keep_quiet
 from proctor.errors import ProctorError

@@ -29,13 +29,12 @@ from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
-from judge.auditing.events import recorded_fields
 from judge.auditing.process import measure_process
 from judge.auditing.reexecution import MemoryBlobs
 from judge.errors import JudgeError
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
-from ledger.mapper import LedgerMapper
+from ledger.mapper import LedgerMapper, recorded_fields
 from ledger.notary.remote import RemoteRecorder
 from ledger.recorder import SignedRecorder
 from ledger.verification.verified_entries import VerifiedEntry
