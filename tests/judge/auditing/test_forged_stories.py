@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -439,17 +440,15 @@ def test_run_of_a_gpu_is_not_trained_again_where_there_is_none(
     assert not report.step("probe").evidence["executed"]["done"]
 
 
-@pytest.mark.parametrize("failure", [torch.OutOfMemoryError, torch.AcceleratorError, MemoryError])
 def test_machine_that_fails_at_training_again_says_nothing_of_the_run(
-    honest: Case, monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
+    honest: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise failure("CUDA out of memory")
-
     assert failed(honest.audit(redo=Redo(recorded))) is None
-    monkeypatch.setattr(EpochWatch, "gradients", fail)
-    with pytest.raises(MachineError, match="CUDA out of memory"):
-        honest.audit(redo=Redo(recorded))
+    for failure in (torch.OutOfMemoryError, torch.AcceleratorError, MemoryError):
+        no_room = Mock(side_effect=failure("CUDA out of memory"))
+        monkeypatch.setattr(EpochWatch, "gradients", no_room)
+        with pytest.raises(MachineError, match="CUDA out of memory"):
+            honest.audit(redo=Redo(recorded))
     monkeypatch.setattr(EpochWatch, "gradients", no_gradients)
     report = honest.audit(redo=Redo(recorded))
     assert failed(report) == "probe"  # any other failure here is the run's

@@ -19,6 +19,7 @@ from uuid import UUID, uuid4, uuid5
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from exhaustive import EXHAUSTIVE
 from handmade_ledgers import JUDGE, HandmadeLedger, Signer
 from lineage_scene import (
     LineageScene,
@@ -480,7 +481,11 @@ def test_event_left_out_of_what_decides_on_the_audit_is_rejected(
     example, whole = forger.grounds.examples[name], forger.whole(name)
     assert readers.held(forger.file(example, whole, form=2))  # the honest control
     run = example.partition("/")[0]
-    for entry in (forger.entries[index] for index in sorted(whole - forger.story(name))):
+    left_out = [forger.entries[index] for index in sorted(whole - forger.story(name))]
+    steps = [entry for entry in left_out if entry.name == STEP]
+    for entry in left_out:
+        if entry in steps and entry not in steps[:: 1 if EXHAUSTIVE else 4]:
+            continue
         last = entry.name == "audit.scored" and entry.stream_id != forger.grounds.audits[name]
         file = forger.file(example, whole - {entry.index}, form=2)
         if last:  # a stream's end: said
