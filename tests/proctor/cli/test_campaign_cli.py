@@ -358,7 +358,11 @@ def test_task_is_another_campaign_when_anything_of_it_is_another() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "reason"),
     [
-        ("oracle", [], "choose from human, mixed, network, nothing, openai, playbook"),
+        (
+            "oracle",
+            [],
+            "choose from fresh_on_nan, human, mixed, network, nothing, openai, playbook",
+        ),
         ("playbook", ["model=a"], "takes no settings"),
         ("openai", [], "the policy openai needs a model: give --set model=NAME"),
         ("openai", ["model=a", "heat=2"], "unknown key heat"),

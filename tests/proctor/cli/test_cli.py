@@ -400,7 +400,11 @@ WRONG_RUNS: list[tuple[list[str], Callable[[Path], Path], str]] = [
     (["device=cuda"], _folder, "cuda"),
     (["batch_size=300"], _folder, "batch_size 300"),
     (['waived=["R9"]'], _folder, "waived"),
-    (["--policy", "oracle"], _folder, "unknown policy 'oracle'; choose from human, mixed"),
+    (
+        ["--policy", "oracle"],
+        _folder,
+        "unknown policy 'oracle'; choose from fresh_on_nan, human, mixed",
+    ),
     (["--config", "/nowhere.toml"], _folder, "/nowhere.toml"),
     ([], _file, "is a file"),
 ]
