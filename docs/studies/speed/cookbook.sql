@@ -176,7 +176,7 @@ FROM made, RANGE(1, 4) AS t(p) WHERE n % 3 = 0;
 
 INSERT INTO log.campaign_starts BY NAME
 SELECT campaign_id, MIN(first) AS idx, 'iterative_self_refine' AS mode, '{}' AS config,
-    10 AS max_attempts, '{"name": "policy"}' AS policy, TRUE AS feedback
+    10 AS max_attempts, '{"name": "policy"}' AS policy, TRUE AS feedback, 'process' AS ranked_by
 FROM made GROUP BY campaign_id;
 
 INSERT INTO log.attempts BY NAME
