@@ -56,15 +56,20 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "run": "SELECT * FROM runs WHERE run_id = $id",
         "epochs": "SELECT * EXCLUDE (run_id, reported) FROM epochs WHERE run_id = $id "
         "ORDER BY epoch",
-        "rules": "SELECT h.epoch, h.rule, h.fired, h.side, h.streak, h.waived, h.outcome, e.value, "
-        "e.ema FROM rule_heatmap AS h JOIN rule_evaluations AS e USING (run_id, epoch, rule) "
-        "WHERE h.run_id = $id ORDER BY h.epoch, h.precedence",
+        # A number or an epoch that an odd ledger has many times is not multiplied with itself.
+        "rules": "SELECT * EXCLUDE (precedence) FROM (SELECT DISTINCT h.epoch, h.rule, h.fired, "
+        "h.side, h.streak, h.waived, h.outcome, e.value, e.ema, h.precedence "
+        "FROM rule_heatmap AS h JOIN rule_evaluations AS e "
+        "USING (run_id, epoch, rule, fired, streak) WHERE h.run_id = $id) "
+        "ORDER BY epoch, precedence",
         "waived": PARTS["waived"][1].replace("?", "$id"),
         "layers": "SELECT layer, MIN(place) AS place, LIST(epoch ORDER BY epoch) AS epochs, "
         "LIST(grad_norm ORDER BY epoch) AS norms FROM layer_metrics WHERE run_id = $id "
         "GROUP BY layer ORDER BY MIN(place), layer",
-        "decisions": "SELECT o.* EXCLUDE (run_id), d.idx FROM decision_outcomes AS o "
-        "JOIN decisions AS d USING (run_id, number) WHERE o.run_id = $id ORDER BY number",
+        "decisions": "SELECT DISTINCT ON (d.idx) o.* EXCLUDE (run_id), d.idx "
+        "FROM decision_outcomes AS o JOIN decisions AS d "
+        "USING (run_id, number, epoch, source, direction, params, justification) "
+        "WHERE o.run_id = $id ORDER BY number, d.idx",
         "effects": "SELECT decision, rule, epoch, worked FROM remedy_effects WHERE run_id = $id "
         "ORDER BY decision, rule",
         "provocations": "SELECT * EXCLUDE (run_id) FROM provocation_outcomes WHERE run_id = $id",

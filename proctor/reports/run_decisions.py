@@ -5,6 +5,7 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,13 @@ from proctor.output.firings import fired_on, named, remedies
 from proctor.pages.rendering import number, spoken
 from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import listed_of, object_of, violations_found
-from proctor.runs.worth import told_worth, worths
+from proctor.runs.worth import Worth, told_worth, worths
 
 __all__ = [
     "MEASURED",
     "allowed_range",
     "cause_told",
-    "decision_told",
+    "decisions_told",
     "remedies_told",
     "uncounted_told",
     "violations_told",
@@ -59,11 +60,34 @@ def allowed_range(rule: str, limits: Row) -> str:
     return f"; allowed: {', '.join(between)}" if between else ""
 
 
-def decision_told(row: Row, data: Mapping[str, Any], run: Row) -> dict[str, Any]:
-    """Return what the page shows of a decision."""
-    limits = object_of(run["rules"])
+class _Known:
+    """What the decisions of a run are told with, by what it is looked up by, once for all."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.fired: dict[str, list[Row]] = {}
+        for each in data["rules"]:  # by epoch
+            if each["fired"]:
+                self.fired.setdefault(each["rule"], []).append(each)
+        self.worth: dict[int, list[Worth]] = {}
+        for found in worths(data["worth"]):
+            self.worth.setdefault(found.decision, []).append(found)
+        self.effects: dict[int, list[Row]] = {}
+        for each in data["effects"]:
+            self.effects.setdefault(each["decision"], []).append(each)
+        self.losses = {each["epoch"]: each["val_loss"] for each in data["epochs"]}
+        self.last = max(self.losses, default=None)
+
+
+def decisions_told(data: Mapping[str, Any], run: Row) -> list[dict[str, Any]]:
+    """Return what the page shows of each decision that was not deferred."""
+    known, limits = _Known(data), object_of(run["rules"])
+    shown = (row for row in data["decisions"] if row["outcome"] != "deferred")
+    return [_decision_told(row, known, limits) for row in shown]
+
+
+def _decision_told(row: Row, known: _Known, limits: Row) -> dict[str, Any]:
     cites = [str(rule) for rule in row["cites"] or ()]
-    facts = [("Evidence", text) for text in _evidence(row, cites, data["rules"], limits)]
+    facts = [("Evidence", text) for text in _evidence(row, cites, known, limits)]
     parameters = object_of(row["params"])
     if parameters:
         facts.append(("Asked for", _told(parameters)))
@@ -73,12 +97,8 @@ def decision_told(row: Row, data: Mapping[str, Any], run: Row) -> dict[str, Any]
     if row["reason"]:
         facts.append(("Not carried out", str(row["reason"])))
     if row["outcome"] == "applied":
-        facts += [("Effect", text) for text in _effects(row, data)]
-    facts += [
-        ("Worth", told_worth(each))
-        for each in worths(data["worth"])
-        if each.decision == row["number"]
-    ]
+        facts += [("Effect", text) for text in _effects(row, known)]
+    facts += [("Worth", told_worth(each)) for each in known.worth.get(row["number"], ())]
     facts.append(("Ledger entry", str(row["idx"])))
     cited = ", ".join(f"{rule} ({RULE_TITLES.get(rule, 'unknown')})" for rule in cites)
     return {**row, "cited": cited, "facts": facts, "title": _plain(row["direction"])}
@@ -98,23 +118,26 @@ def _told(value: Any) -> str:
     return "none" if value is None else number(value)
 
 
-def _evidence(row: Row, cites: Sequence[str], rules: Sequence[Row], limits: Row) -> Iterator[str]:
+def _evidence(row: Row, cites: Sequence[str], known: _Known, limits: Row) -> Iterator[str]:
     """Yield what each cited rule had measured when it last fired before the decision."""
-    for rule in cites:
-        fired = [
-            each
-            for each in rules
-            if each["rule"] == rule and each["fired"] and each["epoch"] <= row["epoch"]
-        ]
-        if not fired:
+    named = dict.fromkeys(cites)
+    for rule in named:
+        if rule not in RULE_TITLES:
+            continue
+        fired = known.fired.get(rule, [])
+        place = bisect_right(fired, row["epoch"], key=lambda each: each["epoch"])
+        if not place:
             yield f"{rule} had not fired"
             continue
-        last = fired[-1]
+        last = fired[place - 1]
         text = f"{rule} fired in epoch {last['epoch']}"
         if last["value"] is not None:
             side = {"low": "too low", "high": "too high"}.get(last["side"], spoken(last["side"]))
             text += f": {MEASURED.get(rule, 'value')} {number(last['value'])}, {side}"
         yield f"{text}{allowed_range(rule, limits)}, {counted(last['streak'], 'epoch')} in a row"
+
+    if strange := sum(rule not in RULE_TITLES for rule in named):
+        yield f"{counted(strange, 'cited name')} of no rule"
 
 
 def _changes(text: Any) -> Iterator[str]:
@@ -125,17 +148,15 @@ def _changes(text: Any) -> Iterator[str]:
             yield f"{_plain(each.get('what'))}: {before} to {after}"
 
 
-def _effects(row: Row, data: Mapping[str, Any]) -> Iterator[str]:
-    for effect in data["effects"]:
-        if effect["decision"] == row["number"]:
-            rule = effect["rule"]
-            yield {
-                True: f"it worked: {rule} did not fire {_LATER} epochs later",
-                False: f"it did not work: {rule} fired again within {_LATER} epochs",
-            }.get(effect["worked"], f"not known for {rule}: fewer than {_LATER} epochs followed")
-    losses = {each["epoch"]: each["val_loss"] for each in data["epochs"]}
-    later = min(row["epoch"] + _LATER, max(losses, default=row["epoch"]))
-    before, after = losses.get(row["epoch"]), losses.get(later)
+def _effects(row: Row, known: _Known) -> Iterator[str]:
+    for effect in known.effects.get(row["number"], ()):
+        rule = effect["rule"]
+        yield {
+            True: f"it worked: {rule} did not fire {_LATER} epochs later",
+            False: f"it did not work: {rule} fired again within {_LATER} epochs",
+        }.get(effect["worked"], f"not known for {rule}: fewer than {_LATER} epochs followed")
+    later = min(row["epoch"] + _LATER, row["epoch"] if known.last is None else known.last)
+    before, after = known.losses.get(row["epoch"]), known.losses.get(later)
     if before is not None and after is not None and later > row["epoch"]:
         yield (
             f"validation loss {number(before)} in epoch {row['epoch']}, {number(after)} in epoch "

@@ -16,7 +16,7 @@ from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
 from proctor.pages.rendering import number, spoken
 from proctor.reports.credits import credit_charts, credit_sections
-from proctor.reports.run_decisions import decision_told, uncounted_told, violations_told
+from proctor.reports.run_decisions import decisions_told, uncounted_told, violations_told
 from proctor.reports.run_verdict import (
     STEP_QUESTIONS,
     score_reasons,
@@ -111,11 +111,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
             [figure(spoken(name), name) for name in columns],
             data["epochs"][:_TABLE],
         ),
-        "decisions": [
-            decision_told(row, data, run)
-            for row in data["decisions"]
-            if row["outcome"] != "deferred"
-        ],
+        "decisions": decisions_told(data, run),
         "waiting": table_part("These decisions changed nothing", _WAITING, waiting),
         "other_audits": [
             {
