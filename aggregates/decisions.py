@@ -348,16 +348,14 @@ def _back_problem(
 
 def _guessing_problem(decision: Decision, settings: Settings, *, tighter: bool) -> str | None:
     """Nobody knows why, so fresh weights begin with other settings, whatever these are."""
-    factor = decision.params["lr"] / settings.lr
-    least, most = (bound * (1 + 1e-9) for bound in FACTORS["R1"])
     if decision.params["epoch"] != FRESH:
-        return "R1 guessing: only fresh weights leave it, epoch -1"
-    if not 1 / most <= factor <= most:
-        return (
-            f"R1 guessing: going back needs lr within {settings.lr / 10:g} to {settings.lr * 10:g}"
-        )
-    if not tighter and max(factor, 1 / factor) * (1 + 2e-9) < least:
-        return "R1 guessing: going back needs a tighter clip_norm, or lr changed by a factor of 3"
+        return f"R1 guessing: going back needs fresh weights: epoch {FRESH}"
+    new, old, (least, most) = decision.params["lr"], settings.lr, FACTORS["R1"]
+    factor = max(new / old, old / new)
+    if factor > most * (1 + 1e-9):
+        return f"R1 guessing: going back needs lr from {old / most:g} to {old * most:g}"
+    if not tighter and factor < least * (1 - 1e-9):
+        return f"R1 guessing: going back needs a tighter clip_norm, or lr changed {least:g} times"
     return None
 
 
@@ -379,7 +377,7 @@ def _batch_problem(
     if params["lr"] != settings.lr or params.get("clip_norm", settings.clip_norm) != (
         settings.clip_norm
     ):
-        return f"R2: going back moves batch_size alone: lr stays {settings.lr!r}"
+        return f"R2: going back changes batch_size only: lr must be {settings.lr!r}"
     if found is None:
         return "R2: no smaller batch brings its ratio into the band"
     if not found[0] <= params.get("batch_size", 0) <= found[1]:

@@ -165,7 +165,8 @@ class WatchedState:
         self._spec = spec
         self._set_batch_size = set_batch_size
         self.processes = processes or Processes()  # which train it together
-        self._start = self._copied()
+        # Where nothing may be changed, nothing is ever put back.
+        self._start = self._copied() if spec.offers else _Copied({}, [])
         self._kept: dict[int, _Copied] = {}  # the latest epoch whose state can be gone back to
         self.rate_overridden: str | None = None  # why decisions about the rate have no effect
 
@@ -188,6 +189,8 @@ class WatchedState:
             raise RemedyRefused(
                 "the weights are not finite, and only the starting weights bring them back"
             )
+        if back not in (epoch, FRESH) and not self._is_finite(self._kept[back]):
+            raise RemedyRefused(f"the weights after epoch {back} are not finite")
         if self.rate_overridden is not None and decision.direction in (*RATE_DIRECTIONS, GO_BACK):
             raise RemedyRefused(self.rate_overridden)
         outcome = derive_outcome(
@@ -236,6 +239,12 @@ class WatchedState:
             if reason is None:  # it was another process that could not
                 self._set_batch_size(self.settings.batch_size // count)
             raise RemedyRefused(reasons[0])
+
+    def _is_finite(self, copied: "_Copied") -> bool:
+        """Return whether training can go on from a state; running variances may overflow."""
+        assert self._model is not None, "it is not offered without"
+        names = (name for name, _ in self._model.named_parameters())
+        return all(bool(torch.isfinite(copied.weights[name]).all()) for name in names)
 
     def _copied(self) -> "_Copied":
         """Return a copy of all parameters, buffers and the optimizer's memory, in main memory."""

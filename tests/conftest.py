@@ -110,6 +110,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time of this run is over")
 
 
+@pytest.fixture
+def one_thread() -> Generator[None]:
+    """Let torch compute on one thread: small steps are faster there, and sums have one order."""
+    import torch  # noqa: PLC0415 - most tests load none
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def pytest_unconfigure() -> None:
     """Release what outlives the interpreter's modules, or DuckDB prints "nanobind: leaked".
 

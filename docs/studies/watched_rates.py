@@ -35,24 +35,20 @@ from proctor.errors import ProctorError
 from proctor.runs.standings import paired_interval
 from proctor.runs.watching import watch
 from studies.statistics import Table
-from studies.zoo import Made, language_model, loss_on, train_epoch
+from studies.zoo import language_model, loss_on, train_epoch
 
 _WARM_UP = 2  # epochs
 
 
-def _made(lr: float, *, clip: float | None = None) -> Made:
-    return language_model(lr, clip=clip)
-
-
 def _nothing(lr: float, epochs: int) -> float:
-    made = _made(lr)
+    made = language_model(lr)
     for _ in range(epochs):
         train_epoch(made)
     return loss_on(made)
 
 
 def _rescue(lr: float, epochs: int) -> float:
-    made = _made(lr)
+    made = language_model(lr)
     with (
         tempfile.TemporaryDirectory(prefix="proctor-rates-") as home,
         watch(
@@ -72,10 +68,10 @@ def _rescue(lr: float, epochs: int) -> float:
 
 
 def _try_three(lr: float, epochs: int) -> float:
-    begin = copy.deepcopy(_made(lr).model.state_dict())
+    begin = copy.deepcopy(language_model(lr).model.state_dict())
     tried = []
     for rate in (lr, lr / 10, lr / 100):
-        made = _made(rate)
+        made = language_model(rate)
         made.model.load_state_dict(begin)
         train_epoch(made)
         tried.append((loss_on(made), made))
@@ -86,7 +82,7 @@ def _try_three(lr: float, epochs: int) -> float:
 
 
 def _plateau(lr: float, epochs: int) -> float:
-    made = _made(lr)
+    made = language_model(lr)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(made.optimizer, patience=1)
     for _ in range(epochs):
         train_epoch(made)
@@ -95,14 +91,14 @@ def _plateau(lr: float, epochs: int) -> float:
 
 
 def _clipping(lr: float, epochs: int) -> float:
-    made = _made(lr, clip=1.0)
+    made = language_model(lr, clip=1.0)
     for _ in range(epochs):
         train_epoch(made)
     return loss_on(made)
 
 
 def _warm_up(lr: float, epochs: int) -> float:
-    made = _made(lr)
+    made = language_model(lr)
     for epoch in range(epochs):
         for group in made.optimizer.param_groups:
             group["lr"] = lr * min(1.0, (epoch + 0.5) / _WARM_UP)

@@ -209,7 +209,7 @@ def _cnn(*, norm: bool) -> nn.Sequential:
 
 
 def _classify(
-    model: nn.Module, data: Sequence[Tensor], optimizer: torch.optim.Optimizer, **more: Any
+    model: nn.Module, optimizer: torch.optim.Optimizer, data: Sequence[Tensor], **more: Any
 ) -> Made:
     classes = int(data[1].max()) + 1
 
@@ -259,7 +259,7 @@ def _lora() -> Made:
     body = nn.Sequential(
         nn.Flatten(), *(_Lora(p) if isinstance(p, nn.Linear) else p for p in model)
     )
-    return _classify(body, _images(), _adamw(body, 3e-3))
+    return _classify(body, _adamw(body, 3e-3), _images())
 
 
 def _frozen_norm() -> Made:
@@ -270,7 +270,7 @@ def _frozen_norm() -> Made:
             if isinstance(each, nn.BatchNorm2d):
                 each.eval()
 
-    return _classify(model, _images(), _sgd(model, 0.05), before=freeze)
+    return _classify(model, _sgd(model, 0.05), _images(), before=freeze)
 
 
 def _vae(reduction: str) -> Made:
@@ -347,15 +347,12 @@ def _warmed() -> Made:
 def _bag() -> Made:
     model = nn.Sequential(nn.EmbeddingBag(2_000, 16, sparse=True), nn.Linear(16, 4))
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
-    return _classify(model, _bags(), optimizer)
+    return _classify(model, optimizer, _bags())
 
 
-def _simple(make: Callable[[], tuple[nn.Module, torch.optim.Optimizer]], data: Any) -> Made:
-    model, optimizer = make()
-    return _classify(model, data, optimizer)
-
-
-def _with(model: nn.Module, optimizer: Callable[..., torch.optim.Optimizer], *args: Any) -> Any:
+def _with(
+    model: nn.Module, optimizer: Callable[..., torch.optim.Optimizer], *args: Any
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, optimizer(model, *args)
 
 
@@ -376,12 +373,10 @@ KINDS: Mapping[str, Callable[[], Made]] = MappingProxyType(
             *_with(_Recurrent(nn.LSTM), _adam, 3e-3), summed=True
         ),
         "GRU, SGD": lambda: _language(*_with(_Recurrent(nn.GRU), _sgd, 0.5), clip=1.0),
-        "CNN, Adam, no norm": lambda: _simple(lambda: _with(_cnn(norm=False), _adam), _images()),
-        "CNN, SGD, BatchNorm": lambda: _simple(
-            lambda: _with(_cnn(norm=True), _sgd, 0.05), _images()
-        ),
+        "CNN, Adam, no norm": lambda: _classify(*_with(_cnn(norm=False), _adam), _images()),
+        "CNN, SGD, BatchNorm": lambda: _classify(*_with(_cnn(norm=True), _sgd, 0.05), _images()),
         "CNN, BatchNorm in eval": _frozen_norm,
-        "vision transformer, AdamW": lambda: _simple(lambda: _with(_Patches(), _adamw), _images()),
+        "vision transformer, AdamW": lambda: _classify(*_with(_Patches(), _adamw), _images()),
         "LoRA, AdamW": _lora,
         "VAE, summed loss": partial(_vae, "sum"),
         "VAE, mean loss": partial(_vae, "mean"),

@@ -20,8 +20,8 @@ from policies.offers import band
 from policies.playbook import Chosen, PlaybookPolicy, act
 
 TARGET = 0.004  # mean update ratio; the built-in network has 0.002 to 0.007 at its default rate
-LOST = 0.5  # mean update ratio of steps that leave nothing of the weights: it measures no rate
-# How often going back answers a rule: what damages the same settings again, they are the cause of.
+LOST = 0.5  # mean update ratio of steps that leave nothing of the weights; it tells no rate
+# How often going back answers a rule. Weights that are damaged twice: their settings are at fault.
 TRIES: Mapping[str, int] = MappingProxyType({"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2})
 
 
@@ -36,10 +36,14 @@ class RescuePolicy(PlaybookPolicy):
         edited = any(each.edit is not None and each.cites[0] in TRIES for each in decisions)
         for place, each in enumerate(decisions if edited else ()):
             rule = each.cites[0]
-            if not each.acts and rule != "R2" and GO_BACK in observation.directions(rule):
+            evaluation = observation.evaluations[rule]
+            usual = None if each.acts else self.remedy(rule, observation, evaluation)
+            if usual is not None and usual.direction == GO_BACK and rule != "R2":
+                params = {**usual.params, "epoch": FRESH}
+                if evaluation.side == "low":  # whose ratio is the other model's
+                    params["lr"] = observation.settings.lr
                 why = "the edited model begins with fresh weights"
-                fresh = Chosen(GO_BACK, {"epoch": FRESH, "lr": observation.settings.lr}, why)
-                decisions[place] = act(rule, observation.evaluations[rule], fresh)
+                decisions[place] = act(rule, evaluation, Chosen(GO_BACK, params, why))
                 break
         return decisions
 

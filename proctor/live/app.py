@@ -199,7 +199,9 @@ class _Pages:
                     ]
                     for row in shown
                 },
-                "unmeasured": told_unmeasured({**started, "state": state}, shown, worth),
+                "unmeasured": told_unmeasured(
+                    {**started, "state": state}, queries.read_carried_out(ask, run), worth
+                ),
                 "more": len(decisions) > queries.ON_PAGE,
                 "after": after,
             }

@@ -29,6 +29,7 @@ __all__ = [
     "find_decisions",
     "list_runs",
     "read_call",
+    "read_carried_out",
     "read_compared",
     "read_decisions",
     "read_epochs",
@@ -248,6 +249,15 @@ def read_decisions(ask: Ask, run: str, *, after: int) -> list[dict[str, Any]]:
         f"ORDER BY o.number LIMIT {ON_PAGE + 1}",
         run,
         after,
+    )
+
+
+def read_carried_out(ask: Ask, run: str) -> list[dict[str, Any]]:
+    """Return the numbers of all decisions of a run that were carried out."""
+    return ask(
+        "SELECT decision AS number, outcome FROM remedies WHERE run_id = $1 "
+        "AND outcome = 'applied' ORDER BY decision",
+        run,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from aggregates.provocations import apply_to_config
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.dispatch import PORTABLE
+from policies.deciding.rescue import RescuePolicy
 from proctor.errors import ProctorError
 
 
@@ -38,7 +39,7 @@ def read_config(
 
 def profile_for(policy: object) -> str:
     """Return the rules that a policy decides by where nobody names any; rescue needs states."""
-    return "relative" if policy == "rescue" else RunConfig().profile
+    return "relative" if policy == RescuePolicy.name else RunConfig().profile
 
 
 def provoked(config: RunConfig, name: str | None, seed: int) -> RunConfig:

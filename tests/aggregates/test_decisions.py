@@ -171,9 +171,9 @@ def test_model_that_guesses_begins_again_with_other_settings() -> None:
     assert back("R1", "guessing", 0.004, epoch=-1, clip_norm=1.0) == "None"
     assert back("R1", "guessing", 0.004, epoch=-1, lr=0.01) == "None"
     assert back("R1", "guessing", 0.004, epoch=-1, lr=1.0) == "None"
-    assert "only fresh weights" in back("R1", "guessing", 0.004, clip_norm=1.0)
-    assert "lr within 0.01 to 1" in back("R1", "guessing", 0.004, epoch=-1, lr=0.001)
-    assert "by a factor of 3" in back("R1", "guessing", 0.004, epoch=-1, lr=0.05)
+    assert "needs fresh weights" in back("R1", "guessing", 0.004, clip_norm=1.0)
+    assert "lr from 0.01 to 1" in back("R1", "guessing", 0.004, epoch=-1, lr=0.001)
+    assert "changed 3 times" in back("R1", "guessing", 0.004, epoch=-1, lr=0.05)
     assert "none of" in back("R1", "guessing", 0.004, rules=CALIBRATED, epoch=-1, lr=0.01)
 
 
@@ -186,7 +186,7 @@ def test_going_back_for_r2_brings_its_ratio_into_the_band_by_the_batch_alone() -
         assert "batch_size from 2 to 24" in back("R2", "high", 6.5, **wrong)
     others: list[dict[str, Any]] = [{"lr": 0.05}, {"clip_norm": 1.0}]
     for other in others:
-        assert "moves batch_size alone" in back("R2", "high", 6.5, batch_size=size, **other)
+        assert "changes batch_size only" in back("R2", "high", 6.5, batch_size=size, **other)
     assert "no smaller batch" in back("R2", "high", 1e9, batch_size=1)
     assert "no smaller batch" in back("R2", "high", math.inf, batch_size=size)
     assert "for R2 alone" in back("R5", "high", 0.5, batch_size=size)

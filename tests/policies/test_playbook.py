@@ -462,6 +462,9 @@ def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for
         ("R6", "add_norm", {}),
         ("R1", "go_back", {"epoch": FRESH, "lr": 0.1}),
     ]
+    warming = Settings(lr=0.1, batch_size=64, schedule={"kind": "warm_up", "epochs": 9, "since": 0})
+    _, fresh = rescue({"R6": "low", "R1": "high"}, 0.08, spec=bare, settings=warming)
+    assert (fresh[1], fresh[2]["epoch"]) == ("go_back", FRESH)
     (only,) = rescue({"R6": "low"}, 1e-5, spec=bare)
     assert only[1] == "add_norm"
     assert [each[1] for each in rescue({"R6": "low", "R1": "low"}, 1e-5)] == ["go_back", "defer"]

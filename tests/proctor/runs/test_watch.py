@@ -19,17 +19,10 @@ from aggregates.playbook import REMEDIES
 from aggregates.run import Run
 from monitor.errors import WatchError
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 X = torch.randn(1_000, 20, generator=torch.Generator().manual_seed(0))
 Y = (X @ torch.randn(20, 3, generator=torch.Generator().manual_seed(1))).argmax(dim=1)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Steps on 50 examples are slower on several threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Says:

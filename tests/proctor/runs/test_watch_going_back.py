@@ -1,6 +1,6 @@
 """A watched loop goes back to an earlier state, where a policy is named that asks for it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, FRESH, GO_BACK
 from aggregates.run import Run
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 X = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))
 Y = (X @ torch.randn(20, 3, generator=torch.Generator().manual_seed(1))).argmax(dim=1)
 OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
@@ -24,14 +26,6 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
     "fused Adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.002, fused=True),
     "Adagrad": lambda m: torch.optim.Adagrad(m.parameters(), lr=0.002),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Says:

@@ -1,7 +1,7 @@
 """The gradient noise of a watched loop: from the halves of its steps, or from a probe it gives."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,9 @@ from judge.auditing.measurements import verify_watched
 from judge.errors import StepError
 from proctor.runs.watching import WatchedRun
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 BATCH = 8
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums have one order on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """A loop that is watched without a named policy: measured, advised, and never changed."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,9 @@ from judge.auditing.measurements import verify_watched
 from judge.errors import StepError
 from proctor.integrations.framework_run import FrameworkRun, WatchOptions
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Data = tuple[Tensor, Tensor]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small steps are slower on several threads, and sums have one order on one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Autoencoder(nn.Module):
