@@ -32,7 +32,7 @@ WORTH = (
     "SELECT decision, epoch, arm, after, looks, loss_saved, accuracy_gained, other_code, why_not "
     "FROM decision_worth WHERE run_id = $1 ORDER BY decision, arm"
 )
-_BETTER = {"chosen": "the decision", "other": "the alternative", None: "not decided"}
+_BETTER = {"chosen": "the decision", "other": "the alternative", None: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Worth:
     level: float  # of the intervals; above 0.95 if the same was measured several times
     loss: Interval  # saved by the decision
     accuracy: Interval  # gained by the decision
-    better: str | None  # chosen or other; None: not decided
+    better: str | None  # chosen or other; None: undecided
     other_code: bool  # another version of the program trained the forks than the run
     why_not: str | None  # why no measurement answers
 

@@ -297,7 +297,7 @@ def test_intervals_are_shown_as_they_are_written() -> None:
     assert [*map(seen, told[4:])] == [
         "cannot be told",
         "+0.2000 (-1.0706 to +1.4706)",
-        "not decided",
+        "undecided",
     ]
     assert seen(told_difference(0.1, 0.0, 0.2)) == "+0.100 (+0.000 to +0.200)"
 
