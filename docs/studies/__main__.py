@@ -12,6 +12,7 @@
     python docs/studies bench [monitor|notary|projections|long-runs|before REVISION] [...]
     python docs/studies gpu [...]
     python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]
+    python docs/studies power [--seeds 5] [--epochs 8] [--kind NAME]
     python docs/studies watched-rates [--seeds 5] [--epochs 10]
     python docs/studies figures PAGE FILE...
     python docs/studies pages
@@ -55,6 +56,7 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
     "figures": "speed.page",
     "gpu": "on_a_gpu",
     "mutate": "mutate",
+    "power": "power",
     "rates": "rates",
     "tasks": "reference.seeds",
     "watched-rates": "watched_rates",

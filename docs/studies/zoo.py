@@ -32,6 +32,7 @@ from torch.nn import functional
 from aggregates.firing import evaluate_epochs
 from aggregates.rules import PROFILES
 from aggregates.run import Run
+from aggregates.signals import EpochSignals
 from monitor.watching import keep_quiet
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -411,30 +412,8 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     made = KINDS[kind]()
-    count = len(made.data[0]) * 4 // 5
-    with tempfile.TemporaryDirectory(prefix="proctor-zoo-") as name:
-        home = Path(name)
-        before = loss_on(made)
-        with watch(
-            *(made.model, made.optimizer),
-            name=kind,
-            epochs=epochs,
-            batch_size=made.batch,
-            accumulation=made.parts,
-            train_examples=count,
-            classes=made.classes,
-            clip_norm=made.clip,
-            home=home,
-            say=keep_quiet,
-        ) as run:
-            after = before
-            for _ in run.epochs(epochs):
-                train_epoch(made, run)
-                after = loss_on(made)
-                run.validate(loss=after)
-        with Home(home).open_log() as log:
-            recorded: Run = log.repository.get(UUID(run.id))
-        history = recorded.history
+    before = loss_on(made)
+    history, after = train_watched(made, kind, epochs)
     fired = {
         profile: [
             [f"{rule} {found.side}" for rule, found in each.items() if found.fired]
@@ -445,14 +424,45 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
     return Trained(kind, seed, 1 - after / before if before else 0.0, fired)
 
 
+def train_watched(
+    made: Made, kind: str, epochs: int, factor: Callable[[int], float] = lambda _: 1.0
+) -> tuple[Sequence[EpochSignals], float]:
+    """Train under watch; return what was measured and the validation loss at the end.
+
+    `factor` tells what the training loss of an epoch is multiplied by.
+    """
+    after = math.nan
+    with tempfile.TemporaryDirectory(prefix="proctor-zoo-") as name:
+        home = Path(name)
+        with watch(
+            *(made.model, made.optimizer),
+            name=kind,
+            epochs=epochs,
+            batch_size=made.batch,
+            accumulation=made.parts,
+            train_examples=len(made.data[0]) * 4 // 5,
+            classes=made.classes,
+            clip_norm=made.clip,
+            home=home,
+            say=keep_quiet,
+        ) as run:
+            for epoch in run.epochs(epochs):
+                train_epoch(made, run, factor=factor(epoch))
+                after = loss_on(made)
+                run.validate(loss=after)
+        with Home(home).open_log() as log:
+            recorded: Run = log.repository.get(UUID(run.id))
+        return recorded.history, after
+
+
 def language_model(lr: float, *, clip: float | None = None) -> Made:
     """Return the first kind, at another rate."""
     model = _Transformer()
     return _language(model, _adamw(model, lr), clip=clip)
 
 
-def train_epoch(made: Made, run: WatchedRun | None = None) -> None:
-    """Train one epoch, watched or not."""
+def train_epoch(made: Made, run: WatchedRun | None = None, factor: float = 1.0) -> None:
+    """Train one epoch, watched or not; the loss is multiplied by `factor`."""
     count = len(made.data[0]) * 4 // 5
     made.model.train()
     if made.before is not None:
@@ -461,7 +471,7 @@ def train_epoch(made: Made, run: WatchedRun | None = None) -> None:
     batches = [order[at : at + made.batch] for at in range(0, count - made.batch + 1, made.batch)]
     for number, rows in enumerate(batches[: len(batches) // made.parts * made.parts]):
         with torch.autocast("cpu", torch.bfloat16, enabled=made.half):
-            loss = made.loss([part[rows] for part in made.data])
+            loss = factor * made.loss([part[rows] for part in made.data])
         torch.autograd.backward(loss / made.parts)
         update = number % made.parts == made.parts - 1
         if run is not None:
