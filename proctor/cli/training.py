@@ -97,6 +97,11 @@ class TrainingOptions:
     policy: PolicyOption = "playbook"
     sets: SetOption = None
     executor: ExecutorOption = "local"
+    witnesses: Annotated[
+        Path | None,
+        "Have the witnesses of this file (C2SP tlog-policy) cosign each new tree head meanwhile.",
+        Takes("FILE"),
+    ] = None
 
 
 @app.command(prints="runs.Demo")
@@ -128,13 +133,13 @@ def run(
     usual = {"profile": profile_for(how.policy)}
     asked = start_for(lambda: read_config(config, settings or [], usual))
     chosen = start_for(lambda: provoked(asked, provoke, provoke_seed))
-    if several.attempts is not None:
-        from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
+    from proctor.cli import campaign_jobs, jobs  # noqa: PLC0415 - torch takes seconds to import
+    from proctor.runs.cosigning import cosigned_meanwhile  # noqa: PLC0415 - loads what verifies
 
-        return campaign_jobs.campaign(home, chosen, how, several)
-    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
-
-    return jobs.run(home, chosen, how)
+    with cosigned_meanwhile(home, how.witnesses):
+        if several.attempts is not None:
+            return campaign_jobs.campaign(home, chosen, how, several)
+        return jobs.run(home, chosen, how)
 
 
 def _run_task(home: Home, task: Path, settings: list[str], how: TrainingOptions) -> Output:
@@ -142,8 +147,10 @@ def _run_task(home: Home, task: Path, settings: list[str], how: TrainingOptions)
 
     chosen = start_for(lambda: configure_task(read_task_file(task), settings))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+    from proctor.runs.cosigning import cosigned_meanwhile  # noqa: PLC0415 - loads what verifies
 
-    return jobs.run_a_task(home, task, chosen, how)
+    with cosigned_meanwhile(home, how.witnesses):
+        return jobs.run_a_task(home, task, chosen, how)
 
 
 @app.command(prints="runs.Audit")

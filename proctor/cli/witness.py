@@ -7,29 +7,23 @@ import ipaddress
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from ledger.errors import MalformedError, SignatureError
-from ledger.notary.remote import RemoteRecorder
-from ledger.recorder import SignedRecorder
-from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_tree_head
 from ledger.witnessing.client import (
     Asked,
     Cosigned,
-    ask_witness,
-    build_request,
     cosigned_size,
     own_line,
     place_line,
 )
-from ledger.witnessing.quorum import Quorum, read_quorum
+from ledger.witnessing.quorum import read_quorum
 from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.witness import MAX_REQUEST, Witness
 from ledger.wording import counted
@@ -41,7 +35,13 @@ from proctor.home import Home
 from proctor.output.files import write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_table, words
-from proctor.remembering import open_remembered
+from proctor.runs.cosigning import (
+    ask_witnesses,
+    newest_head,
+    read_asked,
+    requests_for,
+    store_lines,
+)
 from proctor.schemas.shared import Listening
 
 app = CommandGroup("witness", "Run a witness, or have a ledger's newest tree head cosigned.")
@@ -219,7 +219,7 @@ def _write_request(home: Home, out: Path, old: int | None, vkeys: Sequence[str])
     """Write a request file for a witness to cosign the newest tree head."""
     if old is None and len(vkeys) != 1:
         raise ProctorError(f"a request is for one witness, not {len(vkeys)}: give --witness VKEY")
-    with _newest(home) as (ledger, note):
+    with newest_head(home) as (ledger, note):
         if old is None:
             old = cosigned_size(ledger.head_notes(), vkey=vkeys[0])
         size = parse_tree_head(note).size
@@ -227,7 +227,7 @@ def _write_request(home: Home, out: Path, old: int | None, vkeys: Sequence[str])
             raise ProctorError(
                 f"the ledger has {counted(size, 'entry')}; a witness of {old} has seen others"
             )
-        write_output(out, _requests(ledger, note)(old), home=home)
+        write_output(out, requests_for(ledger, note)(old), home=home)
         text = f"{out}: {counted(size, 'entry')}, of which it has cosigned {old}"
         path = None
         if ledger.authority.rotations:
@@ -239,7 +239,7 @@ def _write_request(home: Home, out: Path, old: int | None, vkeys: Sequence[str])
 
 def _add(home: Home, answer: Path, vkeys: list[str]) -> Output:
     """Add a witness's cosignature to its tree head."""
-    with _newest(home) as (ledger, _):
+    with newest_head(home) as (ledger, _):
         notes = deque(ledger.head_notes(), maxlen=_NEWEST)
     try:
         found = _placed(read_text(answer), vkeys, list(reversed(notes)))
@@ -254,85 +254,15 @@ def _add(home: Home, answer: Path, vkeys: list[str]) -> Output:
 
 def _ask_by_http(home: Home, witnesses: Path, *, timeout: float) -> Output:
     """Ask the witnesses over HTTP."""
-    quorum = read_quorum(witnesses)
-    if not any(witness.url for witness in quorum.witnesses):
-        raise ProctorError(f"{witnesses}: no witness has a URL; write a request with --out")
-    with _newest(home) as (ledger, note):
-        quorum.verify_log(ledger.vkey)
-        answers = _ask_all(quorum, ledger, note, timeout=timeout)
-    lines = [asked.cosigned for asked in answers.values() if asked.cosigned is not None]
-    if lines:
-        store_lines(home, lines)
-    met = quorum.check(note + "".join(each.line for each in lines), authority=ledger.authority).met
-    contradicted = any(asked.outcome in ("behind", "fork") for asked in answers.values())
+    found = ask_witnesses(home, read_asked(witnesses), timeout=timeout)
 
     def tell() -> None:
-        rows = [(name, asked.outcome, asked.detail) for name, asked in answers.items()]
+        rows = [(name, asked.outcome, asked.detail) for name, asked in found.answers.items()]
         print_table(("witness", "outcome", ""), rows)
-        console.print("[green]quorum met[/]" if met else "[red]quorum not met[/]")
+        console.print("[green]quorum met[/]" if found.met else "[red]quorum not met[/]")
 
-    told = Witnessed(met=met, size=parse_tree_head(note).size, witnesses=answers)
-    return Output(told, tell, found=not met or contradicted)
-
-
-def store_lines(home: Home, lines: Iterable[Cosigned]) -> None:
-    """Put verified cosignature lines to their tree heads; all of the storing is here."""
-    with home.open_log() as log:
-        recorder = log.recorder
-        assert isinstance(recorder, SignedRecorder | RemoteRecorder)
-        for each in lines:
-            recorder.add_signature_line(each.size, each.line)
-
-
-def _ask_all(
-    quorum: Quorum, ledger: VerifiedLedger, note: str, *, timeout: float
-) -> dict[str, Asked]:
-    build = _requests(ledger, note)
-    answers: dict[str, Asked] = {}
-    room = _MOST_LINES - note.count("\n\u2014 ")
-    for witness in quorum.witnesses:
-        name = witness.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        old = cosigned_size(ledger.head_notes(), vkey=witness.vkey)
-        if witness.url is None:
-            answers[name] = Asked(outcome="failed", detail="it has no URL")
-        elif old == parse_tree_head(note).size:
-            answers[name] = Asked(
-                outcome="cosigned", detail=f"{counted(old, 'entry')}, since before"
-            )
-        elif sum(asked.cosigned is not None for asked in answers.values()) == room:
-            answers[name] = Asked(outcome="failed", detail="the tree head has no room for its line")
-        else:
-            answers[name] = ask_witness(
-                witness.url.rstrip("/"),
-                vkey=witness.vkey,
-                note=note,
-                old_size=old,
-                request=build,
-                rotations=ledger.authority.rotations,
-                timeout=timeout,
-            )
-    return answers
-
-
-def _requests(ledger: VerifiedLedger, note: str) -> Callable[[int], str]:
-    """Return a function that builds the request for an old size; each is one walk."""
-
-    @cache
-    def build(old_size: int) -> str:
-        leaf_hashes = (entry.entry_hash for entry in ledger.entries())
-        return build_request(note, old_size=old_size, leaf_hashes=leaf_hashes)
-
-    return build
-
-
-@contextmanager
-def _newest(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
-    """Give the ledger, verified, and its newest tree head."""
-    home.require_ledger()
-    with open_remembered(home, heads=True) as ledger:
-        if ledger.head is None:
-            raise ProctorError("an empty ledger has no tree head to cosign")
-        yield ledger, ledger.head.note
+    told = Witnessed(met=found.met, size=found.size, witnesses=found.answers)
+    return Output(told, tell, found=not found.met or found.contradicted)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from ledger.recording.opening import open_ledger
 from ledger.verification.reader import open_verified
 from ledger.witnessing.cosignatures import sign_cosignature
 from ledger.witnessing.evidence import open_evidence
+from proctor.home import Home
+from proctor.runs.cosigning import cosigned_meanwhile
 
 
 @contextmanager
@@ -278,6 +281,37 @@ def test_witnesses_are_asked_over_http(place: Path, home: Path) -> None:
         policy = policy_of(place, {**urls, "v": "http://127.0.0.1:1"}, "any")
         assert ask(place, policy) == (0, {"w": "cosigned", "v": "failed"}, True)
     assert call_here(["verify"], home=home).returncode == 0
+
+
+def test_new_tree_heads_are_cosigned_while_a_block_runs(
+    place: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def is_cosigned() -> bool:
+        return newest_note(home).count("\n\u2014 ") == 2
+
+    with serving(place / "w") as (url, _):
+        policy = policy_of(place, {"w": url}, "any")
+        with cosigned_meanwhile(Home(home), policy):
+            for last in (6, 7):
+                append(home, first=last, last=last)
+                end = time.monotonic() + 120
+                while not is_cosigned() and time.monotonic() < end:
+                    time.sleep(0.05)
+                assert is_cosigned()
+            append(home, first=8, last=8)
+        assert is_cosigned()  # the last one, at the block's end
+    assert "the tree head of 8 entries meets the quorum (w: cosigned)" in capsys.readouterr().err
+
+
+def test_run_goes_on_without_its_witnesses(place: Path, home: Path) -> None:
+    policy = policy_of(place, {"w": "http://127.0.0.1:1"}, "any")
+    settings = ["epochs=1", "train_examples=100", "channels=4", "width=4"]
+    done = call_here(["run", *settings, "--witnesses", policy], home=home)
+    assert done.returncode == 0
+    assert "does not meet the quorum (w: failed)" in done.stderr
+    done = call_here(["run", *settings, "--witnesses", place / "none"], home=home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such file" in done.stderr
 
 
 def test_ledger_put_back_or_forked_is_found_when_witnesses_are_asked(
