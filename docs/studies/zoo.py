@@ -425,11 +425,15 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
 
 
 def train_watched(
-    made: Made, kind: str, epochs: int, factor: Callable[[int], float] = lambda _: 1.0
+    made: Made,
+    kind: str,
+    epochs: int,
+    factor: Callable[[int], float] = lambda _: 1.0,
+    policy: str | None = None,
 ) -> tuple[Sequence[EpochSignals], float]:
     """Train under watch; return what was measured and the validation loss at the end.
 
-    `factor` tells what the training loss of an epoch is multiplied by.
+    `factor` tells what an epoch's training loss is multiplied by. Without `policy` nobody acts.
     """
     after = math.nan
     with tempfile.TemporaryDirectory(prefix="proctor-zoo-") as name:
@@ -443,6 +447,7 @@ def train_watched(
             train_examples=len(made.data[0]) * 4 // 5,
             classes=made.classes,
             clip_norm=made.clip,
+            policy=policy,
             home=home,
             say=keep_quiet,
         ) as run:
