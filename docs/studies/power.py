@@ -55,7 +55,7 @@ class Kind:
 
 def _scale_rate(made: Made, size: float) -> None:
     for group in made.optimizer.param_groups:
-        group["lr"] *= size
+        group["lr"] = min(size * group["lr"], 30.0)  # a watched loop has at most that
 
 
 def _scale_weights(made: Made, size: float) -> None:
@@ -70,7 +70,7 @@ def _kill(made: Made, size: float) -> None:
     with torch.no_grad():
         for before in _before_relus(made.model):
             if before.bias is not None:
-                before.bias[: round(size * len(before.bias))] = -100.0
+                before.bias[: round(size * len(before.bias))] = -8.0
 
 
 def _before_relus(model: nn.Module) -> Iterator[_Layer]:

@@ -32,13 +32,13 @@ from aggregates.rules import (
     fired_in_precedence,
 )
 from aggregates.signals import EpochSignals
-from aggregates.spec import BlockSpec, ModelSpec
+from aggregates.spec import BlockSpec, ModelSpec, WatchedActivation, WatchedModel
 from policies.deciding.catalogue import POLICIES, create_policy
 from policies.deciding.chance import RandomPolicy
 from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.recorded import RecordedPolicy
-from policies.deciding.rescue import RescuePolicy
+from policies.deciding.rescue import TARGET, RescuePolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
@@ -426,7 +426,7 @@ def rescue(fired: dict[str, str], ema: float, **changes: Any) -> list[tuple[str,
 def test_rescue_brings_rate_and_batch_to_where_they_should_be_in_one_step() -> None:
     ((rule, direction, params),) = rescue({"R1": "high"}, 0.08)
     assert (rule, direction, params["epoch"]) == ("R1", "go_back", FRESH)
-    assert params["lr"] == pytest.approx(0.1 * 0.004 / 0.08)
+    assert params["lr"] == pytest.approx(0.1 * TARGET / 0.08)
     ((_, _, params),) = rescue({"R1": "low"}, 4e-5)
     assert params == {"epoch": 5, "lr": 10.0}  # the most that a rate can be
     ((rule, direction, params),) = rescue({"R2": "high"}, 6.5)
@@ -440,7 +440,7 @@ def test_rescue_bounds_steps_that_left_nothing_of_the_weights() -> None:
     ]
     bounded = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
     ((_, _, params),) = rescue({"R1": "high"}, 1.4, settings=bounded)
-    assert params["lr"] == pytest.approx(0.1 * 0.004 / 1.4)
+    assert params["lr"] == pytest.approx(0.1 * TARGET / 1.4)
     ((_, _, params),) = rescue({"R1": "high"}, 1.4, rules=RELATIVE_1)
     assert set(params) == {"epoch", "lr"}
 
@@ -454,6 +454,19 @@ def test_rescue_tries_bounded_steps_and_then_shorter_ones_where_a_model_guesses(
     assert params == {"epoch": FRESH, "lr": 0.01}
     ((_, direction, _),) = rescue({"R1": "guessing"}, 0.004, back=())
     assert direction == "defer"
+
+
+def test_rescue_does_not_go_back_to_first_weights_that_were_damaged_already() -> None:
+    relu = WatchedActivation("0", "relu")
+    watched = WatchedModel("Net", 1, "0" * 64, (relu,), ("go_back", "swap_activation", "stop"))
+
+    def answer(**changes: Any) -> str:
+        ((_, direction, _),) = rescue({"R5": "high"}, 0.9, back=(FRESH,), **changes)
+        return direction
+
+    assert answer(spec=watched, epoch=0) == "swap_activation"
+    assert answer(spec=watched, epoch=1) == "go_back"  # the first epoch's training did it
+    assert answer(epoch=0) == "go_back"  # to weights that are drawn anew
 
 
 def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for_them() -> None:
