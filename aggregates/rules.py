@@ -99,6 +99,7 @@ class RulesConfig:
     # where the training loss stands still too, not falling by `guess_gain` in two epochs.
     guess_skill: float | None = _added(None)
     guess_gain: float = _added(0.0)
+    r1_settled: bool = _added(False)  # the tensors that no longer grow are outside the band, too
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -208,18 +209,19 @@ RELATIVE_1 = replace(
     r7_at_once=None,
     kept_states=10,
 )
-RELATIVE = replace(
+RELATIVE_2 = replace(
     RELATIVE_1,
     back_sets_batch=True,
     back_bounds_steps=True,
     guess_skill=0.03,
     guess_gain=0.01,
 )
+RELATIVE = replace(RELATIVE_2, r1_settled=True)
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {
         "calibrated": (CALIBRATED_1, CALIBRATED),
         "document": (DOCUMENT,),
-        "relative": (RELATIVE_1, RELATIVE),
+        "relative": (RELATIVE_1, RELATIVE_2, RELATIVE),
     }
 )
 """Every version of each profile, the oldest first. Runs start with the newest; the judge accepts

@@ -17,6 +17,7 @@ _LOSSES = ("loss", "accuracy")
 # For a task's run, whose loop reports nothing to the rules, and whose accuracy may be missing.
 UNSAID: Mapping[str, Any] = {"train": {}, "validation": {}}
 _NUMBERS = frozenset({float, type(None)})
+SETTLED = 0.5  # of its length, by which an epoch may change a tensor that no longer grows
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class EpochSignals:
     # What the accuracy is above guessing, as a share of what is possible: 0 is guessing, 1 always
     # right. Of training; of validation, where only that is known.
     skill: float | None = None
+    # Of the tensors that no longer grow: see SETTLED. The ratio of one that grows from a small
+    # beginning tells of the beginning, not of the rate. None: all grow.
+    settled_update_ratio: float | None = None
 
     @property
     def grad_norm_ratio(self) -> float | None:
@@ -93,6 +97,8 @@ def signals_of(
     train, validation = _told(measured, reported, "train"), _told(measured, reported, "validation")
     norms = _numbers(weights, "grad_norm")
     accuracy = _get(train, "accuracy", float) if reported is None else train["accuracy"]
+    changes = _numbers(weights, "epoch_update_ratio")
+    settled = [each for each in weights if (each["epoch_update_ratio"] or 0.0) <= SETTLED]
     return EpochSignals(
         epoch=epoch,
         train_loss=_get(train, "loss", float),
@@ -102,7 +108,7 @@ def signals_of(
         max_layer_grad_norm=_reduce(max, norms),
         min_layer_grad_norm=_reduce(min, norms),
         update_ratio=_reduce(median, _numbers(weights, "update_ratio")),
-        epoch_update_ratio=_reduce(median, _numbers(weights, "epoch_update_ratio")),
+        epoch_update_ratio=_reduce(median, changes),
         signal_to_noise=_optional(gradients, "signal_to_noise"),
         norm_noise_scale=_optional(gradients, "norm_noise_scale"),
         dead_share=dead / units if units else None,
@@ -111,6 +117,7 @@ def signals_of(
         signal_to_noise_high=_newer(gradients, "signal_to_noise_high"),
         noise=probes_of(gradients),
         skill=_skill(validation.get("accuracy") if accuracy is None else accuracy, classes),
+        settled_update_ratio=_reduce(median, _numbers(settled, "update_ratio")),
     )
 
 

@@ -74,6 +74,7 @@ class WatchedRun:
         self._looked = False  # whether before_update() waits for the optimizer's step
         self._step_rates = StepRates()
         self._last_steps: int | None = None  # of the epoch before
+        self._from_zero: set[str] = set()  # tensors that were zero when an epoch began
         self._losses: list[Tensor] = []  # of the epoch, where no model is watched
         self._began = 0.0
         self._hooks: list[RemovableHandle] = []
@@ -173,6 +174,7 @@ class WatchedRun:
                 parts=settings.accumulation if self._noise == HALVES else 1,
                 only=self._optimized,
                 activations=not self._compiled,
+                from_zero=self._from_zero,
             )
         self._open, self._batches, self._steps, self._losses = True, 0, 0, []
         self._step_rates.begin_epoch()

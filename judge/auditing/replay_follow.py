@@ -89,7 +89,7 @@ def follow(replay: Replay, event: Any) -> None:
 
 def _length(measured: Mapping[str, Any]) -> float:
     """Return about how long the epoch's gradient was, infinite where that is not known."""
-    norms = [layer["grad_norm"] for layer in measured["layers"]]
+    norms = [layer["grad_norm"] for layer in measured["layers"] if layer["grad_norm"] is not None]
     length = math.hypot(*norms) if norms else math.inf
     return length if math.isfinite(length) else math.inf
 

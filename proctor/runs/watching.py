@@ -43,7 +43,6 @@ from policies.playbook import PlaybookPolicy
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
-from proctor.runs.run_settings import profile_for
 from proctor.runs.training import Told
 
 __all__ = ["WatchError", "WatchedRun", "watch"]
@@ -103,8 +102,8 @@ def watch(
     policy: a name as for `proctor run --policy`, or an object with `name`, `describe()` and
     `decide()`. By default nobody decides: the playbook's advice is said and not carried out.
     policy_settings: what `--set` takes, as in `["model=NAME"]`.
-    profile, waived: of the rules, as in a configuration; by default `relative` for the policy
-    rescue, which goes back to an earlier state, and `calibrated` for all others.
+    profile, waived: of the rules, as in a configuration; by default `relative`, whose thresholds do
+    not depend on the scale of the loss.
     home: by default $PROCTOR_HOME, else .proctor in the current folder.
     say: called with each line about the run: who decides, what was decided and done, or advised. By
     default the lines go to standard error.
@@ -117,7 +116,7 @@ def watch(
         raise WatchError("give both model and optimizer, or None for both to report losses alone")
     if policy is None and policy_settings:
         raise WatchError("policy_settings are a policy's; name one with policy=")
-    profile = profile or profile_for(policy)
+    profile = profile or WatchConfig.profile
     if not isinstance(policy, str | None) and not all(
         hasattr(policy, each) for each in ("name", "describe", "decide")
     ):

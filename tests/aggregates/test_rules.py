@@ -21,6 +21,7 @@ from aggregates.rules import (
     PROFILES,
     RELATIVE,
     RELATIVE_1,
+    RELATIVE_2,
     RULES,
     VERSIONS,
     AppliedRemedy,
@@ -321,6 +322,7 @@ def test_versions_that_are_recorded_keep_their_hash() -> None:
     assert [rules.hash for rules in VERSIONS["relative"]] == [
         "85ccbf7e11250914597ee25ab5b2eee136043cf49a8486212baffde4a7e1dba7",
         "2f6b3426a7640bd878a0d49008acfc388db27568d66a2fe70cb3141d32e08e67",
+        "2068183f17d0af72721850070d9b69c7e47a75eb7d66f994e786e7a8961d4b67",
     ]
     assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
     assert all(
@@ -506,6 +508,7 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
                 "sparsity",
                 "signal_to_noise_low",
                 "signal_to_noise_high",
+                "settled_update_ratio",
             ),
             some,
         ),
@@ -523,7 +526,8 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
 
 @settings(max_examples=50)
 @given(
-    told_runs(), st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE_1, RELATIVE])
+    told_runs(),
+    st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE_1, RELATIVE_2, RELATIVE]),
 )
 def test_rules_remember_what_the_whole_history_tells(
     told: tuple[list[EpochSignals], list[AppliedRemedy]], config: RulesConfig
@@ -584,6 +588,54 @@ def test_relative_rules_fire_in_the_first_epoch_whose_evidence_is_clear() -> Non
     assert (
         fired(history(2, max_layer_grad_norm=[1.0, 30.0], min_layer_grad_norm=1.0), RELATIVE) == {}
     )
+
+
+@pytest.mark.parametrize(
+    ("layers", "all_of_them", "settled"),
+    [
+        # update ratio of a step, and of the epoch
+        ([(0.1, 3.4), (0.03, 0.2)], 0.065, 0.03),  # a head that is small at first
+        ([(None, None), (0.02, 0.3), (0.01, 0.2)], 0.015, 0.015),  # one that begins at zero
+        ([(0.3, 3.0), (0.1, 0.6)], 0.2, None),  # all grow
+        ([(0.1, math.nan), (0.01, 0.1)], 0.055, 0.01),
+        ([], None, None),
+    ],
+)
+def test_tensors_that_grow_from_a_small_beginning_are_told_apart(
+    layers: list[tuple[float | None, float | None]],
+    all_of_them: float | None,
+    settled: float | None,
+) -> None:
+    part = measured(0)
+    more = {"name": "it", "rank": 2, "grad_norm": 1.0}
+    part["layers"] = [
+        {**more, "update_ratio": step, "epoch_update_ratio": whole} for step, whole in layers
+    ]
+    found = signals_of(0, part)
+    assert found.update_ratio == (None if all_of_them is None else pytest.approx(all_of_them))
+    assert found.settled_update_ratio == settled
+
+
+@pytest.mark.parametrize(
+    ("ratio", "settled", "side"),
+    [
+        (0.05, None, "high"),
+        (0.05, 0.04, "high"),
+        (0.05, 0.03, None),  # the steps are long for those alone that began small
+        (1e-4, 1e-5, "low"),
+        (1e-3, 1e-5, None),
+        (0.05, 1e-5, None),
+    ],
+)
+def test_rate_is_wrong_only_where_it_is_for_tensors_that_no_longer_grow(
+    ratio: float, settled: float | None, side: str | None
+) -> None:
+    signals = history(1, update_ratio=ratio, settled_update_ratio=settled)
+    assert fired(signals, RELATIVE).get("R1") == side
+    found = evaluate_rules(signals, [], RELATIVE)["R1"]
+    assert found.value == ratio
+    before = {0.05: "high", 1e-4: "low"}.get(ratio)
+    assert fired(signals, RELATIVE_2).get("R1") == before
 
 
 def test_model_that_only_guesses_fires_r1_and_not_r4() -> None:

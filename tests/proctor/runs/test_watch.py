@@ -16,7 +16,9 @@ from torch.nn.functional import cross_entropy
 import proctor
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import REMEDIES
+from aggregates.rules import PROFILES
 from aggregates.run import Run
+from monitor.config import RunConfig
 from monitor.errors import WatchError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,6 +66,19 @@ def train(model: nn.Module, run: proctor.WatchedRun, epochs: int) -> list[list[s
         right = (out.argmax(dim=1) == Y[800:]).float().mean()
         decided.append(run.validate(loss=float(cross_entropy(out, Y[800:])), accuracy=float(right)))
     return decided
+
+
+@pytest.mark.parametrize("policy", [None, "playbook", "rescue"])
+def test_rules_that_nobody_names_are_free_of_the_losss_scale(
+    policy: str | None, tmp_path: Path
+) -> None:
+    with proctor.watch(None, None, name="told", batch_size=8, policy=policy, home=tmp_path) as run:
+        pass
+    started = events_of(tmp_path / "ledger", run.id)[0]
+    assert isinstance(started, Run.Started)
+    assert started.rules == PROFILES["relative"].to_dict()
+    assert started.config["profile"] == "relative"
+    assert RunConfig().profile == "calibrated"  # a run of ours keeps its own
 
 
 def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> None:
@@ -374,7 +389,8 @@ def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:
         ]
     applied = {name for name, outcome in outcomes if outcome == "applied"}
     assert applied == {"decrease_lr", "warm_up_lr", "cycle_lr", "swap_activation"} | {
-        "increase_batch_size"
+        "increase_batch_size",
+        "go_back",
     }
     assert type(model[1]) is nn.GELU  # type: ignore[index]
     report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))

@@ -128,6 +128,40 @@ def test_weights_and_the_optimizers_memory_are_those_of_the_earlier_epoch(
     assert not verdict["hard_fail"]
 
 
+class _Muted(nn.Module):
+    """Two layers without an activation that can be swapped; R6 fires for one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loud, self.muted = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        said: Tensor = self.loud(x) + 1e-4 * self.muted(x)
+        return said
+
+
+@pytest.mark.parametrize("policy", [None, "playbook", "random", "rescue"])
+def test_firing_that_asks_for_another_activation_is_survived_where_there_is_none(
+    policy: str | None, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = _Muted()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(20, 4)
+    with proctor.watch(
+        model, optimizer, name="muted", batch_size=20, policy=policy, home=tmp_path
+    ) as run:
+        for _ in run.epochs(3):
+            for _ in range(4):
+                loss = (model(x) - 1.0).pow(2).mean()
+                torch.autograd.backward(loss)
+                run.step(loss)
+            run.validate(loss=1.0)
+    events = events_of(tmp_path / "ledger", run.id)
+    evaluated = [event for event in events if isinstance(event, Run.RulesEvaluated)]
+    assert any(event.evaluations["R6"]["fired"] for event in evaluated)
+
+
 def test_loop_that_is_only_observed_is_never_sent_back(tmp_path: Path) -> None:
     model = mlp()
     optimizer = OPTIMIZERS["AdamW"](model)
