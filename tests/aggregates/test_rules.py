@@ -321,6 +321,7 @@ def test_versions_that_are_recorded_keep_their_hash() -> None:
     assert [rules.hash for rules in VERSIONS["relative"]] == [
         "85ccbf7e11250914597ee25ab5b2eee136043cf49a8486212baffde4a7e1dba7",
         "2f6b3426a7640bd878a0d49008acfc388db27568d66a2fe70cb3141d32e08e67",
+        "07676773cda118637853a99ae6e0a7b30c0f503c922835508e66c7a3f9cd6f47",
     ]
     assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
     assert all(
