@@ -95,6 +95,7 @@ class RulesConfig:
     kept_states: int = _added(0)  # latest epochs whose training states can be gone back to
     back_sets_batch: bool = _added(False)  # going back answers R2 high, by a batch in the band
     back_bounds_steps: bool = _added(False)  # fresh weights keep R1's rate if clip_norm is tighter
+    tries_rates: bool = _added(False)  # a decision may try several rates, an epoch each
     # Skill (see EpochSignals) up to which an epoch only guesses: R4 does not count it, and R1 fires
     # where the training loss stands still too, not falling by `guess_gain` in two epochs.
     guess_skill: float | None = _added(None)
@@ -216,7 +217,7 @@ RELATIVE_2 = replace(
     guess_skill=0.03,
     guess_gain=0.01,
 )
-RELATIVE = replace(RELATIVE_2, r1_settled=True)
+RELATIVE = replace(RELATIVE_2, r1_settled=True, tries_rates=True)
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {
         "calibrated": (CALIBRATED_1, CALIBRATED),
@@ -246,6 +247,7 @@ class AppliedRemedy:
 
     epoch: int
     rule: str
+    trials: int = 0  # epochs after it that are trials: no rule judges them
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class JudgeConfig:
     max_task_example_bytes: int = 64 * 2**20  # of the inputs, targets or outputs of one example
     max_audit_seconds: int = 24 * 3_600  # wall clock of all processes of submitted code together
     max_audit_bytes: int = 256 * 2**30  # that all of them send to the judge
-    child_seconds: float = 600.0  # wall clock, the start too; a busy machine gives a tenth of a core
+    child_seconds: float = 600.0  # wall clock, the start too: a busy machine needs it
     child_cpu_seconds: int = 60
     child_memory_bytes: int = 8 * 2**30  # data segment and private mappings
     child_output_bytes: int = 64 * 2**10  # of what it prints

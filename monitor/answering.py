@@ -127,6 +127,7 @@ def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
         edits=state.config.edits,
         fired=tuple(run.fired_rules[: run.epoch]),
         back=run.back(run.epoch),
+        tries=run.tries(run.epoch),
     )
 
 

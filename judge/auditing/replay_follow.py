@@ -8,13 +8,14 @@ I/O: none.  Units: epochs from 0.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from sys import intern
 from typing import Any
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
-from aggregates.playbook import ARCHITECTURE_DIRECTIONS, FRESH, GO_BACK, RATE_DIRECTIONS
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS, FRESH, RATE_DIRECTIONS, RESTORING
 from aggregates.run import Run
 from aggregates.spec import Spec, apply_edit, spec_of
 from judge.auditing.measurements import overridden_steps
@@ -48,6 +49,8 @@ def follow(replay: Replay, event: Any) -> None:
                     f"epoch {event.epoch} was trained with {difference.place} "
                     f"{difference.found!r}, but {difference.recorded!r} was in force"
                 )
+            if (step := replay.run.step()) is not None:
+                replay.settings = replace(replay.settings, lr=step.lr)
         case Run.Forked() if replay.watched or replay.is_task:
             raise StepError("only a run of the built-in model can be a fork")
         case Run.DecisionMade():
@@ -140,7 +143,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
         return
     if replay.run.resets_unproven(decision) or replay.run.cannot_go_back(decision) is not None:
         return
-    if replay.overridden[-1] and decision.direction in (*RATE_DIRECTIONS, GO_BACK):
+    if replay.overridden[-1] and decision.direction in (*RATE_DIRECTIONS, *RESTORING):
         return
     try:
         _derive(replay, decision, event.epoch)
@@ -151,7 +154,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
         return
     if replay.watched and decision.direction in ("decrease_batch_size", "increase_batch_size"):
         return  # only the loop's owner can change it
-    back = decision.params["epoch"] if decision.direction == GO_BACK else event.epoch
+    back = event.epoch if decision.back is None else decision.back
     seen = replay.run.history[back]  # the weights that would go on; of fresh ones, any epoch's
     sound = seen.gradients_finite and math.isfinite(seen.val_loss)
     if replay.watched:  # whose loop may report any loss: the weights show in their own change

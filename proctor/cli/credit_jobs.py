@@ -10,7 +10,7 @@ from eventsourcing.application import AggregateNotFoundError
 
 from aggregates.credit import CHOSEN, NOTHING, RANDOM, Credit, Ending, Interval, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
-from aggregates.playbook import DEFER, FRESH, GO_BACK
+from aggregates.playbook import DEFER, FRESH
 from aggregates.run import OWN_ENDS, Run
 from judge.auditing.process import measure_process
 from judge.auditing.replay import replay_run
@@ -265,8 +265,7 @@ def _said(parent: Parent, past: PastDecision, decision: Decision) -> list[Said]:
 
 def _undoes(past: PastDecision) -> bool:
     """Return whether a decision goes back to a state that a fork at its epoch does not have."""
-    back = past.decision.params.get("epoch")
-    return past.decision.direction == GO_BACK and back not in (FRESH, past.epoch)
+    return past.decision.back not in (None, FRESH, past.epoch)
 
 
 def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision) -> None:

@@ -84,8 +84,8 @@ SettingsArgument = Annotated[
 ConfigOption = Annotated[Path | None, "A TOML file with configuration."]
 PolicyOption = Annotated[
     str,
-    "playbook, rescue, fresh_on_nan, nothing, random, openai, mixed, human, MODULE:CLASS or "
-    "exec:COMMAND.",
+    "playbook, rescue, trials, fresh_on_nan, nothing, random, openai, mixed, human, MODULE:CLASS "
+    "or exec:COMMAND.",
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -33,6 +33,7 @@ __all__ = [
     "read_compared",
     "read_decisions",
     "read_epochs",
+    "read_losses",
     "read_run",
     "read_worth",
 ]
@@ -250,6 +251,12 @@ def read_decisions(ask: Ask, run: str, *, after: int) -> list[dict[str, Any]]:
         run,
         after,
     )
+
+
+def read_losses(ask: Ask, run: str) -> dict[int, float | None]:
+    """Return the validation loss of each epoch of a run."""
+    found = ask("SELECT epoch, val_loss FROM epochs WHERE run_id = $1", run)
+    return {row["epoch"]: row["val_loss"] for row in found}
 
 
 def read_carried_out(ask: Ask, run: str) -> list[dict[str, Any]]:

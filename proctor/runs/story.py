@@ -38,6 +38,7 @@ from proctor.output.terminal import (
 from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
 from proctor.runs.fixed import EFFECTS, cosigned_heads, find_fixed, told_fixed
 from proctor.runs.replay import audited_run, verified_runs
+from proctor.runs.tried import told_trials
 from proctor.runs.verdicts import ask
 from proctor.runs.worth import (
     COLUMNS,
@@ -275,6 +276,10 @@ def tell_story(story: dict[str, Any]) -> None:
             ],
             title="\ndecisions",
         )
+    losses = {row["epoch"]: row["val_loss"] for row in story["epochs"]}
+    for each in story["decisions"]:
+        if tried := told_trials(each, losses):
+            print_words(f"decision {each['number']} {tried}")
     if story["worth"]:
         print_table(
             [column.title for column in COLUMNS],

@@ -322,7 +322,7 @@ def test_versions_that_are_recorded_keep_their_hash() -> None:
     assert [rules.hash for rules in VERSIONS["relative"]] == [
         "85ccbf7e11250914597ee25ab5b2eee136043cf49a8486212baffde4a7e1dba7",
         "2f6b3426a7640bd878a0d49008acfc388db27568d66a2fe70cb3141d32e08e67",
-        "2068183f17d0af72721850070d9b69c7e47a75eb7d66f994e786e7a8961d4b67",
+        "fb9f1a9c5a448b8eef34f8218303312805c6ed103e1aec55277771df05bb8d6b",
     ]
     assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
     assert all(
