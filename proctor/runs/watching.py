@@ -41,6 +41,7 @@ from monitor.watched_model import (
 from monitor.watching import Probe, WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
 from proctor.home import Home
+from proctor.runs.cosigning import cosigned_meanwhile
 from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.training import Told
@@ -71,6 +72,7 @@ def watch(
     profile: str | None = None,
     waived: Sequence[str] = (),
     home: str | os.PathLike[str] | None = None,
+    witnesses: str | os.PathLike[str] | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Iterator[WatchedRun]:
     """Watch a training loop of your own, and record it as a run of the home's ledger.
@@ -105,6 +107,8 @@ def watch(
     profile, waived: of the rules, as in a configuration; by default `relative`, whose thresholds do
     not depend on the scale of the loss.
     home: by default $PROCTOR_HOME, else .proctor in the current folder.
+    witnesses: a file that names witnesses, who cosign each new tree head meanwhile; the loop does
+    not wait for them.
     say: called with each line about the run: who decides, what was decided and done, or advised. By
     default the lines go to standard error.
 
@@ -166,6 +170,8 @@ def watch(
         start = None
         if processes.first:
             start = _open(stack, place, policy, policy_settings)
+            asked = None if witnesses is None else Path(witnesses)
+            stack.enter_context(cosigned_meanwhile(place, asked, say=say))
         known = processes.of_first(None if start is None else start.told(config))
         if known["config"] != config.hash:
             raise WatchError("this process calls watch() with other arguments than the first one")

@@ -81,6 +81,36 @@ def test_rules_that_nobody_names_are_free_of_the_losss_scale(
     assert RunConfig().profile == "calibrated"  # a run of ours keeps its own
 
 
+def test_loop_goes_on_without_its_witnesses(tmp_path: Path) -> None:
+    trust: list[str | Path] = [
+        "witness",
+        "trust",
+        _ledger(tmp_path),
+        "--state",
+        tmp_path / "w",
+        "--name",
+        "w",
+    ]
+    assert call_here(trust, home=tmp_path).returncode == 0
+    policy = tmp_path / "policy"
+    vkey = (tmp_path / "w/witness.vkey").read_text().strip()
+    policy.write_text(f"witness w {vkey} http://127.0.0.1:1\nquorum w\n")
+    told: list[str] = []
+    with proctor.watch(
+        None, None, name="told", batch_size=8, witnesses=policy, home=tmp_path, say=told.append
+    ) as run:
+        for _ in run.epochs(1):
+            run.step(1.0)
+            run.validate(loss=1.0)
+    assert told[-1].endswith("does not meet the quorum (w: failed)")
+
+
+def _ledger(home: Path) -> Path:
+    with proctor.watch(None, None, name="first", batch_size=8, home=home, say=str):
+        pass
+    return home / "ledger/ledger.vkey"
+
+
 def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> None:
     model = mlp()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
