@@ -9,10 +9,11 @@ profile are evaluated on the same signals. The table counts epochs in which a ru
 apart (R3, and R1 on that side), and tells whether the training learned: a rule that is quiet while
 nothing is learned shows nothing. Data are drawn or computed; nothing is loaded.
 
-With --policy, each training is repeated under that policy, and a second table compares the
-validation losses at the end, paired by seed. --times multiplies the learning rate, so that it is
-too high. --results keeps each training in a file, so that the same command goes on where it was
-interrupted; delete the file after a change of code.
+With --policy, each training in which a rule fired is repeated under that policy, which is asked
+nothing in the others, and a second table compares the validation losses at the end, paired by seed.
+--times multiplies the learning rate, so that it is too high. --results keeps each training in a
+file, so that the same command goes on where it was interrupted; delete the file after a change of
+code.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from aggregates.firing import evaluate_epochs
 from aggregates.rules import PROFILES
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
+from monitor.config import WatchConfig
 from monitor.watching import keep_quiet
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -591,32 +593,33 @@ def tables(trained: Sequence[Trained]) -> Iterator[Table]:
     yield Table.of("Epochs of healthy trainings in which a rule fires", [*rows, whole])
 
 
-def acting_tables(trained: Sequence[Trained], policy: str) -> Iterator[Table]:
+def acting_tables(
+    bare: Sequence[Trained], acting: Sequence[Trained], policy: str
+) -> Iterator[Table]:
     """Yield by how much a policy makes the last validation loss larger than none does."""
-    bare = {each.job: each for each in trained if each.policy is None}
+    others = {(each.kind, each.seed): each for each in acting}
     rows, every = [], []
-    for kind in dict.fromkeys(each.kind for each in trained):
-        own = [each for each in trained if (each.kind, each.policy) == (kind, policy)]
-        pairs = [(each, bare[(*each.job[:3], None, each.times)]) for each in own]
-        above = [acting.last / none.last - 1 for acting, none in pairs]
+    for kind in dict.fromkeys(each.kind for each in bare):
+        own = [each for each in bare if each.kind == kind]
+        asked = [others.get((each.kind, each.seed), each) for each in own]
+        above = [there.last / here.last - 1 for here, there in zip(own, asked, strict=True)]
         every.append(mean(above))
-        done = Counter(line.split(": ", 1)[1].split(":")[0] for each in own for line in each.acted)
+        done = Counter(line.split(":")[1].strip() for each in asked for line in each.acted)
         if done:
-            told = {
-                "kind": kind,
-                "acted in": f"{sum(bool(each.acted) for each in own)} of {len(own)}",
-                "loss above that of none": _difference(above),
-                "decisions": ", ".join(f"{name} {count}" for name, count in done.most_common()),
-            }
-            rows.append(told)
-    acting = [each for each in trained if each.policy == policy]
-    whole = {
-        "kind": f"mean of all {len(every)} kinds",
-        "acted in": f"{sum(bool(each.acted) for each in acting)} of {len(acting)}",
-        "loss above that of none": _difference(every),
-        "decisions": "",
-    }
-    yield Table.of(f"Policy {policy}, healthy trainings", [*rows, whole])
+            row = (kind, asked, above, ", ".join(f"{what} {n}" for what, n in done.most_common()))
+            rows.append(row)
+    rows.append((f"mean of all {len(every)} kinds", list(acting), every, ""))
+    shown = [
+        {
+            "kind": kind,
+            "acted in": f"{sum(bool(each.acted) for each in asked)}",
+            "loss above that of none": _difference(above),
+            "decisions": decisions,
+        }
+        for kind, asked, above, decisions in rows
+    ]
+    seeds = len({each.seed for each in bare})
+    yield Table.of(f"Policy {policy}, healthy trainings, {seeds} seeds", shown)
 
 
 def _difference(above: Sequence[float]) -> str:
@@ -646,21 +649,25 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     if given.seeds < 1 or given.epochs < 1:
         raise ProctorError("--seeds and --epochs are at least 1")
-    kinds, policies = given.kind or list(KINDS), dict.fromkeys((None, given.policy))
-    jobs = [
-        (kind, seed, given.epochs, policy, given.times)
-        for seed, kind, policy in product(range(given.seeds), kinds, policies)
-    ]
+    starts = list(product(given.kind or KINDS, range(given.seeds)))
     done = {each.job: each for each in _kept(given.results)}
-    missing = [job for job in jobs if job not in done]
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
-        for each in pool.map(train, *zip(*missing, strict=True)) if missing else ():
-            done[each.job] = each
-            if given.results is not None:
-                with given.results.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(vars(each)) + "\n")
-    trained = [done[job] for job in jobs]
-    for table in tables([each for each in trained if each.policy is None]):
-        print(table.to_markdown())
-    for table in acting_tables(trained, given.policy) if given.policy else ():
-        print(table.to_markdown())
+
+        def train_all(starts: Sequence[tuple[str, int]], policy: str | None) -> list[Trained]:
+            jobs = [(kind, seed, given.epochs, policy, given.times) for kind, seed in starts]
+            missing = [job for job in jobs if job not in done]
+            for each in pool.map(train, *zip(*missing, strict=True)) if missing else ():
+                done[each.job] = each
+                if given.results is not None:
+                    with given.results.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(vars(each)) + "\n")
+            return [done[job] for job in jobs]
+
+        bare = train_all(starts, None)
+        for table in tables(bare):
+            print(table.to_markdown(), flush=True)
+        if given.policy:
+            asked = [each for each in bare if any(each.fired[WatchConfig.profile])]
+            acting = train_all([(each.kind, each.seed) for each in asked], given.policy)
+            for table in acting_tables(bare, acting, given.policy):
+                print(table.to_markdown())
