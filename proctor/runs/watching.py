@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from aggregates.noise import HALVES, NOTHING, PROBE
+from aggregates.playbook import restoring
 from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
@@ -103,8 +104,8 @@ def watch(
     policy: a name as for `proctor run --policy`, or an object with `name`, `describe()` and
     `decide()`. By default nobody decides: the playbook's advice is said and not carried out.
     policy_settings: what `--set` takes, as in `["model=NAME"]`.
-    profile, waived: of the rules, as in a configuration; by default `relative` for the policy
-    rescue, which goes back to an earlier state, and `calibrated` for all others.
+    profile, waived: of the rules, as in a configuration; by default `relative` for the policies
+    rescue and trials, which go back to earlier states, and `calibrated` for all others.
     home: by default $PROCTOR_HOME, else .proctor in the current folder.
     say: called with each line about the run: who decides, what was decided and done, or advised. By
     default the lines go to standard error.
@@ -132,7 +133,7 @@ def watch(
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
         compiled=compiled,
-        goes_back=profile in PROFILES and PROFILES[profile].kept_states > 0,
+        restoring=restoring(PROFILES[profile], epochs=epochs) if profile in PROFILES else (),
     )
     spec = observed(able) if policy is None else able
     processes = Processes.joined()
