@@ -144,6 +144,13 @@ def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ..
     return (*found, *RESTORING) if tried else (*found, GO_BACK)
 
 
+def restoring(rules: RulesConfig, *, epochs: int | None) -> tuple[str, ...]:
+    """Return the directions that put an earlier state back in a training of so many epochs."""
+    if not rules.kept_states:
+        return ()
+    return RESTORING if rules.tries_rates and epochs is not None else (GO_BACK,)
+
+
 def restarted(direction: str, cites: Iterable[str]) -> tuple[str, ...]:
     """Return the rules that start afresh once a remedy that cites `cites` was applied."""
     return RULES if direction in RESTORING else tuple(cites)

@@ -405,6 +405,12 @@ class Run(Aggregate):
         )
         return evaluations
 
+    def best_trial(self) -> int | None:
+        """Return the epoch of the best of the latest trials so far, None if no loss is finite."""
+        trials = self.trials[-1]
+        best = chosen_trial(self._tried(trials))
+        return None if best is None else trials.epochs[best]
+
     def trying(self, epoch: int | None = None) -> Trials | None:
         """Return the trials that an epoch (default: the latest) is one of, if it is one."""
         at = self.epoch if epoch is None else epoch
@@ -492,12 +498,15 @@ class Run(Aggregate):
             if rule in found and found[rule].side in sides and rule not in self.waived
         )
 
-    def cannot_go_back(self, decision: Decision) -> str | None:
-        """Return why a decision of this epoch, the one made last, cannot go back, if it cannot.
+    def why_refused(self, decision: Decision) -> str | None:
+        """Return why the decision made last, of this epoch, has to be refused, if it has to be.
 
-        It restarts every rule, so it happens once an epoch, for firings of that epoch, and for no
-        rule that is waived.
+        Going back restarts every rule, so it happens once an epoch, for firings of that epoch, and
+        for no rule that is waived. Where rates are tried, nothing else changes the training.
         """
+        latest = self.trials[-1] if self.trials else None
+        if latest and latest.asked == self.epoch and latest.decision < len(self.decisions):
+            return f"rates are tried after epoch {self.epoch}: no other decision changes anything"
         if decision.back is None:
             return None
         epoch, states = decision.back, self.back()

@@ -381,6 +381,11 @@ class WatchedRun:
         run = self._session.run
         if isinstance(self._decider, Adviser):
             return self._decider.advise(run, self._state)
+        if (step := run.step()) is not None:
+            tried, loss = self.lr, run.history[-1].val_loss
+            self._state.go_on(step, epoch=run.epoch, best=run.best_trial() == run.epoch)
+            then = f"from the end of epoch {step.epoch}" if run.trying(step.epoch) else "next"
+            return [f"learning rate {tried:g} was tried: loss {loss:.4g}; {step.lr:g} {then}"]
         if GO_BACK in self._state.described.offers and not run.damage(run.epoch):
             self._state.keep(run.epoch)
         before = len(run.decisions)

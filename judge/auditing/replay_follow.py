@@ -120,7 +120,7 @@ def _follow_remedy(replay: Replay, event: Any) -> None:
     else:
         parts = {"settings": expected.settings.to_dict(), "changes": expected.changes}
         recorded = {"settings": event.settings, "changes": event.changes}
-        if (gone := replay.run.cannot_go_back(decision)) is not None:
+        if (gone := replay.run.why_refused(decision)) is not None:
             found.append(f"decision {event.decision} is recorded as applied, but {gone}")
         found += [
             f"decision {event.decision} leads to {difference.place} {difference.recorded!r}, but "
@@ -141,7 +141,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
     decision = replay.run.decisions[event.decision - 1].decision
     if replay.run.falsely_cited(decision):  # which step 8 finds
         return
-    if replay.run.resets_unproven(decision) or replay.run.cannot_go_back(decision) is not None:
+    if replay.run.resets_unproven(decision) or replay.run.why_refused(decision) is not None:
         return
     if replay.overridden[-1] and decision.direction in (*RATE_DIRECTIONS, *RESTORING):
         return

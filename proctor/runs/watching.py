@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from aggregates.noise import HALVES, NOTHING, PROBE
+from aggregates.playbook import restoring
 from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
@@ -135,7 +136,7 @@ def watch(
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
         compiled=compiled,
-        goes_back=profile in PROFILES and PROFILES[profile].kept_states > 0,
+        restoring=restoring(PROFILES[profile], epochs=epochs) if profile in PROFILES else (),
     )
     spec = observed(able) if policy is None else able
     processes = Processes.joined()

@@ -521,7 +521,13 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
     numbered = [dataclasses.replace(each, epoch=first + n) for n, each in enumerate(signals)]
     places = st.tuples(st.integers(0, first + len(signals)), st.sampled_from(RULES))
     applied = sorted(draw(st.lists(places, max_size=4)))
-    return numbered, [AppliedRemedy(epoch, rule) for epoch, rule in applied]
+    if not (trials := draw(st.sampled_from([0, 0, 2, 3]))):
+        return numbered, [AppliedRemedy(epoch, rule) for epoch, rule in applied]
+    since = draw(st.integers(0, first + len(signals)))
+    others = [each for each in applied if not since <= each[0] <= since + trials]
+    remedies = [AppliedRemedy(epoch, rule) for epoch, rule in others]
+    remedies += [AppliedRemedy(since, rule, trials) for rule in RULES]
+    return numbered, sorted(remedies, key=lambda remedy: remedy.epoch)
 
 
 @settings(max_examples=50)

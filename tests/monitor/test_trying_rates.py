@@ -100,6 +100,16 @@ def test_trials_stay_within_the_epochs_of_the_run() -> None:
     assert _tried(epochs=3).policy.asked[0].tries == 0
 
 
+def test_nothing_else_changes_a_training_that_tries_rates() -> None:
+    params = {"epoch": 0, "rates": RATES, "clip_norm": 1.0}
+    other = ("decrease_lr", {"lr": 0.01})
+    after = train_tiny((TRY_RATES, params), other, settings=RELATIVE)
+    assert _refusals(after) == ["rates are tried after epoch 1: no other decision changes anything"]
+    before = train_tiny(other, (TRY_RATES, params), settings=RELATIVE)
+    assert _refusals(before) == []
+    assert [part["settings"]["lr"] for part in before.measured[2:5]] == RATES
+
+
 def test_other_profiles_try_nothing() -> None:
     assert _refusals(_tried(profile="calibrated")) == [
         "this training keeps no states to go back to"

@@ -492,7 +492,7 @@ def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for
 
 def test_what_damages_the_same_settings_again_is_answered_otherwise() -> None:
     back = Decision.of(("R5",), "go_back", {"epoch": FRESH, "lr": 0.1}, "because")
-    once = {"decisions": (PastDecision(1, 2, "policy", back, "applied"),)}
+    once: dict[str, Any] = {"decisions": (PastDecision(1, 2, "policy", back, "applied"),)}
     assert rescue({"R5": "high"}, 0.6)[0][1] == "go_back"
     assert rescue({"R5": "high"}, 0.6, **once)[0][1] == "swap_activation"
 
