@@ -34,8 +34,6 @@ from proctor.output.paging import paged
 from proctor.output.progress import showing
 from proctor.output.terminal import console, error_console, is_text, print_json, print_words, words
 
-__all__ = ["CommandGroup", "Output"]
-
 _JSON = "as_json"
 _SCHEMA = "json_schema"
 _NONE: Mapping[str, str] = {}

@@ -14,10 +14,10 @@ from ledger.application import LedgerApplication
 from ledger.progress import advanced
 from proctor.cli.command_group import Output
 from proctor.cli.forking import ForkOptions
-from proctor.cli.inputs import read_text
 from proctor.cli.jobs import verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_text
 from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_rows
 from proctor.runs.executors import open_executor, trained

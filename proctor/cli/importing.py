@@ -10,10 +10,10 @@ from ledger.handover.bundle_files import place_of, strangers
 from ledger.handover.bundle_import import import_bundle
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_text
 from proctor.cli.options import MaxBlobBytesOption
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_text
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, error_console, words
 from proctor.remembering import recall

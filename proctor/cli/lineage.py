@@ -25,10 +25,10 @@ from judge.lineage.trace import Lineage
 from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_octets
 from proctor.cli.options import VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_octets
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_rows, warn, words

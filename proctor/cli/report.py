@@ -9,10 +9,10 @@ from ledger.errors import MalformedError
 from ledger.progress import advanced
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_octets
 from proctor.cli.options import Takes, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_octets
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_words

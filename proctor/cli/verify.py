@@ -13,7 +13,6 @@ from ledger.handover.object_store import Bucket, is_bucket
 from ledger.paths import LedgerPaths
 from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_text, read_vkey, read_vkey_file
 from proctor.cli.options import (
     HOME,
     HomeOption,
@@ -33,6 +32,7 @@ from proctor.cli.verify_files import (
 from proctor.cli.verify_ledgers import BundleCheck, LedgerCheck, check_rights, verify_ledger
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_text, read_vkey, read_vkey_file
 
 app = CommandGroup()
 

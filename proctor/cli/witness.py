@@ -34,10 +34,10 @@ from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.witness import MAX_REQUEST, Witness
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import open_vkey, passphrase, read_octets, read_text
 from proctor.cli.options import MOST, OutOption, Takes, WitnessesOption, verify_unused
 from proctor.errors import EXIT_HELD, ProctorError
-from proctor.home import Home
+from proctor.home import Home, passphrase
+from proctor.inputs import open_vkey, read_octets, read_text
 from proctor.output.files import write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_table, words

@@ -50,24 +50,14 @@ from judge.gauntlet.tasks.reference_set import (
 from judge.gauntlet.tasks.scoring import Scorer
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
-from proctor.cli.inputs import read_text
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.challenge import KIND as DECISIONS
 from proctor.improvement.challenge import RIGHT, decisions_task
 from proctor.improvement.home import line_folder
+from proctor.inputs import read_text
 from proctor.remembering import open_session
 from proctor.runs.replay import read_recording
-
-__all__ = [
-    "Wish",
-    "check",
-    "drafts_folder",
-    "find_draft",
-    "from_commit",
-    "from_folders",
-    "from_run",
-]
 
 DRAFTS = "candidates"  # below a line's folder
 ISSUE = "issue.md"

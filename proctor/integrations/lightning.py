@@ -36,8 +36,6 @@ from proctor.integrations.framework_run import (
 )
 from proctor.runs.watching import WatchedRun
 
-__all__ = ["ProctorCallback"]
-
 
 class ProctorCallback(Callback):  # type: ignore[misc, unused-ignore]  # not always installed
     """Records the training as a watched run, and carries the decisions on it out.

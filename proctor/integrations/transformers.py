@@ -40,8 +40,6 @@ from proctor.integrations.framework_run import (
 )
 from proctor.runs.watching import WatchedRun
 
-__all__ = ["ProctorCallback"]
-
 _log = logging.get_logger("transformers.proctor")
 
 

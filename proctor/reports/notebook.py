@@ -13,8 +13,6 @@ from proctor.pages.charts.drawing import svg
 from proctor.reports.files import Source, read_source
 from proctor.reports.pages import charts_of, page_of
 
-__all__ = ["Report", "report"]
-
 _HEIGHT = 720  # pixels of the frame in a notebook
 
 

@@ -46,8 +46,6 @@ from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.run_settings import profile_for
 from proctor.runs.training import Told
 
-__all__ = ["WatchError", "WatchedRun", "watch"]
-
 OBSERVES = {"name": "none"}  # what a run records that names no policy
 
 

@@ -14,7 +14,6 @@ from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_text
 from proctor.cli.options import verify_unused
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -33,6 +32,7 @@ from proctor.improvement.home import (
 from proctor.improvement.reports import describe_line
 from proctor.improvement.server import write_server
 from proctor.improvement.shapes import Queued
+from proctor.inputs import read_text
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.run_settings import read_pairs
 from proctor.sample.demo import tell_demo

@@ -14,13 +14,13 @@ from judge.gauntlet.tasks.reference_set import MANIFEST, Task, write_tasks
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_text
 from proctor.errors import ProctorError
 from proctor.improvement import task_drafts
 from proctor.improvement.commands.sign import DaysOption, Signing
 from proctor.improvement.enroll import SET, TaskCall, add_task
 from proctor.improvement.home import LineOptions, hidden_folder
 from proctor.improvement.task_drafts import Wish
+from proctor.inputs import read_text
 
 app = CommandGroup("task", "Make reference tasks, examine them, and let them into the set.")
 
