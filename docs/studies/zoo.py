@@ -32,11 +32,11 @@ from torch.nn import functional
 from aggregates.firing import evaluate_epochs
 from aggregates.rules import PROFILES
 from aggregates.run import Run
-from monitor.watching import keep_quiet
+from monitor.watching import WatchedRun, keep_quiet
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
-from proctor.runs.watching import WatchedRun, watch
+from proctor.runs.watching import watch
 from studies.statistics import Share, Table
 
 _TEXT = Path(__file__).resolve().parents[2] / "docs" / "reference"  # characters to learn from
