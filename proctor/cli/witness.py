@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from ledger.errors import MalformedError, SignatureError
 from ledger.notary.remote import RemoteRecorder
 from ledger.recorder import SignedRecorder
@@ -34,7 +32,7 @@ from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.witness import MAX_REQUEST, Witness
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import MOST, OutOption, Takes, WitnessesOption, verify_unused
+from proctor.cli.options import MOST, Argument, OutOption, Takes, WitnessesOption, verify_unused
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home, passphrase
 from proctor.inputs import open_vkey, read_octets, read_text
@@ -104,7 +102,7 @@ class Witnessed(Answer):
 
 @app.command(prints=Origin)
 def trust(
-    vkey: Annotated[Path, typer.Argument(help="First public key of the ledger.")],
+    vkey: Annotated[Path, "First public key of the ledger.", Argument()],
     state: StateOption,
     name: NameOption = None,
 ) -> Output:
@@ -143,7 +141,7 @@ def serve(
 
 @app.command(prints=CosignedRequest | NotCosigned)
 def sign(
-    request: Annotated[Path, typer.Argument(help="File written by `witness ask --out`.")],
+    request: Annotated[Path, "File written by `witness ask --out`.", Argument()],
     state: StateOption,
     out: OutOption,
 ) -> Output:
@@ -328,7 +326,6 @@ def _requests(ledger: VerifiedLedger, note: str) -> Callable[[int], str]:
 @contextmanager
 def _newest(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
     """Give the ledger, verified, and its newest tree head."""
-    home.require_ledger()
     with open_remembered(home, heads=True) as ledger:
         if ledger.head is None:
             raise ProctorError("an empty ledger has no tree head to cosign")

@@ -70,5 +70,4 @@ def report(subject: object = "latest", *, home: str | os.PathLike[str] | None = 
     found.
     """
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
-    place.require_ledger()
     return Report(read_source(place, str(getattr(subject, "id", subject))))
