@@ -151,7 +151,9 @@ def open_remembered(home: Home, *, heads: bool = False) -> Iterator[VerifiedLedg
 
     Refuses a ledger that is behind or beside what is remembered, and one that has taken the place
     of another. With `heads` the whole ledger is verified, and all its tree heads can be read.
+    Raises ProctorError if there is none.
     """
+    home.require_ledger()
     known, directory = memory(), home.ledger
     if known is not None and not heads:
         with open_continued(directory, memory=known, vkey=home.vkey) as ledger:

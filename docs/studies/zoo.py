@@ -42,11 +42,11 @@ from aggregates.rules import PROFILES
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
 from monitor.config import WatchConfig
-from monitor.watching import keep_quiet
+from monitor.watching import WatchedRun, keep_quiet
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.standings import paired_interval
-from proctor.runs.watching import WatchedRun, watch
+from proctor.runs.watching import watch
 from studies.statistics import Share, Table
 
 _TEXT = Path(__file__).resolve().parents[2] / "docs" / "reference"  # characters to learn from

@@ -37,17 +37,6 @@ from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, WatchedModel
 from aggregates.weights import Tensor, read_tensors
 from policies.errors import PolicyError
 
-__all__ = [
-    "FEATURES",
-    "HIDDEN",
-    "OUTPUTS",
-    "Network",
-    "NetworkPolicy",
-    "features",
-    "load_network",
-    "options",
-]
-
 _SIDES = ("high", "low", "plateau", "stalled", "not_finite")
 _STATE = (  # what is read beside the rule and its side
     "streak",

@@ -27,7 +27,8 @@ from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on, fitting
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, print_table, print_words, warn
+from proctor.output.columns import Shows
+from proctor.output.terminal import console, print_rows, print_table, print_words, warn
 from proctor.remembering import open_remembered
 from proctor.runs.executors import Executor, open_executor, trained
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
@@ -313,22 +314,7 @@ def _output(
     )
 
     def tell() -> None:
-        print_table(
-            ("decision", "epoch", "chosen", "instead", "accuracy gained", "loss saved", "better"),
-            [
-                (
-                    row.decision,
-                    row.epoch,
-                    row.chosen["direction"],
-                    row.arm,
-                    _told(row.accuracy),
-                    _told(row.loss),
-                    (row.better or "undecided") if row.backed else "not backed",
-                )
-                for row in rows
-            ],
-            title=f"credit of run {parent.run.id}",
-        )
+        print_rows(_COLUMNS, rows, title=f"credit of run {parent.run.id}")
         for row in rows:
             if row.backed and row.why_not is not None:
                 print_words(
@@ -371,3 +357,14 @@ def _told(interval: Interval) -> str:
     values = [interval.difference, interval.low, interval.high]
     mean, low, high = ("?" if each is None else f"{each:+.4f}" for each in values)
     return "not finite" if values[0] is None else f"{mean} ({low} to {high})"
+
+
+_COLUMNS: Mapping[str, Shows] = {
+    "decision": "decision",
+    "epoch": "epoch",
+    "chosen": lambda row: row.chosen["direction"],
+    "instead": "arm",
+    "accuracy gained": lambda row: _told(row.accuracy),
+    "loss saved": lambda row: _told(row.loss),
+    "better": lambda row: (row.better or "undecided") if row.backed else "not backed",
+}

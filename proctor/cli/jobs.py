@@ -65,7 +65,7 @@ from proctor.runs.executors import Executor, Kind, open_executor, trained
 from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
-from proctor.runs.progress import say, watching
+from proctor.runs.progress import watching
 from proctor.runs.run_settings import GOING_BACK, read_pairs
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
@@ -251,11 +251,11 @@ def _again(
     records = read_records(home, name)
     on_epoch = watching().on_epoch
     if records.whole_campaign:
-        return redo_campaign(home, records, config=config, on_epoch=on_epoch, say=say)
+        return redo_campaign(home, records, config=config, on_epoch=on_epoch, say=warn)
     if records.comparison is not None:
-        return redo_comparison(home, records, config=config, on_epoch=on_epoch, say=say)
+        return redo_comparison(home, records, config=config, on_epoch=on_epoch, say=warn)
     run_id = str(records.chosen)
-    say(f"run {run_id} again")
+    warn(f"run {run_id} again")
     return redo_run(home, records, run_id, config=config, on_epoch=on_epoch)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import AsOfOption, JsonOption
+from proctor.cli.options import Argument, AsOfOption, JsonOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.answers import Form, form_of, print_answer, write_answer
@@ -44,16 +44,13 @@ def sql(
     home: Home,
     query: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[QUERY]",
-            help="SQL statement (DuckDB), or the name of a recipe. Without one, start a shell.",
-        ),
+        "SQL statement (DuckDB), or the name of a recipe. Without one, start a shell.",
+        Argument("[QUERY]"),
     ] = None,
     form: Annotated[
         Form | None,
-        typer.Option(
-            "--format", help="Output format; by default a table, or the format of the file name."
-        ),
+        "Output format; by default a table, or the format of the file name.",
+        Takes(option="--format"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -61,7 +58,7 @@ def sql(
         ".duckdb: copy all tables, for other tools.",
     ] = None,
     names: Annotated[
-        bool, typer.Option("--list", help="List the recipes: questions that SQL here answers.")
+        bool, "List the recipes: questions that SQL here answers.", Takes(option="--list")
     ] = False,
     as_of: AsOfOption = None,
     unverified: Annotated[bool, "Do not verify the ledger first."] = False,

@@ -20,8 +20,6 @@ from proctor.handover.evidence import events_of
 from proctor.output.terminal import records_of
 from projections.projector import projected
 
-__all__ = ["VERDICT", "verdict_statement"]
-
 VERDICT = "https://proctor.local/verdict/v1"  # predicate type; a name, not a place
 _AUDIT = """
 SELECT

@@ -40,8 +40,6 @@ from proctor.runs.tried import told_trials
 from proctor.runs.worth import told_unmeasured, told_worth
 from projections.errors import BusyError, ProjectionError, QueryError
 
-__all__ = ["live_view"]
-
 _LAST = 2**63 - 1
 _MOST_PAGES = 100_000
 _MOST_SEARCHED = 2_000  # calls whose bodies a search reads

@@ -17,27 +17,6 @@ from proctor.output.terminal import told_verdict
 from proctor.runs.story import PARTS
 from proctor.runs.worth import MEASURED, WORTH, Worth, worths
 
-__all__ = [
-    "ON_PAGE",
-    "ORDERS",
-    "STATES",
-    "Wanted",
-    "count_runs",
-    "describe_ledger",
-    "describe_tables",
-    "find_calls",
-    "find_decisions",
-    "list_runs",
-    "read_call",
-    "read_carried_out",
-    "read_compared",
-    "read_decisions",
-    "read_epochs",
-    "read_losses",
-    "read_run",
-    "read_worth",
-]
-
 ON_PAGE = 30  # rows
 _MOST_RELATIVES = 50  # runs of each kind that a run's page names
 _MOST_MARKS = 4_000  # firings and carried-out decisions that charts show, the last ones

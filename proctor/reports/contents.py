@@ -19,8 +19,6 @@ from proctor.runs.story import PARTS
 from proctor.runs.worth import WORTH
 from projections.projector import projected
 
-__all__ = ["contents_of", "rows_about"]
-
 _FAMILY = """
 SELECT s.run_id, COALESCE(f.parent, r.parent_run) AS parent_run, f.epoch AS forked_after, s.state,
     s.epochs_planned, s.policy_name, s.verdict, s.accuracy_score, s.process_score, r.started_idx

@@ -41,8 +41,6 @@ from proctor.reports.contents import contents_of
 from proctor.reports.subjects import KINDS, Overview, Subject
 from projections.counting import CountingAudit, counting_audits
 
-__all__ = ["DOCTYPE", "MAX_FILE", "Source", "differences", "open_report", "read_source"]
-
 DOCTYPE = "<!DOCTYPE html>"
 MAX_FILE = 64 << 20  # bytes
 _MAX_PROOFS = 256 << 20  # bytes, once they are unpacked

@@ -19,16 +19,6 @@ from proctor.reports.values import listed_of, object_of, violations_found
 from proctor.runs.tried import told_trials, trials_of
 from proctor.runs.worth import Worth, told_worth, worths
 
-__all__ = [
-    "MEASURED",
-    "allowed_range",
-    "cause_told",
-    "decisions_told",
-    "remedies_told",
-    "uncounted_told",
-    "violations_told",
-]
-
 _LIMITS = {"R1": ("r1_low", "r1_high"), "R2": ("r2_low", "r2_high"), "R5": ("", "r5_high")}
 _LIMITS |= {"R6": ("r6_low", ""), "R7": ("", "r7_high")}
 MEASURED = {  # what a rule compares with its limits

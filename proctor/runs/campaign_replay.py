@@ -75,7 +75,6 @@ class Records:
 
 def read_records(home: Home, name: str) -> Records:
     """Verify the ledger and read a campaign, comparison or run from it, with all that is of it."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         events = campaign_events = decode_events(read_streams(ledger, {chosen})[chosen])

@@ -145,7 +145,6 @@ def requests_for(ledger: VerifiedLedger, note: str) -> Callable[[int], str]:
 @contextmanager
 def newest_head(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
     """Give the ledger, verified, and its newest tree head."""
-    home.require_ledger()
     with open_remembered(home, heads=True) as ledger:
         if ledger.head is None:
             raise ProctorError("an empty ledger has no tree head to cosign")

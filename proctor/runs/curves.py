@@ -21,8 +21,6 @@ from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
 from projections.projector import projected
 
-__all__ = ["Curves", "read_curves", "write_mlflow", "write_tensorboard"]
-
 _NO_CURVE = ("epoch", "idx", "reported", "run_id")
 _EXPERIMENT = "proctor"
 _LONGEST = 6_000  # characters of a parameter of MLflow

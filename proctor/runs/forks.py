@@ -83,7 +83,6 @@ class Origin:
 
 def read_parent(home: Home, name: str) -> Parent:
     """Verify the ledger and read a run from it; raises ProctorError for what is no run."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         entries = read_streams(ledger, {chosen})[chosen]

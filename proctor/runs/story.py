@@ -23,10 +23,11 @@ from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
-from proctor.output.columns import cells
+from proctor.output.columns import Shows
 from proctor.output.firings import fired_on, named, side_told, violation_told
 from proctor.output.terminal import (
     console,
+    print_rows,
     print_table,
     print_words,
     records_of,
@@ -60,6 +61,15 @@ UNBOUND = (
     "older; `proctor judge` makes one that does"
 )
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
+_DECISIONS: Mapping[str, Shows] = {
+    "": "number",
+    "epoch": "epoch",
+    "by": "source",
+    "cites": lambda row: " ".join(row["cites"]),
+    "decision": "direction",
+    "outcome": "outcome",
+    "why": "justification",
+}
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
     "restart": ("■", "blue"),
@@ -260,30 +270,15 @@ def tell_story(story: dict[str, Any]) -> None:
     _print_heatmap(story["rules"])
     print_waived(story["waived"])
     if story["decisions"]:
-        print_table(
-            ("", "epoch", "by", "cites", "decision", "outcome", "why"),
-            [
-                (
-                    d["number"],
-                    d["epoch"],
-                    d["source"],
-                    " ".join(d["cites"]),
-                    d["direction"],
-                    d["outcome"],
-                    d["justification"],
-                )
-                for d in story["decisions"]
-            ],
-            title="\ndecisions",
-        )
+        print_rows(_DECISIONS, story["decisions"], title="\ndecisions")
     losses = {row["epoch"]: row["val_loss"] for row in story["epochs"]}
     for each in story["decisions"]:
         if tried := told_trials(each, losses):
             print_words(f"decision {each['number']} {tried}")
     if story["worth"]:
-        print_table(
-            [column.title for column in COLUMNS],
-            cells(COLUMNS, story["worth"]),
+        print_rows(
+            COLUMNS,
+            story["worth"],
             title="\nwhat decisions were worth: forks with each, beside forks with another answer",
         )
         print_words(told_how(story["worth"]))

@@ -12,8 +12,6 @@ from aggregates.errors import DecisionError
 from aggregates.playbook import FRESH, TRY_RATES
 from aggregates.trials import Trials, chosen_trial
 
-__all__ = ["told_trials", "trials_of"]
-
 
 def trials_of(decision: Mapping[str, Any]) -> Trials | None:
     """Return the trials of a row of decision_outcomes; None where none were made, or it is odd."""

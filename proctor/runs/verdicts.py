@@ -15,8 +15,6 @@ from proctor.home import Home
 from proctor.output.terminal import as_records
 from proctor.remembering import open_session
 
-__all__ = ["Standing", "ask", "read_attempt_draws", "read_standings"]
-
 _SQL = (
     "SELECT run_id, place, audit_id AS audit, COALESCE(audit_signed, FALSE) AS signed, retrained, "
     "why_not FROM campaign_progress WHERE campaign_id = ? AND NOT abandoned"

@@ -47,8 +47,6 @@ from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.training import Told
 
-__all__ = ["WatchError", "WatchedRun", "watch"]
-
 OBSERVES = {"name": "none"}  # what a run records that names no policy
 
 
