@@ -32,7 +32,7 @@ from proctor.home import Home
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_rows, warn, words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 from proctor.schemas.ledger import Step
 from projections.projector import projected
 
@@ -69,6 +69,7 @@ def lineage(
 ) -> Output:
     """Trace an example to its decision, run, checkpoint, evaluation, approval and key."""
     home.require_ledger()
+    keep_definitions()
     if out is not None:
         verify_target(out, home=home, others=(export, vkey))
     line = None if export is None else _line(example, export)
