@@ -25,7 +25,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home, find_named, find_run
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_rows, print_table, print_words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 
 app = CommandGroup(
     "data",
@@ -312,5 +312,6 @@ def _say(
 @contextmanager
 def opened(home: Home, as_of: int | None) -> Iterator[Tables]:
     """Open the tables of a ledger that was just verified."""
+    keep_definitions()
     with open_remembered(home) as ledger, open_tables(ledger, as_of=as_of) as tables:
         yield tables

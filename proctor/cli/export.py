@@ -23,7 +23,7 @@ from proctor.home import Home, find_run
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 
 app = CommandGroup(
     "export",
@@ -145,6 +145,7 @@ def verdict(
             from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
 
             run = find_run(verified_runs(ledger), subject)
+            keep_definitions()
             statement = verdict_statement(ledger, run)
     signer = read_private_key(LedgerPaths(home.ledger).key if key is None else key)
     write_output(out, seal(statement, payload_type=IN_TOTO, key=signer), home=home)

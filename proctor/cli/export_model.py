@@ -29,7 +29,7 @@ from proctor.home import Home, find_run, passphrase
 from proctor.output.files import verify_outside
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 
 app = CommandGroup()
 
@@ -139,6 +139,7 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
         raise ProctorError(f"run {run} has not ended; export its model when it has")
     if "run.weights_saved" not in own:
         raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
+    keep_definitions()
     if str(run) not in counting_audits(entries, authority=ledger.authority.stream_id):
         raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
     return run

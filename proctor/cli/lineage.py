@@ -30,7 +30,7 @@ from proctor.inputs import read_octets
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_rows, warn, words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 from proctor.schemas.ledger import Step
 from projections.projector import projected
 
@@ -63,6 +63,7 @@ def lineage(
     vkey: VkeyOption = None,
 ) -> Output:
     """Trace an example to its decision, run, checkpoint, evaluation, approval and key."""
+    keep_definitions()
     if out is not None:
         verify_target(out, home=home, others=(export, vkey))
     line = None if export is None else _line(example, export)

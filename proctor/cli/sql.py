@@ -1,6 +1,7 @@
 """`proctor sql`: asks the ledger's tables."""
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from proctor.output.paging import paged
 from proctor.output.shape import Answer
 from proctor.output.sql_shell import shell
 from proctor.output.terminal import print_rows
-from proctor.remembering import open_session
+from proctor.remembering import held_session, open_session
 from projections.cookbook import recipes
 from projections.reading import Session
 
@@ -85,16 +86,20 @@ def sql(
     chosen = form_of(form, out, as_json=as_json)
     if query in known:
         query = known[query].sql
-    session = open_session(home, as_of=as_of, unverified=unverified)
-    _tell_gone(home, session)
     if query is None:
+        session = open_session(home, as_of=as_of, unverified=unverified)
+        _tell_gone(home, session)
         raise typer.Exit(shell(session, form=chosen))
-    if out is None:
-        with paged():
-            print_answer(session, query, form=chosen)
-        return None
-    with appearing(out, home) as file:
-        rows = write_answer(session, query, form=chosen, target=file)
+    with ExitStack() as stack:
+        session = stack.enter_context(held_session(home, as_of=as_of, unverified=unverified))
+        _tell_gone(home, session)
+        if out is None:
+            with paged():
+                print_answer(session, query, form=chosen)
+                stack.close()  # the file is free while somebody reads
+            return None
+        with appearing(out, home) as file:
+            rows = write_answer(session, query, form=chosen, target=file)
     return Output(Written(out=out, rows=rows), f"wrote {counted(rows, 'row')} to {out}")
 
 

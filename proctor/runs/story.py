@@ -51,7 +51,7 @@ from proctor.runs.worth import (
     worths,
 )
 from projections.errors import ProjectionError
-from projections.projector import projected
+from projections.projector import projected, settled
 from projections.reading import Session
 
 _MOST_FORKS = 8  # that are named
@@ -181,7 +181,10 @@ def read_story(home: Home, name: str, *, quorum: Quorum | None = None) -> dict[s
         authority = ledger.authority.stream_id
     tell_unread(ledger)
     keep_definitions()
-    with closing(projected(found, authority=authority, quarantine=True, gaps=True)) as connection:
+    with (
+        closing(projected(found, authority=authority, quarantine=True, gaps=True)) as connection,
+        settled(connection, "audit_strengths", "audits"),
+    ):
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
         SetAside([idx for (idx,) in odd]).tell()
         summaries = records_of(connection, "SELECT * FROM run_summary WHERE run_id = ?", [str(run)])

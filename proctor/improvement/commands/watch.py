@@ -26,7 +26,7 @@ from proctor.improvement.plots import plot
 from proctor.improvement.reports import tell_alarms
 from proctor.improvement.shapes import Point
 from proctor.output.terminal import console, print_words
-from proctor.remembering import open_session
+from proctor.remembering import held_session
 from proctor.sample.drift_tasks import maker_of
 
 _PRODUCTION = """
@@ -193,9 +193,9 @@ def _tell_baseline(told: dict[str, Any]) -> None:
 
 def _asked(home: Home) -> tuple[Production, dict[str, int]]:
     """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
-    session = open_session(home)
-    production = session.query(_PRODUCTION).rows
-    since = session.query(_SINCE).rows
+    with held_session(home) as session:
+        production = session.query(_PRODUCTION).rows
+        since = session.query(_SINCE).rows
     return {name: (good, runs, deficit) for name, good, runs, deficit in production}, dict(since)
 
 
