@@ -383,7 +383,7 @@ def test_refusal_because_of_lost_weights_needs_no_lost_loss(tmp_path: Path) -> N
 
 def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:
     """Nothing that a policy may say breaks the loop, and the judge replays all of it."""
-    values = {"lr": 1.0, "lr_min": 0.5, "lr_max": 1.0, "epoch": 0, "epochs": 2}
+    values: dict[str, Any] = {"lr": 1.0, "lr_min": 0.5, "lr_max": 1.0, "epoch": 0, "epochs": 2}
     values |= {"accumulation": 2, "factor": 2, "rates": [1.0, 0.1]}
     said = [
         (name, {key: {**values, "to": to, "batch_size": size}[key] for key in remedy.needs})
