@@ -195,9 +195,8 @@ class _Growth(_Band):
 
 def _interval(signals: EpochSignals, signal: str, config: RulesConfig) -> tuple[float, ...] | None:
     """Return what has to be outside of a band besides the signal; None where it lacks."""
-    if signal == "update_ratio" and config.r1_settled:
-        settled = signals.settled_update_ratio
-        return () if settled is None else (settled,)
+    if signal == "update_ratio" and config.r1_majority:
+        return signals.middle_update_ratios or ()
     if not config.r2_needs_interval or signal != "signal_to_noise":
         return ()
     low, high = signals.signal_to_noise_low, signals.signal_to_noise_high

@@ -100,7 +100,7 @@ class RulesConfig:
     # where the training loss stands still too, not falling by `guess_gain` in two epochs.
     guess_skill: float | None = _added(None)
     guess_gain: float = _added(0.0)
-    r1_settled: bool = _added(False)  # the tensors that no longer grow are outside the band, too
+    r1_majority: bool = _added(False)  # more than half of the tensors are outside of R1's band
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -217,7 +217,7 @@ RELATIVE_2 = replace(
     guess_skill=0.03,
     guess_gain=0.01,
 )
-RELATIVE = replace(RELATIVE_2, r1_settled=True, tries_rates=True)
+RELATIVE = replace(RELATIVE_2, r1_majority=True, r6_low=0.007, tries_rates=True)
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {
         "calibrated": (CALIBRATED_1, CALIBRATED),

@@ -19,7 +19,6 @@ from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
 from aggregates.noise import NoiseProbes, pool_noise, spread_of
-from aggregates.signals import SETTLED
 from monitor.activations import ActivationWatch
 from monitor.processes import Processes
 
@@ -27,6 +26,7 @@ LOOK_EVERY = 16  # batches between two looks at the activations
 PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
 HALVES_EVERY = 16  # steps between two that are compared half by half, which costs no backward pass
 RATIOS = 16  # update ratios that an epoch of as many steps has at least
+SETTLED = 0.5  # of its length, by which an epoch changes a tensor that no longer grows
 _FLUSH = 64  # batches or steps after which what was kept is summed up
 _LOGITS = 1_000_000  # kept, at most, beside those of one batch
 HALF = (torch.bfloat16, torch.float16)
@@ -442,7 +442,7 @@ class EpochWatch:
     def _changed_lengths(self) -> Tensor:
         """Return the norm of each parameter at the epoch's start, in the rows changed since."""
         now = list[Tensor](self._parameters)
-        starts = self._start if self._large else self._start[0].split(self._counts)
+        starts = self._start if self._large else torch.split(self._start[0], self._counts)
         found = []
         for start, parameter in zip(starts, now, strict=True):
             rows = parameter.shape[:1] if parameter.dim() > 1 else (1,)

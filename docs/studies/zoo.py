@@ -388,8 +388,9 @@ def _gates() -> Made:
 
 def _probed() -> Made:
     body = nn.Sequential(nn.Flatten(), _mlp(256, 256), nn.ReLU()).requires_grad_(False)
-    model = nn.Sequential(body, nn.Linear(256, 10))
-    nn.init.zeros_(model[1].weight)
+    head = nn.Linear(256, 10)
+    nn.init.zeros_(head.weight)
+    model = nn.Sequential(body, head)
     return _classify(model, _adamw(model, 0.01), _images())
 
 

@@ -167,8 +167,9 @@ def test_rows_that_an_epoch_never_touches_do_not_dilute_the_update_ratio(
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
 def test_tensor_from_zero_has_no_update_ratio_until_it_no_longer_grows(factor: float) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False))
-    nn.init.zeros_(model[1].weight)
+    second = nn.Linear(6, 6, bias=False)
+    nn.init.zeros_(second.weight)
+    model = nn.Sequential(nn.Linear(6, 6, bias=False), second)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-12)
     x, y = torch.randn(32, 6), torch.randn(32, 6)
     measured = _watched_epochs(
