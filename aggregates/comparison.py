@@ -24,6 +24,7 @@ OWN_POLICIES = (
     "playbook",
     "random",
     "rescue",
+    "trials",
 )
 NEUTRAL = ("data_dir", "download", "snapshots")  # of a configuration: they change no value of a run
 # What a configuration says of how and where a run is computed, and its seed: another value of these

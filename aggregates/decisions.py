@@ -25,6 +25,8 @@ from aggregates.playbook import (
     NO_ACTION,
     PARAMETER_TYPES,
     REMEDIES,
+    RESTORING,
+    TRY_RATES,
     directions,
     moved_parameter,
     rises,
@@ -51,6 +53,16 @@ class Decision:
     def acts(self) -> bool:
         """Whether the decision asks for something to be done."""
         return self.event_type != NO_ACTION
+
+    @property
+    def back(self) -> int | None:
+        """The epoch whose state is put back, FRESH for fresh weights; None: none is."""
+        return self.params["epoch"] if self.direction in RESTORING else None
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates that are tried, an epoch each; none by most decisions."""
+        return tuple(map(float, self.params.get("rates", ())))
 
     @property
     def edit(self) -> Edit | None:
@@ -179,11 +191,13 @@ class Observation:
     # The rules that fired in each epoch before, by precedence; None: it follows from the history.
     fired: tuple[tuple[str, ...], ...] | None = None
     back: tuple[int, ...] = ()  # epochs whose state can be gone back to; -1: fresh weights
+    tries: int = 0  # epochs that are left for trials, with one left behind them
 
     def directions(self, rule: str) -> tuple[str, ...]:
         """Return the directions that answer a rule as it stands and can be carried out."""
         found = directions(rule, self.evaluations[rule].side, self.rules)
-        return found if self.back else tuple(each for each in found if each != GO_BACK)
+        closed = () if self.tries else (TRY_RATES,)
+        return tuple(each for each in found if each not in (closed if self.back else RESTORING))
 
     @property
     def may_reset(self) -> bool:
@@ -235,9 +249,12 @@ def validate_decision(decision: Decision, observation: Observation) -> None:
     """
     for rule in decision.cites:
         evaluation = observation.evaluations[rule]
-        if decision.direction == GO_BACK and decision.params["epoch"] not in observation.back:
+        if decision.back is not None and decision.back not in observation.back:
+            states = ", ".join(map(str, observation.back)) or "none"
+            raise DecisionError(f"{decision.direction}: epoch must be one of {states}")
+        if len(decision.rates) > observation.tries:
             raise DecisionError(
-                f"go_back: epoch must be one of {', '.join(map(str, observation.back)) or 'none'}"
+                f"try_rates: {observation.tries} epochs are left for trials, with one behind them"
             )
         if not evaluation.fired:
             raise DecisionError(f"{rule} is cited and did not fire in epoch {observation.epoch}")
@@ -277,6 +294,8 @@ def direction_problem(
         return f"{rule}: on a plateau a cycle does not climb above the rate that led there"
     if fired is not None and decision.direction == GO_BACK:
         return _back_problem(fired, decision, settings, rules, epoch)
+    if fired is not None and decision.direction == TRY_RATES:
+        return _loosened(fired, decision, settings) or _rates_problem(fired, decision, settings)
     moved = moved_parameter(decision.direction, side)
     if moved is None:
         return None
@@ -305,11 +324,8 @@ def _back_problem(
     """
     new, rate = decision.params["lr"], mean_rate(settings, epoch=epoch)
     bound = decision.params.get("clip_norm", settings.clip_norm)
-    if settings.clip_norm is not None and bound > settings.clip_norm:
-        return (
-            f"{fired.rule}: going back needs clip_norm of at most {settings.clip_norm:g}, "
-            f"not {bound:g}"
-        )
+    if (loosened := _loosened(fired, decision, settings)) is not None:
+        return loosened
     tighter = bound is not None and (settings.clip_norm is None or bound < settings.clip_norm)
     if fired.rule == "R2":
         return _batch_problem(fired, decision, settings, rules)
@@ -344,6 +360,32 @@ def _back_problem(
             f"{settings.lr / FACTORS['R1'][0]:g}, not {new:g}"
         )
     return None
+
+
+def _loosened(fired: RuleEvaluation, decision: Decision, settings: Settings) -> str | None:
+    bound = decision.params.get("clip_norm", settings.clip_norm)
+    if settings.clip_norm is None or bound <= settings.clip_norm:
+        return None
+    return (
+        f"{fired.rule}: going back needs clip_norm of at most {settings.clip_norm:g}, not {bound:g}"
+    )
+
+
+def _rates_problem(fired: RuleEvaluation, decision: Decision, settings: Settings) -> str | None:
+    """Return why the rates that are tried do not answer a firing: one has to go its way.
+
+    The others may lie anywhere, since the trials decide. A model that only guesses begins again,
+    and its rate may have to go either way.
+    """
+    if fired.side == "guessing" and decision.params["epoch"] != FRESH:
+        return f"R1 guessing: trying rates needs fresh weights: epoch {FRESH}"
+    rates, factor = decision.rates, FACTORS["R1"][0]
+    least, most = settings.lr / factor, settings.lr * factor
+    lower, higher = min(rates) <= least * (1 + 1e-9), max(rates) >= most * (1 - 1e-9)
+    if {"low": higher, "guessing": lower or higher}.get(str(fired.side), lower):
+        return None
+    needed = f"at least {most:g}" if fired.side == "low" else f"at most {least:g}"
+    return f"{fired.rule}: one of the rates that are tried has to be {needed}"
 
 
 def _guessing_problem(decision: Decision, settings: Settings, *, tighter: bool) -> str | None:
@@ -394,5 +436,8 @@ def _check_params(direction: str, params: Mapping[str, Any]) -> None:
         )
     for name, value in params.items():
         check(name, value, PARAMETER_TYPES[name], DecisionError)
+    rates = params.get("rates", ())
+    if len(set(rates)) != len(rates):
+        raise DecisionError("rates names a learning rate more than once")
     if direction == "cycle_lr" and params["lr_min"] >= params["lr_max"]:
         raise DecisionError("lr_min must be below lr_max")

@@ -23,6 +23,7 @@ _JSON = {
     inspect.BoolType: "boolean",
     inspect.FloatType: "number",
     inspect.IntType: "integer",
+    inspect.ListType: "array",
     inspect.StrType: "string",
 }
 

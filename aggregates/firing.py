@@ -9,7 +9,7 @@ Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSig
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
@@ -17,6 +17,7 @@ from statistics import median
 from aggregates.noise import NoiseProbes, SignalToNoise, pool_noise
 from aggregates.rules import GROWTH, RULES, AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
+from aggregates.trials import chosen_trial
 
 
 def evaluate_rules(
@@ -43,14 +44,17 @@ def evaluate_epochs(
 class RuleMemory:
     """What the rules know of a run, so that the next epoch costs no more than the first.
 
-    What a rule says of an epoch follows from the epochs after its last remedy. Both sequences that
-    are passed may only have grown since the last time.
+    What a rule says of an epoch follows from the epochs after its last remedy. Of trials, which no
+    rule judges, only the one that goes on counts afterwards. Both sequences that are passed may
+    only have grown since the last time.
     """
 
     def __init__(self, config: RulesConfig) -> None:
         self._config = config
         self._read = 0  # remedies
         self._since = dict.fromkeys(RULES, -1)  # epoch of the last remedy
+        self._trials = range(0)  # the latest epochs that are trials
+        self._left: Collection[int] | None = ()  # of these, those that did not go on
         self._folds = {rule: _fold(rule, config) for rule in RULES}
 
     def __repr__(self) -> str:
@@ -70,9 +74,18 @@ class RuleMemory:
             if remedy.epoch > self._since[remedy.rule]:
                 self._since[remedy.rule] = remedy.epoch
                 self._folds[remedy.rule] = _fold(remedy.rule, config)
+            if remedy.trials:
+                self._trials = range(remedy.epoch + 1, remedy.epoch + 1 + remedy.trials)
+                self._left = None
         self._read = len(remedies)
+        if history[end - 1].epoch in self._trials:
+            return {rule: fold.evaluation() for rule, fold in self._folds.items()}
+        if self._left is None:
+            tried = [signals for signals in history[:end] if signals.epoch in self._trials]
+            best = chosen_trial([signals.val_loss for signals in tried])
+            self._left = {each.epoch for place, each in enumerate(tried) if place != best}
         for rule, fold in self._folds.items():
-            fold.go_on(history, end, since=self._since[rule])
+            fold.go_on(history, end, since=self._since[rule], without=self._left)
         found = {rule: fold.evaluation() for rule, fold in self._folds.items()}
         found["R7"] = _r7(found["R7"], history[end - 1], config)
         if any(found[rule].fired for rule in ("R5", "R6", "R7")):
@@ -88,7 +101,14 @@ class _Fold(ABC):
         self.config = config
         self._next: int | None = None  # epoch to add, by its place in the history
 
-    def go_on(self, history: Sequence[EpochSignals], end: int, *, since: int) -> None:
+    def go_on(
+        self,
+        history: Sequence[EpochSignals],
+        end: int,
+        *,
+        since: int,
+        without: Collection[int],
+    ) -> None:
         """Add the epochs before `end` that were not added yet; none up to epoch `since`."""
         place = self._next
         if place is None:
@@ -96,7 +116,7 @@ class _Fold(ABC):
             while place and history[place - 1].epoch > since:
                 place -= 1
         while place < end:
-            if history[place].epoch > since:
+            if history[place].epoch > since and history[place].epoch not in without:
                 self.add(history[place])
             place += 1
         self._next = place
@@ -174,7 +194,9 @@ class _Growth(_Band):
 
 
 def _interval(signals: EpochSignals, signal: str, config: RulesConfig) -> tuple[float, ...] | None:
-    """Return the ends of a signal's interval: () where none is asked for, None where it lacks."""
+    """Return what has to be outside of a band besides the signal; None where it lacks."""
+    if signal == "update_ratio" and config.r1_majority:
+        return signals.middle_update_ratios or ()
     if not config.r2_needs_interval or signal != "signal_to_noise":
         return ()
     low, high = signals.signal_to_noise_low, signals.signal_to_noise_high

@@ -12,7 +12,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
-from aggregates.playbook import FRESH, GO_BACK, rises
+from aggregates.playbook import FRESH, GO_BACK, RESTORING, TRY_RATES, rises
 from aggregates.spec import Spec, WatchedModel, apply_edit
 
 Changes = list[dict[str, Any]]
@@ -63,8 +63,10 @@ def derive_outcome(
             f"{effective} examples a step are more than the {train_examples} for training"
         )
     changes = _difference(settings.to_dict(), after.to_dict())
-    if decision.direction == GO_BACK and decision.params["epoch"] != epoch:
-        changes.append(_change("epoch", epoch, decision.params["epoch"]))
+    if decision.back not in (None, epoch):
+        changes.append(_change("epoch", epoch, decision.back))
+    if decision.direction == TRY_RATES:
+        changes.append(_change("tried rates", None, list(decision.rates)))
     if decision.direction == "stop":
         changes = [_change("training", "running", "stopped")]
     if decision.params.get("reinitialise", False):
@@ -89,6 +91,9 @@ def _said(what: str, old: Any, new: Any) -> str:
             return "fresh weights" if new == FRESH else f"back to the state after epoch {new}"
         case "training":
             return "the training stops"
+        case "tried rates":
+            rates = ", ".join(f"{rate:g}" for rate in new)
+            return f"learning rates {rates} are tried, an epoch each"
         case "weights":
             return "starting weights put back and the optimizer's memory emptied"
     return f"{what.replace('_', ' ')} {old} -> {new}"
@@ -98,13 +103,14 @@ def _settings_after(old: Settings, decision: Decision, *, since: int) -> Setting
     """Return the settings that the decision asks for, a schedule starting at epoch `since`."""
     direction, params = decision.direction, decision.params
     match direction:
-        case "decrease_lr" | "increase_lr" | "go_back":
-            if direction != GO_BACK:
-                _verify_direction(direction, old.lr, float(params["lr"]))
+        case "decrease_lr" | "increase_lr" | "go_back" | "try_rates":
+            lr = decision.rates[0] if decision.rates else float(params["lr"])
+            if direction not in RESTORING:
+                _verify_direction(direction, old.lr, lr)
             clip_norm = params.get("clip_norm", old.clip_norm)
             return replace(
                 old,
-                lr=float(params["lr"]),
+                lr=lr,
                 clip_norm=None if clip_norm is None else float(clip_norm),
                 batch_size=params.get("batch_size", old.batch_size),
                 schedule={"kind": "constant"},

@@ -16,6 +16,7 @@ from msgspec import Meta
 from aggregates.declared import one_of
 from aggregates.rules import PRECEDENCE, RULES, RulesConfig
 from aggregates.spec import OPERATIONS, Activation, Block, Factor
+from aggregates.trials import MAX_TRIALS
 
 HYPERPARAMETER_CHANGE = "hyperparameter_change"
 ARCHITECTURE_CHANGE = "architecture_change"
@@ -23,6 +24,8 @@ NO_ACTION = "rule_triggered_no_action"
 EVENT_TYPES = (ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION)
 DEFER = "defer"
 GO_BACK = "go_back"
+TRY_RATES = "try_rates"
+RESTORING = (GO_BACK, TRY_RATES)  # directions that put an earlier state back
 FRESH = -1  # the epoch whose state is that of fresh weights
 
 MIN_LR, MAX_LR = 1e-8, 10.0
@@ -35,6 +38,7 @@ PARAMETER_TYPES: Mapping[str, Any] = MappingProxyType(
         "lr": _Rate,
         "lr_min": _Rate,
         "lr_max": _Rate,
+        "rates": Annotated[list[_Rate], Meta(min_length=2, max_length=MAX_TRIALS)],
         "clip_norm": Annotated[float, Meta(ge=1e-6, le=1e6)],
         "reinitialise": bool,
         "epochs": Annotated[int, Meta(ge=1, le=1_000)],
@@ -76,6 +80,7 @@ REMEDIES: Mapping[str, Remedy] = MappingProxyType(
         "decrease_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=False),
         "accumulate_gradients": Remedy(_H, ("accumulation",), (), "accumulation", upwards=True),
         GO_BACK: Remedy(_H, ("epoch", "lr"), ("clip_norm", "batch_size")),
+        TRY_RATES: Remedy(_H, ("epoch", "rates"), ("clip_norm",)),
         "stop": Remedy(_H),
         "add_block": Remedy(_A),
         "widen": Remedy(_A, ("factor",), ("block",)),
@@ -116,6 +121,10 @@ UNDONE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "R7": ("high", "not_finite"),
     }
 )
+# rule -> sides on which rates may be tried: what is measured tells of no rate that is right
+TRIED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"R1": ("high", "low", "guessing"), "R7": ("high", "not_finite")}
+)
 # rule -> the least and the largest factor by which its remedies move a setting
 FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {"R1": (3.0, 10.0), "R2": (2.0, 2.0), "R7": (10.0, 10.0)}
@@ -129,12 +138,22 @@ def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ..
         undone = rules.back_sets_batch and side == "high"
     else:
         undone = side in UNDONE.get(rule, ())
-    return (*found, GO_BACK) if undone and rules.kept_states else found
+    if not undone or not rules.kept_states:
+        return found
+    tried = rules.tries_rates and side in TRIED.get(rule, ())
+    return (*found, *RESTORING) if tried else (*found, GO_BACK)
+
+
+def restoring(rules: RulesConfig, *, epochs: int | None) -> tuple[str, ...]:
+    """Return the directions that put an earlier state back in a training of so many epochs."""
+    if not rules.kept_states:
+        return ()
+    return RESTORING if rules.tries_rates and epochs is not None else (GO_BACK,)
 
 
 def restarted(direction: str, cites: Iterable[str]) -> tuple[str, ...]:
     """Return the rules that start afresh once a remedy that cites `cites` was applied."""
-    return RULES if direction == GO_BACK else tuple(cites)
+    return RULES if direction in RESTORING else tuple(cites)
 
 
 def unanswered_sides(rule: str, offers: Collection[str]) -> tuple[str, ...]:

@@ -95,10 +95,12 @@ class RulesConfig:
     kept_states: int = _added(0)  # latest epochs whose training states can be gone back to
     back_sets_batch: bool = _added(False)  # going back answers R2 high, by a batch in the band
     back_bounds_steps: bool = _added(False)  # fresh weights keep R1's rate if clip_norm is tighter
+    tries_rates: bool = _added(False)  # a decision may try several rates, an epoch each
     # Skill (see EpochSignals) up to which an epoch only guesses: R4 does not count it, and R1 fires
     # where the training loss stands still too, not falling by `guess_gain` in two epochs.
     guess_skill: float | None = _added(None)
     guess_gain: float = _added(0.0)
+    r1_majority: bool = _added(False)  # more than half of the tensors are outside of R1's band
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -208,18 +210,19 @@ RELATIVE_1 = replace(
     r7_at_once=None,
     kept_states=10,
 )
-RELATIVE = replace(
+RELATIVE_2 = replace(
     RELATIVE_1,
     back_sets_batch=True,
     back_bounds_steps=True,
     guess_skill=0.03,
     guess_gain=0.01,
 )
+RELATIVE = replace(RELATIVE_2, r1_majority=True, r6_low=0.007, tries_rates=True)
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {
         "calibrated": (CALIBRATED_1, CALIBRATED),
         "document": (DOCUMENT,),
-        "relative": (RELATIVE_1, RELATIVE),
+        "relative": (RELATIVE_1, RELATIVE_2, RELATIVE),
     }
 )
 """Every version of each profile, the oldest first. Runs start with the newest; the judge accepts
@@ -244,6 +247,7 @@ class AppliedRemedy:
 
     epoch: int
     rule: str
+    trials: int = 0  # epochs after it that are trials: no rule judges them
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
 from aggregates.evaluations import Evaluations
 from aggregates.firing import RuleMemory
-from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, UNDONE, restarted
+from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, TRY_RATES, UNDONE, restarted
 from aggregates.provocations import fault_of
 from aggregates.rules import (
     PRECEDENCE,
@@ -29,6 +29,7 @@ from aggregates.rules import (
 )
 from aggregates.signals import UNSAID, EpochSignals, signals_of
 from aggregates.spec import Spec, WatchedModel, spec_of
+from aggregates.trials import Step, Trials, chosen_trial
 
 SOURCES = ("driver", "human", "policy")
 END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
@@ -106,6 +107,8 @@ class Run(Aggregate):
                 found = aggregate.signals(self.epoch, self.measured, self.reported)
                 fresh = self.measured, found
             aggregate.history.append(fresh[1])
+            if (step := aggregate.step()) is not None:
+                aggregate.settings = {**aggregate.settings, "lr": step.lr}
 
     class RulesEvaluated(Aggregate.Event):
         """The seven rules on the epoch just measured."""
@@ -156,7 +159,13 @@ class Run(Aggregate):
             """Settle the decision; its rules start afresh."""
             done = aggregate.settle(self.decision, "applied")
             afresh = restarted(done.decision.direction, done.decision.cites)
-            aggregate.remedies.extend(AppliedRemedy(self.epoch, rule) for rule in afresh)
+            rates = done.decision.rates
+            aggregate.remedies.extend(
+                AppliedRemedy(self.epoch, rule, len(rates)) for rule in afresh
+            )
+            if done.decision.back is not None and rates:
+                trials = Trials(done.number, self.epoch, done.decision.back, rates)
+                aggregate.trials.append(trials)
             aggregate.spec = spec_of(self.spec)
             aggregate.settings = dict(self.settings)
 
@@ -259,6 +268,7 @@ class Run(Aggregate):
         self.memory = RuleMemory(self.rules)  # spares time and changes nothing
         self.decisions: list[PastDecision] = []
         self.remedies: list[AppliedRemedy] = []
+        self.trials: list[Trials] = []
         self.weights: dict[str, tuple[int, str]] = {}
         self.restart_spec: Spec | None = None
         self.end_reason: str | None = None
@@ -375,6 +385,7 @@ class Run(Aggregate):
                 "the training was stopped: only its last weights and the end may follow"
             )
         epoch = self.epoch + 1
+        self._check_trial(epoch, measured)
         signals = self.signals(epoch, measured, reported)  # raises MeasurementError
         part = dict(measured)
         self.fresh = part, signals
@@ -394,10 +405,67 @@ class Run(Aggregate):
         )
         return evaluations
 
+    def best_trial(self) -> int | None:
+        """Return the epoch of the best of the latest trials so far, None if no loss is finite."""
+        trials = self.trials[-1]
+        best = chosen_trial(self._tried(trials))
+        return None if best is None else trials.epochs[best]
+
+    def trying(self, epoch: int | None = None) -> Trials | None:
+        """Return the trials that an epoch (default: the latest) is one of, if it is one."""
+        at = self.epoch if epoch is None else epoch
+        return next((trials for trials in self.trials if at in trials.epochs), None)
+
+    def step(self) -> Step | None:
+        """Return what goes on after the latest epoch, if it is a trial."""
+        trials = self.trying()
+        return None if trials is None else trials.step(self._tried(trials))
+
+    def tries(self, epoch: int | None = None) -> int:
+        """Return how many epochs are left for trials by decisions of an epoch (default: latest).
+
+        One epoch at least has to be left behind them, so only a run with a known end tries rates.
+        """
+        planned, watched = self.config.get("epochs"), self.initial_spec
+        if not self.rules.tries_rates or planned is None or not self.back(epoch):
+            return 0
+        if isinstance(watched, WatchedModel) and TRY_RATES not in watched.offers:
+            return 0
+        left: int = planned - 2 - (self.epoch if epoch is None else epoch)
+        return left if left > 1 else 0
+
+    def _tried(self, trials: Trials) -> list[float]:
+        """Return the validation losses of the trials that were measured."""
+        return [each.val_loss for each in self.history[trials.asked + 1 : trials.epochs.stop]]
+
+    def _left(self, epoch: int) -> bool:
+        """Return whether an epoch is a trial that did not go on."""
+        trials = self.trying(epoch)
+        if trials is None:
+            return False
+        best = chosen_trial(self._tried(trials))
+        return best is None or trials.epochs[best] != epoch
+
+    def _check_trial(self, epoch: int, measured: Mapping[str, Any]) -> None:
+        """Refuse an epoch that follows a trial with another rate than the trials lead to."""
+        step, trials = self.step(), self.trying()
+        if step is None or trials is None:
+            return
+        found = measured["settings"]["lr"]
+        if found != step.lr:
+            what = (
+                f"goes on from epoch {step.epoch}" if epoch not in trials.epochs else "is a trial"
+            )
+            raise InvariantError(
+                f"epoch {epoch} {what} of decision {trials.decision} with lr {step.lr!r}, not "
+                f"{found!r}"
+            )
+
     def back(self, epoch: int | None = None) -> tuple[int, ...]:
         """Return the epochs whose training states can be gone back to, and FRESH.
 
-        A state is sound: no rule of UNDONE that is not waived fired in its epoch. The present one
+        A state is sound: no rule of UNDONE that is not waived fired in its epoch, nor was it a
+        trial that did not go on. The present one
         can be kept for R1, if no other fired. No state is of another model than the present one,
         nor from before the run was forked. A watched loop keeps the latest sound state alone. With
         an `epoch`: before that epoch's decisions.
@@ -415,7 +483,7 @@ class Run(Aggregate):
         )
         forked = 0 if self.forked_at is None or at < self.forked_at else self.forked_at
         first = max(forked, at + 1 - self.rules.kept_states, *(edited + 1 for edited in edits))
-        sound = [each for each in range(first, at) if not self.damage(each)]
+        sound = [e for e in range(first, at) if not self.damage(e) and not self._left(e)]
         if isinstance(watched, WatchedModel):
             sound = sound[-1:] if self.damage(at) else []
         kept = (at,) if at >= first and not {*self.damage(at)} - {"R1"} else ()
@@ -430,15 +498,18 @@ class Run(Aggregate):
             if rule in found and found[rule].side in sides and rule not in self.waived
         )
 
-    def cannot_go_back(self, decision: Decision) -> str | None:
-        """Return why a decision of this epoch, the one made last, cannot go back, if it cannot.
+    def why_refused(self, decision: Decision) -> str | None:
+        """Return why the decision made last, of this epoch, has to be refused, if it has to be.
 
-        It restarts every rule, so it happens once an epoch, for firings of that epoch, and for no
-        rule that is waived.
+        Going back restarts every rule, so it happens once an epoch, for firings of that epoch, and
+        for no rule that is waived. Where rates are tried, nothing else changes the training.
         """
-        if decision.direction != GO_BACK:
+        latest = self.trials[-1] if self.trials else None
+        if latest and latest.asked == self.epoch and latest.decision < len(self.decisions):
+            return f"rates are tried after epoch {self.epoch}: no other decision changes anything"
+        if decision.back is None:
             return None
-        epoch, states = decision.params["epoch"], self.back()
+        epoch, states = decision.back, self.back()
         if not states:
             return "this training keeps no states to go back to"
         if waived := {*decision.cites} & {*self.waived}:
@@ -446,11 +517,16 @@ class Run(Aggregate):
         if late := {*decision.cites} - {*self.fired()}:
             return f"{', '.join(sorted(late))} did not fire in epoch {self.epoch}"
         if any(
-            past.decision.direction == GO_BACK and past.outcome == "applied"
+            past.decision.back is not None and past.outcome == "applied"
             for past in self.decisions[:-1]
             if past.epoch == self.epoch
         ):
             return f"the training has gone back in epoch {self.epoch} already"
+        if (tries := self.tries()) < len(decision.rates):
+            return (
+                f"{len(decision.rates)} rates cannot be tried: this training has {tries} epochs "
+                "for trials, with one left behind them"
+            )
         if epoch in states:
             return None
         return f"the state after epoch {epoch} is not kept, or R1, R5, R6 or R7 fired in that epoch"
@@ -468,6 +544,8 @@ class Run(Aggregate):
         verify_source(source, decision)
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
+        if self.trying() is not None:
+            raise InvariantError(f"epoch {self.epoch} is a trial: nothing is decided on it")
         self._check_settled()
         said = decision.to_dict()
         self.parsed = said["cites"], parse_decision(said)
@@ -493,7 +571,7 @@ class Run(Aggregate):
         the loop reports. The harness refuses such a remedy.
         """
         resets = bool(decision.params.get("reinitialise", False))
-        if decision.direction == GO_BACK and decision.params["epoch"] != self.epoch:
+        if decision.back not in (None, self.epoch):
             sides = (self.evaluations[self.epoch][rule].side for rule in decision.cites)
             resets = "not_finite" in sides
         return resets and self.level != REPEATABLE and not self.history[-1].lost

@@ -7,7 +7,7 @@ Units: norms in parameter units, shares from 0 to 1, losses in nats.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
-from statistics import median
+from statistics import median, median_high, median_low
 from typing import Any
 
 from aggregates.errors import MeasurementError
@@ -42,6 +42,8 @@ class EpochSignals:
     # What the accuracy is above guessing, as a share of what is possible: 0 is guessing, 1 always
     # right. Of training; of validation, where only that is known.
     skill: float | None = None
+    # The lower and the upper middle of the tensors' update ratios; equal if their number is odd.
+    middle_update_ratios: tuple[float, float] | None = None
 
     @property
     def grad_norm_ratio(self) -> float | None:
@@ -93,6 +95,7 @@ def signals_of(
     train, validation = _told(measured, reported, "train"), _told(measured, reported, "validation")
     norms = _numbers(weights, "grad_norm")
     accuracy = _get(train, "accuracy", float) if reported is None else train["accuracy"]
+    ratios = _numbers(weights, "update_ratio")
     return EpochSignals(
         epoch=epoch,
         train_loss=_get(train, "loss", float),
@@ -101,7 +104,7 @@ def signals_of(
         gradients_finite=_get(gradients, "finite", bool),
         max_layer_grad_norm=_reduce(max, norms),
         min_layer_grad_norm=_reduce(min, norms),
-        update_ratio=_reduce(median, _numbers(weights, "update_ratio")),
+        update_ratio=_reduce(median, ratios),
         epoch_update_ratio=_reduce(median, _numbers(weights, "epoch_update_ratio")),
         signal_to_noise=_optional(gradients, "signal_to_noise"),
         norm_noise_scale=_optional(gradients, "norm_noise_scale"),
@@ -111,6 +114,7 @@ def signals_of(
         signal_to_noise_high=_newer(gradients, "signal_to_noise_high"),
         noise=probes_of(gradients),
         skill=_skill(validation.get("accuracy") if accuracy is None else accuracy, classes),
+        middle_update_ratios=(median_low(ratios), median_high(ratios)) if ratios else None,
     )
 
 

@@ -25,23 +25,6 @@ from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, pa
 from ledger.strict_json import read_json
 from ledger.verification.verified_notes import parse_vkey
 
-__all__ = [
-    "BATCH",
-    "CARRIED",
-    "LEDGER",
-    "MOST_DAYS",
-    "OF_EACH",
-    "RECORDED",
-    "SUBJECTS",
-    "Approval",
-    "check_approval",
-    "ledger_digest",
-    "make_approval",
-    "names_of",
-    "of_proposal",
-    "sign",
-]
-
 MOST_DAYS = 366  # that an approval may last
 MAX_NOTE = 4_000  # characters
 _MAX_SUBJECTS = 100

@@ -1,17 +1,5 @@
 """Errors of the judge package; one root, so that callers catch one thing."""
 
-__all__ = [
-    "ApprovalError",
-    "BisectionError",
-    "ConfinementError",
-    "CurationError",
-    "DriftError",
-    "JudgeError",
-    "LineageError",
-    "SandboxError",
-    "StepError",
-]
-
 from collections.abc import Mapping
 from typing import Any
 

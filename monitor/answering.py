@@ -83,7 +83,7 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
                 f"{run.rules.action_window} before"
             )
             continue
-        if (gone := run.cannot_go_back(said)) is not None:
+        if (gone := run.why_refused(said)) is not None:
             session.refused(gone)
             continue
         if run.resets_unproven(said):
@@ -127,6 +127,7 @@ def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
         edits=state.config.edits,
         fired=tuple(run.fired_rules[: run.epoch]),
         back=run.back(run.epoch),
+        tries=run.tries(run.epoch),
     )
 
 

@@ -194,7 +194,7 @@ class WatchConfig:
     clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
     optimizer: Annotated[str, Meta(min_length=1, max_length=500)]
     seed: int | None = None
-    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
+    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "relative"
     waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()
     # What measures the gradients' noise, without which R2 is waived. None: an earlier version ran.
     noise: Annotated[str, one_of(SOURCES)] | None = None

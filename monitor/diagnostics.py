@@ -26,6 +26,7 @@ LOOK_EVERY = 16  # batches between two looks at the activations
 PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
 HALVES_EVERY = 16  # steps between two that are compared half by half, which costs no backward pass
 RATIOS = 16  # update ratios that an epoch of as many steps has at least
+SETTLED = 0.5  # of its length, by which an epoch changes a tensor that no longer grows
 _FLUSH = 64  # batches or steps after which what was kept is summed up
 _LOGITS = 1_000_000  # kept, at most, beside those of one batch
 HALF = (torch.bfloat16, torch.float16)
@@ -44,6 +45,10 @@ class EpochWatch:
     gradient is the sum of that many batches' ones: part() follows the backward pass of each, and
     the halves of a step take the place of a probe. Without `activations`, the model gets no
     hooks: those would have a compiled model compiled again and again.
+    `from_zero` is a set that the epochs of a run share, and that is filled here: the names of
+    tensors that were zero when an epoch began. With it, update ratios are those of the rows that
+    the epoch has changed, such as the words of an embedding that occurred, and a tensor from zero
+    has none until it no longer grows: what it is related to would be its own updates.
     """
 
     def __init__(
@@ -57,8 +62,10 @@ class EpochWatch:
         parts: int = 1,
         only: Iterable[Tensor] | None = None,
         activations: bool = True,
+        from_zero: set[str] | None = None,
     ) -> None:
         self._model = model
+        self._from_zero = from_zero
         self._effective_batch = effective_batch  # examples per optimizer step
         self.ratio_every = _stride(steps, ratios)  # steps from one update ratio to the next
         self._most_ratios = 2 * ratios if thin and steps is None else None
@@ -337,22 +344,38 @@ class EpochWatch:
         count = len(self._parameters)
         norms, ratios = _sums(self._norm_sums, count), _sums(self._ratio_sums, count)
         lengths, distances = self._since_start().tolist()
-        return [
-            {
-                "name": name,
-                "rank": parameter.dim(),
-                "grad_norm": norm / max(self._steps, 1) if self._has_gradient(place) else None,
-                # a tensor that starts at zero has nothing that its update could be related to
-                "update_ratio": ratio / self._ratios if length != 0 and self._ratios else None,
-                "epoch_update_ratio": distance / length if length != 0 else None,
-            }
-            for place, (name, parameter, norm, ratio, length, distance) in enumerate(
-                zip(self._names, self._parameters, norms, ratios, lengths, distances, strict=True)
+        parts = lengths if self._from_zero is None else self._changed_lengths().tolist()
+        layers = []
+        for place, (name, parameter) in enumerate(zip(self._names, self._parameters, strict=True)):
+            length, distance = lengths[place], distances[place]
+            part = parts[place] if distance != 0 else length
+            # a tensor that starts at zero has nothing that its update could be related to
+            change = distance / part if part != 0 else None
+            ratio = None
+            if change is not None and self._ratios and not self._still_grows(name, change):
+                ratio = ratios[place] / self._ratios * (length / part)
+            if change is None and self._from_zero is not None:
+                self._from_zero.add(name)
+            layers.append(
+                {
+                    "name": name,
+                    "rank": parameter.dim(),
+                    "grad_norm": (
+                        norms[place] / max(self._steps, 1) if self._has_gradient(place) else None
+                    ),
+                    "update_ratio": ratio,
+                    "epoch_update_ratio": change,
+                }
             )
-        ]
+        return layers
+
+    def _still_grows(self, name: str, change: float) -> bool:
+        return self._from_zero is not None and name in self._from_zero and change > SETTLED
 
     def _has_gradient(self, place: int) -> bool:
-        return self._all_used or place in self._used or not (self._steps or self._skipped)
+        if not self._steps:  # of steps that were all skipped, nothing is known
+            return not self._skipped
+        return self._all_used or place in self._used
 
     def _gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters; a zero for one that has none."""
@@ -415,6 +438,20 @@ class EpochWatch:
             self._gathered(torch.linalg.vector_norm(now - start).double()) for now, start in pairs
         ]
         return torch.stack([self._row(self._start), torch.stack(changes)])
+
+    def _changed_lengths(self) -> Tensor:
+        """Return the norm of each parameter at the epoch's start, in the rows changed since."""
+        now = list[Tensor](self._parameters)
+        starts = self._start if self._large else torch.split(self._start[0], self._counts)
+        found = []
+        for start, parameter in zip(starts, now, strict=True):
+            rows = parameter.shape[:1] if parameter.dim() > 1 else (1,)
+            before = start.view(*rows, -1)
+            changed = (before != parameter.view(*rows, -1)).any(dim=1)
+            dtype = torch.float32 if before.dtype in HALF else None
+            norms = torch.linalg.vector_norm(before, dim=1, dtype=dtype)
+            found.append(self._gathered(torch.linalg.vector_norm(norms * changed).double()))
+        return torch.stack(found)
 
     def _enough(self, rows: list[Tensor]) -> bool:
         return len(rows) == _FLUSH or sum(map(len, rows)) > _NUMBERS

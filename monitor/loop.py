@@ -22,6 +22,7 @@ from aggregates.forks import Fork, order_seed
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
+from aggregates.trials import MAX_TRIALS
 from ledger.blobs import Blobs
 from ledger.progress import advanced
 from monitor.answering import Policy, answer_rules
@@ -58,10 +59,11 @@ def train(
     splits: Splits | None = None,
     fork: Fork | None = None,
     start: Start | None = None,
+    until_epoch: int | None = None,
     on_epoch: OnEpoch | None = None,
     on_state: OnState | None = None,
 ) -> Run:
-    """Train one model under watch and return its closed run.
+    """Train one model under watch and return its closed run; up to `until_epoch`, if given.
 
     `spec` replaces the configuration's model, for a run that follows a restart; `rules` replaces
     the newest version of the configuration's profile, for an earlier run that is trained again;
@@ -114,6 +116,7 @@ def train(
                 state,
                 splits,
                 policy,
+                last=config.epochs - 1 if until_epoch is None else until_epoch,
                 fork=fork,
                 on_epoch=on_epoch,
                 on_state=on_state,
@@ -165,11 +168,12 @@ def _train_epochs(
     splits: Splits,
     policy: Policy,
     *,
+    last: int,
     fork: Fork | None,
     on_epoch: OnEpoch | None,
     on_state: OnState | None,
 ) -> str:
-    """Train until the last epoch, a stop or a restart; return why it ended."""
+    """Train until the `last` epoch, a stop or a restart; return why it ended."""
     run, reason = session.run, "completed"
     best = min(
         (each.val_loss for each in run.history if each.val_loss < math.inf), default=math.inf
@@ -177,13 +181,13 @@ def _train_epochs(
     if run.history:
         state.keep(run.epoch, run.rules.kept_states)
         reason = answer_rules(session, state, policy)
-    while reason == "completed" and (epoch := run.epoch + 1) < state.config.epochs:
+    while reason == "completed" and (epoch := run.epoch + 1) <= last:
         watch = session.watch(state.model, state.settings)
         order = epoch_order(
             len(splits.train), seed=state.config.seed, epoch=epoch, fork=order_seed(fork, epoch)
         )
         try:
-            reported = _train_epoch(state, watch, splits, epoch, order=order)
+            reported = _train_epoch(state, watch, splits, epoch, order=order, planned=last + 1)
         finally:
             watch.close()
         measured = session.measure(state.model, watch, state.settings, reported=reported)
@@ -194,8 +198,13 @@ def _train_epochs(
             session.save_snapshot(state)
         if on_state is not None:
             on_state(epoch, state)
-        state.keep(epoch, run.rules.kept_states)
-        reason = answer_rules(session, state, policy)
+        trials, step = run.trying(), run.step()
+        # While rates are tried, what they began with stays, however old it is.
+        state.keep(epoch, run.rules.kept_states + (MAX_TRIALS if trials else 0))
+        if trials is not None and step is not None:
+            state.go_on(step, asked=trials.asked)
+        else:
+            reason = answer_rules(session, state, policy)
         if on_epoch is not None:
             on_epoch(run, measured)
     session.save_weights("last", state.model)
@@ -218,6 +227,7 @@ def _train_epoch(
     epoch: int,
     *,
     order: torch.Tensor,  # (examples,)
+    planned: int,  # epochs
 ) -> dict[str, Any]:
     """Train one epoch; return what the loop has to say of itself, which no rule reads."""
     started = time.monotonic()
@@ -243,7 +253,7 @@ def _train_epoch(
             clipped = clipped + (norm > settings.clip_norm)
         state.optimizer.step()
         watch.updated()
-        advanced("training", epoch * steps + step + 1, state.config.epochs * steps)
+        advanced("training", epoch * steps + step + 1, planned * steps)
     return {
         "seconds": time.monotonic() - started,
         "clipped_steps": int(clipped),

@@ -12,7 +12,7 @@ from torch import nn
 from aggregates.decisions import Decision
 from aggregates.errors import RemedyRefused
 from aggregates.outcomes import Changes, derive_outcome
-from aggregates.playbook import FRESH, GO_BACK
+from aggregates.playbook import FRESH
 from monitor.model import ResidualCNN, edit_model
 
 if TYPE_CHECKING:
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 
 def execute_decision(state: "LiveState", decision: Decision, *, epoch: int) -> Changes:
     """Carry out `decision` after `epoch`; raises RemedyRefused saying why it cannot be."""
-    back: int | None = decision.params["epoch"] if decision.direction == GO_BACK else None
-    reinitialise = bool(decision.params.get("reinitialise", False)) or back == FRESH
+    back = FRESH if decision.params.get("reinitialise", False) else decision.back
     if back is not None and back != FRESH:
         weights, _ = state.kept[back]
         if not all(
             bool(torch.isfinite(weights[name]).all()) for name, _ in state.model.named_parameters()
         ):
             raise RemedyRefused(f"the weights after epoch {back} are not finite")
-    elif decision.direction != "stop" and not reinitialise and not is_finite(state.model):
+    elif decision.direction != "stop" and back is None and not is_finite(state.model):
         raise RemedyRefused(
             "the weights are not finite, and only a reinitialisation brings them back"
         )
@@ -46,16 +45,21 @@ def execute_decision(state: "LiveState", decision: Decision, *, epoch: int) -> C
         edit_model(state.model, decision.edit, seed=state.config.seed, salt=f"edit {epoch}")
         state.renew_optimizer(momentum)
     state.settings = outcome.settings
-    if back is not None and back != FRESH:
-        state.go_back(back)
-    if reinitialise:
-        _reinitialise(state, epoch)
+    if back is not None:
+        put_back(state, back, asked=epoch)
     return outcome.changes
 
 
-def _reinitialise(state: "LiveState", epoch: int) -> None:
-    """Begin again with fresh weights, fresh BatchNorm statistics and no momentum."""
-    salt = f"reinitialise {epoch}"
+def put_back(state: "LiveState", back: int, *, asked: int) -> None:
+    """Put the state after epoch `back` in the place of the present one.
+
+    That of FRESH has fresh weights and BatchNorm statistics and no momentum; which weights, follows
+    from the epoch in which it was decided.
+    """
+    if back != FRESH:
+        state.go_back(back)
+        return
+    salt = f"reinitialise {asked}"
     state.model.adopt(ResidualCNN(state.model.spec(), seed=state.config.seed, salt=salt))
     state.renew_optimizer({})
 

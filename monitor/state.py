@@ -3,7 +3,7 @@
 I/O: none.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -11,9 +11,10 @@ from torch import Tensor
 from aggregates.decisions import Decision, Settings
 from aggregates.outcomes import Changes
 from aggregates.spec import ModelSpec
+from aggregates.trials import Step
 from monitor.config import RunConfig
 from monitor.model import ResidualCNN, region
-from monitor.remedies import execute_decision
+from monitor.remedies import execute_decision, put_back
 
 
 @dataclass
@@ -57,7 +58,12 @@ class LiveState:
             model = {name: value.clone() for name, value in self.model.state_dict().items()}
             momentum = {name: value.clone() for name, value in self.momentum().items()}
             self.kept[epoch] = model, momentum
-            self.kept.pop(epoch - most, None)
+            self.kept = {at: kept for at, kept in self.kept.items() if at > epoch - most}
+
+    def go_on(self, step: Step, *, asked: int) -> None:
+        """Go on as a trial leads to, of those that were decided on after epoch `asked`."""
+        self.settings = replace(self.settings, lr=step.lr)
+        put_back(self, step.epoch, asked=asked)
 
     def go_back(self, epoch: int) -> None:
         """Go back to the state after an epoch, which is kept and is of the same model."""

@@ -22,9 +22,10 @@ from aggregates.canonical import digest
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Changes, derive_outcome
-from aggregates.playbook import FRESH, GO_BACK, RATE_DIRECTIONS, unanswered_sides
+from aggregates.playbook import FRESH, RATE_DIRECTIONS, unanswered_sides
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
+from aggregates.trials import Step
 from monitor.config import TaskConfig, WatchConfig
 from monitor.errors import WatchError
 from monitor.processes import Processes
@@ -49,11 +50,12 @@ def describe_model(
     classes: int | None,
     compiled: bool = False,
     accumulates: bool = False,
-    goes_back: bool = False,
+    restoring: Sequence[str] = (),
 ) -> WatchedModel:
     """Return what a run records of a model, and which remedies can be carried out on it.
 
-    Without a model, the loop can only be stopped. observed() offers nothing. Raises WatchError.
+    `restoring` are the directions that put an earlier state back. Without a model, the loop can
+    only be stopped. observed() offers nothing. Raises WatchError.
     """
     swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
     shapes = shapes_of(model)
@@ -66,7 +68,7 @@ def describe_model(
         ),
         offers=(
             *(() if model is None else RATE_DIRECTIONS),
-            *((GO_BACK,) if goes_back and model is not None else ()),
+            *(() if model is None else restoring),
             *(_BATCHES if batches else ()),
             *(("accumulate_gradients",) if accumulates else ()),
             "stop",
@@ -168,6 +170,8 @@ class WatchedState:
         # Where nothing may be changed, nothing is ever put back.
         self._start = self._copied() if spec.offers else _Copied({}, [])
         self._kept: dict[int, _Copied] = {}  # the latest epoch whose state can be gone back to
+        self._begun: _Copied | None = None  # what each of the present trials begins with
+        self._best: dict[int, _Copied] = {}  # the best of them so far
         self.rate_overridden: str | None = None  # why decisions about the rate have no effect
 
     @property
@@ -182,7 +186,7 @@ class WatchedState:
 
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
-        back = decision.params["epoch"] if decision.direction == GO_BACK else epoch
+        back = epoch if decision.back is None else decision.back
         fresh = bool(decision.params.get("reinitialise", False)) or back == FRESH
         needs_weights = decision.direction != "stop" and not fresh and back == epoch
         if self._model is not None and needs_weights and not is_finite(self._model):
@@ -191,7 +195,8 @@ class WatchedState:
             )
         if back not in (epoch, FRESH) and not self._is_finite(self._kept[back]):
             raise RemedyRefused(f"the weights after epoch {back} are not finite")
-        if self.rate_overridden is not None and decision.direction in (*RATE_DIRECTIONS, GO_BACK):
+        moves_rate = decision.back is not None or decision.direction in RATE_DIRECTIONS
+        if self.rate_overridden is not None and moves_rate:
             raise RemedyRefused(self.rate_overridden)
         outcome = derive_outcome(
             decision,
@@ -208,7 +213,20 @@ class WatchedState:
         self.settings = outcome.settings
         if fresh or back != epoch:
             self._put_back(self._start if fresh else self._kept[back])
+        if decision.rates:
+            self._begun = self._start if fresh else self._copied()
         return outcome.changes
+
+    def go_on(self, step: Step, *, epoch: int, best: bool) -> None:
+        """Go on as the trial of `epoch` leads to; `best`: no trial before had a smaller loss."""
+        assert self._begun is not None, "a decision has begun the trials"
+        if best:
+            self._best = {epoch: self._copied()}
+        self.settings = replace(self.settings, lr=step.lr)
+        over = step.epoch in self._best
+        self._put_back(self._best[step.epoch] if over else self._begun)
+        if over:
+            self._kept, self._best, self._begun = self._best, {}, None
 
     def keep(self, epoch: int) -> None:
         """Keep the state after an epoch, before its decisions, in the place of an earlier one."""

@@ -74,6 +74,7 @@ class WatchedRun:
         self._looked = False  # whether before_update() waits for the optimizer's step
         self._step_rates = StepRates()
         self._last_steps: int | None = None  # of the epoch before
+        self._from_zero: set[str] = set()  # tensors that were zero when an epoch began
         self._losses: list[Tensor] = []  # of the epoch, where no model is watched
         self._began = 0.0
         self._hooks: list[RemovableHandle] = []
@@ -173,6 +174,7 @@ class WatchedRun:
                 parts=settings.accumulation if self._noise == HALVES else 1,
                 only=self._optimized,
                 activations=not self._compiled,
+                from_zero=self._from_zero,
             )
         self._open, self._batches, self._steps, self._losses = True, 0, 0, []
         self._step_rates.begin_epoch()
@@ -379,6 +381,11 @@ class WatchedRun:
         run = self._session.run
         if isinstance(self._decider, Adviser):
             return self._decider.advise(run, self._state)
+        if (step := run.step()) is not None:
+            tried, loss = self.lr, run.history[-1].val_loss
+            self._state.go_on(step, epoch=run.epoch, best=run.best_trial() == run.epoch)
+            then = f"from the end of epoch {step.epoch}" if run.trying(step.epoch) else "next"
+            return [f"learning rate {tried:g} was tried: loss {loss:.4g}; {step.lr:g} {then}"]
         if GO_BACK in self._state.described.offers and not run.damage(run.epoch):
             self._state.keep(run.epoch)
         before = len(run.decisions)

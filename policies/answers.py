@@ -146,7 +146,8 @@ def _without_nulls(item: Any) -> Any:
 def _parameter(name: str) -> dict[str, Any]:
     kind, choices = json_type(PARAMETER_TYPES[name])
     enum = {"enum": [*choices, None]} if choices else {}
-    return {"type": [kind, "null"], **enum}
+    items = {"items": {"type": "number"}} if kind == "array" else {}  # learning rates
+    return {"type": [kind, "null"], **enum, **items}
 
 
 def _type(name: str) -> dict[str, Any]:

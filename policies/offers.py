@@ -10,6 +10,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from aggregates.decisions import Observation, batch_band, mean_rate
 from aggregates.playbook import FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
+from aggregates.trials import MAX_TRIALS
 
 _LEAST, _MOST = FACTORS["R1"]
 _EPOCHS = "epochs a whole number from 1 to 1000"
@@ -63,6 +64,8 @@ def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str 
             return ""
         case "go_back":
             return _back(rule, seen)
+        case "try_rates":
+            return _tried(side, seen)
     return _edit(direction, seen)
 
 
@@ -86,6 +89,19 @@ def _back(rule: str, seen: Observation) -> str | None:
     if rule == "R7":
         clip = "clip_norm 1.0 is usual, and without one lr at most a third"
     return None if rate is None else f"epoch one of {states}; lr {rate}; {clip}"
+
+
+def _tried(side: str, seen: Observation) -> str | None:
+    lr, states = seen.settings.lr, ", ".join(("-1 (fresh weights)", *map(str, seen.back[1:])))
+    lower = f"at most {lr / _LEAST:.4g}" if lr / _LEAST >= MIN_LR else ""
+    higher = f"at least {lr * _LEAST:.4g}" if lr * _LEAST <= MAX_LR else ""
+    if side == "guessing":
+        states, one = "-1 (fresh weights)", " or ".join(filter(None, (lower, higher)))
+    else:
+        one = higher if side == "low" else lower
+    most = min(seen.tries, MAX_TRIALS)
+    told = f"epoch one of {states}; rates a list of 2 to {most} learning rates, an epoch each"
+    return (one and f"{told}, one of them {one}; may have clip_norm") or None
 
 
 def band(seen: Observation) -> tuple[float, float] | None:

@@ -219,7 +219,9 @@ def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | N
     return _swap(seen, "the activation has no slope for too many units")
 
 
-def _swap(seen: Observation, why: str) -> Chosen:
+def _swap(seen: Observation, why: str) -> Chosen | None:
+    if not seen.spec.blocks:  # a watched model without an activation that can be swapped
+        return None
     # The first changes the outputs least where inputs are far below zero, and still has a slope.
     watched = isinstance(seen.spec, WatchedModel)
     order = ("leaky_relu", "gelu") if watched else ("leaky_relu", "gelu", "prelu")

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from monitor.errors import WatchError
+    from monitor.watching import WatchedRun
     from proctor.reports.notebook import Report, report
-    from proctor.runs.watching import WatchedRun, watch
+    from proctor.runs.watching import watch
 
 __version__ = "0.1.0"
 __all__ = ["Report", "WatchError", "WatchedRun", "__version__", "report", "watch"]

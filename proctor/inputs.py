@@ -10,8 +10,6 @@ from ledger.files import read_bounded
 from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from proctor.errors import ProctorError
 
-__all__ = ["open_vkey", "read_octets", "read_text", "read_vkey", "read_vkey_file"]
-
 _KINDS = {
     ED25519: "a ledger's, judge's or operator's",
     ECDSA: "a publisher's",

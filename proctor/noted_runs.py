@@ -23,8 +23,6 @@ from proctor.state import state_folder
 if TYPE_CHECKING:
     from eventsourcing.persistence import ApplicationRecorder
 
-__all__ = ["NotedRuns", "noted_runs"]
-
 _WORTH_NOTING = 1_000  # new entries; to look at as many takes less than to write a file
 _MAX_FILE = 64 << 20  # bytes
 

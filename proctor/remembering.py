@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from projections.cache import CatchUp
     from projections.reading import Session
 
-_UNREADABLE = "SELECT COUNT(*), MIN(idx) FROM unreadable"
+_UNREADABLE = "SELECT COUNT(*), MIN(idx) FROM log.unreadable"  # as of now
 _STATES = b"proctor/states/v1"
 FEW = 20_000  # entries; to look through as many takes less than to ask tables
 _SILENT = 1.0  # s that a command waits before it says so
@@ -151,7 +151,9 @@ def open_remembered(home: Home, *, heads: bool = False) -> Iterator[VerifiedLedg
 
     Refuses a ledger that is behind or beside what is remembered, and one that has taken the place
     of another. With `heads` the whole ledger is verified, and all its tree heads can be read.
+    Raises ProctorError if there is none.
     """
+    home.require_ledger()
     known, directory = memory(), home.ledger
     if known is not None and not heads:
         with open_continued(directory, memory=known, vkey=home.vkey) as ledger:
@@ -256,22 +258,34 @@ def tell_unread(ledger: VerifiedLedger | VerificationReport) -> None:
 
 def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> "Session":
     """Bring the projection up to date and give it for questions, as of an index that there is."""
+    session = _session(home, as_of=as_of, unverified=unverified)
+    _warn_unreadable(session)
+    return session
+
+
+@contextmanager
+def held_session(
+    home: Home, *, as_of: int | None = None, unverified: bool = False
+) -> Iterator["Session"]:
+    """Do what open_session() does, and hold the file open until the end of the block."""
+    session = _session(home, as_of=as_of, unverified=unverified)
+    with session.held():
+        _warn_unreadable(session)
+        yield session
+
+
+def _session(home: Home, *, as_of: int | None, unverified: bool) -> "Session":
     from projections.reading import Session  # noqa: PLC0415 - loads DuckDB
 
     update = _updates(home, unverified=unverified)
     done = update()
     if as_of is not None and as_of >= done.position:
         raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {done.position - 1}")
-    now, then = (
-        Session(
-            tables(home, unverified=unverified),
-            as_of=each,
-            needs=done.end,
-            update=lambda: update().end,
-        )
-        for each in (None, as_of)
-    )
-    [(count, first)] = now.query(_UNREADABLE).rows
+    database = tables(home, unverified=unverified)
+    return Session(database, as_of=as_of, needs=done.end, update=lambda: update().end)
+
+
+def _warn_unreadable(session: "Session") -> None:
+    [(count, first)] = session.query(_UNREADABLE).rows
     if count:
         warn_unreadable(count, first)
-    return then

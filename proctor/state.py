@@ -15,8 +15,6 @@ from pathlib import Path
 from ledger.verification.memory import Memory
 from ledger.verification.memory_keys import check_own
 
-__all__ = ["STATE", "memory", "state_folder", "tell_once"]
-
 STATE = "PROCTOR_STATE"
 
 

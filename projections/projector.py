@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from uuid import UUID
 
@@ -40,6 +41,7 @@ __all__ = [
     "projected",
     "read_position",
     "schema_hash",
+    "settled",
     "table_digests",
     "transaction",
 ]
@@ -67,9 +69,13 @@ def schema_hash() -> str:
     """
     sources = (SCHEMA, *_CODE, Path(bodies.__file__), Path(signals.__file__))
     texts = [*(source.read_text(encoding="utf-8") for source in sources), *_view_texts()]
-    texts = [" ".join(_NOTE.sub("", _COMMENT.sub("", text)).split()) for text in texts]
-    told = json.dumps([texts, declared()], sort_keys=True, default=sorted)
+    told = json.dumps([[*map(_bare, texts)], declared()], sort_keys=True, default=sorted)
     return hashlib.sha256(told.encode()).hexdigest()
+
+
+@cache
+def _bare(text: str) -> str:
+    return " ".join(_NOTE.sub("", _COMMENT.sub("", text)).split())
 
 
 def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = False) -> None:
@@ -307,6 +313,25 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         connection.rollback()
         raise
     connection.commit()
+
+
+@contextmanager
+def settled(connection: duckdb.DuckDBPyConnection, *views: str) -> Iterator[None]:
+    """Let tables take the place of views that many questions look at, each after those it reads.
+
+    DuckDB plans a view anew for every question, and that takes longer here than the answer. Until
+    the end of the block nothing can be applied.
+    """
+    connection.begin()
+    try:
+        for view in views:
+            connection.execute(
+                f"CREATE TABLE settled AS FROM {view}; DROP VIEW {view}; "
+                f"ALTER TABLE settled RENAME TO {view}"
+            )
+        yield
+    finally:
+        connection.rollback()
 
 
 def _digest(connection: duckdb.DuckDBPyConnection, table: str) -> str:

@@ -57,7 +57,9 @@ class QueryResult:
 
 
 class Session:
-    """Runs queries one after the other; the file is free between them, and variables stay set.
+    """Runs queries one after the other; variables stay set.
+
+    The file is free between them, except in held().
 
     `needs`: answer only from tables of this state (CatchUp.end), never of another ledger that has
     taken the place of this one. Where they are of another state, `update` brings them up to date
@@ -80,6 +82,21 @@ class Session:
         self._update = update
         self._bounds = bounds
         self._variables: dict[str, Any] = {} if as_of is None else {AS_OF: as_of}
+        self._held: duckdb.DuckDBPyConnection | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the file open until the end of the block: opening it takes longer than most answers.
+
+        Raises as query() does.
+        """
+        try:
+            with self._opened() as self._held:
+                yield
+        except duckdb.Error as e:  # query() has told its own
+            raise QueryError(str(e)) from e
+        finally:
+            self._held = None
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> QueryResult:
         """Answer one statement; raises as query() does."""
@@ -150,6 +167,9 @@ class Session:
 
     @contextmanager
     def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        if self._held is not None:
+            yield self._held
+            return
         deadline = time.monotonic() + self._wait
         while True:
             if self._needs is None or self._database.is_file():

@@ -862,9 +862,15 @@ COMMENT ON COLUMN strategy_phases.process IS 'How often R3 fired';
 
 CREATE VIEW remedy_effects AS
 WITH applied AS (
-    SELECT r.run_id, r.decision, c.rule, r.epoch
+    SELECT r.run_id, r.decision, c.rule, r.epoch, COALESCE(t.trials, 0) AS trials
     FROM remedies AS r
     JOIN citations AS c ON c.run_id = r.run_id AND c.number = r.decision
+    LEFT JOIN (
+        SELECT run_id, number, MAX(JSON_ARRAY_LENGTH(params, '$.rates')) AS trials
+        FROM decisions
+        WHERE direction = 'try_rates'
+        GROUP BY run_id, number
+    ) AS t ON t.run_id = r.run_id AND t.number = r.decision
     WHERE r.outcome = 'applied'
 ),
 
@@ -888,13 +894,13 @@ SELECT
 FROM followed AS f
 LEFT JOIN rule_evaluations AS e
     ON e.run_id = f.run_id AND e.rule = f.rule
-        AND e.epoch = LEAST(f.epoch + 3, f.again);
+        AND e.epoch = LEAST(f.epoch + f.trials + 3, f.again);
 COMMENT ON VIEW remedy_effects IS 'Whether each applied remedy silenced the rules that it cites';
 COMMENT ON COLUMN remedy_effects.run_id IS 'The run';
 COMMENT ON COLUMN remedy_effects.decision IS 'Number of the decision';
 COMMENT ON COLUMN remedy_effects.rule IS 'A rule that the decision cites';
 COMMENT ON COLUMN remedy_effects.epoch IS 'The epoch behind which the remedy took effect';
-COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later; false: it fires then, or was remedied again before; NULL: not known yet';
+COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later, trials aside; false: it fires then, or was remedied again before; NULL: not known yet';
 
 CREATE VIEW advice_scoreboard AS
 WITH begun AS (

@@ -35,12 +35,12 @@ from monitor.config import RunConfig
 from monitor.environment import describe_gpu
 from monitor.loop import prepare, train
 from monitor.state import LiveState
-from monitor.watching import keep_quiet
+from monitor.watching import WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
-from proctor.runs.watching import WatchedRun, watch
+from proctor.runs.watching import watch
 from studies.speed.monitor import train_network, train_own
 from studies.speed.timing import machine
 

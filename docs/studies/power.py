@@ -172,7 +172,7 @@ def observe(
         size = low if low == high else math.exp(math.log(low) + share * math.log(high / low))
         of_loss = found.of_loss
         found.put(made, 1.0 if of_loss else size)
-    history, after = train_watched(
+    history, after, _ = train_watched(
         made, kind, epochs, lambda epoch: size if of_loss and epoch == SPIKE else 1.0, policy
     )
     fired = tuple(

@@ -1,12 +1,19 @@
 """Whether the rules are quiet while healthy models train that are not like the built-in network.
 
-    python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]... [--out FILE]
+    python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]... [--results FILE]
+        [--policy NAME] [--times FACTOR]
 
-Twenty-four kinds of model and loss, each trained by a plain loop under `proctor.watch`, which only
+Twenty-eight kinds of model and loss, each trained by a plain loop under `proctor.watch`, which only
 observes, with the optimizer and the learning rate that people would take for it. The rules of each
 profile are evaluated on the same signals. The table counts epochs in which a rule fires, plateaus
 apart (R3, and R1 on that side), and tells whether the training learned: a rule that is quiet while
 nothing is learned shows nothing. Data are drawn or computed; nothing is loaded.
+
+With --policy, each training in which a rule fired is repeated under that policy, which is asked
+nothing in the others, and a second table compares the validation losses at the end, paired by seed.
+--times multiplies the learning rate, so that it is too high. --results keeps each training in a
+file, so that the same command goes on where it was interrupted; delete the file after a change of
+code.
 """
 
 import argparse
@@ -21,6 +28,7 @@ from functools import cache, partial
 from itertools import pairwise, product
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import mean
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -33,11 +41,12 @@ from aggregates.firing import evaluate_epochs
 from aggregates.rules import PROFILES
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
-from monitor.watching import keep_quiet
+from monitor.config import WatchConfig
+from monitor.watching import WatchedRun, keep_quiet
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.files import verify_target, write_output
-from proctor.runs.watching import WatchedRun, watch
+from proctor.runs.standings import paired_interval
+from proctor.runs.watching import watch
 from studies.statistics import Share, Table
 
 _TEXT = Path(__file__).resolve().parents[2] / "docs" / "reference"  # characters to learn from
@@ -174,6 +183,19 @@ class _Lora(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         added: Tensor = self.inner(x) + x @ self.down.T @ self.up.T
         return added
+
+
+class _Gated(nn.Module):
+    """A branch beside the states, whose last layer begins at zero."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.wide, self.back = nn.Linear(width, width), nn.Linear(width, width)
+        nn.init.zeros_(self.back.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states: Tensor = x + self.back(torch.relu(self.wide(x)))
+        return states
 
 
 class _Vae(nn.Module):
@@ -351,6 +373,27 @@ def _bag() -> Made:
     return _classify(model, optimizer, _bags())
 
 
+def _words() -> Made:
+    """Most of the words never occur."""
+    model = nn.EmbeddingBag(20_000, 4, sparse=True)
+    optimizer = torch.optim.SparseAdam(list(model.parameters()), lr=0.03)
+    return _classify(model, optimizer, _bags())
+
+
+def _gates() -> Made:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(256, 64), *(_Gated(64) for _ in "123"))
+    model.append(nn.Linear(64, 10))
+    return _classify(model, _adam(model), _images())
+
+
+def _probed() -> Made:
+    body = nn.Sequential(nn.Flatten(), _mlp(256, 256), nn.ReLU()).requires_grad_(False)
+    head = nn.Linear(256, 10)
+    nn.init.zeros_(head.weight)
+    model = nn.Sequential(body, head)
+    return _classify(model, _adamw(model, 0.01), _images())
+
+
 def _with(
     model: nn.Module, optimizer: Callable[..., torch.optim.Optimizer], *args: Any
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -393,6 +436,16 @@ KINDS: Mapping[str, Callable[[], Made]] = MappingProxyType(
             *_with(_mlp(12, 64, 64, 1, activation=nn.Tanh), _sgd, 0.02)
         ),
         "sparse bag, Adagrad": _bag,
+        "sparse bag, SGD": lambda: _classify(
+            *_with(
+                nn.Sequential(nn.EmbeddingBag(2_000, 16, sparse=True), nn.Linear(16, 4)),
+                *(_sgd, 1.0, 0.0),
+            ),
+            _bags(),
+        ),
+        "sparse words, SparseAdam": _words,
+        "branches from zero, Adam": _gates,
+        "probe from zero, AdamW": _probed,
     }
 )
 
@@ -405,15 +458,29 @@ class Trained:
     seed: int
     gained: float  # share of the first validation loss (before training) that is gone
     fired: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)  # by profile, epoch
+    epochs: int = 10
+    policy: str | None = None
+    times: float = 1.0  # of the learning rate
+    last: float = math.nan  # validation loss at the end
+    acted: Sequence[str] = ()  # what was decided and done, or refused
+
+    @property
+    def job(self) -> tuple[str, int, int, str | None, float]:
+        """What train() was asked for."""
+        return self.kind, self.seed, self.epochs, self.policy, self.times
 
 
-def train(kind: str, seed: int, epochs: int) -> Trained:
+def train(
+    kind: str, seed: int, epochs: int, policy: str | None = None, times: float = 1.0
+) -> Trained:
     """Train one model under watch, and evaluate every profile on what was measured."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     made = KINDS[kind]()
+    for group in made.optimizer.param_groups:
+        group["lr"] *= times
     before = loss_on(made)
-    history, after = train_watched(made, kind, epochs)
+    history, after, acted = train_watched(made, kind, epochs, policy=policy)
     fired = {
         profile: [
             [f"{rule} {found.side}" for rule, found in each.items() if found.fired]
@@ -421,7 +488,8 @@ def train(kind: str, seed: int, epochs: int) -> Trained:
         ]
         for profile, rules in PROFILES.items()
     }
-    return Trained(kind, seed, 1 - after / before if before else 0.0, fired)
+    gained = 1 - after / before if before else 0.0
+    return Trained(kind, seed, gained, fired, epochs, policy, times, after, acted)
 
 
 def train_watched(
@@ -430,12 +498,12 @@ def train_watched(
     epochs: int,
     factor: Callable[[int], float] = lambda _: 1.0,
     policy: str | None = None,
-) -> tuple[Sequence[EpochSignals], float]:
-    """Train under watch; return what was measured and the validation loss at the end.
+) -> tuple[Sequence[EpochSignals], float, list[str]]:
+    """Train under watch; return the signals, the validation loss at the end, what was done.
 
     `factor` tells what an epoch's training loss is multiplied by. Without `policy` nobody acts.
     """
-    after = math.nan
+    acted = list[str]()
     with tempfile.TemporaryDirectory(prefix="proctor-zoo-") as name:
         home = Path(name)
         with watch(
@@ -453,11 +521,11 @@ def train_watched(
         ) as run:
             for epoch in run.epochs(epochs):
                 train_epoch(made, run, factor=factor(epoch))
-                after = loss_on(made)
-                run.validate(loss=after)
+                acted += [f"{epoch}: {line}" for line in run.validate(loss=loss_on(made))]
         with Home(home).open_log() as log:
             recorded: Run = log.repository.get(UUID(run.id))
-        return recorded.history, after
+        after = loss_on(made)  # of the weights that the last decision has left
+        return recorded.history, after, acted if policy is not None else []
 
 
 def language_model(lr: float, *, clip: float | None = None) -> Made:
@@ -526,6 +594,49 @@ def tables(trained: Sequence[Trained]) -> Iterator[Table]:
     yield Table.of("Epochs of healthy trainings in which a rule fires", [*rows, whole])
 
 
+def acting_tables(
+    bare: Sequence[Trained], acting: Sequence[Trained], policy: str
+) -> Iterator[Table]:
+    """Yield by how much a policy makes the last validation loss larger than none does."""
+    others = {(each.kind, each.seed): each for each in acting}
+    rows, every = [], []
+    for kind in dict.fromkeys(each.kind for each in bare):
+        own = [each for each in bare if each.kind == kind]
+        asked = [others.get((each.kind, each.seed), each) for each in own]
+        above = [there.last / here.last - 1 for here, there in zip(own, asked, strict=True)]
+        every.append(mean(above))
+        done = Counter(line.split(":")[1].strip() for each in asked for line in each.acted)
+        if done:
+            row = (kind, asked, above, ", ".join(f"{what} {n}" for what, n in done.most_common()))
+            rows.append(row)
+    rows.append((f"mean of all {len(every)} kinds", list(acting), every, ""))
+    shown = [
+        {
+            "kind": kind,
+            "acted in": f"{sum(bool(each.acted) for each in asked)}",
+            "loss above that of none": _difference(above),
+            "decisions": decisions,
+        }
+        for kind, asked, above, decisions in rows
+    ]
+    seeds = len({each.seed for each in bare})
+    yield Table.of(f"Policy {policy}, healthy trainings, {seeds} seeds", shown)
+
+
+def _difference(above: Sequence[float]) -> str:
+    low, high = paired_interval(above) if len(above) > 1 else (-math.inf, math.inf)
+    return f"{mean(above):+.2%} ({low:+.2%} to {high:+.2%})"
+
+
+def _kept(path: Path | None) -> list[Trained]:
+    """Return the trainings that a file holds, less a last line that was cut off."""
+    if path is None or not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return [Trained(**json.loads(line)) for line in lines]
+
+
 def main(arguments: Sequence[str]) -> None:
     """Train, and print the table."""
     parser = argparse.ArgumentParser(prog="python docs/studies zoo", description=__doc__)
@@ -533,17 +644,31 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="Write what fired, as JSON.")
+    parser.add_argument("--results", type=Path, help="Keep each training in this file.")
+    parser.add_argument("--policy", help="Train under this policy, too.")
+    parser.add_argument("--times", type=float, default=1.0, help="Multiplies the learning rate.")
     given = parser.parse_args(arguments)
-    if given.out is not None:
-        verify_target(given.out)
     if given.seeds < 1 or given.epochs < 1:
         raise ProctorError("--seeds and --epochs are at least 1")
-    jobs = list(product(given.kind or KINDS, range(given.seeds), [given.epochs]))
+    starts = list(product(given.kind or KINDS, range(given.seeds)))
+    done = {each.job: each for each in _kept(given.results)}
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
-        trained = list(pool.map(train, *zip(*jobs, strict=True)))
-    for table in tables(trained):
-        print(table.to_markdown())
-    if given.out is not None:
-        told = json.dumps([vars(each) for each in trained])
-        write_output(given.out, told.encode())
+
+        def train_all(starts: Sequence[tuple[str, int]], policy: str | None) -> list[Trained]:
+            jobs = [(kind, seed, given.epochs, policy, given.times) for kind, seed in starts]
+            missing = [job for job in jobs if job not in done]
+            for each in pool.map(train, *zip(*missing, strict=True)) if missing else ():
+                done[each.job] = each
+                if given.results is not None:
+                    with given.results.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(vars(each)) + "\n")
+            return [done[job] for job in jobs]
+
+        bare = train_all(starts, None)
+        for table in tables(bare):
+            print(table.to_markdown(), flush=True)
+        if given.policy:
+            asked = [each for each in bare if any(each.fired[WatchConfig.profile])]
+            acting = train_all([(each.kind, each.seed) for each in asked], given.policy)
+            for table in acting_tables(bare, acting, given.policy):
+                print(table.to_markdown())

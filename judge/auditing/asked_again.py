@@ -24,8 +24,6 @@ from ledger.wording import counted
 from monitor.answering import Policy, answers_of
 from monitor.errors import PolicyError
 
-__all__ = ["NOT_THE_POLICY", "AskedAgain", "Named", "NamedPolicy", "ask_again"]
-
 NOT_THE_POLICY = "not_the_policy"
 _DECIDES = ("code_sha256", "libc", "machine", "python")  # what a policy's answers depend on
 _Said = tuple[dict[str, Any], str]  # a decision, and by whom

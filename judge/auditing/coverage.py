@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from aggregates.playbook import FACTORS, GO_BACK, MAX_LR, MIN_LR, REMEDIES
+from aggregates.playbook import FACTORS, MAX_LR, MIN_LR, REMEDIES, RESTORING
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from judge.auditing.effects import Effects, find_effects
 from judge.auditing.events import HOSTILE
@@ -106,7 +106,7 @@ def create_inputs(connection: DuckDBPyConnection) -> None:
     )
     connection.execute(
         "CREATE TEMP TABLE coverage_rates AS SELECT unnest(?) AS direction",
-        [[name for name, each in REMEDIES.items() if each.moves == "lr" or name == GO_BACK]],
+        [[name for name, each in REMEDIES.items() if each.moves == "lr" or name in RESTORING]],
     )
     connection.execute(_EFFECTS_SQL)
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aggregates.decisions import PastDecision, Settings, direction_problem
-from aggregates.playbook import GO_BACK
 from aggregates.run import Run
 from judge.auditing.coverage import Violation
 from judge.auditing.effects import find_excesses, last_firing
@@ -31,7 +30,7 @@ def find_indefensible(run: Run, settings_at: Sequence[Settings]) -> list[Violati
     shown: dict[int, Settings] = {}  # before the decisions of an epoch
     for past, settings in zip(run.decisions, settings_at, strict=True):
         before = shown.setdefault(past.epoch, settings)
-        back = past.decision.direction == GO_BACK
+        back = past.decision.back is not None
         for rule in past.decision.cites:
             if rule in run.waived:
                 continue

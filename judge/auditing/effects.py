@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aggregates.decisions import PastDecision, Settings, learning_rate
 from aggregates.firing import evaluate_epochs
-from aggregates.playbook import FACTORS, GO_BACK, REMEDIES, directions, restarted, rises
+from aggregates.playbook import FACTORS, REMEDIES, directions, restarted, rises
 from aggregates.rules import AppliedRemedy, RuleEvaluation
 from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel
@@ -213,9 +213,9 @@ def _why_ineffective(
     if past.decision.edit is not None:
         return _why_same_model(course, past, rule)
     up = rises(direction, side)
-    if direction == GO_BACK:
+    if past.decision.back is not None:
         after, params = course.at(past.epoch + 1).settings, past.decision.params
-        if after.lr != params["lr"]:
+        if after.lr != (params["lr"] if "lr" in params else past.decision.rates[0]):
             return f"another decision set the learning rate to {after.lr:g}"
         if after.batch_size != params.get("batch_size", after.batch_size):
             return f"another decision set the batch size to {after.batch_size}"
@@ -333,7 +333,7 @@ def _false_silence(run: Run, ineffective: Sequence[Ineffective]) -> Iterator[tup
     if not run.rules.restart_after_remedy or not without:
         return
     remedies = [
-        AppliedRemedy(past.epoch, rule)
+        AppliedRemedy(past.epoch, rule, len(past.decision.rates))
         for past in run.decisions
         if past.outcome == "applied"
         for rule in restarted(past.decision.direction, past.decision.cites)

@@ -15,8 +15,6 @@ from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["HOSTILE", "StreamEvents", "decode_events"]
-
 # What reading a hostile body may raise.
 HOSTILE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 

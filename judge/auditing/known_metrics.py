@@ -15,8 +15,6 @@ from torch.nn import functional
 
 from monitor.stored import Rows, row_bytes, spans
 
-__all__ = ["known_metric"]
-
 _AT_ONCE = 2**21  # numbers of 64 bits: 16 MiB
 _MOST_CLASSES = 2**24  # one example of more would take gigabytes here
 _Pairs = Iterator[tuple[Tensor, Tensor]]

@@ -17,8 +17,6 @@ from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["CHECKPOINTS", "label_problem"]
-
 CHECKPOINTS = frozenset({"checkpoint.adopted", "checkpoint.promoted", "line.opened"})
 """The events that record a checkpoint."""
 

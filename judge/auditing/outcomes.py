@@ -18,8 +18,6 @@ from judge.errors import JudgeError, StepError
 from ledger.errors import StorageError
 from monitor.errors import MachineError
 
-__all__ = ["JUDGES_OWN", "StepOutcome", "failure", "performed"]
-
 # Errors that say nothing of a submission. Ctrl-C and exits are no `Exception` at all.
 JUDGES_OWN = (
     JudgeError,  # data or limits of the judge; a StepError, which it includes, is a failed step

@@ -10,7 +10,7 @@ I/O: reads the dataset; trains.  Units: epochs from 0.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -168,8 +168,9 @@ def reexecute(
             if data_is_outdated(run_config, started.data, started.environment, splits, here):
                 raise JudgeError(OUTDATED)
             train(
-                run_config if whole else replace(run_config, epochs=last + 1),
+                run_config,
                 policy,
+                until_epoch=None if whole else last,
                 spec=ModelSpec.from_dict(started.spec),
                 rules=rules,
                 parent_run=started.parent_run,
@@ -397,8 +398,6 @@ def _told(events: Iterable[Any], *, last: int, whole: bool) -> Iterator[tuple[st
         match event:
             case Run.Started():
                 del fields["environment"]  # compared apart: it may differ
-                if not whole:
-                    del fields["config"], fields["config_hash"]  # has other epochs
             case Run.SnapshotSaved():
                 del fields["seconds"]
             case Run.EpochMeasured():

@@ -8,13 +8,14 @@ I/O: none.  Units: epochs from 0.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from sys import intern
 from typing import Any
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
-from aggregates.playbook import ARCHITECTURE_DIRECTIONS, FRESH, GO_BACK, RATE_DIRECTIONS
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS, FRESH, RATE_DIRECTIONS, RESTORING
 from aggregates.run import Run
 from aggregates.spec import Spec, apply_edit, spec_of
 from judge.auditing.measurements import overridden_steps
@@ -48,6 +49,8 @@ def follow(replay: Replay, event: Any) -> None:
                     f"epoch {event.epoch} was trained with {difference.place} "
                     f"{difference.found!r}, but {difference.recorded!r} was in force"
                 )
+            if (step := replay.run.step()) is not None:
+                replay.settings = replace(replay.settings, lr=step.lr)
         case Run.Forked() if replay.watched or replay.is_task:
             raise StepError("only a run of the built-in model can be a fork")
         case Run.DecisionMade():
@@ -89,7 +92,7 @@ def follow(replay: Replay, event: Any) -> None:
 
 def _length(measured: Mapping[str, Any]) -> float:
     """Return about how long the epoch's gradient was, infinite where that is not known."""
-    norms = [layer["grad_norm"] for layer in measured["layers"]]
+    norms = [layer["grad_norm"] for layer in measured["layers"] if layer["grad_norm"] is not None]
     length = math.hypot(*norms) if norms else math.inf
     return length if math.isfinite(length) else math.inf
 
@@ -117,7 +120,7 @@ def _follow_remedy(replay: Replay, event: Any) -> None:
     else:
         parts = {"settings": expected.settings.to_dict(), "changes": expected.changes}
         recorded = {"settings": event.settings, "changes": event.changes}
-        if (gone := replay.run.cannot_go_back(decision)) is not None:
+        if (gone := replay.run.why_refused(decision)) is not None:
             found.append(f"decision {event.decision} is recorded as applied, but {gone}")
         found += [
             f"decision {event.decision} leads to {difference.place} {difference.recorded!r}, but "
@@ -138,9 +141,9 @@ def _check_refused(replay: Replay, event: Any) -> None:
     decision = replay.run.decisions[event.decision - 1].decision
     if replay.run.falsely_cited(decision):  # which step 8 finds
         return
-    if replay.run.resets_unproven(decision) or replay.run.cannot_go_back(decision) is not None:
+    if replay.run.resets_unproven(decision) or replay.run.why_refused(decision) is not None:
         return
-    if replay.overridden[-1] and decision.direction in (*RATE_DIRECTIONS, GO_BACK):
+    if replay.overridden[-1] and decision.direction in (*RATE_DIRECTIONS, *RESTORING):
         return
     try:
         _derive(replay, decision, event.epoch)
@@ -151,7 +154,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
         return
     if replay.watched and decision.direction in ("decrease_batch_size", "increase_batch_size"):
         return  # only the loop's owner can change it
-    back = decision.params["epoch"] if decision.direction == GO_BACK else event.epoch
+    back = event.epoch if decision.back is None else decision.back
     seen = replay.run.history[back]  # the weights that would go on; of fresh ones, any epoch's
     sound = seen.gradients_finite and math.isfinite(seen.val_loss)
     if replay.watched:  # whose loop may report any loss: the weights show in their own change

@@ -125,4 +125,5 @@ class Replay:
             edits=self.config.edits,
             fired=tuple(run.fired_rules[:epoch]),
             back=run.back(epoch),
+            tries=run.tries(epoch),
         )

@@ -17,8 +17,6 @@ import msgspec
 
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["SpooledEntries"]
-
 _PAGE = 64  # entries
 _IN_MEMORY = 1 << 20  # bytes of all pages
 _encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode

@@ -26,8 +26,6 @@ from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
 from ledger.progress import advanced
 
-__all__ = ["Question", "chain", "chosen_before", "go_on", "open_search", "working"]
-
 FOLDER = "bisecting"
 _FIRST = 1  # where notifications begin
 

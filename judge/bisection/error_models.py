@@ -24,8 +24,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Weighed", "least_of", "shortest", "weigh"]
-
 Array = NDArray[np.float64]
 _KEPT = 2.0  # times 1 - confidence: the share of the best evidence below which a pattern is refuted
 _LEAST = 1e-300  # divisor

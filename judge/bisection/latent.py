@@ -26,8 +26,6 @@ from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["ALARM", "Known", "LatentFault", "Revealed", "look", "reveal"]
-
 ALARM = "latent fault"
 # Alarms that say that the active checkpoint has become worse, and not which task shows it.
 _WORSE = ("circuit breaker", "decline", "production", "ratchet", "three sigma")

@@ -24,25 +24,14 @@ from aggregates.canonical import digest
 from aggregates.improvement.line import Checkpoint
 from judge.bisection.search import Verdict
 from judge.confinement.interpreter import PYTHON
-from judge.confinement.supervised import Ended, ResourceLimits, discarded, run
+from judge.confinement.messages import ResourceLimits
+from judge.confinement.supervised import Ended, discarded, run
 from judge.errors import BisectionError
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
 from judge.gauntlet.tasks.benchmark import TaskResult, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
-
-__all__ = [
-    "Command",
-    "Oracle",
-    "Probed",
-    "Tasks",
-    "command_oracle",
-    "probe",
-    "tasks_oracle",
-    "verify_command",
-    "with_repeats",
-]
 
 CANNOT_TEST = 125
 CANNOT_START = (126, 127)

@@ -10,16 +10,6 @@ from typing import Any
 from aggregates.improvement.bisection import VERDICTS, Bisection
 from judge.bisection.search import Probe, Search, Verdict, estimated, luck, posterior, standing
 
-__all__ = [
-    "believed_of",
-    "culprit_of",
-    "fault_of",
-    "probes_of",
-    "reason_of",
-    "search_of",
-    "summary",
-]
-
 _UNLIKELY = 0.01  # that as many verdicts are wrong
 _NAMED = 5  # checkpoints
 

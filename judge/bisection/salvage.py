@@ -17,8 +17,6 @@ from judge.errors import BisectionError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError
 
-__all__ = ["KIND", "Salvaged", "salvage"]
-
 KIND = "salvage"  # of the evidence that names the proposal of before
 PROPOSER = "salvage"
 

@@ -29,18 +29,6 @@ from typing import Literal
 
 from judge.bisection.error_models import Weighed, least_of, shortest, weigh
 
-__all__ = [
-    "RULES",
-    "Probe",
-    "Search",
-    "SearchState",
-    "estimated",
-    "luck",
-    "next_probe",
-    "posterior",
-    "standing",
-]
-
 RULES = 3  # of new searches
 _LEAST = 1e-3  # bits that a probe has to tell, on average
 _MOST = {2: 256, 3: 192}  # probes of a search whose verdicts are not sure, by its rules

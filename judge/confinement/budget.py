@@ -12,8 +12,6 @@ import time
 from judge.config import JudgeConfig
 from judge.errors import StepError
 
-__all__ = ["Budget", "BudgetError"]
-
 
 class BudgetError(StepError):
     """A submission has used up what its audit may use; the message names the limit."""

@@ -29,8 +29,6 @@ from monitor.errors import DataLimitError, DatasetError
 from monitor.folders import DataLimits
 from monitor.images import IMAGE_BYTES, decode_image
 
-__all__ = ["confined_decoder"]
-
 _REQUEST = struct.Struct(">QQ")  # bytes that follow, most pixels
 _ANSWER = struct.Struct(">BI")  # kind, bytes that follow
 _PIXELS, _TOO_LARGE, _UNREADABLE, _READY = range(4)

@@ -7,8 +7,6 @@ import os
 import select
 from collections.abc import Callable
 
-__all__ = ["ready", "receive", "send"]
-
 _CHUNK = 2**20  # bytes that are read or written at once
 _LONGEST = 3_600.0  # s of one wait
 

@@ -38,17 +38,6 @@ from judge.confinement.messages import (
 )
 from judge.errors import ConfinementError
 
-__all__ = [
-    "ISOLATION",
-    "NEEDED",
-    "Ended",
-    "ResourceLimits",
-    "Supervised",
-    "discard",
-    "discarded",
-    "run",
-]
-
 ISOLATION: tuple[Measure, ...] = get_args(Measure)
 T = TypeVar("T", Started, Finished)
 NEEDED: tuple[Measure, ...] = ("hidden files", "no network", "no processes left")

@@ -150,10 +150,11 @@ def _compared(tables: Tables, query: Query) -> list[dict[str, Any]]:
 
 def is_measured(tables: Tables) -> Callable[[Member], bool]:
     """Return what tells whether measurements show a pair now, by these forks or by others."""
-    tables.ask(_ANSWERS)
     query = Query(kind="preferences", measured=True)
-    shown = {(row["question"], row["kept"]) for row in _measured(tables, query)}
-    asked = {(row["run_id"], row["fork"]): row["question"] for row in tables.ask(_ARMS)}
+    with tables.settled():
+        tables.ask(_ANSWERS)
+        shown = {(row["question"], row["kept"]) for row in _measured(tables, query)}
+        asked = {(row["run_id"], row["fork"]): row["question"] for row in tables.ask(_ARMS)}
 
     def is_shown(member: Member) -> bool:
         chosen, rejected = member.decisions[0], member.rejected[0]

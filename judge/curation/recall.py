@@ -65,15 +65,14 @@ class _Standing:
 
     @classmethod
     def of(cls, tables: Tables) -> "_Standing":
+        with tables.settled():
+            runs, faults, proposals = map(tables.ask, (_RUNS, _FAULTS, _PROPOSALS))
         return cls(
-            {
-                row["run_id"]: (row["tainted"], row["usable"], row["why_not"])
-                for row in tables.ask(_RUNS)
-            },
-            {(row["run_id"], row["number"]): row["faults"] for row in tables.ask(_FAULTS)},
+            {row["run_id"]: (row["tainted"], row["usable"], row["why_not"]) for row in runs},
+            {(row["run_id"], row["number"]): row["faults"] for row in faults},
             {
                 row["proposal_id"]: (row["tainted"], row["let_in"], row["why_not"])
-                for row in tables.ask(_PROPOSALS)
+                for row in proposals
             },
             cache(lambda: is_measured(tables)),
         )

@@ -64,7 +64,8 @@ class Drawn:
 
 def draw(tables: Tables, query: Query, *, blobs: Blobs) -> Drawn:
     """Return what the query lets through of these tables; raises as examples() does."""
-    found = tuple(examples(tables, query, blobs=blobs))
+    with tables.settled():
+        found = tuple(examples(tables, query, blobs=blobs))
     return Drawn(query, tables.as_of, tables.head, code_sha256(), found)
 
 

@@ -5,7 +5,7 @@ I/O: none.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ import duckdb
 from judge.errors import CurationError
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import VerifiedEntry
-from projections.projector import projected, read_position
+from projections.projector import projected, read_position, settled
 
 
 class VerifiedEntries(Protocol):
@@ -46,6 +46,11 @@ class Tables:
         cursor = self.connection.execute(sql, parameters or None)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def settled(self) -> AbstractContextManager[None]:
+        """Compute what speaks for and against runs and decisions once, for several questions."""
+        views = ("audit_strengths", "run_standing", "curated_runs", "curated_decisions")
+        return settled(self.connection, *views)
 
 
 @contextmanager

@@ -20,22 +20,6 @@ from numpy.typing import NDArray
 
 from judge.errors import DriftError
 
-__all__ = [
-    "Baseline",
-    "ChartLimits",
-    "baseline_of",
-    "best_known",
-    "beyond",
-    "broken",
-    "declined",
-    "evaluations_needed",
-    "grown",
-    "ratchet",
-    "stalled",
-    "unproductive",
-    "velocity",
-]
-
 _MOST_CORRELATED = 0.95
 _ENOUGH = 0.008  # sd of a measurement with which alarms see a ratchet of 0.1% in 40 checkpoints
 Array = NDArray[np.floating[Any]]

@@ -11,8 +11,6 @@ I/O: none.
 import ast
 import warnings
 
-__all__ = ["weigh"]
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHES = (
     ast.AsyncFor,

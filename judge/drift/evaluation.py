@@ -18,8 +18,6 @@ from judge.gauntlet.arms import answering
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["Maker", "count_tasks", "evaluate", "weigh_code"]
-
 Maker = Callable[[Path], str]
 """Writes a reference set into an empty folder and returns what it was made from."""
 _WEIGHED = (1, 2)  # tiers that proposals change

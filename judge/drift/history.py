@@ -20,8 +20,6 @@ from judge.drift.charts import Array, Baseline, ChartLimits, Flags, baseline_of
 from judge.errors import DriftError
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["FEWEST", "DriftHistory", "Point", "Repeats", "read_baseline", "read_history"]
-
 FEWEST = 10  # repeats of a baseline; the limits were calibrated with 20
 
 

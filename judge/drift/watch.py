@@ -25,17 +25,6 @@ from judge.gauntlet.workplace import Workplace
 from ledger.entries import AuthorKey
 from ledger.progress import advanced
 
-__all__ = [
-    "Finding",
-    "Production",
-    "Watched",
-    "answer",
-    "is_due",
-    "look",
-    "measure_baseline",
-    "watch",
-]
-
 BREAKER = "circuit breaker"
 PRODUCTION = "production"
 Production = Mapping[str, tuple[int, int, int]]

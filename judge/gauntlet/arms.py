@@ -19,8 +19,6 @@ from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, ex
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["Ask", "answering", "in_turn"]
-
 
 class Ask(Protocol):
     """Asks an arm."""

@@ -28,8 +28,6 @@ from judge.gauntlet.repository.changes import tier_of_change
 from judge.gauntlet.repository.git import MAX_DIFF
 from judge.gauntlet.workplace import SCRATCH, Workplace
 
-__all__ = ["Controller"]
-
 _PATIENCE = 5.0  # seconds; a process that was killed may leave others that end after it
 
 

@@ -1,18 +1,5 @@
 """Errors of the gauntlet; one root, so that callers catch one thing."""
 
-__all__ = [
-    "CandidateError",
-    "DeclarationError",
-    "DiffError",
-    "GauntletError",
-    "ManifestError",
-    "MovedError",
-    "NoAnswerError",
-    "RepositoryError",
-    "TaskError",
-    "TierError",
-]
-
 from typing import Literal
 
 from judge.errors import JudgeError

@@ -17,8 +17,6 @@ from judge.gauntlet.promotion import settle_branch
 from judge.gauntlet.workplace import Workplace
 from ledger.entries import AuthorKey
 
-__all__ = ["Rollback", "roll_back"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback:

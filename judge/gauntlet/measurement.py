@@ -24,8 +24,6 @@ from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["Deviation", "Measurement", "measure"]
-
 _RECORDED = ("success", "validation_failures", "metrics", "problem")  # of a result
 _ONCE = 0.05  # of error; stochastic tasks are left out, and nothing is promoted by it
 

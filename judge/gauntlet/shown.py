@@ -25,8 +25,6 @@ from ledger.blobs import Blobs
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
 
-__all__ = ["FACTS", "applied", "digest_of_shown", "facts"]
-
 FACTS = (
     "base",
     "diff",

@@ -13,8 +13,6 @@ from judge.errors import LineageError
 from ledger.mapper import readable_body
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["Chain", "Found", "LineageStep", "natural", "verify_created"]
-
 Body = dict[str, Any]
 Found = tuple[VerifiedEntry, Body]
 """An entry, and what its body says."""

@@ -17,8 +17,6 @@ from judge.errors import LineageError
 from ledger.strict_json import JSONError, read_object
 from ledger.verification.proofs import inclusion_proofs, leaf_hash
 
-__all__ = ["ExportLine", "as_shown", "decisions_of", "line_of", "shown_by"]
-
 _SHOWN = {"cites", "direction", "event_type", "justification", "params"}  # of a decision
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _DECISION = re.compile(rf"({_UUID})/([1-9][0-9]{{0,8}})")

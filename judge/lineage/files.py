@@ -33,16 +33,6 @@ from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead, decode_base64
 from projections.counting import ENDS, CountingAudit, counting_audits, streams_of
 
-__all__ = [
-    "TITLE",
-    "TITLES",
-    "OpenedLineage",
-    "find_lineage",
-    "open_lineage",
-    "remark_on_size",
-    "write_lineage",
-]
-
 TITLE = "proctor/lineage/v2\n"
 TITLES = (TITLE, "proctor/lineage/v1\n")
 _MAX_FILE = 4_000_000  # characters

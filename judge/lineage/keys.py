@@ -29,8 +29,6 @@ from ledger.strict_json import read_json
 from ledger.verification.authority import Authority, KeyRecord
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["Keys"]
-
 
 class Keys:
     """The keys of a chain's ledger, by its authority stream."""

@@ -29,8 +29,6 @@ from ledger.verification.proofs import leaf_hash, verify_inclusion
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.counting import CountingAudit
 
-__all__ = ["NAMES", "Lineage", "trace"]
-
 NAMES = frozenset(
     {
         "audit.scored",

@@ -16,8 +16,6 @@ from aggregates.signals import EpochSignals
 from aggregates.spec import ModelSpec
 from judge.reference.rules import REFERENCE_RULES
 
-__all__ = ["decision_from", "from_plain", "to_plain"]
-
 # Without the later fields, which have defaults: the reference sets were frozen before them.
 _SIGNALS = tuple(item.name for item in fields(EpochSignals) if item.default is MISSING)
 _EVALUATION = tuple(item.name for item in fields(RuleEvaluation))

@@ -13,8 +13,6 @@ from aggregates.decisions import Decision, Observation
 from aggregates.playbook import MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
 
-__all__ = ["acts_for", "expected_answers", "is_right"]
-
 Acts = list[dict[str, Any]]  # [{direction, params {name: [low, high] or [value, ...]}}]
 _LEAST, _MOST = 3.0, 10.0  # by which a learning rate is moved
 _CLIPPED = 4  # epochs for which bounded steps are trusted

@@ -24,17 +24,6 @@ from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
 from judge.reference.situations import SIDES, observe
 
-__all__ = [
-    "KIND",
-    "LENGTH",
-    "acceptable_answers",
-    "held_out",
-    "length_task",
-    "observation_of",
-    "scenario",
-    "unaccepted",
-]
-
 KIND = "scenario"
 LENGTH = "length"
 _OBSERVATION = "observation.json"

@@ -23,17 +23,6 @@ from judge.gauntlet.tasks.scoring import SCORERS as GENERAL
 from judge.reference.observations import from_plain
 from judge.reference.oracle import is_right
 
-__all__ = [
-    "MOST_ANSWERS",
-    "SCORERS",
-    "Tally",
-    "content",
-    "list_of",
-    "list_of_at_most",
-    "number_in",
-    "valid_decision",
-]
-
 MOST_ANSWERS = 32  # to one observation
 
 

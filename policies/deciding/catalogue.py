@@ -12,6 +12,7 @@ from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.outside import OutsidePolicy, known_entry_points, outside_policy
 from policies.deciding.rescue import RescuePolicy
+from policies.deciding.trials import TrialsPolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
@@ -24,6 +25,7 @@ POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
         "playbook": PlaybookPolicy,
         "random": RandomPolicy,
         "rescue": RescuePolicy,
+        "trials": TrialsPolicy,
     }
 )
 

@@ -106,6 +106,11 @@ def _params(
             if rule == "R7":
                 params["lr"] = min(params["lr"], lr / FACTORS["R1"][0])
             return params if MIN_LR <= params["lr"] <= MAX_LR else None
+        case "try_rates":
+            up = side == "low" or (side == "guessing" and draws.random() < 0.5)
+            other = lr * factor if up else lr / factor
+            epoch = FRESH if side == "guessing" else draws.choice(seen.back)
+            return {"epoch": epoch, "rates": [lr, other]} if MIN_LR <= other <= MAX_LR else None
         case "widen":
             return {"factor": 2}
         case "swap_activation":

@@ -16,14 +16,12 @@ from aggregates.campaign import MODE
 from aggregates.decisions import Decision, Observation, Said, unanswered
 from ledger.blobs import Blobs
 from policies.answers import decision_schema, exported_schema, read_answer
-from policies.asking.ask import Asked, Asker, Client, find_rung
+from policies.asking.ask import Asked, Asker, Client
 from policies.asking.prompt import messages
 from policies.asking.settings import ModelSettings
 from policies.calls import Answers, CallLog
 from policies.ensemble import VOTED, Ballot, Ensemble
 from policies.hindsight import NO_HINDSIGHT
-
-__all__ = ["LanguageModelPolicy", "find_rung"]
 
 _ASKED_AGAIN = ("unusable", "usable", "truncated")  # what a model can do better when told
 _Read = tuple[list[Decision], dict[str, str]]

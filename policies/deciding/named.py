@@ -18,8 +18,6 @@ from policies.deciding.chance import RandomPolicy
 from policies.numbers import PlaybookNumbers
 from policies.playbook import PlaybookPolicy
 
-__all__ = ["NamedPolicy", "named_policy"]
-
 _GIVEN = "given"
 _PARTS = {"human": "proposer", "mixed": "playbook"}  # who decides in their stead, as they describe
 

@@ -26,27 +26,16 @@ from aggregates.playbook import (
     DEFER,
     DIRECTIONS,
     FACTORS,
-    GO_BACK,
     MAX_ACCUMULATION,
     MAX_LR,
     MIN_LR,
     REMEDIES,
+    RESTORING,
 )
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, WatchedModel
 from aggregates.weights import Tensor, read_tensors
 from policies.errors import PolicyError
-
-__all__ = [
-    "FEATURES",
-    "HIDDEN",
-    "OUTPUTS",
-    "Network",
-    "NetworkPolicy",
-    "features",
-    "load_network",
-    "options",
-]
 
 _SIDES = ("high", "low", "plateau", "stalled", "not_finite")
 _STATE = (  # what is read beside the rule and its side
@@ -76,7 +65,11 @@ _STATE = (  # what is read beside the rule and its side
 FEATURES = (*RULES, *_SIDES, *_STATE)
 HIDDEN = 24  # units, rectified
 _MOVE, _FRESH = "move", "fresh"  # how far a learning rate moves; whether weights begin anew
-OUTPUTS = (*(name for name in REMEDIES if name != GO_BACK), _MOVE, _FRESH)  # as it was trained
+OUTPUTS = (
+    *(name for name in REMEDIES if name not in RESTORING),
+    _MOVE,
+    _FRESH,
+)  # as it was trained
 _EPOCHS = 3  # of a warm-up or a cycle
 _CLIP_NORM = 1.0  # of a gradient
 _LONG = 20  # epochs; what lies longer ago is as long ago

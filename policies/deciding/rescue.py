@@ -71,7 +71,7 @@ class RescuePolicy(PlaybookPolicy):
                 return _batch(seen, evaluation) or usual
             case "R7":
                 return self._bounded(seen)
-        back = _best(seen)
+        back = best_state(seen)
         if back == FRESH and seen.epoch == 0 and not isinstance(seen.spec, ModelSpec):
             return usual  # the first weights of a model that is not ours had the damage
         params = {"epoch": back, "lr": seen.settings.lr}
@@ -91,7 +91,7 @@ class RescuePolicy(PlaybookPolicy):
         rate = max(low, min(high, rate))
         if evaluation.side == "high":
             why = "updates are too large for the weights, and proportional to the rate"
-            return Chosen(GO_BACK, {"epoch": _best(seen), "lr": rate}, why)
+            return Chosen(GO_BACK, {"epoch": best_state(seen), "lr": rate}, why)
         why = "updates are too small for the weights, and proportional to the rate"
         return Chosen(GO_BACK, {"epoch": _present(seen), "lr": rate}, why)
 
@@ -108,9 +108,9 @@ class RescuePolicy(PlaybookPolicy):
     def _bounded(self, seen: Observation) -> Chosen:
         lr, bound = seen.settings.lr, seen.settings.clip_norm
         if bound is None:
-            params = {"epoch": _best(seen), "lr": lr, "clip_norm": self.numbers.clip_norm}
+            params = {"epoch": best_state(seen), "lr": lr, "clip_norm": self.numbers.clip_norm}
             return Chosen(GO_BACK, params, "the gradients that did the damage are bounded now")
-        params = {"epoch": _best(seen), "lr": max(lr / 10, MIN_LR), "clip_norm": bound}
+        params = {"epoch": best_state(seen), "lr": max(lr / 10, MIN_LR), "clip_norm": bound}
         return Chosen(GO_BACK, params, "bounded gradients did the damage, so the steps are shorter")
 
 
@@ -133,7 +133,7 @@ def _present(seen: Observation) -> int:
     return seen.epoch if seen.epoch in seen.back else FRESH
 
 
-def _best(seen: Observation) -> int:
+def best_state(seen: Observation) -> int:
     """Return the earlier epoch with the best validation loss of those kept, or FRESH."""
     losses = {
         signals.val_loss: signals.epoch

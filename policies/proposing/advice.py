@@ -22,8 +22,6 @@ from policies.forms import read_form, strict_object
 from policies.proposing.distiller import LEAST_SAVING, saving
 from policies.proposing.tuner import DISTILLATION, INSTRUCTIONS, Example, Pattern, messages
 
-__all__ = ["PLAYBOOK_EXAMPLES", "WrittenAdvice", "ask_for_advice", "verify_advice"]
-
 MAX_RATIONALE = 600  # characters that are kept
 _MOST_EARLIER = 8  # rationales of earlier texts that are shown
 _SYSTEM = f"""\

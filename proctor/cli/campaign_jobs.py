@@ -18,13 +18,13 @@ from proctor.cli.packs import tuning
 from proctor.cli.training import AttemptOptions, TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, print_rows, print_table, print_words, words
+from proctor.output.terminal import console, print_rows, print_table, print_words, warn, words
 from proctor.runs.again import CutOff
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import Harness, Task, read_spent, read_tuning
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice
-from proctor.runs.progress import say, watching
+from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import told_attempts, told_better
 from proctor.runs.transcript_log import read_tally
@@ -78,7 +78,7 @@ def campaign(home: Home, config: RunConfig, how: TrainingOptions, asked: Attempt
         opened = task.open(log)
         if opened.ranking is None:
             with (
-                tuning()(home, log, choice.settings, writer, say=say)
+                tuning()(home, log, choice.settings, writer, say=warn)
                 if asked.tune
                 else nullcontext() as tuner,
                 trainer(home, log, choice, how.executor) as executor,

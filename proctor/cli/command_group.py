@@ -5,7 +5,7 @@ files open while an Output is printed. This module adds `--json`, shows progress
 as text or as JSON, and exits with the documented code. A parameter of type Home, or of a dataclass
 of options, becomes the options that it is made of; one that the command has itself is shared.
 `head: Annotated[Path, "Help."]` declares the option --head, and `Takes("FILE")` beside it what it
-takes; `typer.Option` says what needs more.
+takes, or `Argument("FILE")` that it is an argument; `typer.Option` says what needs more.
 
 Each command says what it prints with `--json`, by types, or by names of proctor.schemas where it
 loads them only when it runs: `--json-schema` is made of it, and the reference page of the shapes.
@@ -25,7 +25,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from proctor.cli.lazy import LazyGroup
-from proctor.cli.options import HOME, HomeOption, JsonOption, Takes, VkeyOption
+from proctor.cli.options import HOME, Argument, HomeOption, JsonOption, Takes, VkeyOption
 from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
@@ -33,8 +33,6 @@ from proctor.inputs import read_vkey_file
 from proctor.output.paging import paged
 from proctor.output.progress import showing
 from proctor.output.terminal import console, error_console, is_text, print_json, print_words, words
-
-__all__ = ["CommandGroup", "Output"]
 
 _JSON = "as_json"
 _SCHEMA = "json_schema"
@@ -154,10 +152,7 @@ def _answering(
                 code = EXIT_FOUND if output.found else code
         raise typer.Exit(code)
 
-    parameters = [
-        _keyword(p.name, _declared(p.name, p.annotation), p.default)
-        for p in (*own.values(), *options)
-    ]
+    parameters = [_keyword(p.name, p.annotation, p.default) for p in (*own.values(), *options)]
     if asks or signature.return_annotation is not None:
         parameters.append(_keyword(_JSON, JsonOption, False))
     if prints is not None:
@@ -229,20 +224,28 @@ def _make(kind: type, given: dict[str, Any]) -> Any:
 
 
 def _declared(name: str, kind: Any) -> Any:
-    """Return the annotation of a parameter; one with a text is that of an option of its name."""
+    """Return the annotation of a parameter; one with a text is an option, or an argument."""
     match getattr(kind, "__metadata__", ()):
+        case (str(text), Argument(metavar, least, most)):
+            taken = typer.Argument(metavar=metavar, help=text, min=least, max=most)
         case (str(text), *rest):
             takes = rest[0] if rest else Takes()
-            option = typer.Option(
-                f"--{name.replace('_', '-')}",
+            taken = typer.Option(
+                takes.option or f"--{name.replace('_', '-')}",
                 help=text,
                 metavar=takes.name,
                 min=takes.least,
                 max=takes.most,
+                exists=takes.folder,
+                file_okay=not takes.folder,
             )
-            return Annotated[kind.__origin__, option]
-    return kind
+        case _:
+            return kind
+    return Annotated[kind.__origin__, taken]
 
 
 def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    declared = _declared(name, kind)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared
+    )

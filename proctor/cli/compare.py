@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
@@ -33,11 +31,9 @@ class CompareOptions:
     config: ConfigOption = None
     policies: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy",
-            help="A policy to compare, as for `run`; give it several times. The first is what the "
-            "others are compared with.  [default: nothing, playbook]",
-        ),
+        "A policy to compare, as for `run`; give it several times. The first is what the "
+        "others are compared with.  [default: nothing, playbook]",
+        Takes(option="--policy"),
     ] = None
     sets: SetOption = None
     seeds: Annotated[int, "Number of seeds, from 0.", Takes(least=1, most=10_000)] = 5

@@ -16,8 +16,8 @@ from proctor.cli.compare import CompareOptions
 from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.columns import cells
-from proctor.output.terminal import console, print_table, print_words, warn, words
+from proctor.output.columns import cells, field, fields
+from proctor.output.terminal import console, print_rows, print_table, print_words, warn, words
 from proctor.runs.again import CutOff
 from proctor.runs.comparison import (
     Plan,
@@ -153,30 +153,25 @@ def tell_comparison(found: Told) -> None:
             console.print(f"\n[bold]{words(name)}[/]")
             _print(part)
     if found.recovered:
-        print_table(
-            ("condition", "policy", "seeds", "fault costs", "recovered"),
+        print_rows(
             [
-                (
-                    one.condition,
-                    one.policy,
-                    one.seeds,
-                    f"{one.lost:.3f}",
-                    told_difference(one.share, one.low, one.high),
-                )
-                for one in found.recovered
+                *fields("condition", "policy", "seeds"),
+                field("fault costs", lambda one: f"{one.lost:.3f}"),
+                field("recovered", lambda one: told_difference(one.share, one.low, one.high)),
             ],
+            found.recovered,
             title="share of a fault's cost that is won back; 1 is as good as healthy",
         )
     for each in table:
         _tell_unusable(each, rows)
     if unfit := [row for row in rows if not row["fits"]]:
-        print_table(
-            ("policy", "condition", "seed", "run", "why it does not fit"),
+        print_rows(
             [
-                [row[name] for name in ("policy", "condition", "seed", "run_id")]
-                + ["; ".join(row["why_not"])]
-                for row in unfit
+                *fields("policy", "condition", "seed"),
+                field("run", "run_id"),
+                field("why it does not fit", lambda row: "; ".join(row["why_not"])),
             ],
+            unfit,
             title="cells that no figure contains",
         )
     print_words(told_draws(draws, found.comparison))

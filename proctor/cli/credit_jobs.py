@@ -10,7 +10,7 @@ from eventsourcing.application import AggregateNotFoundError
 
 from aggregates.credit import CHOSEN, NOTHING, RANDOM, Credit, Ending, Interval, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
-from aggregates.playbook import DEFER, FRESH, GO_BACK
+from aggregates.playbook import DEFER, FRESH
 from aggregates.run import OWN_ENDS, Run
 from judge.auditing.process import measure_process
 from judge.auditing.replay import replay_run
@@ -27,7 +27,8 @@ from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on, fitting
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, print_table, print_words, warn
+from proctor.output.columns import Shows
+from proctor.output.terminal import console, print_rows, print_table, print_words, warn
 from proctor.remembering import open_remembered
 from proctor.runs.executors import Executor, open_executor, trained
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
@@ -265,8 +266,7 @@ def _said(parent: Parent, past: PastDecision, decision: Decision) -> list[Said]:
 
 def _undoes(past: PastDecision) -> bool:
     """Return whether a decision goes back to a state that a fork at its epoch does not have."""
-    back = past.decision.params.get("epoch")
-    return past.decision.direction == GO_BACK and back not in (FRESH, past.epoch)
+    return past.decision.back not in (None, FRESH, past.epoch)
 
 
 def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision) -> None:
@@ -314,22 +314,7 @@ def _output(
     )
 
     def tell() -> None:
-        print_table(
-            ("decision", "epoch", "chosen", "instead", "accuracy gained", "loss saved", "better"),
-            [
-                (
-                    row.decision,
-                    row.epoch,
-                    row.chosen["direction"],
-                    row.arm,
-                    _told(row.accuracy),
-                    _told(row.loss),
-                    (row.better or "undecided") if row.backed else "not backed",
-                )
-                for row in rows
-            ],
-            title=f"credit of run {parent.run.id}",
-        )
+        print_rows(_COLUMNS, rows, title=f"credit of run {parent.run.id}")
         for row in rows:
             if row.backed and row.why_not is not None:
                 print_words(
@@ -372,3 +357,14 @@ def _told(interval: Interval) -> str:
     values = [interval.difference, interval.low, interval.high]
     mean, low, high = ("?" if each is None else f"{each:+.4f}" for each in values)
     return "not finite" if values[0] is None else f"{mean} ({low} to {high})"
+
+
+_COLUMNS: Mapping[str, Shows] = {
+    "decision": "decision",
+    "epoch": "epoch",
+    "chosen": lambda row: row.chosen["direction"],
+    "instead": "arm",
+    "accuracy gained": lambda row: _told(row.accuracy),
+    "loss saved": lambda row: _told(row.loss),
+    "better": lambda row: (row.better or "undecided") if row.backed else "not backed",
+}

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-import typer
-
 from aggregates.curation.corpus import KINDS as ORIGINS
 from aggregates.curation.corpus import Corpus
 from aggregates.review import Review
@@ -22,12 +20,12 @@ from judge.curation.tables import Tables, open_tables
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import operator_key
-from proctor.cli.options import MOST, OperatorKeyOption
+from proctor.cli.options import MOST, Argument, OperatorKeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named, find_run
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_rows, print_table, print_words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 
 app = CommandGroup(
     "data",
@@ -35,14 +33,12 @@ app = CommandGroup(
     lazy={"lineage": "proctor.cli.lineage"},
 )
 
-_KindArgument = Annotated[str, typer.Argument(metavar="KIND", help=f"{' or '.join(ORIGINS)}.")]
+_KindArgument = Annotated[str, f"{' or '.join(ORIGINS)}.", Argument("KIND")]
 _NameArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="For data, the fingerprint of the training examples; for a model, its name, or "
-        "`playbook` or `human`. `proctor data list` lists them.",
-    ),
+    "For data, the fingerprint of the training examples; for a model, its name, or "
+    "`playbook` or `human`. `proctor data list` lists them.",
+    Argument("NAME"),
 ]
 _NoteOption = Annotated[str, "Reason."]
 _BECAUSE = {  # run_standing.why_not
@@ -143,11 +139,9 @@ def why(
     home: Home,
     subject: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[RUN|EXPORT]",
-            help="Id of a run or export, its start, or `latest`: the newest run that is no fork; "
-            "by default all exports.",
-        ),
+        "Id of a run or export, its start, or `latest`: the newest run that is no fork; "
+        "by default all exports.",
+        Argument("[RUN|EXPORT]"),
     ] = None,
 ) -> Output:
     """Say why a run is or is not training data, or which exported examples are recalled.
@@ -175,13 +169,8 @@ def why(
 
     def tell() -> None:
         if found:
-            print_table(
-                ("export", "example", "tainted", "why"),
-                [
-                    (each.export[:8], each.example or "all", each.tainted, "; ".join(each.why))
-                    for each in found
-                ],
-            )
+            rows = [(e.export[:8], e.example or "all", e.tainted, "; ".join(e.why)) for e in found]
+            print_table(("export", "example", "tainted", "why"), rows)
         else:
             console.print(f"no example to recall in {counted(len(exports), 'export')}")
 
@@ -218,16 +207,13 @@ def withdraw(
 @app.command(prints=Reviewed)
 def review(
     home: Home,
-    index: Annotated[int, typer.Argument(min=0, max=MOST, help="Index of the decision's entry.")],
-    mark: Annotated[
-        Literal["gold", "bad"], typer.Argument(metavar="MARK", help="What is said of it.")
-    ],
+    index: Annotated[int, "Index of the decision's entry.", Argument(least=0, most=MOST)],
+    mark: Annotated[Literal["gold", "bad"], "What is said of it.", Argument("MARK")],
     key: OperatorKeyOption,
     note: Annotated[str, "Comment."] = "",
 ) -> Output:
     """Mark a decision as gold or bad; signed with an operator's key."""
     author = operator_key(key)
-    home.require_ledger()
     with open_remembered(home) as ledger:
         if index >= ledger.size:
             raise ProctorError(f"there is no entry {index}; `proctor log` lists {ledger.size}")
@@ -326,6 +312,6 @@ def _say(
 @contextmanager
 def opened(home: Home, as_of: int | None) -> Iterator[Tables]:
     """Open the tables of a ledger that was just verified."""
-    home.require_ledger()
+    keep_definitions()
     with open_remembered(home) as ledger, open_tables(ledger, as_of=as_of) as tables:
         yield tables

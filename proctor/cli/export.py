@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID
 
-import typer
-
 from ledger.blobs import BlobStore
 from ledger.handover.bundle import export_bundle
 from ledger.handover.bundle_files import place_of
@@ -19,13 +17,13 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key
-from proctor.cli.options import OutOption, RunArgument, Takes
+from proctor.cli.options import Argument, OutOption, RunArgument, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 
 app = CommandGroup(
     "export",
@@ -77,11 +75,10 @@ def bundle(
         Takes("PLACE"),
     ],
     blobs: Annotated[
-        bool, typer.Option("--blobs/--no-blobs", help="Include the files that are stored by hash.")
+        bool, "Include the files that are stored by hash.", Takes(option="--blobs/--no-blobs")
     ] = True,
 ) -> Output:
     """Write the ledger as a bundle, which anyone can verify, query and replay."""
-    home.require_ledger()
     if blobs and not isinstance(home.blobs, BlobStore):
         raise ProctorError(
             "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
@@ -98,14 +95,10 @@ def bundle(
 @app.command(prints=Proof)
 def proof(
     home: Home,
-    event: Annotated[
-        str,
-        typer.Argument(metavar="EVENT", help="Index of an entry, or STREAM/VERSION of an event."),
-    ],
+    event: Annotated[str, "Index of an entry, or STREAM/VERSION of an event.", Argument("EVENT")],
     out: Annotated[Path | None, "File to write; by default standard output."] = None,
 ) -> Output:
     """Write a proof of one event, which the public key alone verifies."""
-    home.require_ledger()
     with open_remembered(home, heads=True) as ledger:
         index = _find(ledger, event)
         text = write_proof(ledger, index)
@@ -126,11 +119,9 @@ def verdict(
     home: Home,
     subject: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN",
-            help="An id, the start of an id, or `latest`; or `head`: the newest tree head in place "
-            "of a verdict.",
-        ),
+        "An id, the start of an id, or `latest`; or `head`: the newest tree head in place "
+        "of a verdict.",
+        Argument("RUN"),
     ],
     out: OutOption,
     key: Annotated[
@@ -143,7 +134,6 @@ def verdict(
     for path in (out, beside):
         if path is not None:
             verify_target(path, home=home)
-    home.require_ledger()
     with open_remembered(home) as ledger:
         if ledger.head is None:
             raise ProctorError("an empty ledger has no tree head to export")
@@ -155,6 +145,7 @@ def verdict(
             from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
 
             run = find_run(verified_runs(ledger), subject)
+            keep_definitions()
             statement = verdict_statement(ledger, run)
     signer = read_private_key(LedgerPaths(home.ledger).key if key is None else key)
     write_output(out, seal(statement, payload_type=IN_TOTO, key=signer), home=home)
@@ -173,15 +164,13 @@ def curves(
     *,
     out: Annotated[Path, "Folder of event files, or file store.", Takes("DIR")],
     form: Annotated[
-        Literal["tensorboard", "mlflow"],
-        typer.Option("--format", help="Tracker that reads the curves."),
+        Literal["tensorboard", "mlflow"], "Tracker that reads the curves.", Takes(option="--format")
     ] = "tensorboard",
 ) -> Output:
     """Write a run's curves for TensorBoard or MLflow."""
     module = "tensorboardX" if form == "tensorboard" else "mlflow"
     if find_spec(module) is None:  # before anything is written
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-    home.require_ledger()
     from proctor.runs.curves import (  # noqa: PLC0415 - with DuckDB
         read_curves,
         write_mlflow,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-import typer
 from msgspec import UNSET, UnsetType
 
 from judge.curation.examples import outnumbered
@@ -87,9 +86,8 @@ def data(
     ] = None,
     provoked: Annotated[
         bool | None,
-        typer.Option(
-            "--provoked/--unprovoked", help="Only runs with, or without, a provoked fault."
-        ),
+        "Only runs with, or without, a provoked fault.",
+        Takes(option="--provoked/--unprovoked"),
     ] = None,
     gold: Annotated[bool, "Only answers that people marked gold or bad."] = False,
     margin: Annotated[

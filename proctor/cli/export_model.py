@@ -22,14 +22,14 @@ from ledger.verification.verified_notes import ECDSA, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import passphrase, read_private_key
+from proctor.cli.inputs import read_private_key
 from proctor.cli.options import RunArgument, Takes
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home, find_run, passphrase
 from proctor.output.files import verify_outside
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 
 app = CommandGroup()
 
@@ -139,6 +139,7 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
         raise ProctorError(f"run {run} has not ended; export its model when it has")
     if "run.weights_saved" not in own:
         raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
+    keep_definitions()
     if str(run) not in counting_audits(entries, authority=ledger.authority.stream_id):
         raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
     return run

@@ -18,15 +18,6 @@ import typer
 from proctor.cli.remedies import pasteable
 from proctor.errors import EXIT_FOUND, EXIT_USAGE, ProctorError
 
-__all__ = [
-    "EXTRAS",
-    "MissingPackageError",
-    "ShadowedError",
-    "report",
-    "require_extra",
-    "verify_own_packages",
-]
-
 # Third-party package -> what people call it, and the extra that installs it.
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpcore2": ("httpcore2", "llm"),

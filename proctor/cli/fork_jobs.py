@@ -14,16 +14,16 @@ from ledger.application import LedgerApplication
 from ledger.progress import advanced
 from proctor.cli.command_group import Output
 from proctor.cli.forking import ForkOptions
-from proctor.cli.inputs import read_text
 from proctor.cli.jobs import verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_text
 from proctor.output.progress import unseen
-from proctor.output.terminal import console, print_rows
+from proctor.output.terminal import console, print_rows, warn
 from proctor.runs.executors import open_executor, trained
 from proctor.runs.forks import Job, Parent, find_origin, read_parent
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
-from proctor.runs.progress import say, watching
+from proctor.runs.progress import watching
 from proctor.schemas.runs import Forked, ForkRow
 
 RECORDED = "recorded"  # the policy that decides as the run's record says
@@ -59,7 +59,7 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
             asked.executor, home, log, watching=watching(), choices=[*filter(None, chosen.values())]
         ) as opened,
     ):
-        say(f"the state of run {parent.run.id} after epoch {epoch}")
+        warn(f"the state of run {parent.run.id} after epoch {epoch}")
         origin = find_origin(home, parent, epoch, from_start=asked.from_start)
         forks = [(policy, list[Said](), chosen[policy]) for policy in policies]
         forks += [(str(path), said[path], chosen[then]) for path in decisions]

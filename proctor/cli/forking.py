@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
     ExecutorOption,
@@ -31,29 +29,21 @@ class ForkOptions:
     at: Annotated[int | None, "The last epoch that is shared.", Takes("EPOCH")] = None
     policies: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy",
-            help="Policy that decides from that epoch on, as for `run`, or `recorded`: the run's "
-            "own decisions again. Give it several times for several forks.",
-        ),
+        "Policy that decides from that epoch on, as for `run`, or `recorded`: the run's "
+        "own decisions again. Give it several times for several forks.",
+        Takes(option="--policy"),
     ] = None
     files: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--decide",
-            metavar="FILE",
-            help="JSON file with the decision on that epoch, or a list of them; --then decides "
-            "the later epochs. Give it several times for several forks.",
-        ),
+        "JSON file with the decision on that epoch, or a list of them; --then decides "
+        "the later epochs. Give it several times for several forks.",
+        Takes("FILE", option="--decide"),
     ] = None
     decisions: Annotated[
         list[str] | None,
-        typer.Option(
-            "--decision",
-            metavar="NUMBER",
-            help="In place of --at: measure what this decision was worth, by forks with it and "
-            "with others. A number from 1, or `all` that were carried out; give it several times.",
-        ),
+        "In place of --at: measure what this decision was worth, by forks with it and "
+        "with others. A number from 1, or `all` that were carried out; give it several times.",
+        Takes("NUMBER", option="--decision"),
     ] = None
     against: Annotated[
         list[str] | None,

@@ -3,17 +3,15 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ledger.handover.bundle_check import is_bundle, read_vkey
 from ledger.handover.bundle_files import place_of, strangers
 from ledger.handover.bundle_import import import_bundle
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_text
-from proctor.cli.options import MaxBlobBytesOption
+from proctor.cli.options import Argument, MaxBlobBytesOption
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_text
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, error_console, words
 from proctor.remembering import recall
@@ -34,9 +32,7 @@ class Imported(Answer):
 @app.command(name="import", prints=Imported)
 def import_(
     home: Home,
-    bundle: Annotated[
-        str, typer.Argument(metavar="BUNDLE", help="Folder of the bundle, or s3://BUCKET/KEY.")
-    ],
+    bundle: Annotated[str, "Folder of the bundle, or s3://BUCKET/KEY.", Argument("BUNDLE")],
     head: Annotated[Path | None, "Tree head that you kept; see `verify`."] = None,
     max_blob_bytes: MaxBlobBytesOption = None,
 ) -> Output:

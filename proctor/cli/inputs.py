@@ -10,18 +10,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledger.entries import AuthorKey
 from ledger.keys import load_key
 from proctor.home import passphrase
-from proctor.inputs import open_vkey, read_octets, read_text, read_vkey, read_vkey_file
-
-__all__ = [
-    "open_vkey",
-    "operator_key",
-    "passphrase",
-    "read_octets",
-    "read_private_key",
-    "read_text",
-    "read_vkey",
-    "read_vkey_file",
-]
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:

@@ -32,7 +32,6 @@ from monitor.datasets import Splits
 from monitor.task_loop import is_better
 from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
-from policies.deciding.rescue import RescuePolicy
 from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
 from proctor.cli.training import TrainingOptions
@@ -66,8 +65,8 @@ from proctor.runs.executors import Executor, Kind, open_executor, trained
 from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
-from proctor.runs.progress import say, watching
-from proctor.runs.run_settings import read_pairs
+from proctor.runs.progress import watching
+from proctor.runs.run_settings import GOING_BACK, read_pairs
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
     print_unsigned,
@@ -118,10 +117,10 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
     choice = PolicyChoice.read(how.policy, how.sets or [])
     splits = data_of(config)
     verify_ready(home, choice, campaign=config.edits != "live")
-    if choice.name == RescuePolicy.name and not PROFILES[config.profile].kept_states:
+    if choice.name in GOING_BACK and not PROFILES[config.profile].kept_states:
         warn(
-            f"the rules {config.profile} keep no states, so the policy rescue answers as the "
-            "playbook; add profile=relative to let it go back"
+            f"the rules {config.profile} keep no states, so the policy {choice.name} answers as "
+            "the playbook; add profile=relative to let it go back"
         )
     with home.open_log() as log:
         runs = _train(home, log, config, choice, splits, how.executor)
@@ -252,11 +251,11 @@ def _again(
     records = read_records(home, name)
     on_epoch = watching().on_epoch
     if records.whole_campaign:
-        return redo_campaign(home, records, config=config, on_epoch=on_epoch, say=say)
+        return redo_campaign(home, records, config=config, on_epoch=on_epoch, say=warn)
     if records.comparison is not None:
-        return redo_comparison(home, records, config=config, on_epoch=on_epoch, say=say)
+        return redo_comparison(home, records, config=config, on_epoch=on_epoch, say=warn)
     run_id = str(records.chosen)
-    say(f"run {run_id} again")
+    warn(f"run {run_id} again")
     return redo_run(home, records, run_id, config=config, on_epoch=on_epoch)
 
 

@@ -11,17 +11,16 @@ from judge.auditing.record import RunRecord, record_of
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
 from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger, check_new
-from proctor.cli.inputs import read_private_key, read_text
+from proctor.cli.inputs import read_private_key
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.inputs import read_text
 from proctor.output.terminal import warn
 from proctor.remembering import open_remembered, tell_unread
 from proctor.runs.replay import verified_runs
 from proctor.state import memory
 
 SUBMITTED = ("model.py", "run_config.json", "task.py", "weights.safetensors")  # of any run
-
-__all__ = ["Found", "Judged", "judge_key", "look_up", "read_judged"]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from ledger.files import create_exclusively
 from ledger.keys import create_publisher_key, load_or_create_key
 from ledger.notes import public_bytes, publisher_vkey, vkey
@@ -26,12 +24,14 @@ from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, pars
 from ledger.witnessing.cosignatures import cosignature_vkey
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import open_vkey, operator_key, passphrase, read_vkey_file
-from proctor.cli.options import HOME, HomeOption, SigningKeyOption, VkeyOption
+from proctor.cli.inputs import operator_key
+from proctor.cli.options import HOME, Argument, HomeOption, SigningKeyOption, VkeyOption
 from proctor.errors import ProctorError
-from proctor.home import Home
+from proctor.home import Home, passphrase
+from proctor.inputs import open_vkey, read_vkey_file
+from proctor.output.columns import field, fields
 from proctor.output.shape import Answer
-from proctor.output.terminal import plain, print_table
+from proctor.output.terminal import plain, print_rows
 from proctor.remembering import open_remembered, tables
 from proctor.state import STATE, memory
 
@@ -41,10 +41,9 @@ _TYPES = {"publisher": ECDSA, "witness": COSIGNATURE}  # of their vkeys; all oth
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
 RoleArgument = Annotated[
-    Literal["judge", "operator", "publisher", "witness"],
-    typer.Argument(metavar="ROLE", help="Role of the key."),
+    Literal["judge", "operator", "publisher", "witness"], "Role of the key.", Argument("ROLE")
 ]
-VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
+VkeyArgument = Annotated[Path, "File with the public key.", Argument("VKEYFILE")]
 
 
 class Revocation(Answer):
@@ -110,27 +109,21 @@ class Accepted(Answer):
 @app.command("list", prints=list[Key])
 def list_(home: Home) -> Output:
     """List all keys with the entries at which they were in force, and revocations."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         keys = [_told(key) for key in ledger.authority.keys]
-    rows = [
-        (
-            key.role,
-            key.key_id,
-            key.from_,
-            "now" if key.to is None else key.to,
-            "; ".join(f"since {each.since}: {each.reason}" for each in key.revocations),
-        )
-        for key in keys
+    columns = [
+        *fields("role", "key id"),
+        field("in force from", "from_"),
+        field("to", lambda key: "now" if key.to is None else key.to),
+        field("revoked", _told_revocations),
     ]
-    columns = ("role", "key id", "in force from", "to", "revoked")
-    return Output(keys, lambda: print_table(columns, rows))
+    return Output(keys, lambda: print_rows(columns, keys))
 
 
 @app.command(prints=NewKey)
 def new(
     role: RoleArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the private key.")],
+    file: Annotated[Path, "New file for the private key.", Argument("FILE")],
     name: Annotated[str | None, "Name of the key; by default its role."] = None,
 ) -> Output:
     """Make a key: the private key in FILE, the public key in FILE.vkey."""
@@ -270,7 +263,6 @@ def _accept_older(home: Home, known: Memory, told: Accepted, seen: Remembered) -
 @contextmanager
 def _opened(home: Home) -> Iterator[tuple[SignedRecorder, Authority]]:
     """Give the recorder, in this process: a notary's ledger is its own user's to rule."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         authority = ledger.authority
     with home.open_log() as log:
@@ -329,6 +321,10 @@ def _told(key: KeyRecord) -> Key:
         to=key.ended,
         revocations=[Revocation.of(each, since=_moment(each.since)) for each in key.revocations],
     )
+
+
+def _told_revocations(key: Key) -> str:
+    return "; ".join(f"since {each.since}: {each.reason}" for each in key.revocations)
 
 
 def _moment(since: int) -> str:

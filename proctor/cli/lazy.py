@@ -16,8 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from proctor.cli.start import nothing_begun
 
-__all__ = ["LazyCommand", "LazyGroup", "command_path", "is_continued", "leaves", "load"]
-
 
 class LazyCommand(TyperCommand):
     """What the list of commands shows of a command, until the command itself is loaded."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
-import typer
-
 from aggregates.registry import REGISTRY
 from judge.errors import LineageError
 from judge.lineage.example import ExportLine, decisions_of, line_of
@@ -25,14 +23,14 @@ from judge.lineage.trace import Lineage
 from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_octets
-from proctor.cli.options import VkeyOption
+from proctor.cli.options import Argument, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_octets
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_rows, warn, words
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 from proctor.schemas.ledger import Step
 from projections.projector import projected
 
@@ -56,10 +54,7 @@ class Traced(Answer):
 def lineage(
     home: Home,
     example: Annotated[
-        str,
-        typer.Argument(
-            metavar="EXAMPLE", help="RUN/NUMBER of a decision; a preference names two, A>B."
-        ),
+        str, "RUN/NUMBER of a decision; a preference names two, A>B.", Argument("EXAMPLE")
     ],
     export: Annotated[
         Path | None, "JSON Lines file with the example; its line is checked, too."
@@ -68,7 +63,7 @@ def lineage(
     vkey: VkeyOption = None,
 ) -> Output:
     """Trace an example to its decision, run, checkpoint, evaluation, approval and key."""
-    home.require_ledger()
+    keep_definitions()
     if out is not None:
         verify_target(out, home=home, others=(export, vkey))
     line = None if export is None else _line(example, export)

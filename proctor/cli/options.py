@@ -14,6 +14,16 @@ class Takes(NamedTuple):
     name: str | None = None  # of the value, as in `--task FILE`
     least: float | None = None
     most: float | None = None
+    option: str | None = None  # where it is not called as its parameter: --file, --on/--off
+    folder: bool = False  # the value is a folder, and there is one
+
+
+class Argument(NamedTuple):
+    """What makes a parameter an argument, beside its text."""
+
+    name: str | None = None  # as in `[RUN|EXPORT]`
+    least: float | None = None
+    most: float | None = None
 
 
 HOME = Path(".proctor")
@@ -21,7 +31,7 @@ MOST = 2**63 - 1  # an index has 63 bits
 HomeOption = Annotated[
     Path, typer.Option("--home", envvar="PROCTOR_HOME", help="Folder with the ledger and its runs.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+JsonOption = Annotated[bool, "Print one JSON document.", Takes(option="--json")]
 VkeyOption = Annotated[
     Path | None, "Public key from the owner; by default the key next to the ledger, once trusted."
 ]
@@ -45,27 +55,16 @@ MaxBlobBytesOption = Annotated[
 ]
 LimitOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="NAME=VALUE",
-        help="Limit of the judge, as in max_examples=500000; see docs/reference/audit.md.",
-    ),
+    "Limit of the judge, as in max_examples=500000; see docs/reference/audit.md.",
+    Takes("NAME=VALUE", option="--limit"),
 ]
 DataDirOption = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir",
-        exists=True,
-        file_okay=False,
-        help="Folder with the judge's own copy of the data, read instead of the recorded folder.",
-    ),
+    "Folder with the judge's own copy of the data, read instead of the recorded folder.",
+    Takes(folder=True),
 ]
 RunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="An id, the start of an id, or `latest`: the newest run that is no fork.",
-    ),
+    str, "An id, the start of an id, or `latest`: the newest run that is no fork.", Argument("RUN")
 ]
 FromStartOption = Annotated[bool, "Train again from the start, and use no snapshot."]
 WorkersOption = Annotated[
@@ -76,20 +75,19 @@ ExecutorOption = Annotated[
 ]
 SettingsArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="Configuration, as in lr=0.3 epochs=8 dataset=imagefolder:DIR.",
-    ),
+    "Configuration, as in lr=0.3 epochs=8 dataset=imagefolder:DIR.",
+    Argument("[KEY=VALUE]..."),
 ]
 ConfigOption = Annotated[Path | None, "A TOML file with configuration."]
 PolicyOption = Annotated[
     str,
-    "playbook, rescue, fresh_on_nan, nothing, random, openai, mixed, human, MODULE:CLASS or "
-    "exec:COMMAND.",
+    "playbook, rescue, trials, fresh_on_nan, nothing, random, openai, mixed, human, MODULE:CLASS "
+    "or exec:COMMAND.",
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy, as in model=NAME."),
+    "A setting of the policy, as in model=NAME.",
+    Takes("KEY=VALUE", option="--set"),
 ]
 ProvokeOption = Annotated[
     str | None, "Provoke this fault of the catalogue in the run.", Takes("NAME")

@@ -14,8 +14,6 @@ from typing import Any
 
 from proctor.errors import ProctorError
 
-__all__ = ["commands", "tuning"]
-
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield the name of each command that a pack brings, and its module."""

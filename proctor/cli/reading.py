@@ -4,7 +4,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from msgspec.structs import asdict
 
 from ledger.mapper import ns_to_datetime
@@ -13,6 +12,7 @@ from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
     MOST,
+    Argument,
     DataDirOption,
     FromStartOption,
     LimitOption,
@@ -52,7 +52,6 @@ def show(
         return told.transcript(home, run, call)
     from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
 
-    home.require_ledger()
     quorum = None if witnesses is None else read_quorum(witnesses)
     story = read_story(home, run, quorum=quorum)
     summary = story["summary"]
@@ -75,11 +74,9 @@ def replay(
     home: Home,
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN",
-            help="Id of a run, campaign or comparison, its start, or `latest`: the newest run "
-            "that is no fork, or the newest of the others if there is no run.",
-        ),
+        "Id of a run, campaign or comparison, its start, or `latest`: the newest run "
+        "that is no fork, or the newest of the others if there is no run.",
+        Argument("RUN"),
     ] = "latest",
     at: Annotated[
         int | None, "Rebuild the training state after this epoch, by training.", Takes("EPOCH")
@@ -132,7 +129,6 @@ def log(
     ] = None,
 ) -> Output:
     """List the ledger's entries, or show one entry in full."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         if entry is not None:
             found = next(iter(ledger.entries(start=entry)), None)

@@ -13,8 +13,6 @@ from typing import Any
 
 import typer
 
-__all__ = ["completed", "pasteable", "same_command"]
-
 _COMMAND = re.compile(r"`(proctor [^`]+)`")
 _PLACES = ("--home", "--repo", "--line")
 

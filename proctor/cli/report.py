@@ -3,16 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ledger.errors import MalformedError
 from ledger.progress import advanced
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_octets
-from proctor.cli.options import Takes, VkeyOption
+from proctor.cli.options import Argument, Takes, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_octets
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_words
@@ -39,11 +37,9 @@ def report(
     home: Home,
     subject: Annotated[
         str,
-        typer.Argument(
-            metavar="SUBJECT",
-            help="Id of a run, campaign, comparison or line, the start of an id, or `latest`: the "
-            "newest run. Or a report, which is written again from its own proofs.",
-        ),
+        "Id of a run, campaign, comparison or line, the start of an id, or `latest`: the "
+        "newest run. Or a report, which is written again from its own proofs.",
+        Argument("SUBJECT"),
     ] = "latest",
     *,
     out: Annotated[
@@ -112,7 +108,6 @@ def _source(home: Home, subject: str) -> "Source":
     )
 
     if not subject.endswith(".html"):
-        home.require_ledger()
         return read_source(home, subject)
     if home.vkey is None:
         raise ProctorError(f"{subject} is a report, whose proofs need the public key: give --vkey")

@@ -1,6 +1,7 @@
 """`proctor sql`: asks the ledger's tables."""
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import AsOfOption, JsonOption
+from proctor.cli.options import Argument, AsOfOption, JsonOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.answers import Form, form_of, print_answer, write_answer
@@ -17,7 +18,7 @@ from proctor.output.paging import paged
 from proctor.output.shape import Answer
 from proctor.output.sql_shell import shell
 from proctor.output.terminal import print_rows
-from proctor.remembering import open_session
+from proctor.remembering import held_session, open_session
 from projections.cookbook import recipes
 from projections.reading import Session
 
@@ -44,16 +45,13 @@ def sql(
     home: Home,
     query: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[QUERY]",
-            help="SQL statement (DuckDB), or the name of a recipe. Without one, start a shell.",
-        ),
+        "SQL statement (DuckDB), or the name of a recipe. Without one, start a shell.",
+        Argument("[QUERY]"),
     ] = None,
     form: Annotated[
         Form | None,
-        typer.Option(
-            "--format", help="Output format; by default a table, or the format of the file name."
-        ),
+        "Output format; by default a table, or the format of the file name.",
+        Takes(option="--format"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -61,7 +59,7 @@ def sql(
         ".duckdb: copy all tables, for other tools.",
     ] = None,
     names: Annotated[
-        bool, typer.Option("--list", help="List the recipes: questions that SQL here answers.")
+        bool, "List the recipes: questions that SQL here answers.", Takes(option="--list")
     ] = False,
     as_of: AsOfOption = None,
     unverified: Annotated[bool, "Do not verify the ledger first."] = False,
@@ -88,16 +86,20 @@ def sql(
     chosen = form_of(form, out, as_json=as_json)
     if query in known:
         query = known[query].sql
-    session = open_session(home, as_of=as_of, unverified=unverified)
-    _tell_gone(home, session)
     if query is None:
+        session = open_session(home, as_of=as_of, unverified=unverified)
+        _tell_gone(home, session)
         raise typer.Exit(shell(session, form=chosen))
-    if out is None:
-        with paged():
-            print_answer(session, query, form=chosen)
-        return None
-    with appearing(out, home) as file:
-        rows = write_answer(session, query, form=chosen, target=file)
+    with ExitStack() as stack:
+        session = stack.enter_context(held_session(home, as_of=as_of, unverified=unverified))
+        _tell_gone(home, session)
+        if out is None:
+            with paged():
+                print_answer(session, query, form=chosen)
+                stack.close()  # the file is free while somebody reads
+            return None
+        with appearing(out, home) as file:
+            rows = write_answer(session, query, form=chosen, target=file)
     return Output(Written(out=out, rows=rows), f"wrote {counted(rows, 'row')} to {out}")
 
 

@@ -16,8 +16,6 @@ from types import FrameType
 
 from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
-__all__ = ["main", "noted", "nothing_begun"]
-
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 

@@ -15,8 +15,6 @@ from typing import NoReturn
 
 from proctor.errors import EXIT_CLOSED
 
-__all__ = ["safe_streams"]
-
 
 class _SafeStream(TextIOWrapper):
     """A text stream that escapes what it cannot encode and ends the command at a closed pipe."""

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from monitor.config import RunConfig
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
@@ -56,10 +54,8 @@ class AttemptOptions:
     ] = None
     feedback: Annotated[
         bool | None,
-        typer.Option(
-            "--feedback/--no-feedback",
-            help="With --attempts: give each the verdicts on earlier ones.  [default: feedback]",
-        ),
+        "With --attempts: give each the verdicts on earlier ones.  [default: feedback]",
+        Takes(option="--feedback/--no-feedback"),
     ] = None
     rank_by: Annotated[
         Literal["process", "quality"] | None,
@@ -161,10 +157,8 @@ def judge(
     head: Annotated[Path | None, "Tree head that you kept; see `verify`."] = None,
     execute: Annotated[
         bool,
-        typer.Option(
-            "--execute/--no-execute",
-            help="Train the whole run again and compare every value.",
-        ),
+        "Train the whole run again and compare every value.",
+        Takes(option="--execute/--no-execute"),
     ] = True,
     sample: Annotated[
         bool,

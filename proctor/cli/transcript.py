@@ -46,7 +46,6 @@ _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 def transcript(home: Home, run: str, call: int | None) -> Output:
     """Return what a run asked of language models, people and the playbook; or one call."""
-    home.require_ledger()
     name, bodies = _read(home, run)
     with _naming(name):
         told = _tell(name, bodies)

@@ -6,16 +6,14 @@ Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ledger.handover.bundle_check import is_bundle
 from ledger.handover.object_store import Bucket, is_bucket
 from ledger.paths import LedgerPaths
 from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_text, read_vkey, read_vkey_file
 from proctor.cli.options import (
     HOME,
+    Argument,
     HomeOption,
     JudgeVkeyOption,
     MaxBlobBytesOption,
@@ -33,6 +31,7 @@ from proctor.cli.verify_files import (
 from proctor.cli.verify_ledgers import BundleCheck, LedgerCheck, check_rights, verify_ledger
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.inputs import read_text, read_vkey, read_vkey_file
 
 app = CommandGroup()
 
@@ -50,10 +49,9 @@ _STORES = {each.name for each in (LedgerPaths(Path()).database, LedgerPaths(Path
 def verify(
     target: Annotated[
         str | None,
-        typer.Argument(
-            help="Home, bundle (also s3://BUCKET/KEY), exported model, report, proof, lineage, "
-            "evidence, or export of training data (which --home has sealed); by default --home."
-        ),
+        "Home, bundle (also s3://BUCKET/KEY), exported model, report, proof, lineage, "
+        "evidence, or export of training data (which --home has sealed); by default --home.",
+        Argument(),
     ] = None,
     vkey: VkeyOption = None,
     judge: JudgeVkeyOption = None,

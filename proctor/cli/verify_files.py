@@ -31,10 +31,10 @@ from ledger.witnessing.quorum import Quorum, read_quorum
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_octets, read_text, read_vkey_file
 from proctor.errors import ProctorError
 from proctor.handover import names
 from proctor.home import Home
+from proctor.inputs import read_octets, read_text, read_vkey_file
 from proctor.output.entries import Entry, describe_entry, print_entry
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, error_console, print_table, print_words, words
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from ledger.handover.selection import Selection
     from proctor.handover.vouching import Vouched
     from proctor.schemas.ledger import VerifiedLineage, VerifiedModel, VerifiedReport
-
-__all__ = ["is_export", "is_handover", "verify_export", "verify_file", "verify_handover"]
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"

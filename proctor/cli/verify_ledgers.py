@@ -37,8 +37,6 @@ from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import recall
 from proctor.state import STATE, memory
 
-__all__ = ["BundleCheck", "LedgerCheck", "check_rights", "verify_ledger"]
-
 
 class Suspect(Answer):
     """Entries that rest on a revoked key."""

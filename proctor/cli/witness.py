@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from ledger.errors import MalformedError, SignatureError
 from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_tree_head
 from ledger.witnessing.client import (
@@ -28,10 +26,10 @@ from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.witness import MAX_REQUEST, Witness
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import open_vkey, passphrase, read_octets, read_text
-from proctor.cli.options import MOST, OutOption, Takes, WitnessesOption, verify_unused
+from proctor.cli.options import MOST, Argument, OutOption, Takes, WitnessesOption, verify_unused
 from proctor.errors import EXIT_HELD, ProctorError
-from proctor.home import Home
+from proctor.home import Home, passphrase
+from proctor.inputs import open_vkey, read_octets, read_text
 from proctor.output.files import write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, print_table, words
@@ -104,7 +102,7 @@ class Witnessed(Answer):
 
 @app.command(prints=Origin)
 def trust(
-    vkey: Annotated[Path, typer.Argument(help="First public key of the ledger.")],
+    vkey: Annotated[Path, "First public key of the ledger.", Argument()],
     state: StateOption,
     name: NameOption = None,
 ) -> Output:
@@ -143,7 +141,7 @@ def serve(
 
 @app.command(prints=CosignedRequest | NotCosigned)
 def sign(
-    request: Annotated[Path, typer.Argument(help="File written by `witness ask --out`.")],
+    request: Annotated[Path, "File written by `witness ask --out`.", Argument()],
     state: StateOption,
     out: OutOption,
 ) -> Output:

@@ -24,8 +24,6 @@ from proctor.environment.numbers import BOUNDS, arrays
 from proctor.environment.trainer import Trainer, episode_config
 from proctor.errors import ProctorError
 
-__all__ = ["ID", "TrainingEnv"]
-
 ID = "proctor/Training-v0"
 ACTIONS = ("choices", "decisions")
 REWARDS = ("val_loss", "accuracy", "process")

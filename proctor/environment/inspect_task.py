@@ -28,8 +28,6 @@ from inspect_ai.util import LimitExceededError
 from proctor.environment.language import Answer, Episode
 from proctor.environment.trainer import episode_config
 
-__all__ = ["answer_rules", "process_score", "training", "validation_accuracy"]
-
 NAME = "inspect_ai"
 METADATA = "proctor"  # its key in a sample's metadata
 _REASONS = {"max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}

@@ -18,9 +18,7 @@ from ledger.verification.reader import VerifiedLedger
 from proctor.errors import ProctorError
 from proctor.handover.evidence import events_of
 from proctor.output.terminal import records_of
-from projections.projector import projected
-
-__all__ = ["VERDICT", "verdict_statement"]
+from projections.projector import projected, settled
 
 VERDICT = "https://proctor.local/verdict/v1"  # predicate type; a name, not a place
 _AUDIT = """
@@ -49,7 +47,10 @@ _VIOLATIONS = (
 def verdict_statement(ledger: VerifiedLedger, run: UUID) -> bytes:
     """Return the Statement of the verdict on a run; or raise ProctorError."""
     entries, authority = events_of(ledger, run), ledger.authority.stream_id
-    with closing(projected(entries, authority=authority, quarantine=True, gaps=True)) as tables:
+    with (
+        closing(projected(entries, authority=authority, quarantine=True, gaps=True)) as tables,
+        settled(tables, "audit_strengths"),
+    ):
         if not (found := records_of(tables, _AUDIT, [str(run)])):
             raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
         (told,) = found

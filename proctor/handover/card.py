@@ -14,8 +14,6 @@ from ledger.mapper import ns_to_datetime
 from proctor.handover.evidence import NO_OUTCOME, Evidence
 from proctor.output.terminal import dotted
 
-__all__ = ["NOT_CLAIMED", "model_card", "readme"]
-
 _LEVELS = {
     REPEATABLE: "Anybody with the same data can train this run again and compare every value.",
     MEASURED: "Proctor measured this run inside a training loop that it does not control: "

@@ -27,8 +27,6 @@ from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits, streams_of
 
-__all__ = ["NO_OUTCOME", "UNBOUND", "Decision", "Evidence", "events_of", "evidence_of", "mapping"]
-
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
 _DECIDED = (
     "run.decision_made",

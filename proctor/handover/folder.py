@@ -38,8 +38,6 @@ from proctor.handover.evidence import Evidence, evidence_of
 from proctor.handover.names import CLAIMS, PROOFS, SIGNATURE
 from proctor.handover.statements import FOLDER, is_earlier, provenance, verdict
 
-__all__ = ["Opened", "check_handover", "write_handover"]
-
 _CARD = README = "README.md"
 _PEM, _VKEY, _PUBLISHER = "ledger.pem", "ledger.vkey", "publisher.pem"
 _BESIDE = (README, PROOFS, _PEM, _VKEY, _PUBLISHER)  # their digests are in the provenance

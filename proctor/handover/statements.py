@@ -17,16 +17,6 @@ from ledger.verification.verified_entries import VerifiedEntry
 from proctor.handover.evidence import Evidence, mapping
 from proctor.output.terminal import plain
 
-__all__ = [
-    "BUILD_TYPE",
-    "FOLDER",
-    "PROVENANCE",
-    "TEST_RESULT",
-    "is_earlier",
-    "provenance",
-    "verdict",
-]
-
 BUILD_TYPE = "https://proctor.local/training/v2"  # a name, not a place
 _EARLIER = "https://proctor.local/training/v1"  # of folders that leave out events
 PROVENANCE = "https://slsa.dev/provenance/v1"

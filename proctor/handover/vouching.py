@@ -18,8 +18,6 @@ from ledger.verification.verified_notes import parse_vkey
 from ledger.wording import counted
 from projections.counting import CountingAudit
 
-__all__ = ["Vouched", "all_trusted", "told_vouched", "vouched"]
-
 
 @dataclass(frozen=True)
 class Vouched:

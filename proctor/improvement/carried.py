@@ -22,12 +22,10 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.shown import digest_of_shown, facts
 from ledger.wording import counted
 from proctor.cli.command_group import Output
-from proctor.cli.inputs import read_text
 from proctor.errors import ProctorError
 from proctor.home import find_named
 from proctor.improvement.reports import applied
-
-__all__ = ["export_pending", "import_reviews", "sign_there"]
+from proctor.inputs import read_text
 
 _PROPOSAL, _DIFF, _APPLIED, _REVIEW = "proposal.json", "change.diff", "applied.diff", "review.json"
 _BATCH = "batch"  # folder of the signature for several proposals

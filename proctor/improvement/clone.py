@@ -14,8 +14,6 @@ from judge.gauntlet.tasks.scoring import Scorer
 from judge.reference.scorers import SCORERS
 from monitor.code import HOUSE
 
-__all__ = ["clone_module", "scorers"]
-
 _DOCS = HOUSE / "docs"
 
 

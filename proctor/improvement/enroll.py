@@ -26,8 +26,6 @@ from judge.gauntlet.tasks.reference_set import (
 )
 from proctor.errors import ProctorError
 
-__all__ = ["TaskCall", "add_task", "enroll"]
-
 SET = "judge/reference_tasks"
 WORKER = f"{SET}/worker.py"
 ENVIRONMENTS = (".venv", "venv")  # usual folders of virtual environments

@@ -10,8 +10,6 @@ from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
 from judge.bisection import latent, reports
 
-__all__ = ["describe_fault", "describe_search"]
-
 
 def describe_fault(line: Line, found: latent.LatentFault) -> dict[str, Any]:
     """Return what a search for an older fault has come to, in terms of JSON."""

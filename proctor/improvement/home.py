@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
-import typer
-
 from aggregates.improvement.line import Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
@@ -23,25 +21,20 @@ from judge.gauntlet.tasks.scoring import Scorer
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
-from proctor.cli.options import MOST
+from proctor.cli.options import MOST, Argument, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named
 from proctor.improvement.clone import scorers
-from proctor.output.terminal import error_console, on_one_line, words
+from proctor.output.terminal import on_one_line, warn
 from proctor.remembering import open_remembered
 
 BRANCH = "main"
 SERVER = "server.json"
-RepoOption = Annotated[Path, typer.Option("--repo", help="Repository to manage.")]
-DrawSeedOption = Annotated[
-    int, typer.Option("--seed", min=0, max=MOST, help="With --challenge: seed of the draws.")
-]
-BranchOption = Annotated[str, typer.Option("--line", help="Branch to manage.")]
+RepoOption = Annotated[Path, "Repository to manage."]
+DrawSeedOption = Annotated[int, "With --challenge: seed of the draws.", Takes(least=0, most=MOST)]
+BranchOption = Annotated[str, "Branch to manage.", Takes(option="--line")]
 CheckpointArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="CHECKPOINT", help="An id or commit, the beginning of one, `active` or `latest`."
-    ),
+    str, "An id or commit, the beginning of one, `active` or `latest`.", Argument("CHECKPOINT")
 ]
 HERE = Path()
 
@@ -134,7 +127,7 @@ def checkpoint_of(line: Line, name: str) -> str:
 
 def tell_progress(proposal: str, what: str) -> None:
     """Tell people what is being done, beside the answer."""
-    error_console.print(words(f"{proposal[:8]} {on_one_line(what)}"))
+    warn(f"{proposal[:8]} {on_one_line(what)}")
 
 
 def _authority(home: Home) -> Authority:

@@ -23,8 +23,6 @@ from policies.proposing.tuner import Example
 from proctor.home import Home, notifications
 from proctor.runs.replay import read_recording
 
-__all__ = ["Mark", "bad_examples", "marks_on", "situation_of"]
-
 
 @dataclass(frozen=True)
 class Mark:

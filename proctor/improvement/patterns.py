@@ -148,10 +148,11 @@ class LineHistory:
         """Read what there is; rounds up to `since` are history, and their proposals with them."""
         self._session = open_session(home)
         self._line = str(line)
-        rounds = self._ask(_ROUNDS, str(Evolution.id_of(line)))
+        with self._session.held():
+            rounds = self._ask(_ROUNDS, str(Evolution.id_of(line)))
+            tried = [_Tried(*row) for row in self._ask(_TRIED, self._line)]
         begin = max((idx for idx, number, *_ in rounds if number <= since), default=-1)
         self._rounds = [each for each in rounds if each[0] > begin]
-        tried = [_Tried(*row) for row in self._ask(_TRIED, self._line)]
         self._tried = [one for one in tried if one.idx > begin]
 
     def trials(self) -> list[Trial]:
@@ -189,15 +190,16 @@ class LineHistory:
 
     def patterns(self, head: str) -> list[Pattern]:
         """Return what is wrong and open; `head` is the commit that the line is at."""
-        bad = [replace(p, entries=_last(p.entries)) for p in marked_bad(self.examples())]
-        found = [*self._violations(), *self._answers(), *bad, *self._rejections()]
+        with self._session.held():
+            bad = [replace(p, entries=_last(p.entries)) for p in marked_bad(self.examples())]
+            found = [*self._violations(), *self._answers(), *bad, *self._rejections()]
+            now = [*self._tasks(head), *self._alarms(head)]
         won = {
             one.named("pattern", "key"): one.concluded or 0
             for one in self._tried
             if one.result == WON
         }
         still = [_since(each, won[each.key]) if each.key in won else each for each in found]
-        now = [*self._tasks(head), *self._alarms(head)]
         return [each for each in (*still, *now) if each is not None]
 
     def kept_out(self) -> int:

@@ -6,8 +6,6 @@ from rich.text import Text
 
 from proctor.output.terminal import console
 
-__all__ = ["plot"]
-
 _HEIGHT = 14  # rows
 
 

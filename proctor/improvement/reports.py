@@ -18,11 +18,25 @@ from policies.proposing.tuner import Tally
 from proctor.cli.remedies import pasteable
 from proctor.improvement import shapes
 from proctor.improvement.shapes import AdviceRound, ChainLink, EvolutionRound, Line, Queued
+from proctor.output.columns import Shows, field, fields
 from proctor.output.summaries import INFRA_SUMMARIES
-from proctor.output.terminal import cell, console, print_table, words
+from proctor.output.terminal import cell, print_rows, print_table, print_words
 
 _SHORT = 12  # characters of a hash
 _REASON = 160  # characters of a round's
+_CHAIN: Mapping[str, Shows] = {
+    "checkpoint": lambda each: each.checkpoint[:8],
+    "parent": lambda each: (each.parent or "-")[:8],
+    "commit": lambda each: each.commit[:_SHORT],
+    "proposals": lambda each: ", ".join(name[:8] for name in each.proposals) or "-",
+    "state": lambda each: "active" if each.active else each.rolled_back or "",
+}
+_QUEUE: Mapping[str, Shows] = {
+    "proposal": lambda each: each.proposal[:8],
+    "tier": "tier",
+    "stage": "stage",
+    "waits for": lambda each: each.waits_for or "nothing",
+}
 
 
 def describe_line(controller: Controller, *, server: ModelSettings | None = None) -> Line:
@@ -64,45 +78,25 @@ def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, 
 
 def tell_line(told: Line) -> None:
     """Print a line for people."""
-    console.print(
-        words(
-            f"line {told.line}: branch {told.branch} at {told.head[:_SHORT]}, "
-            f"{counted(len(told.checkpoints), 'checkpoint')}, "
-            f"{counted(told.alarms, 'alarm')}"
-        )
+    print_words(
+        f"line {told.line}: branch {told.branch} at {told.head[:_SHORT]}, "
+        f"{counted(len(told.checkpoints), 'checkpoint')}, "
+        f"{counted(told.alarms, 'alarm')}"
     )
     if not told.at_checkpoint:
         text = "the branch is NOT at its active checkpoint; see `proctor line run --measure`"
-        console.print(words(pasteable(text)))
+        print_words(pasteable(text))
     if told.halted:
-        console.print(words(f"HALTED by {told.halted_by}: {told.halted}"))
+        print_words(f"HALTED by {told.halted_by}: {told.halted}")
     tell_alarms(told.open_alarms)
     if told.server:
-        console.print(words(f"tasks for a model are answered by {told.server['model']}"))
+        print_words(f"tasks for a model are answered by {told.server['model']}")
     if told.valley:
         passed, steps = told.valley["passed"], counted(len(told.valley["steps"]), "step")
-        console.print(words(f"valley {told.valley['id'][:_SHORT]}: {passed} of {steps}"))
-    print_table(
-        ("checkpoint", "parent", "commit", "proposals", "state"),
-        [
-            (
-                each.checkpoint[:8],
-                (each.parent or "-")[:8],
-                each.commit[:_SHORT],
-                ", ".join(name[:8] for name in each.proposals) or "-",
-                "active" if each.active else each.rolled_back or "",
-            )
-            for each in told.checkpoints
-        ],
-    )
+        print_words(f"valley {told.valley['id'][:_SHORT]}: {passed} of {steps}")
+    print_rows(_CHAIN, told.checkpoints)
     if told.queue:
-        print_table(
-            ("proposal", "tier", "stage", "waits for"),
-            [
-                (each.proposal[:8], each.tier, each.stage, each.waits_for or "nothing")
-                for each in told.queue
-            ],
-        )
+        print_rows(_QUEUE, told.queue)
 
 
 def tell_rounds(
@@ -112,31 +106,20 @@ def tell_rounds(
     about: str,
 ) -> None:
     """Print rounds of proposing, with the column that says what each was about; and the board."""
-    print_table(
-        ("round", "outcome", "technique", about, "reason"),
-        [
-            (
-                each.round,
-                each.outcome,
-                each.technique or "-",
-                getattr(each, about) or "-",
-                each.reason[:_REASON],
-            )
-            for each in rounds
-        ],
-    )
+    reason = field("reason", lambda each: each.reason[:_REASON])
+    print_rows([*fields("round", "outcome", "technique", about), reason], rounds)
     for name, tally in board.items():
         said = f"{name}: {tally.wins} won, {tally.losses} lost, {tally.ties} neither"
-        console.print(words(said))
+        print_words(said)
 
 
 def tell_alarms(alarms: Collection[Alarm]) -> None:
     """Print what waits for an operator's answer."""
     for each in alarms:
-        console.print(words(f"ALARM {each.number}, {each.kind}: {each.detail}"))
+        print_words(f"ALARM {each.number}, {each.kind}: {each.detail}")
     if alarms:
         text = "look into them, then: `proctor line sign answer ALARM --note TEXT --key KEY`"
-        console.print(words(pasteable(text)))
+        print_words(pasteable(text))
 
 
 def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:
@@ -145,7 +128,7 @@ def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> 
     rows = [(name, cell_of(value)) for name, value in told.items() if value not in (None, [], "")]
     print_table(("", ""), rows)
     if diff:
-        console.print(words(applied(controller, proposal)))
+        print_words(applied(controller, proposal))
 
 
 def applied(controller: Controller, proposal: Proposal) -> str:

@@ -31,8 +31,6 @@ from policies.asking.settings import ModelSettings
 from policies.calls import CallLog
 from policies.deciding.language_model import LanguageModelPolicy
 
-__all__ = ["LENGTH_PENALTY", "SETTINGS", "Comparison", "Judge", "Tester"]
-
 LENGTH_PENALTY = 1e-5  # of the pass rate, for each character of the block
 SETTINGS = ComparisonSettings(first=5, margin=0.2, most=150)
 _NAMED = 0.5  # of the pass rate of one scenario: a change of this size is named

@@ -27,8 +27,6 @@ from policies.asking.settings import ModelSettings
 from policies.errors import PolicyError
 from proctor.improvement.proposers import ProposalTranscript
 
-__all__ = ["MODE", "LineServer", "read_server", "with_server", "write_server"]
-
 MODE = "reference_tasks"
 _SAID = ("usable", "unusable", "refused", "truncated")  # outcomes that are the model's own
 

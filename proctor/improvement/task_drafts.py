@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-import typer
 
 from aggregates.decisions import Observation
 from aggregates.run import Run
@@ -50,24 +49,15 @@ from judge.gauntlet.tasks.reference_set import (
 from judge.gauntlet.tasks.scoring import Scorer
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
-from proctor.cli.inputs import read_text
+from proctor.cli.options import Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.challenge import KIND as DECISIONS
 from proctor.improvement.challenge import RIGHT, decisions_task
 from proctor.improvement.home import line_folder
+from proctor.inputs import read_text
 from proctor.remembering import open_session
 from proctor.runs.replay import read_recording
-
-__all__ = [
-    "Wish",
-    "check",
-    "drafts_folder",
-    "find_draft",
-    "from_commit",
-    "from_folders",
-    "from_run",
-]
 
 DRAFTS = "candidates"  # below a line's folder
 ISSUE = "issue.md"
@@ -83,7 +73,7 @@ class Wish:
     """What a person says of a task."""
 
     categories: Annotated[
-        list[str] | None, typer.Option("--category", help="Category; may be repeated.")
+        list[str] | None, "Category; may be repeated.", Takes(option="--category")
     ] = None
     difficulty: Annotated[Literal["easy", "medium", "hard"], "How hard the task is."] = "medium"
     issue: Annotated[Path | None, "File with the text that the candidate gets."] = None
@@ -99,22 +89,15 @@ class Wish:
     )
     tests: Annotated[
         list[str] | None,
-        typer.Option("--test", metavar="PATH", help="Test file to run, if not all changed ones."),
+        "Test file to run, if not all changed ones.",
+        Takes("PATH", option="--test"),
     ] = None
     narrow: Annotated[bool, "Run only the cases that the change makes pass."] = False
     most: Annotated[
-        int | None,
-        typer.Option(
-            "--most", min=1, help="Most files that a plan names; by default as many as there are."
-        ),
+        int | None, "Most files that a plan names; by default as many as there are.", Takes(least=1)
     ] = None
     include: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--include",
-            metavar="PATTERN",
-            help="With --commit: more files to show, as in 'lib/*.sql'.",
-        ),
+        list[str] | None, "With --commit: more files to show, as in 'lib/*.sql'.", Takes("PATTERN")
     ] = None
     out: Annotated[Path | None, "Folder for the draft; by default the line's, in the home."] = None
 

@@ -12,7 +12,7 @@ from ledger.application import LedgerApplication
 from policies.asking.settings import ModelSettings
 from proctor.home import Home
 from proctor.improvement.tuning import Tuner, Writer
-from proctor.output.terminal import error_console, words
+from proctor.output.terminal import warn
 from proctor.runs.policies import OPENAI, PolicyChoice
 from proctor.runs.run_settings import read_pairs
 
@@ -60,8 +60,6 @@ def tuner_for(home: Home, sets: Sequence[str], writer: Sequence[str]) -> Iterato
     assert settings is not None, "read() has seen to it"
     with (
         home.open_log() as log,
-        tuning(
-            home, log, settings, writer, say=lambda text: error_console.print(words(text))
-        ) as tuner,
+        tuning(home, log, settings, writer, say=warn) as tuner,
     ):
         yield tuner

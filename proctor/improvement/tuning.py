@@ -62,8 +62,6 @@ from proctor.improvement.marks import (
 from proctor.improvement.proposers import ProposalTranscript, Wanted, outcome_of
 from proctor.improvement.scenario_tests import SETTINGS, Judge, Tester
 
-__all__ = ["Tuner", "Writer", "open_advice", "patterns_of", "trials_of", "violated"]
-
 TEMPLATE = "template"
 _BLOCK = "advice"  # the one text that a round changes
 _ANSWERS = "answers to scenarios"  # that are shown as they come

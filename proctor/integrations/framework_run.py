@@ -16,7 +16,8 @@ from torch import nn
 
 from monitor.answering import Policy
 from monitor.errors import WatchError
-from proctor.runs.watching import WatchedRun, watch
+from monitor.watching import WatchedRun
+from proctor.runs.watching import watch
 
 
 class WatchOptions(TypedDict, total=False):

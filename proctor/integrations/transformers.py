@@ -32,15 +32,13 @@ except ModuleNotFoundError as error:
     ) from error
 
 from monitor.errors import WatchError
+from monitor.watching import WatchedRun
 from proctor.integrations.framework_run import (
     FrameworkRun,
     WatchOptions,
     count_batch,
     count_examples,
 )
-from proctor.runs.watching import WatchedRun
-
-__all__ = ["ProctorCallback"]
 
 _log = logging.get_logger("transformers.proctor")
 

@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from aggregates.playbook import TRY_RATES
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from ledger.errors import LedgerError
 from proctor.home import Home
@@ -35,10 +36,9 @@ from proctor.pages.rendering import STYLESHEET, render, spoken
 from proctor.reports.section_parts import table_part
 from proctor.reports.values import listed_of, violations_found
 from proctor.runs.story import waived_reasons
+from proctor.runs.tried import told_trials
 from proctor.runs.worth import told_unmeasured, told_worth
 from projections.errors import BusyError, ProjectionError, QueryError
-
-__all__ = ["live_view"]
 
 _LAST = 2**63 - 1
 _MOST_PAGES = 100_000
@@ -175,6 +175,8 @@ class _Pages:
             state = started["end_reason"] or "running"
             shown = decisions[: queries.ON_PAGE]
             worth = queries.read_worth(ask, run)
+            tried = any(row["direction"] == TRY_RATES for row in shown)
+            losses = queries.read_losses(ask, run) if tried else {}
             return {
                 **found,
                 "id": run,
@@ -193,6 +195,7 @@ class _Pages:
                 "order": PRECEDENCE,
                 "steps": table_part("The eleven steps of the audit", _STEPS, found["steps"]),
                 "decisions": shown,
+                "tried": {row["number"]: told_trials(row, losses) for row in shown},
                 "worth": {
                     row["number"]: [
                         told_worth(each) for each in worth if each.decision == row["number"]

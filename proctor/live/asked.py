@@ -7,8 +7,6 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-__all__ = ["Asked", "addresses", "number", "one", "one_of", "parameters", "text_of", "whole_id"]
-
 _MOST_TEXT = 200  # characters that are searched for
 _ID = re.compile(r"[0-9a-f-]{36}")
 Asked = Mapping[str, Sequence[str]]

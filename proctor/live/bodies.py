@@ -13,8 +13,6 @@ from ledger.errors import LedgerError
 from proctor.home import Home
 from proctor.output.terminal import outline, visible
 
-__all__ = ["MOST_SECONDS", "matching", "shown"]
-
 _MOST_BODY = 4 << 20
 _MOST_SHOWN = 200_000  # characters
 MOST_SECONDS = 2.0  # of a search

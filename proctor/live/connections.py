@@ -14,8 +14,6 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["MOST", "Connection"]
-
 MOST = 128  # connections that stay; more come and go
 
 

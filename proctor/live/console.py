@@ -21,8 +21,6 @@ from proctor.output.terminal import plain
 from projections.bounds import Bounds
 from projections.errors import ProjectionError, QueryError
 
-__all__ = ["BOUNDS", "FOR_SCRIPTS", "MOST_SQL", "Answer", "answer"]
-
 BOUNDS = Bounds(rows=500, seconds=10.0, memory=256)
 FOR_SCRIPTS = replace(BOUNDS, rows=10_000)
 MOST_SQL = 20_000  # characters

@@ -26,8 +26,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.output.terminal import visible
 
-__all__ = ["TABLE", "Guard", "Keys"]
-
 COOKIE = "proctor"
 TABLE = "/sql.json"  # for scripts
 _MOST_BODY = 4_096  # bytes of the form with the token

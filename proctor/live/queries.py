@@ -17,26 +17,6 @@ from proctor.output.terminal import told_verdict
 from proctor.runs.story import PARTS
 from proctor.runs.worth import MEASURED, WORTH, Worth, worths
 
-__all__ = [
-    "ON_PAGE",
-    "ORDERS",
-    "STATES",
-    "Wanted",
-    "count_runs",
-    "describe_ledger",
-    "describe_tables",
-    "find_calls",
-    "find_decisions",
-    "list_runs",
-    "read_call",
-    "read_carried_out",
-    "read_compared",
-    "read_decisions",
-    "read_epochs",
-    "read_run",
-    "read_worth",
-]
-
 ON_PAGE = 30  # rows
 _MOST_RELATIVES = 50  # runs of each kind that a run's page names
 _MOST_MARKS = 4_000  # firings and carried-out decisions that charts show, the last ones
@@ -250,6 +230,12 @@ def read_decisions(ask: Ask, run: str, *, after: int) -> list[dict[str, Any]]:
         run,
         after,
     )
+
+
+def read_losses(ask: Ask, run: str) -> dict[int, float | None]:
+    """Return the validation loss of each epoch of a run."""
+    found = ask("SELECT epoch, val_loss FROM epochs WHERE run_id = $1", run)
+    return {row["epoch"]: row["val_loss"] for row in found}
 
 
 def read_carried_out(ask: Ask, run: str) -> list[dict[str, Any]]:

@@ -16,8 +16,6 @@ from proctor.output.terminal import visible
 from proctor.pages.rendering import render
 from projections.errors import BusyError, TooManyRowsError
 
-__all__ = ["failed", "refusal", "refused"]
-
 _ADVICE = {
     401: "The link has a secret token. Each start of proctor serve makes a new one.",
     404: "Addresses change with each start of proctor serve. Open the link that it printed.",

@@ -22,8 +22,6 @@ from ledger.errors import VerificationError
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerifiedLedger, check_new
 
-__all__ = ["Reread", "lower_priority", "reread"]
-
 _STEP = 8_192  # entries in one transaction
 _SHARE = 5  # of the time, one part is spent reading
 _NICE = 10

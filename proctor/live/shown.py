@@ -10,8 +10,6 @@ from proctor.pages.charts.curves import Curve, curves
 from proctor.pages.charts.drawing import Chart
 from proctor.reports.run_page import CURVES, curve
 
-__all__ = ["all_settings_of", "charts_of", "compared", "sampled", "settings_of"]
-
 _MOST_SETTINGS = 200
 
 

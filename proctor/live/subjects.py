@@ -25,8 +25,6 @@ from proctor.reports.line_page import line_values
 from proctor.reports.subjects import Subject
 from proctor.reports.values import object_of
 
-__all__ = ["KINDS", "MOST_READ", "Kind", "list_subjects", "read_subject"]
-
 MOST_READ = 20_000  # rows of one query
 _MOST_ROWS = 300  # of a table
 _ONE_RUN = "one run and its restarts"

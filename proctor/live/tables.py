@@ -45,8 +45,6 @@ from projections.errors import (
 )
 from projections.projector import read_position
 
-__all__ = ["PAGE", "Ask", "Standing", "Tables"]
-
 PAGE = Bounds(rows=5_000, seconds=10.0, memory=256)
 _MANY = 5_000  # entries that a process of its own applies, because the memory stays with it
 _HEADS = 100  # more than come while a query lasts

@@ -22,8 +22,6 @@ from projections.reading import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Form", "form_of", "print_answer", "write_answer"]
-
 
 class Form(StrEnum):
     """How an answer is written."""

@@ -10,8 +10,6 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.remembering import warn_unreadable
 
-__all__ = ["SetAside"]
-
 
 @dataclass
 class SetAside:

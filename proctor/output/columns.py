@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Column", "cells", "field", "fields", "figure", "figures"]
-
 Shows = str | Callable[[Any], Any]
 
 

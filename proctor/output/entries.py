@@ -12,8 +12,6 @@ from ledger.verification.verified_notes import TreeHead
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, outline, print_table
 
-__all__ = ["Entry", "Verification", "describe_entry", "print_entry"]
-
 
 class Entry(Answer):
     """An entry of the ledger; the list of `log` has no bodies."""

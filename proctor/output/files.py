@@ -17,8 +17,6 @@ from ledger.files import new_name, read_bounded, replace_durably, sync_file, wri
 from proctor.errors import ProctorError
 from proctor.home import Home
 
-__all__ = ["appearing", "verify_outside", "verify_target", "write_output"]
-
 _LOOKED_AT = 4_096  # bytes; a key has fewer
 _VKEY = re.compile(rb"[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+\s*")
 _KEPT = ("infra", "ledger", "runs")  # folders of a home

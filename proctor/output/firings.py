@@ -10,8 +10,6 @@ from typing import Any
 from aggregates.playbook import DIRECTIONS
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 
-__all__ = ["fired_on", "meant", "named", "remedies", "side_told", "violation_told"]
-
 _MEANT: Mapping[tuple[str, str], str] = {
     ("R1", "high"): "each update changes the weights too much",
     ("R1", "low"): "each update changes the weights too little",

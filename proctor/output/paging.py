@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["paged"]
-
 
 @contextmanager
 def paged() -> Iterator[None]:

@@ -17,8 +17,6 @@ from proctor.output.terminal import error_console, words
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["settle", "showing", "unseen"]
-
 DELAY = 2.0  # s; what takes less shows nothing
 _shown: "_Shown | None" = None
 

@@ -10,8 +10,6 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = ["SQL", "Answer", "columns"]
-
 SQL = "x-sql"  # the key of a question in a schema whose rows have its columns
 
 

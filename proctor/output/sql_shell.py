@@ -16,8 +16,6 @@ from proctor.output.terminal import error_console, is_text, words
 from projections.errors import ProjectionError
 from projections.reading import Session, statements
 
-__all__ = ["shell"]
-
 _LEAVING = {"exit", "quit", ".exit", ".quit"}
 _WELCOME = (
     "End a question with a semicolon; exit leaves. SHOW TABLES lists tables and views, DESCRIBE one"

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import ProctorError
+from proctor.output.columns import Column, Shows, cells
 
 _NARROW = 16  # characters; a column may be folded to it, and not further
 _WIDTH = None if sys.stdout.isatty() else 160  # what is piped is not folded at 80
@@ -90,15 +91,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
 
 
 def print_rows(
-    columns: Sequence[str] | Mapping[str, str], rows: Iterable[Any], *, title: str = ""
+    columns: Sequence[str | Column] | Mapping[str, Shows], rows: Iterable[Any], *, title: str = ""
 ) -> None:
-    """Print fields of maps or objects as a table, under their names, or titles that name them."""
-    names = [*columns.values()] if isinstance(columns, Mapping) else columns
-    print_table([*columns], [[_value(row, name) for name in names] for row in rows], title=title)
-
-
-def _value(row: Any, name: str) -> Any:
-    return row[name] if isinstance(row, Mapping) else getattr(row, name)
+    """Print what maps or objects hold as a table: under its names, or under titles."""
+    told = columns.items() if isinstance(columns, Mapping) else ()
+    made = [Column(*each) for each in told] or [
+        each if isinstance(each, Column) else Column(each, each) for each in columns
+    ]
+    print_table([each.title for each in made], cells(made, rows), title=title)
 
 
 def _columns(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:

@@ -19,8 +19,6 @@ from markupsafe import Markup
 
 from proctor.output.terminal import plain, visible
 
-__all__ = ["STYLESHEET", "embedded_json", "page_policy", "render", "stylesheet"]
-
 _FOLDER = Path(__file__).parent
 STYLESHEET = _FOLDER / "style.css"
 _IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028"}

@@ -35,9 +35,6 @@ from proctor.reports.values import (
 )
 from proctor.runs.standings import told_attempts, told_better, told_code, told_ranking
 
-__all__ = ["campaign_charts", "campaign_values"]
-
-
 _ATTEMPTS = [
     figure("attempt", "number"),
     RUN,

@@ -15,8 +15,6 @@ from ledger.files import read_bounded
 from proctor.reports.files import MAX_FILE, Source, differences, made_by, open_report
 from proctor.reports.pages import page_of
 
-__all__ = ["Checked", "check_report"]
-
 _MOST = 20  # differences that are named
 
 

@@ -33,9 +33,6 @@ from proctor.runs.standings import (
     told_draws,
 )
 
-__all__ = ["comparison_charts", "comparison_values"]
-
-
 _MEASURES = {  # of a cell -> title; of a standing, the difference and the ends of its interval
     "test_accuracy": ("Test accuracy", attrgetter("gain", "low", "high")),
     "process_score": (

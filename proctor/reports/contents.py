@@ -17,9 +17,7 @@ from proctor.output.terminal import plain, records_of
 from proctor.reports.subjects import Subject
 from proctor.runs.story import PARTS
 from proctor.runs.worth import WORTH
-from projections.projector import projected
-
-__all__ = ["contents_of", "rows_about"]
+from projections.projector import projected, settled
 
 _FAMILY = """
 SELECT s.run_id, COALESCE(f.parent, r.parent_run) AS parent_run, f.epoch AS forked_after, s.state,
@@ -174,10 +172,11 @@ def contents_of(
     found_in = projected(entries, authority=authority, quarantine=True, gaps=True)
     with closing(found_in) as tables:
         tables.execute("SET threads = 1")  # sums of floats depend on their order
-        found = rows_about(
-            subject,
-            lambda sql: records_of(tables, sql, {"id": subject.id} if "$id" in sql else None),
-        )
+        with settled(tables, "audit_strengths", "audits"):
+            found = rows_about(
+                subject,
+                lambda sql: records_of(tables, sql, {"id": subject.id} if "$id" in sql else None),
+            )
         unreadable = [idx for (idx,) in tables.execute("SELECT idx FROM unreadable").fetchall()]
     first, *_ = found
     if not found[first]:

@@ -14,8 +14,6 @@ from proctor.pages.rendering import spoken
 from proctor.reports.section_parts import Data, Section, note_part, pair_part, table_part
 from proctor.runs.worth import COLUMNS, Worth, told_how, worths
 
-__all__ = ["credit_charts", "credit_sections"]
-
 _MEASURES = {  # of a worth -> title, axis
     "accuracy": ("Accuracy gained", "validation accuracy: decision minus alternative"),
     "loss": ("Loss saved", "validation loss: alternative minus decision"),

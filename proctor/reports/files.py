@@ -36,12 +36,10 @@ from proctor import __version__, pages, reports
 from proctor.home import Home
 from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
-from proctor.remembering import open_remembered, tell_unread
+from proctor.remembering import keep_definitions, open_remembered, tell_unread
 from proctor.reports.contents import contents_of
 from proctor.reports.subjects import KINDS, Overview, Subject
 from projections.counting import CountingAudit, counting_audits
-
-__all__ = ["DOCTYPE", "MAX_FILE", "Source", "differences", "open_report", "read_source"]
 
 DOCTYPE = "<!DOCTYPE html>"
 MAX_FILE = 64 << 20  # bytes
@@ -80,6 +78,7 @@ class Source:
     @cached_property
     def contents(self) -> dict[str, Any]:
         """What the report shows; raises ProctorError if its subject cannot be read."""
+        keep_definitions()
         return contents_of(self.entries, self.subject, authority=self.selection.authority.stream_id)
 
     @cached_property
@@ -88,6 +87,7 @@ class Source:
 
     @cached_property
     def _counting(self) -> dict[str, CountingAudit]:
+        keep_definitions()
         return counting_audits(self.entries, authority=self.selection.authority.stream_id)
 
     def verify(self) -> None:

@@ -25,8 +25,6 @@ from proctor.reports.section_parts import (
 )
 from proctor.reports.values import object_of, short, tile
 
-__all__ = ["line_charts", "line_values"]
-
 _METRICS = {  # column of checkpoint_metrics -> title
     "reference_success": "Share of the reference tasks that were answered rightly",
     "budget_utilisation": "Share of the token limit that answers used",

@@ -13,8 +13,6 @@ from proctor.pages.charts.drawing import svg
 from proctor.reports.files import Source, read_source
 from proctor.reports.pages import charts_of, page_of
 
-__all__ = ["Report", "report"]
-
 _HEIGHT = 720  # pixels of the frame in a notebook
 
 
@@ -72,5 +70,4 @@ def report(subject: object = "latest", *, home: str | os.PathLike[str] | None = 
     found.
     """
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
-    place.require_ledger()
     return Report(read_source(place, str(getattr(subject, "id", subject))))

@@ -17,8 +17,6 @@ from proctor.reports.files import Source, made_by
 from proctor.reports.line_page import line_charts, line_values
 from proctor.reports.run_page import run_charts, run_values
 
-__all__ = ["charts_of", "page_of"]
-
 _Contents = Mapping[str, Any]
 _KINDS: Mapping[
     str, tuple[Callable[[_Contents], list[Chart]], Callable[[_Contents], dict[str, Any]], str]

@@ -16,17 +16,8 @@ from proctor.output.firings import fired_on, named, remedies
 from proctor.pages.rendering import number, spoken
 from proctor.reports.section_parts import Row, table_part
 from proctor.reports.values import listed_of, object_of, violations_found
+from proctor.runs.tried import told_trials, trials_of
 from proctor.runs.worth import Worth, told_worth, worths
-
-__all__ = [
-    "MEASURED",
-    "allowed_range",
-    "cause_told",
-    "decisions_told",
-    "remedies_told",
-    "uncounted_told",
-    "violations_told",
-]
 
 _LIMITS = {"R1": ("r1_low", "r1_high"), "R2": ("r2_low", "r2_high"), "R5": ("", "r5_high")}
 _LIMITS |= {"R6": ("r6_low", ""), "R7": ("", "r7_high")}
@@ -97,6 +88,8 @@ def _decision_told(row: Row, known: _Known, limits: Row) -> dict[str, Any]:
     if row["reason"]:
         facts.append(("Not carried out", str(row["reason"])))
     if row["outcome"] == "applied":
+        if tried := told_trials(row, known.losses):
+            facts.append(("Trials", tried))
         facts += [("Effect", text) for text in _effects(row, known)]
     facts += [("Worth", told_worth(each)) for each in known.worth.get(row["number"], ())]
     facts.append(("Ledger entry", str(row["idx"])))
@@ -155,7 +148,9 @@ def _effects(row: Row, known: _Known) -> Iterator[str]:
             True: f"it worked: {rule} did not fire {_LATER} epochs later",
             False: f"it did not work: {rule} fired again within {_LATER} epochs",
         }.get(effect["worked"], f"not known for {rule}: fewer than {_LATER} epochs followed")
-    later = min(row["epoch"] + _LATER, row["epoch"] if known.last is None else known.last)
+    trials = trials_of(row)
+    wait = _LATER + (0 if trials is None else len(trials.rates))
+    later = min(row["epoch"] + wait, row["epoch"] if known.last is None else known.last)
     before, after = known.losses.get(row["epoch"]), known.losses.get(later)
     if before is not None and after is not None and later > row["epoch"]:
         yield (

@@ -29,8 +29,6 @@ from proctor.reports.values import duration, indented, object_of, short
 from proctor.runs.story import UNBOUND, told_misplaced, told_other, waived_reasons
 from proctor.runs.worth import told_unmeasured, worths
 
-__all__ = ["CURVES", "curve", "run_charts", "run_values"]
-
 _LOOK_FOR = {
     "R1": "High: each update changes the weights too much. Low: too little. Plateau: training no "
     "longer gains.",

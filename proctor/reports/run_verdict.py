@@ -19,15 +19,6 @@ from proctor.reports.section_parts import Row
 from proctor.reports.values import object_of, share, short, tile, violations_found
 from proctor.runs.story import told_share
 
-__all__ = [
-    "STEP_QUESTIONS",
-    "score_reasons",
-    "step_ran",
-    "summary_sentence",
-    "summary_tiles",
-    "unexercised_told",
-]
-
 _ENDS = {
     "completed": "the run completed",
     "crashed": "the run crashed",

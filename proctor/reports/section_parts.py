@@ -13,23 +13,6 @@ from proctor.pages.charts.drawing import Chart
 from proctor.pages.rendering import spoken
 from proctor.reports.values import RunName, indented, listed_of, violations_found
 
-__all__ = [
-    "RUN",
-    "Data",
-    "Row",
-    "Section",
-    "chart_part",
-    "cost_section",
-    "note_part",
-    "pair_part",
-    "settings_section",
-    "table_part",
-    "text_part",
-    "unfit_part",
-    "violations_section",
-    "why_not",
-]
-
 Row = Mapping[str, Any]
 Data = Mapping[str, Any]
 Section = tuple[str, str, str, list[Any]]

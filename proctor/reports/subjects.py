@@ -24,8 +24,6 @@ from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import find_named
 
-__all__ = ["KINDS", "Overview", "Subject"]
-
 KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `latest` looks for one
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
 _EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")

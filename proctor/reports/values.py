@@ -6,18 +6,6 @@ from typing import Any
 
 from ledger.wording import counted
 
-__all__ = [
-    "RunName",
-    "duration",
-    "indented",
-    "listed_of",
-    "object_of",
-    "share",
-    "short",
-    "tile",
-    "violations_found",
-]
-
 
 class RunName(str):
     """The beginning of a run's id, with the whole for pages that can link to it."""

@@ -36,7 +36,7 @@ from monitor.config import TaskConfig
 from monitor.loop import OnEpoch
 from policies.deciding.named import named_policy
 from proctor.home import Home
-from proctor.remembering import open_remembered, open_session
+from proctor.remembering import held_session, open_remembered
 from proctor.runs.again import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import rank_runs
@@ -75,7 +75,6 @@ class Records:
 
 def read_records(home: Home, name: str) -> Records:
     """Verify the ledger and read a campaign, comparison or run from it, with all that is of it."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         events = campaign_events = decode_events(read_streams(ledger, {chosen})[chosen])
@@ -133,7 +132,8 @@ def read_records(home: Home, name: str) -> Records:
 
 def _read_unfit(home: Home, chosen: UUID) -> dict[str, list[str]]:
     """Return what the ledger's tables say against runs of a campaign or comparison."""
-    rows = open_session(home).query(_UNFIT, [str(chosen), str(chosen)]).rows
+    with held_session(home) as session:
+        rows = session.query(_UNFIT, [str(chosen), str(chosen)]).rows
     return {str(run): list(why) for run, why in rows if why}
 
 

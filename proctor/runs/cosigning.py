@@ -74,11 +74,13 @@ def ask_witnesses(home: Home, quorum: Quorum, *, timeout: float) -> AskedAll:
 
 
 @contextmanager
-def cosigned_meanwhile(home: Home, witnesses: Path | None) -> Iterator[None]:
+def cosigned_meanwhile(
+    home: Home, witnesses: Path | None, *, say: Callable[[str], object] | None = None
+) -> Iterator[None]:
     """Have witnesses cosign each tree head that is new, from a thread, while the block runs.
 
     The block never waits for them, only its end does, for the last tree head. What came of that is
-    said on standard error; it is no reason for a run to fail. None: nobody is asked.
+    said, by default on standard error; it is no reason for a run to fail. None: nobody is asked.
     """
     if witnesses is None:
         yield
@@ -87,7 +89,8 @@ def cosigned_meanwhile(home: Home, witnesses: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        print(f"witnesses: {asking.end()}", file=sys.stderr)
+        told = f"witnesses: {asking.end()}"
+        print(told, file=sys.stderr) if say is None else say(told)
 
 
 class _Asking:
@@ -142,7 +145,6 @@ def requests_for(ledger: VerifiedLedger, note: str) -> Callable[[int], str]:
 @contextmanager
 def newest_head(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
     """Give the ledger, verified, and its newest tree head."""
-    home.require_ledger()
     with open_remembered(home, heads=True) as ledger:
         if ledger.head is None:
             raise ProctorError("an empty ledger has no tree head to cosign")

@@ -17,11 +17,9 @@ from ledger.mapper import readable_body
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.terminal import dotted, records_of
-from proctor.remembering import open_remembered
+from proctor.remembering import keep_definitions, open_remembered
 from proctor.runs.replay import verified_runs
 from projections.projector import projected
-
-__all__ = ["Curves", "read_curves", "write_mlflow", "write_tensorboard"]
 
 _NO_CURVE = ("epoch", "idx", "reported", "run_id")
 _EXPERIMENT = "proctor"
@@ -50,6 +48,7 @@ def read_curves(home: Home, name: str) -> Curves:
         run = find_run(verified_runs(ledger), name)
         entries = [entry for entry in ledger.entries() if entry.stream_id == run]
         origin, size = ledger.authority.origin, ledger.size
+    keep_definitions()
     times = {entry.index: entry.time_ns for entry in entries}
     with closing(projected(entries, quarantine=True, gaps=True)) as tables:
         rows = records_of(tables, "SELECT * FROM epochs ORDER BY epoch")

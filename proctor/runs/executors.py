@@ -31,24 +31,6 @@ from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.pools import pool
 from proctor.runs.training import SILENT, Watching
 
-__all__ = [
-    "DIED",
-    "Executor",
-    "Here",
-    "J",
-    "Job",
-    "Kind",
-    "Local",
-    "Outcome",
-    "choice_of",
-    "failed",
-    "is_done",
-    "is_of_machine",
-    "open_executor",
-    "train_only",
-    "trained",
-]
-
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EROFS)
 
 Kind = Literal["local", "ray"]

@@ -15,8 +15,6 @@ from ledger.verification.authority import Authority
 from ledger.verification.verified_notes import parse_tree_head
 from ledger.witnessing.quorum import Quorum
 
-__all__ = ["EFFECTS", "Fixed", "cosigned_heads", "find_fixed", "told_fixed"]
-
 EFFECTS = (  # a decision, and the first epoch that was measured after it
     "SELECT d.number, d.idx, MIN(e.idx) AS effect, MIN(t.time) AS known "
     "FROM decisions AS d JOIN epochs AS e ON e.run_id = d.run_id AND e.idx > d.idx "

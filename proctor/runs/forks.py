@@ -83,7 +83,6 @@ class Origin:
 
 def read_parent(home: Home, name: str) -> Parent:
     """Verify the ledger and read a run from it; raises ProctorError for what is no run."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         chosen = find_recorded(ledger, name)
         entries = read_streams(ledger, {chosen})[chosen]
@@ -140,6 +139,12 @@ def find_origin(
             raise ProctorError(
                 f"run {run.id} is a fork whose rules keep states to go back to, and which states "
                 "its parent had is not recorded in it; fork the run at the beginning of the chain"
+            )
+        if (trials := run.trying(epoch)) is not None:
+            raise ProctorError(
+                f"epoch {epoch} of run {run.id} is a trial of decision {trials.decision}, and a "
+                f"fork has no states of the other trials; fork the run at epoch {trials.asked}"
+                f" or after epoch {trials.epochs[-1]}"
             )
         if run.rules != PROFILES[config.profile]:
             raise ProctorError(

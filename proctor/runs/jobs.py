@@ -23,8 +23,6 @@ from proctor.runs.tasks import run_task
 from proctor.runs.training import SILENT, Attempt, Told, Watching, train_run
 from proctor.runs.transcript_log import Tally
 
-__all__ = ["Job", "data_of"]
-
 _data: dict[str, Splits] = {}  # the last one that was loaded, by the configuration without a seed
 
 

@@ -29,8 +29,6 @@ from ledger.errors import ConflictError
 from monitor.code import HOUSE, PACKAGES, code_sha256, deciding_files
 from proctor.home import notifications
 
-__all__ = ["Label", "find_label", "lines", "record_installed"]
-
 
 @dataclass(frozen=True)
 class Label:

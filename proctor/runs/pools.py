@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 from monitor.interrupts import STOPS, answer, held
 from proctor.errors import EXIT_TERMINATED
 
-__all__ = ["pool"]
-
 _PATIENCE = 2.0  # s that an interrupted process has to close its run
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from aggregates.run import Run
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from proctor.output.firings import named
-from proctor.output.terminal import error_console, words
+from proctor.output.terminal import warn
 from proctor.runs.training import Watching
 
 
@@ -15,19 +15,14 @@ def watching() -> Watching:
     """Return what tells of runs on standard error; standard output stays the command's answer."""
     return Watching(
         on_start=_tell_start,
-        on_epoch=lambda run, measured: say(_epoch_line(run, measured)),
-        say=say,
+        on_epoch=lambda run, measured: warn(_epoch_line(run, measured)),
+        say=warn,
     )
-
-
-def say(text: str) -> None:
-    """Print somebody's or our own words on standard error."""
-    error_console.print(words(text))
 
 
 def _tell_start(run_id: UUID, config: RunConfig | TaskConfig) -> None:
     what = config.name if isinstance(config, TaskConfig) else config.dataset
-    say(f"run {run_id}: {what}, {counted(config.epochs, 'epoch')}")
+    warn(f"run {run_id}: {what}, {counted(config.epochs, 'epoch')}")
 
 
 def _epoch_line(run: Run, measured: dict[str, Any]) -> str:

@@ -35,8 +35,6 @@ from proctor.runs.pools import pool
 from proctor.runs.remote import Assignment, Station, encode, verify_worker
 from proctor.runs.training import SILENT, Watching
 
-__all__ = ["RayExecutor", "joined"]
-
 MAX_TRIES = 3  # workers that a job may lose
 _LOST = "the worker that trained it was lost"
 _POLL = 0.1  # seconds, while runs are judged beside it

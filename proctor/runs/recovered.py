@@ -15,8 +15,6 @@ from typing import Any
 from policies.deciding.nothing import NothingPolicy
 from proctor.runs.standings import accuracy_of, fitting, paired_interval
 
-__all__ = ["HEALTHY", "Recovered", "recovered"]
-
 HEALTHY = "healthy"  # the condition without a fault
 _NOTHING = NothingPolicy.name
 

@@ -53,8 +53,6 @@ from proctor.runs.executors import Job, Outcome, failed, is_done
 from proctor.runs.forks import Job as ForkJob
 from proctor.runs.jobs import Job as RunJob
 
-__all__ = ["Assignment", "Station", "decode", "encode", "verify_worker"]
-
 _KINDS: Mapping[str, type[RunJob | ForkJob]] = {"run": RunJob, "fork": ForkJob}
 _CLOSED = b""
 

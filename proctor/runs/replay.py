@@ -131,7 +131,6 @@ def read_streams(
 
 def read_recording(home: Home, name: str) -> Recording:
     """Verify the ledger and read one run, or one campaign, from it."""
-    home.require_ledger()
     with open_remembered(home) as ledger:
         run_id = find_recorded(ledger, name)
         entries = read_streams(ledger, {run_id})[run_id]

@@ -13,7 +13,10 @@ from aggregates.provocations import apply_to_config
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.dispatch import PORTABLE
 from policies.deciding.rescue import RescuePolicy
+from policies.deciding.trials import TrialsPolicy
 from proctor.errors import ProctorError
+
+GOING_BACK = (RescuePolicy.name, TrialsPolicy.name)  # policies that need rules that keep states
 
 
 def read_config(
@@ -38,8 +41,8 @@ def read_config(
 
 
 def profile_for(policy: object) -> str:
-    """Return the rules that a policy decides by where nobody names any; rescue needs states."""
-    return "relative" if policy == RescuePolicy.name else RunConfig().profile
+    """Return the rules that a policy decides by where nobody names any; some need states."""
+    return "relative" if policy in GOING_BACK else RunConfig().profile
 
 
 def provoked(config: RunConfig, name: str | None, seed: int) -> RunConfig:

@@ -16,22 +16,6 @@ from judge.curation.intervals import student_quantile
 from ledger.wording import counted
 from proctor.output.columns import Column, field, figure
 
-__all__ = [
-    "Standing",
-    "accuracy_of",
-    "fitting",
-    "paired_interval",
-    "standing_columns",
-    "standings",
-    "told_attempts",
-    "told_axes",
-    "told_better",
-    "told_code",
-    "told_difference",
-    "told_draws",
-    "told_ranking",
-]
-
 
 @dataclass(frozen=True)
 class Standing:

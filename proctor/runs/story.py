@@ -23,10 +23,11 @@ from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
 from proctor.output.aside import SetAside
-from proctor.output.columns import cells
+from proctor.output.columns import Shows
 from proctor.output.firings import fired_on, named, side_told, violation_told
 from proctor.output.terminal import (
     console,
+    print_rows,
     print_table,
     print_words,
     records_of,
@@ -38,6 +39,7 @@ from proctor.output.terminal import (
 from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
 from proctor.runs.fixed import EFFECTS, cosigned_heads, find_fixed, told_fixed
 from proctor.runs.replay import audited_run, verified_runs
+from proctor.runs.tried import told_trials
 from proctor.runs.verdicts import ask
 from proctor.runs.worth import (
     COLUMNS,
@@ -49,7 +51,7 @@ from proctor.runs.worth import (
     worths,
 )
 from projections.errors import ProjectionError
-from projections.projector import projected
+from projections.projector import projected, settled
 from projections.reading import Session
 
 _MOST_FORKS = 8  # that are named
@@ -59,6 +61,15 @@ UNBOUND = (
     "older; `proctor judge` makes one that does"
 )
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
+_DECISIONS: Mapping[str, Shows] = {
+    "": "number",
+    "epoch": "epoch",
+    "by": "source",
+    "cites": lambda row: " ".join(row["cites"]),
+    "decision": "direction",
+    "outcome": "outcome",
+    "why": "justification",
+}
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
     "restart": ("■", "blue"),
@@ -170,7 +181,10 @@ def read_story(home: Home, name: str, *, quorum: Quorum | None = None) -> dict[s
         authority = ledger.authority.stream_id
     tell_unread(ledger)
     keep_definitions()
-    with closing(projected(found, authority=authority, quarantine=True, gaps=True)) as connection:
+    with (
+        closing(projected(found, authority=authority, quarantine=True, gaps=True)) as connection,
+        settled(connection, "audit_strengths", "audits"),
+    ):
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
         SetAside([idx for (idx,) in odd]).tell()
         summaries = records_of(connection, "SELECT * FROM run_summary WHERE run_id = ?", [str(run)])
@@ -259,26 +273,15 @@ def tell_story(story: dict[str, Any]) -> None:
     _print_heatmap(story["rules"])
     print_waived(story["waived"])
     if story["decisions"]:
-        print_table(
-            ("", "epoch", "by", "cites", "decision", "outcome", "why"),
-            [
-                (
-                    d["number"],
-                    d["epoch"],
-                    d["source"],
-                    " ".join(d["cites"]),
-                    d["direction"],
-                    d["outcome"],
-                    d["justification"],
-                )
-                for d in story["decisions"]
-            ],
-            title="\ndecisions",
-        )
+        print_rows(_DECISIONS, story["decisions"], title="\ndecisions")
+    losses = {row["epoch"]: row["val_loss"] for row in story["epochs"]}
+    for each in story["decisions"]:
+        if tried := told_trials(each, losses):
+            print_words(f"decision {each['number']} {tried}")
     if story["worth"]:
-        print_table(
-            [column.title for column in COLUMNS],
-            cells(COLUMNS, story["worth"]),
+        print_rows(
+            COLUMNS,
+            story["worth"],
             title="\nwhat decisions were worth: forks with each, beside forks with another answer",
         )
         print_words(told_how(story["worth"]))

@@ -23,8 +23,6 @@ from proctor.runs.labels import find_label, record_installed
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.training import MakePolicy, Told, Watching
 
-__all__ = ["configure", "configure_task", "own_data", "read_task_file", "run_task"]
-
 
 def read_task_file(path: Path) -> TaskText:
     """Read a task's file without running it; raises ProctorError or TaskError."""

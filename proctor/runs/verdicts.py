@@ -13,9 +13,7 @@ from uuid import UUID
 
 from proctor.home import Home
 from proctor.output.terminal import as_records
-from proctor.remembering import open_session
-
-__all__ = ["Standing", "ask", "read_attempt_draws", "read_standings"]
+from proctor.remembering import held_session
 
 _SQL = (
     "SELECT run_id, place, audit_id AS audit, COALESCE(audit_signed, FALSE) AS signed, retrained, "
@@ -47,5 +45,6 @@ def read_attempt_draws(home: Home, campaign: UUID) -> list[dict[str, Any]]:
 
 def ask(home: Home, sql: str, subject: UUID | str) -> list[dict[str, Any]]:
     """Return what the tables of a home answer about a subject, from a ledger that holds."""
-    found = open_session(home).query(sql, [str(subject)])
+    with held_session(home) as session:
+        found = session.query(sql, [str(subject)])
     return as_records(found.columns, found.rows)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from aggregates.noise import HALVES, NOTHING, PROBE
+from aggregates.playbook import restoring
 from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
@@ -41,12 +42,10 @@ from monitor.watched_model import (
 from monitor.watching import Probe, WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
 from proctor.home import Home
+from proctor.runs.cosigning import cosigned_meanwhile
 from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
-from proctor.runs.run_settings import profile_for
 from proctor.runs.training import Told
-
-__all__ = ["WatchError", "WatchedRun", "watch"]
 
 OBSERVES = {"name": "none"}  # what a run records that names no policy
 
@@ -72,6 +71,7 @@ def watch(
     profile: str | None = None,
     waived: Sequence[str] = (),
     home: str | os.PathLike[str] | None = None,
+    witnesses: str | os.PathLike[str] | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Iterator[WatchedRun]:
     """Watch a training loop of your own, and record it as a run of the home's ledger.
@@ -103,9 +103,11 @@ def watch(
     policy: a name as for `proctor run --policy`, or an object with `name`, `describe()` and
     `decide()`. By default nobody decides: the playbook's advice is said and not carried out.
     policy_settings: what `--set` takes, as in `["model=NAME"]`.
-    profile, waived: of the rules, as in a configuration; by default `relative` for the policy
-    rescue, which goes back to an earlier state, and `calibrated` for all others.
+    profile, waived: of the rules, as in a configuration; by default `relative`, whose thresholds do
+    not depend on the scale of the loss.
     home: by default $PROCTOR_HOME, else .proctor in the current folder.
+    witnesses: a file that names witnesses, who cosign each new tree head meanwhile; the loop does
+    not wait for them.
     say: called with each line about the run: who decides, what was decided and done, or advised. By
     default the lines go to standard error.
 
@@ -117,7 +119,7 @@ def watch(
         raise WatchError("give both model and optimizer, or None for both to report losses alone")
     if policy is None and policy_settings:
         raise WatchError("policy_settings are a policy's; name one with policy=")
-    profile = profile or profile_for(policy)
+    profile = profile or WatchConfig.profile
     if not isinstance(policy, str | None) and not all(
         hasattr(policy, each) for each in ("name", "describe", "decide")
     ):
@@ -132,7 +134,7 @@ def watch(
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
         compiled=compiled,
-        goes_back=profile in PROFILES and PROFILES[profile].kept_states > 0,
+        restoring=restoring(PROFILES[profile], epochs=epochs) if profile in PROFILES else (),
     )
     spec = observed(able) if policy is None else able
     processes = Processes.joined()
@@ -167,6 +169,8 @@ def watch(
         start = None
         if processes.first:
             start = _open(stack, place, policy, policy_settings)
+            asked = None if witnesses is None else Path(witnesses)
+            stack.enter_context(cosigned_meanwhile(place, asked, say=say))
         known = processes.of_first(None if start is None else start.told(config))
         if known["config"] != config.hash:
             raise WatchError("this process calls watch() with other arguments than the first one")

@@ -16,17 +16,6 @@ from ledger.wording import counted
 from proctor.output.columns import Column, field, figure, figures
 from proctor.runs.standings import told_difference
 
-__all__ = [
-    "COLUMNS",
-    "MEASURED",
-    "WORTH",
-    "Worth",
-    "told_how",
-    "told_unmeasured",
-    "told_worth",
-    "worths",
-]
-
 MEASURED = "SELECT 1 FROM credit_starts WHERE run_id = $1 LIMIT 1"
 WORTH = (
     "SELECT decision, epoch, arm, after, looks, loss_saved, accuracy_gained, other_code, why_not "

@@ -20,7 +20,7 @@ from proctor.improvement.home import BRANCH, hidden_folder, open_controller
 from proctor.improvement.reports import events_of
 from proctor.output.shape import Answer
 from proctor.output.summaries import INFRA_SUMMARIES
-from proctor.output.terminal import console, on_one_line, words
+from proctor.output.terminal import on_one_line, print_words
 from proctor.remembering import open_remembered
 from proctor.sample.init import WORK, git, make_sample
 from proctor.sample.repository import NO_SORT, SELECTION, SORT, THRIFTY, UNSORTED
@@ -60,7 +60,7 @@ def tell_demo(home: Home, folder: Path) -> Output:
         for number, step in enumerate(steps, start=1):
             _tell(step, number=number)
         for number, command in enumerate(next_commands(home, folder, proposal=str(steps[2].id))):
-            console.print(words(f"{'      ' if number else 'next: '}{command}"))
+            print_words(f"{'      ' if number else 'next: '}{command}")
 
     told = GauntletDemo(line=str(line), repository=str(folder), held=held, steps=steps)
     return Output(told, tell, found=not held)
@@ -206,8 +206,8 @@ def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
 
 def _tell(step: DemoStep, *, number: int) -> None:
     mark = "held" if step.as_it_should else "NOT AS IT SHOULD BE"
-    console.print(words(f"{number}. {step.what}: {mark}"))
-    console.print(words(f"   {on_one_line(step.found)}"))
+    print_words(f"{number}. {step.what}: {mark}")
+    print_words(f"   {on_one_line(step.found)}")
     if step.id is not None:
         entries = f", entries {step.entries[0]} to {step.entries[-1]}" if step.entries else ""
-        console.print(words(f"   id {step.id}{entries}"))
+        print_words(f"   id {step.id}{entries}")

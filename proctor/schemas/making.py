@@ -23,8 +23,6 @@ from proctor.schemas.shared import Failure
 from projections.projector import create_schema
 from projections.template import copied
 
-__all__ = ["definitions", "document", "shapes"]
-
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT = {"type": "string"}
 _OTHER = ("contentEncoding", "default", "format")  # as msgspec would print, and we do not

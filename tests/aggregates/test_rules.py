@@ -21,6 +21,7 @@ from aggregates.rules import (
     PROFILES,
     RELATIVE,
     RELATIVE_1,
+    RELATIVE_2,
     RULES,
     VERSIONS,
     AppliedRemedy,
@@ -321,6 +322,7 @@ def test_versions_that_are_recorded_keep_their_hash() -> None:
     assert [rules.hash for rules in VERSIONS["relative"]] == [
         "85ccbf7e11250914597ee25ab5b2eee136043cf49a8486212baffde4a7e1dba7",
         "2f6b3426a7640bd878a0d49008acfc388db27568d66a2fe70cb3141d32e08e67",
+        "a513948d6f5aabf60704078d4190a6579101c613a85fde88962be116c6561696",
     ]
     assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
     assert all(
@@ -510,6 +512,7 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
             some,
         ),
         noise=st.none() | probes,
+        middle_update_ratios=st.none() | st.tuples(st.floats(0, 0.05), st.floats(0, 0.05)),
         skill=st.sampled_from([None, math.nan, -0.02, 0.0, 0.03, 0.031, 0.5]),
     )
     spells = draw(st.lists(st.tuples(kinds, st.integers(1, 6)), min_size=1, max_size=5))
@@ -518,12 +521,19 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
     numbered = [dataclasses.replace(each, epoch=first + n) for n, each in enumerate(signals)]
     places = st.tuples(st.integers(0, first + len(signals)), st.sampled_from(RULES))
     applied = sorted(draw(st.lists(places, max_size=4)))
-    return numbered, [AppliedRemedy(epoch, rule) for epoch, rule in applied]
+    if not (trials := draw(st.sampled_from([0, 0, 2, 3]))):
+        return numbered, [AppliedRemedy(epoch, rule) for epoch, rule in applied]
+    since = draw(st.integers(0, first + len(signals)))
+    others = [each for each in applied if not since <= each[0] <= since + trials]
+    remedies = [AppliedRemedy(epoch, rule) for epoch, rule in others]
+    remedies += [AppliedRemedy(since, rule, trials) for rule in RULES]
+    return numbered, sorted(remedies, key=lambda remedy: remedy.epoch)
 
 
 @settings(max_examples=50)
 @given(
-    told_runs(), st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE_1, RELATIVE])
+    told_runs(),
+    st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE_1, RELATIVE_2, RELATIVE]),
 )
 def test_rules_remember_what_the_whole_history_tells(
     told: tuple[list[EpochSignals], list[AppliedRemedy]], config: RulesConfig
@@ -584,6 +594,34 @@ def test_relative_rules_fire_in_the_first_epoch_whose_evidence_is_clear() -> Non
     assert (
         fired(history(2, max_layer_grad_norm=[1.0, 30.0], min_layer_grad_norm=1.0), RELATIVE) == {}
     )
+
+
+@pytest.mark.parametrize(
+    ("ratios", "side"),
+    [
+        ([0.1, 0.03], None),  # a head that begins small: the mean of both is above the band
+        ([0.1, 0.04], "high"),
+        ([0.1, 1e-4, None], None),  # one that begins at zero has none
+        ([1e-4, 2e-4], "low"),
+        ([1e-4, 4e-4], None),
+        ([0.1, 0.1, 1e-4], "high"),
+        ([1e-4, 1e-4, 0.1], "low"),
+        ([1.2, 1.1, 1.3, 1e-4, 1e-4], "high"),  # most weights are far too small
+        ([0.05, math.nan], None),
+        ([], None),
+    ],
+)
+def test_rate_is_wrong_where_it_is_for_most_of_the_tensors(
+    ratios: list[float | None], side: str | None
+) -> None:
+    part = measured(0)
+    more = {"name": "it", "rank": 2, "grad_norm": 1.0, "epoch_update_ratio": 0.1}
+    part["layers"] = [{**more, "update_ratio": ratio} for ratio in ratios]
+    found = signals_of(0, part)
+    assert fired([found], RELATIVE).get("R1") == side
+    if ratios == [0.1, 0.03]:
+        assert found.update_ratio == pytest.approx(0.065)
+        assert fired([found], RELATIVE_2)["R1"] == "high"
 
 
 def test_model_that_only_guesses_fires_r1_and_not_r4() -> None:

@@ -33,8 +33,10 @@ def evaluate_rules(
         ),
         "R5": r5(_window("R5", history, remedies, config), config),
         "R6": r6(_window("R6", history, remedies, config), config),
-        "R7": _r7(r7(_window("R7", history, remedies, config), config), history[-1], config),
+        "R7": r7(_window("R7", history, remedies, config), config),
     }
+    if not _trials(history, remedies, config):
+        evaluations["R7"] = _r7(evaluations["R7"], history[-1], config)
     healthy = not any(evaluations[rule].fired for rule in ("R5", "R6", "R7"))
     evaluations["R4"] = _r4(_window("R4", history, remedies, config), config, others_silent=healthy)
     return {rule: evaluations[rule] for rule in RULES}
@@ -58,8 +60,25 @@ def _window(
     """Return the epochs that count for `rule`: those after its last remedy, or all."""
     if not config.restart_after_remedy:
         return history
+    if _trials(history, remedies, config):
+        return []
     last = max((remedy.epoch for remedy in remedies if remedy.rule == rule), default=-1)
-    return [signals for signals in history if signals.epoch > last]
+    left: set[int] = set()
+    for remedy in remedies:
+        tried = [each for each in history if 0 < each.epoch - remedy.epoch <= remedy.trials]
+        finite = [each for each in tried if math.isfinite(each.val_loss)]
+        best = min(finite, key=lambda each: each.val_loss, default=None)
+        left |= {each.epoch for each in tried if each is not best}
+    return [each for each in history if each.epoch > last and each.epoch not in left]
+
+
+def _trials(
+    history: Sequence[EpochSignals], remedies: Sequence[AppliedRemedy], config: RulesConfig
+) -> bool:
+    """Return whether the latest epoch is a trial, which no rule judges."""
+    latest = history[-1].epoch
+    tried = any(0 < latest - remedy.epoch <= remedy.trials for remedy in remedies)
+    return config.restart_after_remedy and tried
 
 
 def _outside_band(

@@ -10,8 +10,8 @@ from tiny_training import STUCK, Trained, train_tiny
 
 from aggregates.errors import InvariantError
 from aggregates.forks import Fork, Order
-from aggregates.playbook import GO_BACK
 from aggregates.playbook import REMEDIES as DIRECTIONS
+from aggregates.playbook import RESTORING
 from aggregates.run import Run
 from judge.auditing.reexecution import rebuild, reexecute
 from judge.errors import JudgeError
@@ -96,7 +96,7 @@ def test_orders_of_a_fork_rise_up_to_its_epoch() -> None:
 @pytest.mark.slow
 def test_forks_repeat_their_parents_with_every_kind_of_remedy_in_portable_numerics() -> None:
     # What goes back is forked in test_going_back.py.
-    assert {direction for direction, _ in REMEDIES} == set(DIRECTIONS) - {GO_BACK}
+    assert {direction for direction, _ in REMEDIES} == set(DIRECTIONS) - {*RESTORING}
     assert len(REMEDIES) == 20
     assert (
         in_portable_process(compare_with_forks.__module__, "compare_with_forks", "portable") == []

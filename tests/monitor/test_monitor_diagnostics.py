@@ -114,6 +114,77 @@ def test_update_ratios_of_an_unknown_number_of_steps_are_spread_over_the_epoch(s
     assert watch.ratio_every == 1 or steps >= 16
 
 
+def _watched_epochs(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    losses: Callable[[], Tensor],
+    *,
+    epochs: int,
+    steps: int = 8,
+) -> list[dict[str, Any]]:
+    """Return what each epoch measures of the layers, as in a watched loop, by name."""
+    found, from_zero = [], set[str]()
+    for _ in range(epochs):
+        watch = EpochWatch(model, effective_batch=1, from_zero=from_zero)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            torch.autograd.backward(losses())
+            watch.gradients()
+            optimizer.step()
+            watch.updated()
+        watch.close()
+        found.append({layer["name"]: layer for layer in watch.measured()["layers"]})
+    return found
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_that_an_epoch_never_touches_do_not_dilute_the_update_ratio(
+    sparse: bool, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.diagnostics._NUMBERS", 0 if large else 1_000_000)
+
+    def ratios(words: int) -> list[tuple[float, float]]:
+        torch.manual_seed(0)
+        model = nn.Embedding(words, 4, sparse=sparse)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with torch.no_grad():
+            model.weight[:3] = torch.arange(12.0).view(3, 4)
+        wanted = torch.ones(3, 4)
+        measured = _watched_epochs(
+            *(model, optimizer),
+            lambda: (model(torch.arange(3)) - wanted).pow(2).mean(),
+            epochs=2,
+        )
+        layers = [each["weight"] for each in measured]
+        return [(layer["update_ratio"], layer["epoch_update_ratio"]) for layer in layers]
+
+    for few, many in zip(ratios(3), ratios(500), strict=True):
+        assert many[1] == pytest.approx(few[1], rel=1e-5)
+        assert many[0] == pytest.approx(few[0], rel=0.1)  # by the rows' length at the start
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+def test_tensor_from_zero_has_no_update_ratio_until_it_no_longer_grows(factor: float) -> None:
+    torch.manual_seed(0)
+    second = nn.Linear(6, 6, bias=False)
+    nn.init.zeros_(second.weight)
+    model = nn.Sequential(nn.Linear(6, 6, bias=False), second)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-12)
+    x, y = torch.randn(32, 6), torch.randn(32, 6)
+    measured = _watched_epochs(
+        *(model, optimizer), lambda: factor * (model(x) - y).pow(2).mean(), epochs=8
+    )
+    first, last = measured[0]["1.weight"], measured[-1]["1.weight"]
+    assert (first["update_ratio"], first["epoch_update_ratio"]) == (None, None)
+    for layer in (epoch["1.weight"] for epoch in measured[1:]):
+        assert (layer["update_ratio"] is None) == (layer["epoch_update_ratio"] > 0.5)
+    assert measured[1]["1.weight"]["update_ratio"] is None
+    assert last["update_ratio"] > 0
+    # A control: one that was never zero has a ratio while it grows.
+    assert all(epoch["0.weight"]["update_ratio"] > 0 for epoch in measured)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("steps", [5, 33])
 def test_gradients_losses_and_updates_agree_with_autograd(name: str, steps: int) -> None:

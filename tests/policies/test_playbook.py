@@ -27,6 +27,7 @@ from aggregates.rules import (
     PRECEDENCE,
     RELATIVE,
     RELATIVE_1,
+    RELATIVE_2,
     RULES,
     RuleEvaluation,
     fired_in_precedence,
@@ -39,6 +40,7 @@ from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.recorded import RecordedPolicy
 from policies.deciding.rescue import TARGET, RescuePolicy
+from policies.deciding.trials import TrialsPolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
@@ -414,10 +416,15 @@ def test_playbook_document_has_a_page_for_every_rule() -> None:
 # The rescue policy
 
 
-def rescue(fired: dict[str, str], ema: float, **changes: Any) -> list[tuple[str, str, Any]]:
-    told: dict[str, Any] = {"rules": RELATIVE, "back": (FRESH, 2, 5), **changes}
+def rescue(
+    fired: dict[str, str],
+    ema: float,
+    policy: type[PlaybookPolicy] = RescuePolicy,
+    **changes: Any,
+) -> list[tuple[str, str, Any]]:
+    told: dict[str, Any] = {"rules": RELATIVE, "back": (FRESH, 2, 5), "tries": 8, **changes}
     seen = observe(fired, ema=ema, **told)
-    said = RescuePolicy().decide(seen)
+    said = policy().decide(seen)
     for each in said:
         validate_decision(parse_decision(each.to_dict()), seen)
     return [(each.cites[0], each.direction, dict(each.params)) for each in said]
@@ -485,6 +492,44 @@ def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for
 
 def test_what_damages_the_same_settings_again_is_answered_otherwise() -> None:
     back = Decision.of(("R5",), "go_back", {"epoch": FRESH, "lr": 0.1}, "because")
-    once = {"decisions": (PastDecision(1, 2, "policy", back, "applied"),)}
+    once: dict[str, Any] = {"decisions": (PastDecision(1, 2, "policy", back, "applied"),)}
     assert rescue({"R5": "high"}, 0.6)[0][1] == "go_back"
     assert rescue({"R5": "high"}, 0.6, **once)[0][1] == "swap_activation"
+
+
+def tried(fired: dict[str, str], ema: float, **changes: Any) -> tuple[str, Any]:
+    ((_, direction, params),) = rescue(fired, ema, TrialsPolicy, **changes)
+    return direction, params
+
+
+def _went_back(rule: str, direction: str = "go_back", **params: Any) -> dict[str, Any]:
+    said = Decision.of((rule,), direction, {"epoch": FRESH, **params}, "because")
+    return {"decisions": (PastDecision(1, 2, "policy", said, "applied"),)}
+
+
+def test_trials_try_rates_where_rescue_would_guess_and_answer_as_it_does_elsewhere() -> None:
+    unbounded = {"epoch": FRESH, "rates": [0.1, 0.01], "clip_norm": 1.0}
+    assert tried({"R1": "high"}, 1.4) == ("try_rates", unbounded)
+    assert tried({"R1": "guessing"}, 0.004) == ("try_rates", unbounded)
+    bounded = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
+    rates = [pytest.approx(0.01), pytest.approx(0.001)]
+    assert tried({"R1": "guessing"}, 0.004, settings=bounded) == (
+        "try_rates",
+        {"epoch": FRESH, "rates": rates},
+    )
+    once = _went_back("R7", lr=0.1, clip_norm=1.0)
+    assert tried({"R7": "not_finite"}, 40.0, settings=bounded, **once)[0] == "try_rates"
+    assert tried({"R1": "low"}, 4e-5, **_went_back("R1", lr=0.1))[1]["rates"] == [1.0, 10.0]
+    for fired, ema in (({"R1": "high"}, 0.08), ({"R1": "low"}, 4e-5), ({"R7": "high"}, 40.0)):
+        assert [(way, params) for _, way, params in rescue(fired, ema)] == [tried(fired, ema)]
+
+
+def test_trials_are_made_once_for_a_rule_and_only_where_epochs_are_left() -> None:
+    assert (
+        tried({"R1": "guessing"}, 0.004, **_went_back("R1", "try_rates", rates=[0.1, 0.01]))[0]
+        == "go_back"
+    )
+    assert tried({"R1": "guessing"}, 0.004, tries=0)[0] == "go_back"
+    assert len(tried({"R1": "guessing"}, 0.004, tries=12)[1]["rates"]) == 3
+    assert tried({"R1": "guessing"}, 0.004, rules=RELATIVE_2)[0] == "go_back"
+    assert tried({"R1": "guessing"}, 0.004, back=())[0] == "defer"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import duckdb
 import pytest
 from synthetic import (
     SPEC,
@@ -28,9 +27,8 @@ from ledger.application import LedgerApplication
 from policies.deciding.catalogue import POLICIES
 from proctor.runs.policies import HUMAN, MIXED, OPENAI
 from proctor.runs.standings import standings, told_attempts
-from projections.projector import create_schema, project
+from projections.projector import project, projected, read_position
 from projections.source import open_source
-from projections.template import copied
 
 CONDITION = "default"
 
@@ -41,18 +39,19 @@ class Told:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.log = LedgerApplication.open(directory, REGISTRY)
+        self.tables = projected([])
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        with duckdb.connect() as connection, open_source(self.directory) as ledger:
-            copied(connection, create_schema)
-            project(connection, ledger.entries(start=0), quarantine=True)
-            return connection.execute(sql).fetchall()
+        start, *_ = read_position(self.tables)
+        with open_source(self.directory) as ledger:
+            project(self.tables, ledger.entries(start=start), quarantine=True)
+        return self.tables.execute(sql).fetchall()
 
 
 @pytest.fixture
 def told(tmp_path: Path) -> Iterator[Told]:
     found = Told(tmp_path / "ledger")
-    with found.log:
+    with found.log, found.tables:
         yield found
 
 

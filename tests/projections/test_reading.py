@@ -8,15 +8,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import duckdb
-import pandas
-import polars
 import pytest
 
 from projections.bounds import Bounds
 from projections.cache import catch_up
 from projections.errors import BusyError, ProjectionError, QueryError
+from projections.projector import settled
 from projections.reading import Session, arrow_table, query, statements
 
 pytest_plugins = ("projection_fixtures",)
@@ -60,7 +60,45 @@ def test_file_is_free_between_the_questions_of_a_session(filled: Path) -> None:
     session.query(LAST)
 
 
+def test_file_is_opened_once_while_a_session_holds_it(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, connect = Session(filled, as_of=9), Mock(wraps=duckdb.connect)
+    monkeypatch.setattr(duckdb, "connect", connect)
+    with session.held():
+        assert session.query(LAST).rows == [(10, 9)]
+        with pytest.raises(QueryError):
+            session.query("SELECT nothing")
+        with session.arrow_batches(LAST) as batches:
+            assert batches.read_all().num_rows == 1
+        session.query("RESET VARIABLE as_of")
+        assert session.query(LAST).rows > [(10, 9)]
+    assert connect.call_count == 1
+    with duckdb.connect(str(filled)):  # to write: it is free again
+        pass
+
+
+def test_settled_views_answer_as_before_and_are_views_again(filled: Path) -> None:
+    views = ("audit_strengths", "run_standing", "curated_runs", "curated_decisions", "audits")
+    kinds = f"SELECT DISTINCT table_type FROM information_schema.tables WHERE table_name IN {views}"
+    with duckdb.connect(str(filled)) as connection:
+
+        def ask(sql: str) -> str:
+            return repr(connection.execute(sql).fetchall())
+
+        asked = [f"FROM {view} ORDER BY ALL" for view in (*views, "run_summary", "curated_answers")]
+        before = [*map(ask, asked)]
+        with settled(connection, *views):
+            assert [*map(ask, asked)] == before
+            assert ask(kinds) == "[('BASE TABLE',)]"
+        assert [*map(ask, asked)] == before
+        assert ask(kinds) == "[('VIEW',)]"
+
+
 def test_pandas_and_polars_take_the_arrow_table(filled: Path) -> None:
+    import pandas  # noqa: PLC0415 - every process collects all tests, and one runs these
+    import polars  # noqa: PLC0415 - likewise
+
     sql = "SELECT run_id, epoch, train_loss, gradients_finite FROM epochs ORDER BY idx"
     rows = query(filled, sql).rows
     assert any(math.isnan(row[2]) for row in rows)
@@ -179,6 +217,8 @@ DISGUISED = [
 def test_arrow_and_session_are_as_confined_as_a_question_is_rejected(
     filled: Path, tmp_path: Path, sql: str
 ) -> None:
+    import pandas  # noqa: PLC0415 - as above
+
     secret = pandas.DataFrame({"word": ["swordfish"]})  # which SQL could see by its name
     path, other = tmp_path / "secret.csv", tmp_path / "other.duckdb"
     secret.to_csv(path)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import duckdb
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
@@ -20,10 +19,9 @@ from ledger.application import LedgerApplication
 from ledger.bodies import encode_body
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
-from projections.projector import create_schema, project
+from projections.projector import project, projected, read_position
 from projections.source import open_source
 from projections.stretches import stretch_of
-from projections.template import copied
 
 HARD = {"hard_fail": True}
 
@@ -34,13 +32,14 @@ class Told:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.log = LedgerApplication.open(directory, REGISTRY)
+        self.tables = projected([])
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        with duckdb.connect() as connection, open_source(self.directory) as ledger:
-            copied(connection, create_schema)
-            entries = ledger.entries(start=0)
-            project(connection, entries, authority=ledger.authority, quarantine=True)
-            return connection.execute(sql).fetchall()
+        start, *_ = read_position(self.tables)
+        with open_source(self.directory) as ledger:
+            entries = ledger.entries(start=start)
+            project(self.tables, entries, authority=ledger.authority, quarantine=True)
+        return self.tables.execute(sql).fetchall()
 
     def grant_judge(self) -> AuthorKey:
         operator = AuthorKey("operator", Ed25519PrivateKey.generate())
@@ -60,7 +59,7 @@ def of_campaign(log: LedgerApplication, number: int = 3) -> tuple[Campaign, list
 @pytest.fixture
 def told(tmp_path: Path) -> Iterator[Told]:
     found = Told(tmp_path / "ledger")
-    with found.log:
+    with found.log, found.tables:
         yield found
 
 

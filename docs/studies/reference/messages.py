@@ -15,9 +15,9 @@ from aggregates.playbook import (
     DEFER,
     DIRECTIONS,
     EVENT_TYPES,
-    GO_BACK,
     NO_ACTION,
     REMEDIES,
+    RESTORING,
 )
 from aggregates.rules import PRECEDENCE, RULES
 from aggregates.spec import ACTIVATIONS
@@ -346,7 +346,7 @@ def _forms(seen: Observation) -> dict[str, Any]:
     valid += [one(params={**nothing, "deferred_to": rule}) for rule in PRECEDENCE]
     if "to" in names:
         valid += [one(params={**nothing, "to": name}) for name in ACTIVATIONS]
-    strange = sorted(set(REMEDIES) - ways - {DEFER, GO_BACK})
+    strange = sorted(set(REMEDIES) - ways - {DEFER, *RESTORING})
     invalid = [
         {},
         [],

@@ -28,9 +28,9 @@ from monitor.datasets import Splits
 from monitor.diagnostics import EpochWatch
 from monitor.loop import _probe_losses, epoch_order, prepare
 from monitor.state import LiveState
-from monitor.watching import keep_quiet
+from monitor.watching import WatchedRun, keep_quiet
 from proctor.errors import ProctorError
-from proctor.runs.watching import WatchedRun, watch
+from proctor.runs.watching import watch
 from studies.speed.timing import Spread, timed
 from studies.statistics import Table
 

@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = [
-    "QUALITIES",
-    "THRIFTS",
-    "Pair",
-    "difference",
-    "extra_cost",
-    "fault",
-    "outcome",
-    "pairs_of",
-    "saving",
-    "value",
-]
-
 Outcome = tuple[bool, int, tuple[tuple[str, float], ...]]
 """Success, validation failures and metrics: what two answers to a deterministic task share."""
 

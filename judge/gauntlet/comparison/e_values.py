@@ -18,16 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "ComparisonSettings",
-    "LogEValues",
-    "SequentialState",
-    "log_e",
-    "log_mean",
-    "schedule",
-    "standing",
-]
-
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 STAKES = (0.25, 0.6, 0.95)  # of the largest at which nobody can owe; 1 would end in ruin

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["Evaluation", "TaskComparison", "compare"]
-
 _UNSTEADY = "its answers differ from one time to the next"
 Means = tuple[float | None, float | None]
 """Of the base, and of the candidate; none where an arm never gave it."""

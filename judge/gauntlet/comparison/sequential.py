@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["ErrorBudget", "wanted_pairs"]
-
 _SHARES = 2.10974280  # sum of 1 / (n ln(n)^2) from n = 2 on, rounded up
 
 

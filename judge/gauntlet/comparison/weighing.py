@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["GUARDED", "Exact", "TaskEvidence", "Weighed", "loss_of", "weigh"]
-
 GUARDED = (*QUALITIES, "validity", "repeatability")
 """What a change can be called worse for."""
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
-from judge.confinement.supervised import ResourceLimits, discarded
+from judge.confinement.messages import ResourceLimits
+from judge.confinement.supervised import discarded
 from judge.errors import JudgeError
 from judge.gauntlet.errors import CandidateError, NoAnswerError
 from judge.gauntlet.repository.manifest import Manifest
@@ -25,8 +26,6 @@ from judge.gauntlet.tasks.scoring import Score, Scorer, same
 
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
-
-__all__ = ["ARMS", "Arm", "TaskResult", "drawn_seed", "export", "run_task", "seed_of"]
 
 Arm = Literal["base", "candidate"]
 ARMS: tuple[Arm, Arm] = ("base", "candidate")

@@ -13,8 +13,6 @@ from judge.confinement.supervised import Supervised
 from judge.gauntlet.errors import CandidateError, GauntletError, NoAnswerError
 from ledger.strict_json import read_json
 
-__all__ = ["Conversation"]
-
 MAX_MESSAGE = 8 * 2**20
 _GRACE = 2.0  # s for a candidate to leave when nothing more is asked
 

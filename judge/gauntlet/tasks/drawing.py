@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
     from judge.gauntlet.tasks.scoring import Ask, Score, Scorer
 
-__all__ = ["Drawing", "check_pool", "draw_selection", "drawn", "told_seed"]
-
 _POOL = "documents.json"
 
 

@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
     from judge.gauntlet.tasks.scoring import Ask, Score, Scorer
 
-__all__ = [
-    "BY_MODEL",
-    "SNAPSHOT_FILE",
-    "TESTED",
-    "Bench",
-    "ByTests",
-    "Expected",
-    "Said",
-    "Server",
-    "check_hidden",
-    "run_hidden",
-    "snapshot_of",
-]
-
 TESTED, BY_MODEL = "tests", "tests_by_model"  # scorers: answered by the candidate, or by a model
 SNAPSHOT_FILE = "files.json"
 MOST_REQUESTS = 4  # to the server, for one answer

@@ -24,8 +24,6 @@ from judge.gauntlet.testing.choice import closure
 from judge.gauntlet.testing.plants import is_test_file
 from judge.gauntlet.testing.suite import SuiteResult
 
-__all__ = ["REPEATS", "Change", "examine", "node_of", "read_change", "sort_cases"]
-
 REPEATS = 10
 _SETTINGS = ("pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")  # that pytest may obey
 _SHOWN = 3  # cases that a sentence names

@@ -34,8 +34,6 @@ from ledger.strict_json import read_object
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
 
-__all__ = ["DIFFICULTIES", "ReferenceSet", "Task", "TaskEntry", "gaps", "load", "write_tasks"]
-
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 MANIFEST = "manifest.json"

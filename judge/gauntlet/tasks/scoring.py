@@ -20,22 +20,6 @@ from judge.gauntlet.tasks.hidden_tests import BY_MODEL, TESTED, ByTests, check_h
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = [
-    "METRICS",
-    "QUESTION",
-    "SCORERS",
-    "USE",
-    "Ask",
-    "Metric",
-    "Score",
-    "Scorer",
-    "acceptable",
-    "check_expected",
-    "exact",
-    "same",
-    "selection",
-]
-
 Ask = Callable[[object], Any]
 """One question to the candidate; returns its answer, or raises CandidateError."""
 Scorer = Callable[["Task", Ask], "Score"]

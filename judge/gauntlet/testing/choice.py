@@ -24,8 +24,6 @@ from pathlib import PurePosixPath
 
 from judge.gauntlet.testing.plants import is_test_file
 
-__all__ = ["Choice", "choose", "closure"]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -16,16 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-__all__ = [
-    "PLANTED",
-    "is_test_file",
-    "module_of",
-    "plant",
-    "runs_pytest",
-    "uncollected",
-    "within",
-]
-
 PLANTED = "proctor::planted"
 """Among the cases of a base: its own run reported the planted tests as failed."""
 _MOST_FILES = 20

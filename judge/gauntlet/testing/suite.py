@@ -25,7 +25,8 @@ from pathlib import Path
 
 from msgspec.structs import replace as replace_field
 
-from judge.confinement.supervised import Ended, ResourceLimits, discard, discarded, run
+from judge.confinement.messages import ResourceLimits
+from judge.confinement.supervised import Ended, discard, discarded, run
 from judge.gauntlet.errors import CandidateError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest, TestCommand
@@ -40,8 +41,6 @@ from judge.gauntlet.testing.plants import (
     within,
 )
 from ledger.progress import advanced
-
-__all__ = ["SuiteResult", "choose_tests", "run_base", "run_files", "run_rest", "run_tests"]
 
 MAX_OUTPUT = 4 * 2**20
 MAX_DISK = 8 * 2**30  # a suite keeps what each of its tests has written

@@ -7,8 +7,6 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
 from judge.bisection import driver, latent, probes, reports
@@ -16,11 +14,12 @@ from judge.bisection.probes import Oracle
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
+from proctor.cli.options import Takes
 from proctor.cli.remedies import completed, same_command
 from proctor.errors import ProctorError
 from proctor.improvement.faults import describe_fault, describe_search
 from proctor.improvement.home import LineOptions, checkpoint_of
-from proctor.output.terminal import console, error_console, print_table, words
+from proctor.output.terminal import console, print_table, print_words, warn
 
 _SHORT = 12  # characters of an id
 
@@ -38,33 +37,25 @@ def bisect(
     bad: Annotated[str | None, "A bad checkpoint; by default the active one."] = None,
     command: Annotated[
         str | None,
-        typer.Option(
-            "--command",
-            metavar="COMMAND",
-            help="Run in each checkpoint's files: 0 good, 125 cannot be tested, 126 or 127 "
-            "cannot be started, else bad. It may name {python}, {files} and {repeat}.",
-        ),
+        "Run in each checkpoint's files: 0 good, 125 cannot be tested, 126 or 127 "
+        "cannot be started, else bad. It may name {python}, {files} and {repeat}.",
+        Takes("COMMAND"),
     ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="File to copy into {files} for the command."),
+        "File to copy into {files} for the command.",
+        Takes("FILE", option="--file"),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(
-            "--seconds",
-            min=0.1,
-            help="Time limit of the command, in seconds; by default that of the tests.",
-        ),
+        "Time limit of the command, in seconds; by default that of the tests.",
+        Takes(least=0.1),
     ] = None,
     tasks: Annotated[
         list[str] | None,
-        typer.Option(
-            "--task",
-            metavar="TASK",
-            help="Reference tasks that a good checkpoint answers; by default those that the good "
-            "one answers and the bad one does not.",
-        ),
+        "Reference tasks that a good checkpoint answers; by default those that the good "
+        "one answers and the bad one does not.",
+        Takes("TASK", option="--task"),
     ] = None,
     error: Annotated[
         float,
@@ -79,8 +70,7 @@ def bisect(
     check_ends: Annotated[bool, "Probe the two endpoints first."] = False,
     afresh: Annotated[bool, "Search again, and ignore earlier probes."] = False,
     most: Annotated[
-        int | None,
-        typer.Option("--most", min=1, help="Stop after this many probes; a later call continues."),
+        int | None, "Stop after this many probes; a later call continues.", Takes(least=1)
     ] = None,
     revealed: Annotated[
         bool,
@@ -147,12 +137,12 @@ def _look_back(where: LineOptions, most: int | None) -> Output:
         if told is None:
             console.print("no rejection and no alarm reveals an older fault")
             return
-        console.print(words(told["says"]))
+        print_words(told["says"])
         if told["rollback"] is not None:
-            console.print(words(f"ROLLED BACK to {told['rollback']['to']}"))
-            console.print(words(told["rollback"]["advice"] or "the branch is there"))
+            print_words(f"ROLLED BACK to {told['rollback']['to']}")
+            print_words(told["rollback"]["advice"] or "the branch is there")
         elif told["culprit"] is not None:
-            console.print(words(f"next: {_rollback(told)}"))
+            print_words(f"next: {_rollback(told)}")
 
     culprit = told is not None and told["culprit"] is not None
     return Output({} if told is None else told, tell, found=culprit)
@@ -165,7 +155,7 @@ def _tell_probe(found: Bisection) -> None:
     text += f"{latest['verdict']} ({latest['checkpoint'][:_SHORT]})"
     if best:
         text += f"; likeliest is {best[0]['number']}, {best[0]['probability']:.1%}"
-    error_console.print(words(text))
+    warn(text)
 
 
 def _tell_search(line: Line, told: dict[str, Any]) -> None:
@@ -176,20 +166,20 @@ def _tell_search(line: Line, told: dict[str, Any]) -> None:
     least = "probability, at least" if told["at_least"] else "probability"
     print_table(("number", "first bad one", least), rows)
     if not told["ended"]:
-        console.print(words(f"{len(told['probes'])} done so far; the same command goes on"))
+        print_words(f"{len(told['probes'])} done so far; the same command goes on")
         return
     count = len(told["probes"])
-    console.print(words(f"{counted(count, 'probe')}: {told['reason']}"))
+    print_words(f"{counted(count, 'probe')}: {told['reason']}")
     if told["culprit"] is not None:
         names = ", ".join(told["proposals"]) or "none: people made it"
-        console.print(words(f"commit {told['commit']}, proposals: {names}"))
+        print_words(f"commit {told['commit']}, proposals: {names}")
         if told["believed"]:
-            console.print(words(f"next: {same_command('--check-ends')}  # probes the ends, too"))
+            print_words(f"next: {same_command('--check-ends')}  # probes the ends, too")
             return
-        console.print(words(f"next: {_rollback(told)}"))
+        print_words(f"next: {_rollback(told)}")
         if len(line.descendants(told["culprit"])) > 1:
             command = completed(f"proctor line rollback {told['culprit']} --salvage")
-            console.print(words(f"then: {command}  # proposes again what came after it"))
+            print_words(f"then: {command}  # proposes again what came after it")
 
 
 def _rollback(told: dict[str, Any]) -> str:

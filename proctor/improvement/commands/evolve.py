@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from typing import Annotated
 from uuid import UUID
 
-import typer
-
 from aggregates.improvement.evolution import Evolution
 from judge.bisection.latent import LatentFault
 from judge.gauntlet.controller import Controller
@@ -16,6 +14,7 @@ from policies.asking.settings import ModelSettings
 from policies.proposing.tuner import BASELINE, TECHNIQUES, Tally, scoreboard
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
+from proctor.cli.options import Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.evolve import Evolving, open_evolution, steer
@@ -25,7 +24,7 @@ from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
 from proctor.improvement.reports import tell_rounds
 from proctor.improvement.shapes import EvolutionReport, EvolutionRound
-from proctor.output.terminal import console, words
+from proctor.output.terminal import print_words
 from proctor.runs.run_settings import read_pairs
 
 app = CommandGroup()
@@ -34,36 +33,25 @@ app = CommandGroup()
 @app.command(prints="improvement.EvolutionReport")
 def evolve(
     where: LineOptions,
-    rounds: Annotated[int, typer.Option("--proposals", min=1, help="Number of rounds.")] = 1,
+    rounds: Annotated[int, "Number of rounds.", Takes(least=1, option="--proposals")] = 1,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Setting of the language model that proposes, as in `run --set`; without one the "
-            "tuner proposes, which asks no model.",
-        ),
+        "Setting of the language model that proposes, as in `run --set`; without one the "
+        "tuner proposes, which asks no model.",
+        Takes("KEY=VALUE", option="--set"),
     ] = None,
     technique: Annotated[
         str | None,
-        typer.Option(
-            "--technique",
-            help="Technique to use; by default the record decides. One of "
-            f"{', '.join(TECHNIQUES)}.",
-        ),
+        f"Technique to use; by default the record decides. One of {', '.join(TECHNIQUES)}.",
     ] = None,
     reset: Annotated[bool, "Start again with the initial texts."] = False,
     probes: Annotated[
         int,
-        typer.Option(
-            "--probes",
-            min=0,
-            help="Most probes after each round to find an older fault that it reveals; 0: no "
-            "search.",
-        ),
+        "Most probes after each round to find an older fault that it reveals; 0: no search.",
+        Takes(least=0),
     ] = 16,
     switch: Annotated[
-        bool | None, typer.Option("--on/--off", help="Turn evolution on or off for this line.")
+        bool | None, "Turn evolution on or off for this line.", Takes(option="--on/--off")
     ] = None,
 ) -> Output:
     """Propose and judge changes for several rounds; the same command continues."""
@@ -146,10 +134,8 @@ def _describe(controller: Controller, ended: Evolution.RoundEnded) -> EvolutionR
 def _tell(told: EvolutionReport) -> None:
     tell_rounds(told.ended, told.scoreboard, about="pattern")
     for each in told.faults:
-        console.print(words(each["says"]))
+        print_words(each["says"])
     state = "on" if told.on else "off"
-    console.print(
-        words(f"evolution is {state}; {counted(told.rounds, 'round')} so far, {told.left} left")
-    )
+    print_words(f"evolution is {state}; {counted(told.rounds, 'round')} so far, {told.left} left")
     if told.stopped:
-        console.print(words(f"stopped: {told.stopped}"))
+        print_words(f"stopped: {told.stopped}")

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aggregates.improvement.proposal import TRIGGERS, Proposal
 from judge.errors import JudgeError
 from judge.gauntlet import measurement
@@ -14,8 +12,7 @@ from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_text
-from proctor.cli.options import verify_unused
+from proctor.cli.options import Argument, Takes, verify_unused
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.enroll import enroll
@@ -33,7 +30,8 @@ from proctor.improvement.home import (
 from proctor.improvement.reports import describe_line
 from proctor.improvement.server import write_server
 from proctor.improvement.shapes import Queued
-from proctor.output.terminal import console, print_table, words
+from proctor.inputs import read_text
+from proctor.output.terminal import print_table, print_words
 from proctor.runs.run_settings import read_pairs
 from proctor.sample.demo import tell_demo
 from proctor.sample.init import make_sample
@@ -57,35 +55,24 @@ _OFF = "off"
 )
 def init(
     home: Home,
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="New folder, or your repository.")
-    ],
+    folder: Annotated[Path, "New folder, or your repository.", Argument("FOLDER")],
     functions: Annotated[
         list[str] | None,
-        typer.Option(
-            "--function",
-            metavar="MODULE:NAME",
-            help="Function that reference tasks call: FOLDER is your repository, and gets a "
-            "manifest and a worker.",
-        ),
+        "Function that reference tasks call: FOLDER is your repository, and gets a "
+        "manifest and a worker.",
+        Takes("MODULE:NAME", option="--function"),
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option(
-            "--environment",
-            metavar="DIR",
-            help="With --function: virtual environment with the dependencies, relative to FOLDER; "
-            "by default .venv or venv if it exists, and otherwise Proctor's own.",
-        ),
+        "With --function: virtual environment with the dependencies, relative to FOLDER; "
+        "by default .venv or venv if it exists, and otherwise Proctor's own.",
+        Takes("DIR"),
     ] = None,
     server: Annotated[
         list[str] | None,
-        typer.Option(
-            "--server",
-            metavar="KEY=VALUE",
-            help="Setting of the language model that answers the tasks for one, as in `run --set`; "
-            f"{_OFF}: no model does. FOLDER is a repository with a line.",
-        ),
+        "Setting of the language model that answers the tasks for one, as in `run --set`; "
+        f"{_OFF}: no model does. FOLDER is a repository with a line.",
+        Takes("KEY=VALUE"),
     ] = None,
     demo: Annotated[
         bool, "Show a harmful, a good and a bypassing change in the new sample."
@@ -139,11 +126,9 @@ def _configured(where: LineOptions, said: list[str]) -> Output:
 @app.command(prints="list[improvement.Queued]")
 def propose(
     where: LineOptions,
-    diff: Annotated[Path, typer.Argument(metavar="DIFF", help="Unified diff against the line.")],
+    diff: Annotated[Path, "Unified diff against the line.", Argument("DIFF")],
     rationale: Annotated[str, "What the change solves, and how."],
-    trigger: Annotated[
-        str, typer.Option("--trigger", help=f"{', '.join(TRIGGERS)}.")
-    ] = "operator_request",
+    trigger: Annotated[str, f"{', '.join(TRIGGERS)}."] = "operator_request",
     proposer: Annotated[str, "Name of the proposer."] = "person",
 ) -> Output:
     """Record a proposal; `line run` takes it through the gauntlet."""
@@ -168,10 +153,7 @@ def propose(
 def run(
     where: LineOptions,
     proposal: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[PROPOSAL]", help="Proposal to run; by default all queued ones, in order."
-        ),
+        str | None, "Proposal to run; by default all queued ones, in order.", Argument("[PROPOSAL]")
     ] = None,
     measure: Annotated[
         bool,
@@ -180,13 +162,9 @@ def run(
     ] = False,
     challenge: Annotated[
         int | None,
-        typer.Option(
-            "--challenge",
-            min=1,
-            max=1_000,
-            help="Run no proposal: draw so many situations, and draft tasks of those that the "
-            "branch decides wrongly; exit code 1 if there are any.",
-        ),
+        "Run no proposal: draw so many situations, and draft tasks of those that the "
+        "branch decides wrongly; exit code 1 if there are any.",
+        Takes(least=1, most=1_000),
     ] = None,
     seed: DrawSeedOption = 0,
 ) -> Output:
@@ -240,7 +218,7 @@ def _measured(home: Home, controller: Controller) -> Output:
             [(name, f"{base:.0%}", f"{head:.0%}") for name, (base, head) in found.shares.items()],
         )
         for alarm in found.alarms:
-            console.print(words(f"ALARM, {alarm.kind}: {alarm.detail}"))
+            print_words(f"ALARM, {alarm.kind}: {alarm.detail}")
 
     return Output(found, tell, found=bool(found.alarms))
 

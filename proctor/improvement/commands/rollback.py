@@ -1,9 +1,8 @@
 """`proctor line rollback`: a checkpoint and its descendants are taken back."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
-
-import typer
 
 from aggregates.improvement.line import INSTALLED
 from judge.bisection.salvage import Salvaged, salvage
@@ -14,11 +13,12 @@ from ledger.wording import counted
 from monitor.code import code_sha256
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import operator_key
-from proctor.cli.options import SigningKeyOption
+from proctor.cli.options import SigningKeyOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import runs_under
 from proctor.improvement.home import CheckpointArgument, LineOptions, checkpoint_of
-from proctor.output.terminal import console, print_table, words
+from proctor.output.columns import Shows
+from proctor.output.terminal import console, print_rows, print_words
 from proctor.runs.labels import lines
 
 app = CommandGroup()
@@ -41,11 +41,9 @@ def rollback(
     reason: Annotated[str | None, "Reason; shown wherever the taint is reported."] = None,
     again: Annotated[
         bool,
-        typer.Option(
-            "--salvage",
-            help="Propose again, without the checkpoint, the changes that are rolled back with it; "
-            "without --reason if the checkpoint is rolled back already.",
-        ),
+        "Propose again, without the checkpoint, the changes that are rolled back with it; "
+        "without --reason if the checkpoint is rolled back already.",
+        Takes(option="--salvage"),
     ] = False,
     run: Annotated[
         bool, "With --salvage: run each through the gauntlet before the next one."
@@ -123,28 +121,23 @@ def _roll_back_installed(
 def _rolled_back(done: Rollback, salvaged: list[Salvaged], *, runs: int) -> Output:
     def tell() -> None:
         for each in done.reached:
-            console.print(words(f"rolled back: {each}"))
-        console.print(words(f"active: {done.to}, commit {done.commit}"))
+            print_words(f"rolled back: {each}")
+        print_words(f"active: {done.to}, commit {done.commit}")
         if runs:
             console.print(
                 f"made under what was rolled back, and tainted: {counted(runs, 'run')}; "
                 "`proctor data why` says what they were handed out in"
             )
         if salvaged:
-            print_table(
-                ("checkpoint", "proposal", "again as", "what"),
-                [
-                    (
-                        each.checkpoint[:_SHORT],
-                        each.original[:_SHORT],
-                        each.proposal or "-",
-                        each.what,
-                    )
-                    for each in salvaged
-                ],
-            )
+            columns: Mapping[str, Shows] = {
+                "checkpoint": lambda each: each.checkpoint[:_SHORT],
+                "proposal": lambda each: each.original[:_SHORT],
+                "again as": "proposal",
+                "what": "what",
+            }
+            print_rows(columns, salvaged)
         if done.advice is not None:
-            console.print(words(done.advice))
+            print_words(done.advice)
 
     told = RolledBack(**vars(done), runs=runs, salvaged=salvaged)
     return Output(told, tell, found=bool(done.advice))

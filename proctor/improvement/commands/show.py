@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from judge.gauntlet import anchors
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.records import results_of
 from judge.gauntlet.tasks import reference_set
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import AsOfOption
+from proctor.cli.options import Argument, AsOfOption, Takes
 from proctor.cli.remedies import completed, pasteable
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -38,7 +36,7 @@ from proctor.improvement.shapes import (
     Carried,
     WholeProposal,
 )
-from proctor.output.terminal import as_records, console, print_table, words
+from proctor.output.terminal import as_records, console, print_table, print_words
 from proctor.remembering import open_session
 from projections.reading import Session
 
@@ -66,20 +64,16 @@ def show(
     where: LineOptions,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[PROPOSAL|CHECKPOINT]",
-            help="An id, or the start of one: of a proposal, a checkpoint or its commit; `latest` "
-            "is the newest proposal, `active` the active checkpoint. By default the line.",
-        ),
+        "An id, or the start of one: of a proposal, a checkpoint or its commit; `latest` "
+        "is the newest proposal, `active` the active checkpoint. By default the line.",
+        Argument("[PROPOSAL|CHECKPOINT]"),
     ] = None,
     listed: Annotated[
         Literal["waiting", "checkpoints", "gaps", "anchors"] | None,
-        typer.Option(
-            "--list",
-            help="What waits for an operator, with its diffs; all checkpoints with their runs and "
-            "measures; the categories that the reference set covers least; or the tasks that "
-            "detected a regression.",
-        ),
+        "What waits for an operator, with its diffs; all checkpoints with their runs and "
+        "measures; the categories that the reference set covers least; or the tasks that "
+        "detected a regression.",
+        Takes(option="--list"),
     ] = None,
     out: Annotated[
         Path | None, "With `--list waiting`: new folder for it, to sign on another machine."
@@ -144,7 +138,7 @@ def _waiting(controller: Controller) -> Output:
         tell_alarms(controller.line.open_alarms.values())
         count = counted(len(pending), "proposal")
         text = "approve, reject or revise: `proctor line sign VERDICT PROPOSAL --key KEY`"
-        console.print(words(pasteable(f"{count} waiting; {text}")))
+        print_words(pasteable(f"{count} waiting; {text}"))
 
     subjects = controller.place.subjects
     return Output([Carried.told(each, subjects=subjects(each)) for each in pending], tell)
@@ -161,7 +155,7 @@ def _gaps(controller: Controller) -> Output:
         rarest = min(counts, key=lambda each: counts[each])
         command = f"proctor line task new NAME --commit COMMIT --category {name}"
         command = completed(f"{command} --difficulty {rarest}")
-        console.print(words(f"next: add {rarest} tasks of category {name}: `{command}`"))
+        print_words(f"next: add {rarest} tasks of category {name}: `{command}`")
 
     return Output([{"category": name, **counts} for name, counts in rows], tell)
 

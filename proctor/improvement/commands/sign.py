@@ -13,30 +13,27 @@ from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID
 
-import typer
-
 from judge.approvals import BATCH, MOST_DAYS, make_approval, sign
 from judge.drift.watch import answer
 from judge.gauntlet import batches, reviews
 from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import operator_key, read_private_key, read_text
-from proctor.cli.options import OperatorKeyOption
+from proctor.cli.inputs import operator_key, read_private_key
+from proctor.cli.options import Argument, OperatorKeyOption, Takes
 from proctor.errors import ProctorError
 from proctor.improvement.carried import import_reviews, sign_there
 from proctor.improvement.home import LineOptions, find_proposal
 from proctor.improvement.reports import tell_alarms
 from proctor.improvement.shapes import Proposal
-from proctor.output.terminal import console, words
+from proctor.inputs import read_text
+from proctor.output.terminal import print_words
 
 app = CommandGroup()
 
 _DAY = 86_400  # s
 _ON_PROPOSALS = ("approve", "reject", "revise")
-DaysOption = Annotated[
-    int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long the signature is valid.")
-]
+DaysOption = Annotated[int, "How long the signature is valid.", Takes(least=1, most=MOST_DAYS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,23 +76,19 @@ def sign_(
     where: LineOptions,
     verdict: Annotated[
         Literal["approve", "reject", "revise", "resume", "adopt", "valley", "answer", "import"],
-        typer.Argument(
-            metavar="VERDICT",
-            help="approve, reject or revise PROPOSAL...: revise asks for a different one in the "
-            "note, and one signature approves several. resume: the line was halted, and goes on. "
-            "adopt: commits that people made on the branch become a checkpoint. valley DIFF...: "
-            "only the last of these steps is compared, with the starting point. answer ALARM: "
-            "close it, and restart the sums that led to it. import DIR: record the signatures of "
-            "a folder; exit code 1 if one is invalid.",
-        ),
+        "approve, reject or revise PROPOSAL...: revise asks for a different one in the "
+        "note, and one signature approves several. resume: the line was halted, and goes on. "
+        "adopt: commits that people made on the branch become a checkpoint. valley DIFF...: "
+        "only the last of these steps is compared, with the starting point. answer ALARM: "
+        "close it, and restart the sums that led to it. import DIR: record the signatures of "
+        "a folder; exit code 1 if one is invalid.",
+        Argument("VERDICT"),
     ],
     about: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PROPOSAL",
-            help="Ids or their starts, or what the verdict is about; with --pending, by default "
-            "all proposals of the folder.",
-        ),
+        "Ids or their starts, or what the verdict is about; with --pending, by default "
+        "all proposals of the folder.",
+        Argument("PROPOSAL"),
     ] = None,
     key: Annotated[
         Path | None,
@@ -234,7 +227,7 @@ def _answer(where: LineOptions, alarm: str, note: str, key: Path | None) -> Outp
         left = [*answered.open_alarms.values()]
 
     def tell() -> None:
-        console.print(words(f"alarm {alarm} is answered"))
+        print_words(f"alarm {alarm} is answered")
         tell_alarms(left)
 
     return Output({"answered": known[alarm], "open": left}, tell)

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from judge.approvals import LEDGER
 from judge.gauntlet import anchors, reviews
 from judge.gauntlet.controller import Controller
@@ -14,13 +12,14 @@ from judge.gauntlet.tasks.reference_set import MANIFEST, Task, write_tasks
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.inputs import read_text
+from proctor.cli.options import Argument, Takes
 from proctor.errors import ProctorError
 from proctor.improvement import task_drafts
 from proctor.improvement.commands.sign import DaysOption, Signing
 from proctor.improvement.enroll import SET, TaskCall, add_task
 from proctor.improvement.home import LineOptions, hidden_folder
 from proctor.improvement.task_drafts import Wish
+from proctor.inputs import read_text
 
 app = CommandGroup("task", "Make reference tasks, examine them, and let them into the set.")
 
@@ -33,50 +32,28 @@ class Source:
 
     commit: Annotated[
         str | None,
-        typer.Option(
-            "--commit",
-            metavar="COMMIT",
-            help="Draft it from a commit: its parent's files, its tests, and what it changed.",
-        ),
+        "Draft it from a commit: its parent's files, its tests, and what it changed.",
+        Takes("COMMIT"),
     ] = None
     before: Annotated[
         Path | None,
-        typer.Option(
-            "--before",
-            exists=True,
-            file_okay=False,
-            help="Draft it from two folders: files as they are, and --after.",
-        ),
+        "Draft it from two folders: files as they are, and --after.",
+        Takes(folder=True),
     ] = None
-    after: Annotated[
-        Path | None,
-        typer.Option(
-            "--after", exists=True, file_okay=False, help="Files with the change and its tests."
-        ),
-    ] = None
+    after: Annotated[Path | None, "Files with the change and its tests.", Takes(folder=True)] = None
     run: Annotated[
         str | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help="Draft it from a verified run of the home: its situations are decided again.",
-        ),
+        "Draft it from a verified run of the home: its situations are decided again.",
+        Takes("RUN"),
     ] = None
     function: Annotated[
         str | None,
-        typer.Option(
-            "--function",
-            metavar="MODULE:NAME",
-            help="Write it into the work tree: one call of this function, and --expect.",
-        ),
+        "Write it into the work tree: one call of this function, and --expect.",
+        Takes("MODULE:NAME"),
     ] = None
-    expect: Annotated[
-        str | None,
-        typer.Option("--expect", metavar="JSON", help="Value that the function must return."),
-    ] = None
+    expect: Annotated[str | None, "Value that the function must return.", Takes("JSON")] = None
     arguments: Annotated[
-        list[str] | None,
-        typer.Option("--argument", metavar="JSON", help="Argument of the call, in order."),
+        list[str] | None, "Argument of the call, in order.", Takes("JSON", option="--argument")
     ] = None
 
     def verify(self, wish: Wish) -> None:
@@ -95,7 +72,7 @@ class Source:
 
 @app.command(prints="improvement.Drafted | improvement.Folder")
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")],
+    name: Annotated[str, "Name of the task.", Argument("NAME")],
     source: Source,
     wish: Wish,
     where: LineOptions,
@@ -133,8 +110,7 @@ def admit(
     where: LineOptions,
     signing: Signing,
     task: Annotated[
-        str | None,
-        typer.Argument(metavar="[TASK]", help="Draft, or task of `line show --list anchors`."),
+        str | None, "Draft, or task of `line show --list anchors`.", Argument("[TASK]")
     ] = None,
     out: Annotated[
         Path | None, "Folder of the reference set, in your work tree; by default the one in --repo."

@@ -4,22 +4,20 @@ import shlex
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from aggregates.improvement.advice import Advice
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern, Tally
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import WriterOption, verify_unused
+from proctor.cli.options import Argument, Takes, WriterOption, verify_unused
 from proctor.cli.remedies import completed
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import DrawSeedOption
 from proctor.improvement.reports import tell_rounds
 from proctor.improvement.shapes import AdviceRound
-from proctor.output.terminal import as_records, console, error_console, words
+from proctor.output.terminal import as_records, print_words, warn
 from proctor.remembering import open_session
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test it on scenarios.")
 
 _ORDERS = {"on": "on", "off": "off", "base": "reset"}  # as they are recorded
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+ModelArgument = Annotated[str, "Name of the model.", Argument("MODEL")]
 _ROUNDS = """
     SELECT round, outcome, technique, pattern, version, reason
     FROM advice_rounds AS r JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY r.idx"""
@@ -64,12 +62,10 @@ def use(
     model: ModelArgument,
     what: Annotated[
         str,
-        typer.Argument(
-            metavar="on|off|base|SCENARIO",
-            help="on: runs with --tune use the block and tune it. off: they use no advice and "
-            "propose none. base: begin again with an empty block; earlier rounds stay recorded "
-            "but no longer count. The name of a candidate: the scenario counts from now on.",
-        ),
+        "on: runs with --tune use the block and tune it. off: they use no advice and "
+        "propose none. base: begin again with an empty block; earlier rounds stay recorded "
+        "but no longer count. The name of a candidate: the scenario counts from now on.",
+        Argument("on|off|base|SCENARIO"),
     ],
 ) -> Output:
     """Choose whether a model gets its advice block, an empty one, or another scenario."""
@@ -92,28 +88,20 @@ def round_(
     home: Home,
     model: ModelArgument,
     sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model, as in `run`."),
+        list[str] | None, "A setting of the model, as in `run`.", Takes("KEY=VALUE", option="--set")
     ] = None,
     writer: WriterOption = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds.")] = 1,
+    rounds: Annotated[int, "Number of rounds.", Takes(least=1)] = 1,
     technique: Annotated[
         str | None,
-        typer.Option(
-            "--technique",
-            help="Technique to use; by default the record decides. One of "
-            f"{', '.join((*LADDER, 'distillation'))}.",
-        ),
+        "Technique to use; by default the record decides. One of "
+        f"{', '.join((*LADDER, 'distillation'))}.",
     ] = None,
     challenge: Annotated[
         int | None,
-        typer.Option(
-            "--challenge",
-            min=1,
-            max=1_000,
-            help="Tune nothing: draw so many scenarios, and keep those that the model fails as "
-            "candidates; exit code 1 if there are any.",
-        ),
+        "Tune nothing: draw so many scenarios, and keep those that the model fails as "
+        "candidates; exit code 1 if there are any.",
+        Takes(least=1, most=1_000),
     ] = None,
     seed: DrawSeedOption = 0,
 ) -> Output:
@@ -163,7 +151,7 @@ def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
         raise ProctorError(
             f"MODEL must be a model's name of 1 to {MAX_NAME} printable characters, not {model!r}"
         )
-    return home.alone("tuning", model, say=lambda text: error_console.print(words(text)))
+    return home.alone("tuning", model, say=warn)
 
 
 def _patterns(home: Home, model: str) -> list[Pattern]:
@@ -196,14 +184,14 @@ def _report(home: Home, model: str) -> dict[str, Any]:
 
 def _tell(told: dict[str, Any]) -> None:
     state = "on" if told["on"] else "off"
-    console.print(words(f"advice to {told['model']}: version {told['version']}, tuning is {state}"))
+    print_words(f"advice to {told['model']}: version {told['version']}, tuning is {state}")
     for reason in told["tainted"]:
-        console.print(words(f"tainted: {reason}"))
+        print_words(f"tainted: {reason}")
     if told["tainted"]:
         command = completed(f"proctor tune use {shlex.quote(told['model'])} base")
-        console.print(words(f"next: `{command}` empties the block"))
+        print_words(f"next: `{command}` empties the block")
     if told["advice"]:
-        console.print(words(told["advice"]))
+        print_words(told["advice"])
     tell_rounds(told["rounds"], told["scoreboard"], about="version")
     for name in told["candidates"]:
-        console.print(words(f"candidate: {name}"))
+        print_words(f"candidate: {name}")

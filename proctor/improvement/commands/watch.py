@@ -8,8 +8,6 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
 from judge.drift import charts
 from judge.drift import watch as watching
 from judge.drift.charts import ChartLimits, evaluations_needed
@@ -21,13 +19,14 @@ from judge.gauntlet.workplace import Workplace
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
+from proctor.cli.options import Takes
 from proctor.home import Home
 from proctor.improvement.home import LineOptions
 from proctor.improvement.plots import plot
 from proctor.improvement.reports import tell_alarms
 from proctor.improvement.shapes import Point
-from proctor.output.terminal import console, words
-from proctor.remembering import open_session
+from proctor.output.terminal import console, print_words
+from proctor.remembering import held_session
 from proctor.sample.drift_tasks import maker_of
 
 _PRODUCTION = """
@@ -51,49 +50,32 @@ def watch(
     where: LineOptions,
     baseline: Annotated[
         int | None,
-        typer.Option(
-            "--baseline",
-            min=FEWEST,
-            max=1_000,
-            help="Evaluations of the original checkpoint, made before the first look; by default "
-            f"{_REPEATS} if it has none.",
-        ),
+        "Evaluations of the original checkpoint, made before the first look; by default "
+        f"{_REPEATS} if it has none.",
+        Takes(least=FEWEST, most=1_000),
     ] = None,
     every: Annotated[
         int,
-        typer.Option(
-            "--every",
-            min=0,
-            help="Evaluate the active checkpoint if it has no evaluation, or if this many runs "
-            "started under it since; 0 evaluates now.",
-        ),
+        "Evaluate the active checkpoint if it has no evaluation, or if this many runs "
+        "started under it since; 0 evaluates now.",
+        Takes(least=0),
     ] = 20,
     siblings: Annotated[
         int,
-        typer.Option(
-            "--siblings",
-            min=1,
-            max=64,
-            help="Fresh tasks of each kind in one evaluation; the same number for the baseline and "
-            "for all later evaluations.",
-        ),
+        "Fresh tasks of each kind in one evaluation; the same number for the baseline and "
+        "for all later evaluations.",
+        Takes(least=1, most=64),
     ] = 1,
     pause: Annotated[
         float,
-        typer.Option(
-            "--pause",
-            min=0.0,
-            help="Seconds between an evaluation far below the original and one that confirms it.",
-        ),
+        "Seconds between an evaluation far below the original and one that confirms it.",
+        Takes(least=0.0),
     ] = ChartLimits().pause,
     show: Annotated[bool, "Run no evaluation; show the recorded ones."] = False,
     interval: Annotated[
         float | None,
-        typer.Option(
-            "--interval",
-            min=0.0,
-            help="Look again after this many seconds, until there is an alarm; by default once.",
-        ),
+        "Look again after this many seconds, until there is an alarm; by default once.",
+        Takes(least=0.0),
     ] = None,
 ) -> Output:
     """Evaluate the active checkpoint if that is due, draw the chart, and raise alarms.
@@ -153,16 +135,14 @@ def _look(
             _tell_baseline(base)
         _draw(found)
         for each in found.told:
-            console.print(words(f"{each.kind}: {each.detail}"))
+            print_words(f"{each.kind}: {each.detail}")
         if found.rollback is not None:
-            console.print(words(f"ROLLED BACK to {found.rollback.to}: {found.rollback.commit}"))
-            console.print(words(found.rollback.advice or "the branch is there"))
+            print_words(f"ROLLED BACK to {found.rollback.to}: {found.rollback.commit}")
+            print_words(found.rollback.advice or "the branch is there")
         if found.waits is not None:
-            console.print(
-                words(
-                    "the latest evaluation is far below the original; run this command again "
-                    f"after {found.waits:%Y-%m-%d %H:%M} UTC to confirm or clear it"
-                )
+            print_words(
+                "the latest evaluation is far below the original; run this command again "
+                f"after {found.waits:%Y-%m-%d %H:%M} UTC to confirm or clear it"
             )
         tell_alarms(alarms)
 
@@ -197,29 +177,25 @@ def _describe(found: Repeats) -> dict[str, Any]:
 
 
 def _tell_baseline(told: dict[str, Any]) -> None:
-    console.print(
-        words(
-            f"{counted(told['repeats'], 'evaluation')} of {counted(told['tasks'], 'task')}: "
-            f"{told['mean']:.2%} right; "
-            f"standard deviation of one evaluation {told['sd']:.4f}, at most "
-            f"{told['sd_at_most']:.4f} (95% confidence)"
-        )
+    print_words(
+        f"{counted(told['repeats'], 'evaluation')} of {counted(told['tasks'], 'task')}: "
+        f"{told['mean']:.2%} right; "
+        f"standard deviation of one evaluation {told['sd']:.4f}, at most "
+        f"{told['sd_at_most']:.4f} (95% confidence)"
     )
     if told["siblings_needed"] > 1:
-        console.print(
-            words(
-                "to see a loss of 0.1% a checkpoint within 40 checkpoints, one evaluation has to "
-                f"have {told['siblings_needed']} times as many tasks: --siblings, with a "
-                "--baseline of its own"
-            )
+        print_words(
+            "to see a loss of 0.1% a checkpoint within 40 checkpoints, one evaluation has to "
+            f"have {told['siblings_needed']} times as many tasks: --siblings, with a "
+            "--baseline of its own"
         )
 
 
 def _asked(home: Home) -> tuple[Production, dict[str, int]]:
     """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
-    session = open_session(home)
-    production = session.query(_PRODUCTION).rows
-    since = session.query(_SINCE).rows
+    with held_session(home) as session:
+        production = session.query(_PRODUCTION).rows
+        since = session.query(_SINCE).rows
     return {name: (good, runs, deficit) for name, good, runs, deficit in production}, dict(since)
 
 

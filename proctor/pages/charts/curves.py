@@ -30,8 +30,6 @@ from proctor.pages.charts.drawing import (
     shade,
 )
 
-__all__ = ["CURVES", "Curve", "attempt_curves", "curves", "curves_of", "spark"]
-
 CURVES = len(COLOURS)  # that can be told apart
 _MOST_POINTS = 400  # of a curve; more could not be seen
 _FAR = 30  # times the smallest value: then the scale is logarithmic

@@ -17,26 +17,6 @@ from markupsafe import Markup, escape
 
 from proctor.output.terminal import visible
 
-__all__ = [
-    "COLOURS",
-    "DASHES",
-    "NARROW",
-    "WIDE",
-    "Chart",
-    "Columns",
-    "Drawing",
-    "Key",
-    "Scale",
-    "course",
-    "fitted",
-    "known",
-    "listed",
-    "on_white",
-    "png",
-    "shade",
-    "svg",
-]
-
 NARROW, WIDE = 358, 1024
 INK, SOFT, LINE, SUNK, PAPER = "#1b2733", "#55636f", "#d5dbe1", "#f3f5f7", "#ffffff"
 BLUE, ORANGE, GREEN, PINK = "#0068a8", "#c44f00", "#007a5a", "#a6478a"

@@ -31,8 +31,6 @@ from proctor.pages.charts.drawing import (
     shade,
 )
 
-__all__ = ["layer_heatmap", "rule_heatmap"]
-
 _STATES = {  # what became of a fired rule -> letter, words, colour; the worst first
     "unanswered": ("!", "unanswered", RED),
     "refused": ("X", "refused: the remedy could not be carried out", ORANGE),

@@ -22,8 +22,6 @@ from proctor.pages.charts.drawing import (
     Key,
 )
 
-__all__ = ["lineage"]
-
 _STATES: Mapping[str, tuple[str, str, str]] = {  # of a checkpoint -> words, colour, shape
     "baseline": ("where the line began", SOFT, "square"),
     "promoted": ("promoted: tested and better", BLUE, "circle"),

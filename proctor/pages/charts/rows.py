@@ -22,8 +22,6 @@ from proctor.pages.charts.drawing import (
     known,
 )
 
-__all__ = ["intervals", "strip"]
-
 _ROW = 34
 
 

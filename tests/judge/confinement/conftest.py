@@ -9,7 +9,8 @@ import pytest
 from confined_runs import MEMORY, Run
 
 from judge.confinement import supervised
-from judge.confinement.supervised import Ended, ResourceLimits, discard
+from judge.confinement.messages import ResourceLimits
+from judge.confinement.supervised import Ended, discard
 
 
 @pytest.fixture

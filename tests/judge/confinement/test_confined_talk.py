@@ -14,7 +14,8 @@ import pytest
 from confined_runs import DAEMON, MEMORY, stands_still
 
 from judge.confinement import supervised
-from judge.confinement.supervised import ISOLATION, ResourceLimits
+from judge.confinement.messages import ResourceLimits
+from judge.confinement.supervised import ISOLATION
 from judge.errors import ConfinementError
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.conversation import Conversation

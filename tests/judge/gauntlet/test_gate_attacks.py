@@ -44,7 +44,6 @@ def test_honest_change_is_promoted_where_attacks_are_not(grounds: Grounds, groun
 
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each.probe], ids=lambda a: a.name)
 @pytest.mark.sampled(3)
-@pytest.mark.sampled(3)
 def test_probe_finds_what_it_looks_for_where_nothing_confines_it(
     grounds: Grounds, attack: Attack
 ) -> None:

@@ -22,8 +22,8 @@ from ledger.recording.opening import open_ledger
 from ledger.verification import snapshots
 from ledger.verification.reader import check_ledger
 from ledger.witnessing.witness import Witness
-from proctor.cli.inputs import read_text as read_command_text
 from proctor.errors import ProctorError
+from proctor.inputs import read_text as read_command_text
 
 
 def pipe(path: Path) -> None:

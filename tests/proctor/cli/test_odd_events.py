@@ -27,7 +27,7 @@ from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.home import Home
 from proctor.output.answers import Form, print_answer
-from proctor.remembering import open_session
+from proctor.remembering import held_session
 
 HOSTILE: tuple[Any, ...] = (
     None,
@@ -213,20 +213,20 @@ def verify_readers(scene: Scene) -> None:
             if arguments[0] == "log" and "--entry" not in arguments:
                 assert str(scene.entries[3].stream_id)[:8] in done.stdout
         listed = call_here(["sql", "SHOW TABLES", "--format", "json"], home=scene.home)
-        session = open_session(Home(scene.home))
-        for number, row in enumerate(json.loads(listed.stdout)):
-            table = row["name"]
-            asked = f'SELECT * FROM "{table}"'
-            if number % 10:  # what the command prints, without opening the home each time
-                try:
-                    with redirect_stdout(StringIO()):
-                        print_answer(session, asked, form=Form.CSV)
-                except Exception as error:
-                    failed.append((table, repr(error)[:1000]))
-                continue
-            done = call_here(["sql", asked, "--format", "csv"], home=scene.home)
-            if done.returncode:
-                failed.append((table, done.stderr[-1000:]))
+        with held_session(Home(scene.home)) as session:
+            for number, row in enumerate(json.loads(listed.stdout)):
+                table = row["name"]
+                asked = f'SELECT * FROM "{table}"'
+                if number % 10:  # what the command prints, without opening the home each time
+                    try:
+                        with redirect_stdout(StringIO()):
+                            print_answer(session, asked, form=Form.CSV)
+                    except Exception as error:
+                        failed.append((table, repr(error)[:1000]))
+                    continue
+                done = call_here(["sql", asked, "--format", "csv"], home=scene.home)
+                if done.returncode:
+                    failed.append((table, done.stderr[-1000:]))
     with served_home(scene.home) as served:
         for path in all_pages(served):
             shown = served.client.get(f"{served.base}/{path}")

@@ -16,7 +16,9 @@ from torch.nn.functional import cross_entropy
 import proctor
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import REMEDIES
+from aggregates.rules import PROFILES
 from aggregates.run import Run
+from monitor.config import RunConfig
 from monitor.errors import WatchError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,6 +66,49 @@ def train(model: nn.Module, run: proctor.WatchedRun, epochs: int) -> list[list[s
         right = (out.argmax(dim=1) == Y[800:]).float().mean()
         decided.append(run.validate(loss=float(cross_entropy(out, Y[800:])), accuracy=float(right)))
     return decided
+
+
+@pytest.mark.parametrize("policy", [None, "playbook", "rescue"])
+def test_rules_that_nobody_names_are_free_of_the_losss_scale(
+    policy: str | None, tmp_path: Path
+) -> None:
+    with proctor.watch(None, None, name="told", batch_size=8, policy=policy, home=tmp_path) as run:
+        pass
+    started = events_of(tmp_path / "ledger", run.id)[0]
+    assert isinstance(started, Run.Started)
+    assert started.rules == PROFILES["relative"].to_dict()
+    assert started.config["profile"] == "relative"
+    assert RunConfig().profile == "calibrated"  # a run of ours keeps its own
+
+
+def test_loop_goes_on_without_its_witnesses(tmp_path: Path) -> None:
+    trust: list[str | Path] = [
+        "witness",
+        "trust",
+        _ledger(tmp_path),
+        "--state",
+        tmp_path / "w",
+        "--name",
+        "w",
+    ]
+    assert call_here(trust, home=tmp_path).returncode == 0
+    policy = tmp_path / "policy"
+    vkey = (tmp_path / "w/witness.vkey").read_text().strip()
+    policy.write_text(f"witness w {vkey} http://127.0.0.1:1\nquorum w\n")
+    told: list[str] = []
+    with proctor.watch(
+        None, None, name="told", batch_size=8, witnesses=policy, home=tmp_path, say=told.append
+    ) as run:
+        for _ in run.epochs(1):
+            run.step(1.0)
+            run.validate(loss=1.0)
+    assert told[-1].endswith("does not meet the quorum (w: failed)")
+
+
+def _ledger(home: Path) -> Path:
+    with proctor.watch(None, None, name="first", batch_size=8, home=home, say=str):
+        pass
+    return home / "ledger/ledger.vkey"
 
 
 def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> None:
@@ -338,8 +383,8 @@ def test_refusal_because_of_lost_weights_needs_no_lost_loss(tmp_path: Path) -> N
 
 def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:
     """Nothing that a policy may say breaks the loop, and the judge replays all of it."""
-    values = {"lr": 1.0, "lr_min": 0.5, "lr_max": 1.0, "epoch": 0, "epochs": 2}
-    values |= {"accumulation": 2, "factor": 2}
+    values: dict[str, Any] = {"lr": 1.0, "lr_min": 0.5, "lr_max": 1.0, "epoch": 0, "epochs": 2}
+    values |= {"accumulation": 2, "factor": 2, "rates": [1.0, 0.1]}
     said = [
         (name, {key: {**values, "to": to, "batch_size": size}[key] for key in remedy.needs})
         for name, remedy in REMEDIES.items()
@@ -374,7 +419,8 @@ def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:
         ]
     applied = {name for name, outcome in outcomes if outcome == "applied"}
     assert applied == {"decrease_lr", "warm_up_lr", "cycle_lr", "swap_activation"} | {
-        "increase_batch_size"
+        "increase_batch_size",
+        "go_back",
     }
     assert type(model[1]) is nn.GELU  # type: ignore[index]
     report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))

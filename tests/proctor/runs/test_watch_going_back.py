@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import proctor
 from aggregates.decisions import Decision, Observation
-from aggregates.playbook import DEFER, FRESH, GO_BACK
+from aggregates.playbook import DEFER, FRESH, GO_BACK, TRY_RATES
 from aggregates.run import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,8 +33,11 @@ class Says:
 
     name = "says"
 
-    def __init__(self, answer: Callable[[Observation], dict[str, Any] | None]) -> None:
+    def __init__(
+        self, answer: Callable[[Observation], dict[str, Any] | None], direction: str = GO_BACK
+    ) -> None:
         self.answer = answer
+        self.direction = direction
         self.seen: list[Observation] = []
 
     def describe(self) -> dict[str, Any]:
@@ -44,7 +47,7 @@ class Says:
         self.seen.append(seen)
         params = self.answer(seen)
         return [
-            Decision.of((rule,), GO_BACK, params, "for the test")
+            Decision.of((rule,), self.direction, params, "for the test")
             if params is not None and rule == "R1"
             else Decision.of((rule,), DEFER, {}, "not asked")
             for rule in seen.due
@@ -70,11 +73,19 @@ def same(one: list[Any], other: list[Any]) -> bool:
 
 
 def train(
-    run: proctor.WatchedRun, model: nn.Module, optimizer: torch.optim.Optimizer, *, hot: int
+    run: proctor.WatchedRun,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    hot: int,
+    losses: Sequence[float] = (1.0,) * 4,
 ) -> list[tuple[list[Any], list[Any]]]:
-    """Train four epochs, one of them in steps that are far too long; return states around each."""
+    """Train epochs, one of them in steps that are far too long; return states around each.
+
+    `losses` are what the loop says of its validation.
+    """
     states = []
-    for epoch in run.epochs(4):
+    for epoch in run.epochs(len(losses)):
         for at in range(0, 400, 50):
             loss = cross_entropy(model(X[at : at + 50]), Y[at : at + 50])
             if epoch == hot:
@@ -85,7 +96,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = 0.002
         before = state_of(model, optimizer)
-        run.validate(loss=1.0)
+        run.validate(loss=losses[epoch])
         states.append((before, state_of(model, optimizer)))
     return states
 
@@ -126,6 +137,98 @@ def test_weights_and_the_optimizers_memory_are_those_of_the_earlier_epoch(
     verdict = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
     assert not verdict["violations"]
     assert not verdict["hard_fail"]
+
+
+class _Muted(nn.Module):
+    """Two layers without an activation that can be swapped; R6 fires for one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loud, self.muted = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        said: Tensor = self.loud(x) + 1e-4 * self.muted(x)
+        return said
+
+
+@pytest.mark.parametrize("policy", [None, "playbook", "random", "rescue"])
+def test_firing_that_asks_for_another_activation_is_survived_where_there_is_none(
+    policy: str | None, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = _Muted()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(20, 4)
+    with proctor.watch(
+        model, optimizer, name="muted", batch_size=20, policy=policy, home=tmp_path
+    ) as run:
+        for _ in run.epochs(3):
+            for _ in range(4):
+                loss = (model(x) - 1.0).pow(2).mean()
+                torch.autograd.backward(loss)
+                run.step(loss)
+            run.validate(loss=1.0)
+    events = events_of(tmp_path / "ledger", run.id)
+    evaluated = [event for event in events if isinstance(event, Run.RulesEvaluated)]
+    assert any(event.evaluations["R6"]["fired"] for event in evaluated)
+
+
+@pytest.mark.parametrize(
+    ("name", "to"), [*zip(OPTIMIZERS, ("sound", "start", "present", "start"), strict=True)]
+)
+def test_rates_are_tried_from_one_state_and_the_best_goes_on(
+    name: str, to: str, tmp_path: Path
+) -> None:
+    model = mlp()
+    optimizer = OPTIMIZERS[name](model)
+    begin = state_of(model, optimizer)
+    rates = [0.002, 0.0005, 0.0001]
+
+    def tries(seen: Observation) -> dict[str, Any] | None:
+        epoch = {"sound": 1, "start": FRESH, "present": 2}[to]
+        return {"epoch": epoch, "rates": rates} if seen.epoch == 2 else None
+
+    said: list[str] = []
+    with proctor.watch(
+        *(model, optimizer),
+        name="tries",
+        epochs=8,
+        batch_size=50,
+        policy=Says(tries, TRY_RATES),
+        profile="relative",
+        home=tmp_path,
+        say=said.append,
+    ) as run:
+        losses = (1.0, 1.0, 9.0, 0.7, 0.5, 0.6, 0.5, 0.5)
+        states = train(run, model, optimizer, hot=2, losses=losses)
+    wanted = {"sound": states[1][0], "start": begin, "present": states[2][0]}[to]
+    assert all(same(states[epoch][1], wanted) for epoch in (2, 3, 4))
+    assert same(states[5][1], states[4][0])  # the best trial's
+    measured = [e for e in events_of(tmp_path / "ledger", run.id) if type(e) is Run.EpochMeasured]
+    tried = [*rates, 0.0005, 0.0005]
+    assert [each.measured["settings"]["lr"] for each in measured[3:]] == tried
+    assert [max(each.reported["lr"]) for each in measured[3:]] == pytest.approx(tried)
+    assert "learning rate 0.0005 was tried: loss 0.5; 0.0001 next" in said
+    assert "learning rate 0.0001 was tried: loss 0.6; 0.0005 from the end of epoch 4" in said
+    verdict = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
+    assert not verdict["violations"] or to == "present"  # what was ruined fires again
+    assert not verdict["hard_fail"]
+
+
+def test_loop_without_a_known_end_tries_nothing(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = OPTIMIZERS["AdamW"](model)
+    policy = Says(lambda _: None)
+    with proctor.watch(
+        *(model, optimizer),
+        name="open",
+        batch_size=50,
+        policy=policy,
+        profile="relative",
+        home=tmp_path,
+    ) as run:
+        train(run, model, optimizer, hot=2)
+    assert all(seen.back and not seen.tries for seen in policy.seen)
 
 
 def test_loop_that_is_only_observed_is_never_sent_back(tmp_path: Path) -> None:

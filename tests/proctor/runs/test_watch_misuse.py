@@ -260,6 +260,19 @@ def test_step_that_the_scaler_skips_fires_no_rule(home: Path) -> None:
     assert not report["hard_fail"]
 
 
+def test_model_with_a_parameter_that_no_loss_reaches_is_judged(home: Path) -> None:
+    model = mlp()
+    model.register_parameter("unused", nn.Parameter(torch.ones(3, 3)))
+    with watch(home, model) as run:
+        run.begin_epoch()
+        loss = loss_of(model)
+        torch.autograd.backward(loss)
+        run.step(loss)
+        run.validate(loss=1.0)
+    report = answer(call_here(["judge", run.id, "--json"], home=home))
+    assert not report["hard_fail"], report["steps"][4]["summary"]
+
+
 def test_epoch_without_any_finite_step_fires_r7(home: Path) -> None:
     model = mlp()
     scaler = torch.amp.GradScaler("cpu")

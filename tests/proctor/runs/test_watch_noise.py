@@ -17,7 +17,7 @@ import proctor
 from aggregates.run import Run
 from judge.auditing.measurements import verify_watched
 from judge.errors import StepError
-from proctor.runs.watching import WatchedRun
+from monitor.watching import WatchedRun
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -161,10 +161,12 @@ def test_loop_without_a_named_policy_trains_bit_for_bit_as_if_unwatched(
 def test_loop_with_a_named_policy_is_changed(tmp_path: Path) -> None:
     kind = KINDS["autoencoder with a summed loss"]
     losses, _ = plain(kind, 3)
-    found, _, run = watched(kind, 3, tmp_path, policy="playbook")
+    found, _, run = watched(kind, 3, tmp_path, policy="playbook", profile="calibrated")
     assert found != losses
     events = events_of(tmp_path / "ledger", run)
     assert [event for event in events if isinstance(event, Run.RemedyApplied)]
+    # A control: the rules that are the default know that a summed loss has larger gradients.
+    assert watched(kind, 3, tmp_path, policy="playbook")[0] == losses
 
 
 def test_first_line_says_whether_a_policy_changes_the_training(
@@ -181,7 +183,7 @@ def test_first_line_says_whether_a_policy_changes_the_training(
     first = capsys.readouterr().err.splitlines()[0]
     assert first == (
         f"proctor: run {run}: the policy playbook decides, and its decisions change your training: "
-        "decrease_lr, increase_lr, warm_up_lr, cycle_lr, stop"
+        "decrease_lr, increase_lr, warm_up_lr, cycle_lr, go_back, stop"
     )
 
 
@@ -189,7 +191,7 @@ def test_advice_is_said_and_not_recorded_as_a_decision(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kind = KINDS["autoencoder with a summed loss"]
-    _, _, run = watched(kind, 2, tmp_path)
+    _, _, run = watched(kind, 2, tmp_path, profile="calibrated")
     said = capsys.readouterr().err
     assert "proctor: advice for R7 in epoch 0, not carried out: decrease_lr (lr 0.0001" in said
     sql = "SELECT policy_name, decisions FROM run_summary"
@@ -210,7 +212,8 @@ def test_verdict_on_an_observed_loop_neither_punishes_nor_rewards(tmp_path: Path
     assert f"process score 1.000 (0 violations in 0 obligations, {told})" in said
     verdict = answer(call_here(["judge", run, "--json"], home=tmp_path))
     assert (verdict["hard_fail"], verdict["violations"]) == (False, [])
-    _, _, named = watched(kind, 10, tmp_path, policy="nothing")  # which answers, and so is scored
+    # Which answers, and so is scored.
+    _, _, named = watched(kind, 10, tmp_path, policy="nothing", profile="calibrated")
     verdict = answer(call_here(["judge", named, "--json"], home=tmp_path))
     assert verdict["violations"]
 
@@ -293,7 +296,13 @@ def test_gradients_that_are_large_and_finite_never_reset_weights(
     model, optimizer = prepared(kind)
     x, y = examples()
     with proctor.watch(
-        model, optimizer, name="odd", batch_size=20, classes=4, home=tmp_path, policy=policy
+        *(model, optimizer),
+        name="odd",
+        batch_size=20,
+        classes=4,
+        home=tmp_path,
+        policy=policy,
+        profile="calibrated",
     ) as run:
         for _ in run.epochs(3):
             for at in range(0, 320, 20):
@@ -333,10 +342,10 @@ def test_callback_says_who_decides_and_what_was_done(policy: str | None, tmp_pat
     assert said[0].startswith(f"proctor: run {run.id}")
     if policy is None:
         assert "observes and advises" in said[0]
-        assert said[1].startswith("proctor: advice for R7 in epoch 0, not carried out: decrease_lr")
+        assert said[1].startswith("proctor: advice for R1 in epoch 0, not carried out: decrease_lr")
     else:
         assert "the policy playbook decides" in said[0]
-        assert said[1].startswith("proctor: decrease_lr for R7: applied: learning rate 0.01 -> ")
+        assert said[1].startswith("proctor: decrease_lr for R1: applied: learning rate 0.01 -> ")
     assert run.lr == (0.01 if policy is None else 0.001)
 
 
@@ -368,7 +377,12 @@ def train_with(
         change(it)
 
     with proctor.watch(
-        model, optimizer, name="odd", batch_size=20, home=home, policy=Lowers()
+        *(model, optimizer),
+        name="odd",
+        batch_size=20,
+        home=home,
+        policy=Lowers(),
+        profile="calibrated",
     ) as run:
         if inside:
             optimizer.register_step_pre_hook(hook)
