@@ -445,9 +445,10 @@ class EpochWatch:
         starts = self._start if self._large else torch.split(self._start[0], self._counts)
         found = []
         for start, parameter in zip(starts, now, strict=True):
-            rows = parameter.shape[:1] if parameter.dim() > 1 else (1,)
-            before = start.view(*rows, -1)
-            changed = (before != parameter.view(*rows, -1)).any(dim=1)
+            rows = parameter.shape[0] if parameter.dim() > 1 else 1
+            shape = (rows, parameter.numel() // max(rows, 1))
+            before = start.reshape(shape)
+            changed = (before != parameter.reshape(shape)).any(dim=1)
             dtype = torch.float32 if before.dtype in HALF else None
             norms = torch.linalg.vector_norm(before, dim=1, dtype=dtype)
             found.append(self._gathered(torch.linalg.vector_norm(norms * changed).double()))

@@ -29,7 +29,7 @@ from proctor.remembering import open_remembered
 _MOST_LINES = 16  # that a note may have
 _PERIOD = 0.5  # s between looks at the ledger
 _SHARE = 20  # a look is repeated after so many times its processor time: 5% of a core at most
-_TIMEOUT = 10.0  # s of each request
+_TIMEOUT = 5.0  # s of each request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def read_asked(path: Path) -> Quorum:
     quorum = read_quorum(path)
     if not any(witness.url for witness in quorum.witnesses):
         raise ProctorError(
-            f"{path}: no witness has a URL; write a request with `proctor witness ask --out`"
+            f"{path}: no witness has a URL; write a request with `proctor witness ask --out FILE`"
         )
     return quorum
 
@@ -80,7 +80,8 @@ def cosigned_meanwhile(
     """Have witnesses cosign each tree head that is new, from a thread, while the block runs.
 
     The block never waits for them, only its end does, for the last tree head. What came of that is
-    said, by default on standard error; it is no reason for a run to fail. None: nobody is asked.
+    said, by default on standard error; it is no reason for a run to fail. A block that an exception
+    ends waits for nobody. None: nobody is asked.
     """
     if witnesses is None:
         yield
@@ -88,24 +89,31 @@ def cosigned_meanwhile(
     asking = _Asking(home, read_asked(witnesses))
     try:
         yield
-    finally:
-        told = f"witnesses: {asking.end()}"
-        print(told, file=sys.stderr) if say is None else say(told)
+    except BaseException:
+        asking.stop()
+        raise
+    told = f"witnesses: {asking.end()}"
+    print(told, file=sys.stderr) if say is None else say(told)
 
 
 class _Asking:
     def __init__(self, home: Home, quorum: Quorum) -> None:
         self._home, self._quorum = home, quorum
-        self._ended = threading.Event()
+        self._ended, self._last = threading.Event(), False
         self._done: AskedAll | str = "there was no tree head to cosign"
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
     def end(self) -> AskedAll | str:
         """Ask for the last tree head; return what came of it, or why nothing did."""
-        self._ended.set()
+        self._last = True
+        self.stop()
         self._thread.join()
         return self._done
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._ended.set()
 
     def _follow(self) -> None:
         pause = _PERIOD
@@ -113,7 +121,8 @@ class _Asking:
             start = time.thread_time()
             self._ask()
             pause = max(_PERIOD, _SHARE * (time.thread_time() - start))
-        self._ask()
+        if self._last:
+            self._ask()
 
     def _ask(self) -> None:
         try:

@@ -144,7 +144,7 @@ def find_origin(
             raise ProctorError(
                 f"epoch {epoch} of run {run.id} is a trial of decision {trials.decision}, and a "
                 f"fork has no states of the other trials; fork the run at epoch {trials.asked}"
-                f" or after epoch {trials.epochs[-1]}"
+                + (f" or after epoch {last}" if (last := trials.epochs[-1]) < run.epoch else "")
             )
         if run.rules != PROFILES[config.profile]:
             raise ProctorError(

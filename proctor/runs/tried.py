@@ -27,15 +27,16 @@ def trials_of(decision: Mapping[str, Any]) -> Trials | None:
     return Trials(decision["number"], decision["epoch"], back, said.rates)
 
 
-def told_trials(decision: Mapping[str, Any], losses: Mapping[int, float | None]) -> str:
+def told_trials(decision: Mapping[str, Any], losses: Mapping[int, float | str | None]) -> str:
     """Return what a row of decision_outcomes tried; empty for one that tried nothing.
 
-    `losses` are the validation losses of the run by epoch.
+    `losses` are the validation losses of the run by epoch; one that is not finite may be a text.
     """
     trials = trials_of(decision)
     if trials is None:
         return ""
-    tried = [losses.get(epoch) for epoch in trials.epochs]
+    known = [losses.get(epoch) for epoch in trials.epochs]
+    tried = [None if loss is None else float(loss) for loss in known]  # reads "NaN", too
     each = ", ".join(
         f"{rate:g} (epoch {epoch}, " + ("not measured)" if loss is None else f"{loss:.4g})")
         for rate, epoch, loss in zip(trials.rates, trials.epochs, tried, strict=True)

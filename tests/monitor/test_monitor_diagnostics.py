@@ -164,6 +164,32 @@ def test_rows_that_an_epoch_never_touches_do_not_dilute_the_update_ratio(
         assert many[0] == pytest.approx(few[0], rel=0.1)  # by the rows' length at the start
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_memory_format_changes_no_ratio_and_a_tensor_without_numbers_has_none(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.diagnostics._NUMBERS", 0 if large else 1_000_000)
+
+    def layers(memory_format: torch.memory_format) -> dict[str, Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten())
+        model.register_parameter("empty", nn.Parameter(torch.zeros(0, 3)))
+        model.to(memory_format=memory_format)
+        x = torch.randn(4, 2, 5, 5)
+        (epoch,) = _watched_epochs(
+            *(model, torch.optim.SGD(model.parameters(), lr=0.1)),
+            lambda: model(x).pow(2).mean(),
+            epochs=1,
+        )
+        return epoch
+
+    plain, last = layers(torch.contiguous_format), layers(torch.channels_last)
+    for ratio in ("update_ratio", "epoch_update_ratio"):
+        assert last["0.weight"][ratio] == pytest.approx(plain["0.weight"][ratio], rel=1e-4)
+    assert plain["0.weight"]["update_ratio"] > 0
+    assert plain["empty"]["update_ratio"] is last["empty"]["update_ratio"] is None
+
+
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
 def test_tensor_from_zero_has_no_update_ratio_until_it_no_longer_grows(factor: float) -> None:
     torch.manual_seed(0)

@@ -39,13 +39,17 @@ TRIED = "tried learning rates, an epoch each from the state after epoch 1, by va
             "where all began",
         ),
         (
+            {4: "NaN", 5: 1.5},  # as reports have it
+            "0.1 (epoch 4, nan), 0.01 (epoch 5, 1.5); 0.01 was chosen and went on from epoch 5",
+        ),
+        (
             {4: 2.0},
             "0.1 (epoch 4, 2), 0.01 (epoch 5, not measured); the run ended before one was chosen, "
             "or goes on",
         ),
     ],
 )
-def test_trials_and_the_choice_are_told(losses: dict[int, float], told: str) -> None:
+def test_trials_and_the_choice_are_told(losses: dict[int, float | str | None], told: str) -> None:
     assert told_trials(row(), losses) == TRIED + told
 
 
