@@ -125,16 +125,21 @@ def test_log_that_begins_anew_while_it_is_copied_is_copied_again(
 
 @pytest.mark.parametrize("reads", [15, pytest.param(150, marks=pytest.mark.slow)])
 def test_copies_beside_a_writer_are_all_valid(ledger: Path, reads: int) -> None:
-    stop = _FORK.Event()
+    stop, was_read, was_written = _FORK.Event(), _FORK.Event(), _FORK.Event()
 
     def writes() -> None:
+        was_read.wait(60)
         for _ in range(reads):  # a slow reader's copies do not grow without end
             if not stop.is_set():
                 append(ledger, batches=5)
+                was_written.set()
 
     def reads_all(send: Any) -> None:
-        for _ in range(reads):
+        for number in range(reads):
+            if number == reads - 1:
+                was_written.wait(60)  # on a busy machine the writer may come late
             send(size_of(ledger))
+            was_read.set()
 
     writer = _FORK.Process(target=writes)
     writer.start()
