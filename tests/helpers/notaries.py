@@ -207,7 +207,7 @@ def run_as(
     """Run some Python as another user to its end."""
     with start_as(uid, code, *arguments, **options) as process:
         try:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=600)
         except BaseException:
             process.kill()
             raise
