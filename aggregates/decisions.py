@@ -254,7 +254,7 @@ def validate_decision(decision: Decision, observation: Observation) -> None:
             raise DecisionError(f"{decision.direction}: epoch must be one of {states}")
         if len(decision.rates) > observation.tries:
             raise DecisionError(
-                f"try_rates: {observation.tries} epochs are left for trials, with one behind them"
+                f"try_rates: {observation.tries} rates can be tried: one epoch has to follow them"
             )
         if not evaluation.fired:
             raise DecisionError(f"{rule} is cited and did not fire in epoch {observation.epoch}")
@@ -438,6 +438,6 @@ def _check_params(direction: str, params: Mapping[str, Any]) -> None:
         check(name, value, PARAMETER_TYPES[name], DecisionError)
     rates = params.get("rates", ())
     if len(set(rates)) != len(rates):
-        raise DecisionError("rates names a learning rate more than once")
+        raise DecisionError("rates: each learning rate must be another one")
     if direction == "cycle_lr" and params["lr_min"] >= params["lr_max"]:
         raise DecisionError("lr_min must be below lr_max")

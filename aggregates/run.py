@@ -506,7 +506,7 @@ class Run(Aggregate):
         """
         latest = self.trials[-1] if self.trials else None
         if latest and latest.asked == self.epoch and latest.decision < len(self.decisions):
-            return f"rates are tried after epoch {self.epoch}: no other decision changes anything"
+            return f"epoch {self.epoch} begins trials: no other decision is carried out"
         if decision.back is None:
             return None
         epoch, states = decision.back, self.back()
@@ -524,8 +524,8 @@ class Run(Aggregate):
             return f"the training has gone back in epoch {self.epoch} already"
         if (tries := self.tries()) < len(decision.rates):
             return (
-                f"{len(decision.rates)} rates cannot be tried: this training has {tries} epochs "
-                "for trials, with one left behind them"
+                f"{len(decision.rates)} rates cannot be tried: {tries} epochs are left for trials, "
+                "because one has to follow them"
             )
         if epoch in states:
             return None
@@ -545,7 +545,7 @@ class Run(Aggregate):
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         if self.trying() is not None:
-            raise InvariantError(f"epoch {self.epoch} is a trial: nothing is decided on it")
+            raise InvariantError(f"epoch {self.epoch} is a trial, after which no decision is made")
         self._check_settled()
         said = decision.to_dict()
         self.parsed = said["cites"], parse_decision(said)

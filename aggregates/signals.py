@@ -176,7 +176,9 @@ def share_of(gradients: Mapping[str, Any]) -> float:
     """Return which share of a step's examples each gradient of a probe is of."""
     share: float = _get({"probe_share": 1.0, **gradients}, "probe_share", float)
     if not 0 < share <= 1:
-        raise MeasurementError(f"measured 'probe_share' is {share!r}: give more than 0, at most 1")
+        raise MeasurementError(
+            f"measured 'probe_share' must be above 0 and at most 1, not {share!r}"
+        )
     return share
 
 

@@ -20,7 +20,7 @@ from aggregates.spec import ModelSpec
 from policies.offers import band
 from policies.playbook import Chosen, PlaybookPolicy, act
 
-# Mean update ratio of the steps to come. Healthy first epochs of 12 kinds have 0.002 to 0.03, the
+# Mean update ratio of the steps to come. Healthy epochs of 12 kinds have 0.002 to 0.03, the
 # built-in network at its default rate 0.002 to 0.007; a later epoch has less than the first.
 TARGET = 0.008
 LOST = 0.5  # mean update ratio of steps that leave nothing of the weights; it tells no rate

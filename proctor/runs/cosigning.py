@@ -27,7 +27,7 @@ from proctor.home import Home
 from proctor.remembering import open_remembered
 
 _MOST_LINES = 16  # that a note may have
-_PERIOD = 0.5  # s between looks at the ledger
+_PERIOD, _RETRY = 0.5, 5.0  # s between looks at the ledger; after one that missed the quorum
 _SHARE = 20  # a look is repeated after so many times its processor time: 5% of a core at most
 _TIMEOUT = 5.0  # s of each request
 
@@ -120,7 +120,8 @@ class _Asking:
         while not self._ended.wait(pause):
             start = time.thread_time()
             self._ask()
-            pause = max(_PERIOD, _SHARE * (time.thread_time() - start))
+            met = isinstance(self._done, AskedAll) and self._done.met
+            pause = max(_PERIOD if met else _RETRY, _SHARE * (time.thread_time() - start))
         if self._last:
             self._ask()
 

@@ -91,7 +91,7 @@ def test_states_of_trials_that_did_not_go_on_are_gone() -> None:
 def test_trials_stay_within_the_epochs_of_the_run() -> None:
     trained = _tried(epochs=5)
     assert _refusals(trained) == [
-        "3 rates cannot be tried: this training has 2 epochs for trials, with one left behind them"
+        "3 rates cannot be tried: 2 epochs are left for trials, because one has to follow them"
     ]
     two = _tried(epochs=5, rates=RATES[:2])
     assert len(two.run.history) == 5
@@ -104,7 +104,7 @@ def test_nothing_else_changes_a_training_that_tries_rates() -> None:
     params = {"epoch": 0, "rates": RATES, "clip_norm": 1.0}
     other = ("decrease_lr", {"lr": 0.01})
     after = train_tiny((TRY_RATES, params), other, settings=RELATIVE)
-    assert _refusals(after) == ["rates are tried after epoch 1: no other decision changes anything"]
+    assert _refusals(after) == ["epoch 1 begins trials: no other decision is carried out"]
     before = train_tiny(other, (TRY_RATES, params), settings=RELATIVE)
     assert _refusals(before) == []
     assert [part["settings"]["lr"] for part in before.measured[2:5]] == RATES
@@ -167,7 +167,7 @@ def test_nothing_is_decided_on_a_trial_and_another_rate_is_refused() -> None:
         if isinstance(event, Run.EpochMeasured) and event.epoch == 3:
             break
         run = event.mutate(run)
-    with pytest.raises(InvariantError, match="epoch 2 is a trial: nothing is decided on it"):
+    with pytest.raises(InvariantError, match="epoch 2 is a trial, after which no decision is made"):
         run.decide(run.decisions[0].decision, source="policy")
     measured = {**event.measured, "settings": {**event.measured["settings"], "lr": 0.02}}
     told = "epoch 3 is a trial of decision 1 with lr 0.005, not 0.02"

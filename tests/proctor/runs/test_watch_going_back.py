@@ -122,7 +122,6 @@ def test_weights_and_the_optimizers_memory_are_those_of_the_earlier_epoch(
         name="back",
         batch_size=50,
         policy=policy,
-        profile="relative",
         home=tmp_path,
     ) as run:
         states = train(run, model, optimizer, hot=2)
@@ -195,7 +194,6 @@ def test_rates_are_tried_from_one_state_and_the_best_goes_on(
         epochs=8,
         batch_size=50,
         policy=Says(tries, TRY_RATES),
-        profile="relative",
         home=tmp_path,
         say=said.append,
     ) as run:
@@ -224,7 +222,6 @@ def test_loop_without_a_known_end_tries_nothing(tmp_path: Path) -> None:
         name="open",
         batch_size=50,
         policy=policy,
-        profile="relative",
         home=tmp_path,
     ) as run:
         train(run, model, optimizer, hot=2)
@@ -234,9 +231,7 @@ def test_loop_without_a_known_end_tries_nothing(tmp_path: Path) -> None:
 def test_loop_that_is_only_observed_is_never_sent_back(tmp_path: Path) -> None:
     model = mlp()
     optimizer = OPTIMIZERS["AdamW"](model)
-    with proctor.watch(
-        model, optimizer, name="seen", batch_size=50, profile="relative", home=tmp_path
-    ) as run:
+    with proctor.watch(model, optimizer, name="seen", batch_size=50, home=tmp_path) as run:
         states = train(run, model, optimizer, hot=2)
     assert all(same(before, after) for before, after in states)
 
@@ -249,7 +244,6 @@ def test_reported_loss_that_is_not_finite_sends_nothing_back(tmp_path: Path) -> 
         name="nan",
         batch_size=50,
         policy="rescue",
-        profile="relative",
         home=tmp_path,
     ) as run:
         for _ in run.epochs(2):
