@@ -33,8 +33,8 @@ from aggregates.rules import PROFILES, fired_in_precedence
 from proctor.errors import ProctorError
 from proctor.runs.recovered import Recovered, recovered
 from studies.detection import SLACK
+from studies.kinds import KINDS, Made, loss_on, train_watched
 from studies.statistics import Share, Table
-from studies.zoo import KINDS, Made, loss_on, train_watched
 
 RULES = PROFILES["relative"]
 SPIKE = 2  # the epoch whose loss is multiplied

@@ -34,8 +34,8 @@ from monitor.watching import keep_quiet
 from proctor.errors import ProctorError
 from proctor.runs.standings import paired_interval
 from proctor.runs.watching import watch
+from studies.kinds import language_model, loss_on, train_epoch
 from studies.statistics import Table
-from studies.zoo import language_model, loss_on, train_epoch
 
 _WARM_UP = 2  # epochs
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from studies.zoo import KINDS, Trained, tables, train
+from studies.kinds import KINDS
+from studies.zoo import Trained, tables, train
 
 from aggregates.rules import PROFILES
 
