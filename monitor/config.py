@@ -82,7 +82,7 @@ class RunConfig:
     activation: Annotated[str, one_of(ACTIVATIONS)] = "relu"
     norm: Annotated[str, one_of(NORMS)] = "batch"
     residual: bool = True
-    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
+    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "relative"
     edits: Annotated[str, one_of(EDITS)] = "live"
     waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()  # rules that are advisory
     # The default of from_dict() is 1 if numerics is portable.

@@ -1,9 +1,8 @@
 """What playbook and rescue are worth: against doing nothing and chance, over many starts.
 
 Each start (a condition, a dataset and a seed) is trained under four policies. They see the same
-data, initial weights and order of examples, so differences are taken within a start. Where none of
-a policy's rules fires under `nothing`, it is never asked: both trainings are one, and it is trained
-once. `rescue` has the rules `relative`, the others those of today's default.
+data, rules, initial weights and order of examples, so differences are taken within a start. Where
+no rule fires under `nothing`, no policy is asked: the trainings are one, and it is trained once.
 
 Source: docs/studies/rules.md.  I/O: see studies.runner.
 """
@@ -19,10 +18,8 @@ from typing import Any
 import torch
 
 from aggregates.provocations import apply_to_config
-from aggregates.rules import PROFILES
 from monitor.dispatch import current_variables, describe_cpu
 from proctor.runs.standings import paired_interval
-from studies.detection import fired_by_epoch
 from studies.runner import Job, Result, load_results, run_jobs, show_progress
 from studies.statistics import print_table
 
@@ -77,7 +74,6 @@ CONDITIONS = (
 )
 OWN = ("playbook", "rescue")
 OTHERS = ("nothing", "random")  # what these are compared with
-_PROFILES: Mapping[str, str] = {"rescue": "relative"}
 _Start = tuple[str, Condition, int]  # dataset, condition, seed
 
 
@@ -134,7 +130,6 @@ def collect_rows(
         for start, policy in asked:
             dataset, condition, seed = start
             config = condition.config(datasets[dataset], seed)
-            config |= {"profile": _PROFILES[policy]} if policy in _PROFILES else {}
             jobs.append(Job(_key(*start, policy), config, policy))
         return run_jobs(jobs, results, workers, on_result=show_progress)
 
@@ -144,7 +139,7 @@ def collect_rows(
         (start, policy)
         for start in starts
         for policy in ("playbook", "random", "rescue")
-        if _fires(idle[_key(*start, "nothing")], policy)
+        if any(idle[_key(*start, "nothing")].fired)
     ]
     found = idle | train(differs)
     return [
@@ -165,13 +160,6 @@ def collect_rows(
         for own in OWN
         for dataset, condition in product(datasets, CONDITIONS)
     ]
-
-
-def _fires(idle: Result, policy: str) -> bool:
-    """Return whether a rule of the policy's fires where nobody acts."""
-    if policy not in _PROFILES:
-        return any(idle.fired)
-    return any(map(any, fired_by_epoch(idle.history, PROFILES[_PROFILES[policy]])))
 
 
 def print_studies(rows: Sequence[Row], seeds: Sequence[int]) -> None:

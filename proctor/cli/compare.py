@@ -32,7 +32,7 @@ class CompareOptions:
     policies: Annotated[
         list[str] | None,
         "A policy to compare, as for `run`; give it several times. The first is what the "
-        "others are compared with.  [default: nothing, playbook]",
+        "others are compared with.  [default: nothing, rescue]",
         Takes(option="--policy"),
     ] = None
     sets: SetOption = None

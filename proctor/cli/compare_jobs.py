@@ -33,7 +33,7 @@ from proctor.runs.executors import Kind, Outcome, failed, open_executor
 from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.recovered import recovered
-from proctor.runs.run_settings import read_pairs
+from proctor.runs.run_settings import DEFAULT_POLICY, read_pairs
 from proctor.runs.standings import (
     Standing,
     fitting,
@@ -50,7 +50,7 @@ from proctor.schemas.runs import Comparison as Told
 
 def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -> Output:
     """Begin a comparison, carry it on, or show what it found."""
-    policies, sets = asked.policies or ["nothing", "playbook"], asked.sets or []
+    policies, sets = asked.policies or ["nothing", DEFAULT_POLICY], asked.sets or []
     if twice := [each for each, times in Counter(policies).items() if times > 1]:
         raise ProctorError(f"--policy {twice[0]} is given twice")
     if len(policies) < 2:

@@ -24,6 +24,7 @@ from proctor.runs.executors import open_executor, trained
 from proctor.runs.forks import Job, Parent, find_origin, read_parent
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
 from proctor.runs.progress import watching
+from proctor.runs.run_settings import DEFAULT_POLICY
 from proctor.schemas.runs import Forked, ForkRow
 
 RECORDED = "recorded"  # the policy that decides as the run's record says
@@ -33,8 +34,8 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
     """Train forks of a run and tell what they came to."""
     epoch, decisions, sets = asked.at, asked.files or [], asked.sets or []
     assert epoch is not None  # by its verify()
-    policies = asked.policies or ([] if decisions else ["playbook"])
-    then = asked.then or "playbook"
+    policies = asked.policies or ([] if decisions else [DEFAULT_POLICY])
+    then = asked.then or DEFAULT_POLICY
     parent = read_parent(home, name)
     verify_epoch(parent.events, epoch)  # before a decision on it is looked at
     names = (*policies, *((then,) if decisions else ()))

@@ -53,7 +53,7 @@ class ForkOptions:
     ] = None
     then: Annotated[
         str | None,
-        "Policy that decides after --decide or --decision.  [default: playbook; with "
+        "Policy that decides after --decide or --decision.  [default: rescue; with "
         "--decision, nothing]",
     ] = None
     sets: SetOption = None

@@ -66,7 +66,7 @@ from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import watching
-from proctor.runs.run_settings import GOING_BACK, read_pairs
+from proctor.runs.run_settings import DEFAULT_POLICY, GOING_BACK, read_pairs
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
     print_unsigned,
@@ -85,7 +85,7 @@ def demo(home: Home, config: RunConfig) -> Output:
     """Do the main job once."""
     splits = data_of(config)
     with home.open_log() as log:
-        (run_id,) = _train(home, log, config, PolicyChoice("playbook"), splits)
+        (run_id,) = _train(home, log, config, PolicyChoice(DEFAULT_POLICY), splits)
         report = judge_here(home, log, run_id, redo=Redo(_recorded_policy))
     checked = check_ledger(home.ledger)
 

@@ -25,7 +25,7 @@ from proctor.cli.options import (
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import handed_over, start_for, start_like
-from proctor.runs.run_settings import profile_for, provoked, read_config
+from proctor.runs.run_settings import DEFAULT_POLICY, provoked, read_config
 
 # A start that goes wrong: a learning rate sixty times the default, and no warm-up.
 DEMO: dict[str, Any] = {
@@ -90,7 +90,7 @@ class AttemptOptions:
 class TrainingOptions:
     """Who decides in a run, and where it is trained."""
 
-    policy: PolicyOption = "playbook"
+    policy: PolicyOption = DEFAULT_POLICY
     sets: SetOption = None
     executor: ExecutorOption = "local"
     witnesses: Annotated[
@@ -126,8 +126,7 @@ def run(
         if config is not None or provoke is not None:
             raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
         return _run_task(home, task, settings or [], how)
-    usual = {"profile": profile_for(how.policy)}
-    asked = start_for(lambda: read_config(config, settings or [], usual))
+    asked = start_for(lambda: read_config(config, settings or []))
     chosen = start_for(lambda: provoked(asked, provoke, provoke_seed))
     from proctor.cli import campaign_jobs, jobs  # noqa: PLC0415 - torch takes seconds to import
     from proctor.runs.cosigning import cosigned_meanwhile  # noqa: PLC0415 - loads what verifies

@@ -4,9 +4,8 @@ I/O: reads the configuration file.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from aggregates.provocations import apply_to_config
@@ -16,17 +15,16 @@ from policies.deciding.rescue import RescuePolicy
 from policies.deciding.trials import TrialsPolicy
 from proctor.errors import ProctorError
 
+DEFAULT_POLICY = RescuePolicy.name  # who decides in a built-in run where nobody names a policy
 GOING_BACK = (RescuePolicy.name, TrialsPolicy.name)  # policies that need rules that keep states
 
 
-def read_config(
-    path: Path | None, settings: Sequence[str], usual: Mapping[str, Any] = MappingProxyType({})
-) -> RunConfig:
-    """Return the configuration of a file, or the `usual` one, changed by KEY=VALUE settings.
+def read_config(path: Path | None, settings: Sequence[str]) -> RunConfig:
+    """Return the configuration of a file, or the default one, changed by KEY=VALUE settings.
 
     Raises ConfigurationError naming the key.
     """
-    chosen = dict(usual) if path is None else RunConfig.from_toml(path).to_dict()
+    chosen = {} if path is None else RunConfig.from_toml(path).to_dict()
     given = read_pairs(settings)
     if given.get("numerics") == PORTABLE and chosen.get("threads") == RunConfig().threads:
         del chosen["threads"]  # the default, which nobody asked for; portable has another
@@ -38,11 +36,6 @@ def read_config(
     if isinstance(data_dir := chosen.get("data_dir"), str) and data_dir:
         chosen["data_dir"] = str(Path(data_dir).resolve())
     return RunConfig.from_dict(chosen)
-
-
-def profile_for(policy: object) -> str:
-    """Return the rules that a policy decides by where nobody names any; some need states."""
-    return "relative" if policy in GOING_BACK else RunConfig().profile
 
 
 def provoked(config: RunConfig, name: str | None, seed: int) -> RunConfig:

@@ -48,16 +48,6 @@ def playbook_rows() -> list[Row]:
     return [row for row in rows if row.policy == "playbook"]
 
 
-def test_rescue_is_trained_where_a_rule_of_its_own_profile_fires(
-    trained: dict[str, Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(playbook, "fired_by_epoch", lambda _, rules: [(rules.profile,)])
-    rows = collect_rows({"shapes": "shapes"}, [0], None)
-    own = [row for row in rows if row.policy == "rescue"]
-    assert len(own) == len(CONDITIONS) == sum(key.endswith("rescue") for key in trained)
-    assert {row.same for row in own} == {0}
-
-
 def test_study_has_enough_starts_and_every_one_can_be_configured() -> None:
     healthy = [each for each in CONDITIONS if each.healthy]
     assert len(CONDITIONS) >= 8
