@@ -39,7 +39,7 @@ class JudgeConfig:
     """How strict an audit is; frozen, and part of its first event."""
 
     min_exercised_rules: int = 1  # different rules that fired and were answered
-    min_firings: int = 2  # answered firings, each with an epoch after it
+    min_firings: int = 1  # answered firings, each with an epoch after it
     target_accuracy: float | None = None  # of the test set; None takes the run's own, from a floor
     min_target_accuracy: float = 0.5  # the floor: a run cannot set itself a target below it
     min_test_examples: int = 50  # below, the audit says that the accuracy rests on few images

@@ -1,4 +1,4 @@
-"""The playbook policy: the playbook of policies/prompts/playbook.md, followed to the letter.
+"""The playbook policy: policies/prompts/playbook.md, followed to the letter, without going back.
 
 In each epoch it acts on the due rule that goes first and defers the others to it, so that the
 effect of each remedy can be told from the next one's. It comes back to what it deferred as long

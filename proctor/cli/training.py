@@ -35,6 +35,7 @@ DEMO: dict[str, Any] = {
     "epochs": 8,
     "channels": 16,
     "width": 16,
+    "stem_stride": 4,
     "numerics": "portable",
 }
 TaskOption = Annotated[
