@@ -1,4 +1,4 @@
-"""Three short portable runs, each with a remedy, and one digest of each.
+"""Four short portable runs, each with a remedy, and one digest of each.
 
 A digest covers every measured value, the rules, the remedies and the weights. `python tests/
 golden_portable.py` prints them for this version of the code.
@@ -25,6 +25,7 @@ _BASE: dict[str, Any] = {
     "width": 5,
     "stem_stride": 2,
     "numerics": "portable",
+    "profile": "calibrated",
 }
 # name -> settings, the remedy that the first firing gets
 RUNS: dict[str, tuple[dict[str, Any], tuple[str, dict[str, Any]]]] = {
@@ -39,6 +40,10 @@ RUNS: dict[str, tuple[dict[str, Any], tuple[str, dict[str, Any]]]] = {
     "prelu and momentum": (
         {"lr": 1e-6, "warm_up_epochs": 0, "activation": "prelu", "momentum": 0.5},
         ("increase_lr", {"lr": 1e-5}),
+    ),
+    "going back": (
+        {"lr": 1e-6, "warm_up_epochs": 0, "profile": "relative"},
+        ("go_back", {"epoch": -1, "lr": 1e-2}),
     ),
 }
 

@@ -80,7 +80,13 @@ TINY: dict[str, Any] = {
     "threads": 1,
 }
 # Steps far below R1's band: it fires, on the low side, in the third epoch.
-STUCK: dict[str, Any] = {**TINY, "lr": 1e-7, "warm_up_epochs": 0, "epochs": 4}
+STUCK: dict[str, Any] = {
+    **TINY,
+    "lr": 1e-7,
+    "warm_up_epochs": 0,
+    "epochs": 4,
+    "profile": "calibrated",
+}
 
 
 def tiny_config(**changes: Any) -> RunConfig:

@@ -267,7 +267,7 @@ def test_task_that_is_not_sound_is_refused_in_a_sentence(task: Task, bench: Benc
         "tests/test_text.py": AFTER["tests/test_text.py"].replace("'hello'", "'other'")
     }
     assert "do not pass with the change" in unsound(task, bench, tests=never)
-    flaky = AFTER["tests/test_text.py"] + "    import random\n    assert random.random() < 0.5\n"
+    flaky = AFTER["tests/test_text.py"] + "    import random\n    assert random.random() < 0.1\n"
     told = unsound(task, bench, tests=never | {"tests/test_text.py": flaky})
     assert "so the task is not deterministic" in told or "do not pass with the change" in told
     with pytest.raises(TaskError, match="has no right answer"):
