@@ -137,7 +137,7 @@ def test_judge_fails_hard_and_appends_nothing_when_the_ledger_is_broken(copy: Pa
 
 def test_show_tells_the_story_in_words_and_in_json(trained: Path) -> None:
     told = call(["show"], home=trained).stdout
-    assert "increase_lr" in told
+    assert "go_back" in told
     assert "verdict" in told
     story = answer(call(["show", "--json"], home=trained))
     assert len(story["epochs"]) == 7
@@ -358,7 +358,7 @@ def test_judge_needs_no_private_key_and_then_records_nothing(copy: Path) -> None
 
 
 def test_restart_mode_makes_a_following_run_with_its_parent(tmp_path: Path) -> None:
-    dead = ["epochs=4", "edits=restart", "--provoke", "dead_activations"]  # R5 swaps activations
+    dead = ["epochs=4", "edits=restart", "--provoke", "dead_activations", "--policy", "playbook"]
     runs = answer(call(["run", *TINY[:5], *dead, "threads=1", "--json"], home=tmp_path / "home"))[
         "runs"
     ]
