@@ -84,11 +84,12 @@ def test_run_is_judged_by_training_it_again_on_the_same_gpu_bit_for_bit(home: Pa
     print(json.dumps({"judged": probe["evidence"]}))  # for a page
 
 
+@pytest.mark.parametrize("policy", ["random", "rescue"])
 @pytest.mark.parametrize("fault", ["lr_too_high", "no_norm_at_depth", "dead_activations"])
-def test_run_with_decisions_that_edit_the_model_is_judged_bit_for_bit(
-    tmp_path: Path, fault: str
+def test_run_with_decisions_that_go_back_or_edit_the_model_is_judged_bit_for_bit(
+    tmp_path: Path, fault: str, policy: str
 ) -> None:
-    options = ["--provoke", fault, "--policy", "random"]
+    options = ["--provoke", fault, "--policy", policy]
     run = trained(tmp_path, "epochs=6", options=options)
     verdict, probe = judged(tmp_path, run)
     assert not verdict["hard_fail"], verdict
@@ -476,3 +477,39 @@ def test_loss_as_a_number_is_taken_beside_one_on_the_gpu(tmp_path: Path) -> None
     event = events_of(tmp_path / "ledger", run.id)
     (measured,) = (each for each in event if isinstance(each, Run.EpochMeasured))
     assert measured.reported["train"]["loss"] == 1.5
+
+
+@pytest.mark.parametrize("name", ["fp32-fused", "bf16"])
+def test_hot_transformer_goes_back_to_its_first_weights_bit_for_bit(
+    name: str, tmp_path: Path
+) -> None:
+    """AdamW's default rate times 1,000, under the policy rescue and under none."""
+    ends = {}
+    for policy in ("nothing", "rescue"):
+        way = WAYS[name]
+        model, called, optimizer, _ = build(way)
+        for group in optimizer.param_groups:
+            group["lr"] = 1.0
+        first = [each.detach().clone() for each in model.parameters()]
+        batches, states = texts(60), []
+        watching = partial(proctor.watch, called, optimizer, batch_size=16, home=tmp_path)
+        with watching(name=policy, policy=policy, say=keep_quiet, epochs=5) as run:
+            for _ in run.epochs():
+                for text in batches[:50]:
+                    run.step(backward(way, called, text, None))
+                with torch.no_grad():
+                    told = torch.stack([called(text) for text in batches[50:]]).mean()
+                run.validate(loss=float(told))
+                states.append([each.detach().clone() for each in model.parameters()])
+        ends[policy] = float(told)
+        back = [
+            event.epoch
+            for event in events_of(tmp_path / "ledger", run.id)
+            if isinstance(event, Run.RemedyApplied)
+        ]
+        assert bool(back) is (policy == "rescue")
+        if back:
+            assert all(map(torch.equal, states[back[0]], first))
+        assert not answer(call(["judge", run.id, "--json"], home=tmp_path))["hard_fail"]
+    print(json.dumps({"hot": ends}))  # for a page
+    assert ends["rescue"] < ends["nothing"]

@@ -59,7 +59,9 @@ def tell(
     folder: Path, world: World, answers: Answers, *, epochs: int = 12, **settings: Any
 ) -> Told:
     """Tell a run epoch by epoch, have `answers` speak whenever a rule fires, and judge it."""
-    config = RunConfig.from_dict({"epochs": epochs, "warm_up_epochs": 0, "threads": 1, **settings})
+    config = RunConfig.from_dict(
+        {"epochs": epochs, "warm_up_epochs": 0, "threads": 1, "profile": "calibrated", **settings}
+    )
     now, spec = initial_settings(config), config.spec(10)
     run = Run.start(
         config=config.to_dict(),

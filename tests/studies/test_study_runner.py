@@ -23,6 +23,7 @@ TINY: dict[str, Any] = {
     "test_examples": 32,
     "batch_size": 16,
     "epochs": 3,
+    "profile": "calibrated",
 }
 
 

@@ -130,7 +130,9 @@ def record(folder: Path, epochs: int) -> Iterator[Run]:
     from monitor.config import RunConfig  # noqa: PLC0415 - torch
 
     draw = Random(0)  # noqa: S311 - made-up numbers
-    config = RunConfig.from_dict({"epochs": epochs, "warm_up_epochs": 0, "threads": 1})
+    config = RunConfig.from_dict(
+        {"epochs": epochs, "warm_up_epochs": 0, "threads": 1, "profile": "calibrated"}
+    )
     now, spec = initial_settings(config), config.spec(_CLASSES)
     shapes = _shapes(spec)
     run = Run.start(
