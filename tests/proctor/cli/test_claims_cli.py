@@ -74,7 +74,7 @@ def test_comparison_that_swaps_the_runs_of_another_is_rejected(
     honest, told = compared
     home = Path(shutil.copytree(honest, tmp_path / "home"))
     runs = runs_of(told)
-    other = {"nothing": "playbook", "playbook": "nothing"}
+    other = {"nothing": "rescue", "rescue": "nothing"}
     forge(home, told, "forged", {c: runs[c._replace(policy=other[c.policy])] for c in runs})
     done = call_here([*COMMAND, "--name", "forged", "--json"], home=home)
     forged = answer(done)

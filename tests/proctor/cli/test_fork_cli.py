@@ -13,7 +13,8 @@ from live_pages import served_home
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths
 
-SETTINGS = with_settings([*TINY, "lr=1e-5", "warm_up_epochs=0"], "epochs=4")
+# Rules that keep no states to go back to, so that snapshots shorten what is trained again.
+SETTINGS = with_settings([*TINY, "lr=1e-5", "warm_up_epochs=0", "profile=calibrated"], "epochs=4")
 
 
 def answer(*arguments: str | Path, home: Path, found: bool = False) -> Any:

@@ -310,7 +310,7 @@ def test_half_precision_models_and_warm_up_schedules_are_watched(home: Path) -> 
 def test_compiled_model_is_watched_without_its_activations(home: Path) -> None:
     model = torch.compile(mlp(), backend="eager")
     optimizer = sgd(model)  # type: ignore[arg-type]
-    with watch(home, model, optimizer) as run:  # type: ignore[arg-type]
+    with watch(home, model, optimizer, profile="calibrated") as run:  # type: ignore[arg-type]
         for _ in run.epochs(2):
             step(model, run)  # type: ignore[arg-type]
             run.validate(loss=1.0)
