@@ -58,6 +58,7 @@ CASES = [
             "warm_up_epochs": 0,
             "batch_size": 60,
             "epochs": 5,
+            "profile": "calibrated",
         },
     ),
     Case(

@@ -78,7 +78,7 @@ def test_rules_that_nobody_names_are_free_of_the_losss_scale(
     assert isinstance(started, Run.Started)
     assert started.rules == PROFILES["relative"].to_dict()
     assert started.config["profile"] == "relative"
-    assert RunConfig().profile == "calibrated"  # a run of ours keeps its own
+    assert RunConfig().profile == "relative"  # as in a run of ours
 
 
 def test_loop_goes_on_without_its_witnesses(tmp_path: Path) -> None:
