@@ -21,9 +21,10 @@ I/O: none.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from functools import cache, partial
 from inspect import Signature, signature
+from itertools import chain
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -31,6 +32,7 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
+    NoReturn,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -40,7 +42,7 @@ from typing import (
 )
 from uuid import UUID, uuid4
 
-from eventsourcing.domain import Aggregate
+from eventsourcing.domain import Aggregate, MetaDomainEvent
 
 from aggregates.errors import InvariantError
 from ledger.mapper import LIBRARY_FIELDS, EventRegistry, Upcaster
@@ -147,7 +149,30 @@ class _Declared:
             setattr(aggregate, attribute, getattr(self, name))
 
 
-class Event(_Declared, Aggregate.Event):
+class _OnceMade(MetaDomainEvent):
+    """Makes no dataclass again of the subclass that the library derives for each aggregate.
+
+    It declares nothing and is as its first base is; making it one takes as long as for the first.
+    """
+
+    def __new__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> Any:
+        stated = [getattr(base, "__dataclass_fields__", {}) for base in bases]
+        declares = names.get("__annotations__") or "__post_init__" in names
+        if not declares and stated[0].keys() >= {*chain(*stated)}:
+            names = {
+                **names,
+                "__dataclass_fields__": stated[0],  # for the library: a dataclass already
+                "__setattr__": _refuse,
+                "__delattr__": _refuse,
+            }
+        return super().__new__(cls, name, bases, names)
+
+
+def _refuse(_: object, name: str, *__: object) -> NoReturn:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+class Event(_Declared, Aggregate.Event, metaclass=_OnceMade):
     """An event of a stream that has begun."""
 
     if TYPE_CHECKING:  # the library fills these
@@ -162,7 +187,7 @@ class Event(_Declared, Aggregate.Event):
         """
 
 
-class First(_Declared, Aggregate.Created):
+class First(_Declared, Aggregate.Created, metaclass=_OnceMade):
     """The event that begins a stream. Its fields fill the attributes of the same name.
 
     An InitVar is said by the caller and not stored; stream() gets it.

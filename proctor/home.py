@@ -31,11 +31,6 @@ from uuid import UUID
 from ledger.blobs import BlobStore
 from ledger.errors import ConflictError, MemoryFileError, SignatureError, StorageError
 from ledger.files import open_regular
-from ledger.notary.client import NotaryClient
-from ledger.notary.mirror import refresh_mirror
-from ledger.notary.remote import RemoteRecorder
-from ledger.notary.remote_blobs import RemoteBlobs
-from ledger.notary.rules import User
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import has_key
 from ledger.recording.recorders import EntryRecorder
@@ -48,6 +43,8 @@ if TYPE_CHECKING:
     from eventsourcing.persistence import Notification
 
     from ledger.application import LedgerApplication
+    from ledger.notary.remote import RemoteRecorder
+    from ledger.notary.remote_blobs import RemoteBlobs
 
 NOTARY = "PROCTOR_NOTARY"
 Id = TypeVar("Id", str, UUID)
@@ -77,6 +74,8 @@ class Home:
         """The ledger's folder; what a notary keeps is copied into it first."""
         path = self.path / "ledger"
         if self._notary is not None:
+            from ledger.notary.mirror import refresh_mirror  # noqa: PLC0415 - only with a notary
+
             refresh_mirror(self._recorder, path)
         elif self._server is not None:
             self._join(LedgerPaths(path))
@@ -111,17 +110,24 @@ class Home:
         """Tell whether a notary takes events of this name from this user; true without one."""
         if self._notary is None:
             return True
+        from ledger.notary.rules import User  # noqa: PLC0415 - only with a notary
+
         return User(uid=os.getuid(), append=self._recorder.client.greeting.append).may_append(name)
 
     @cached_property
-    def _recorder(self) -> RemoteRecorder:
+    def _recorder(self) -> "RemoteRecorder":
+        from ledger.notary.client import NotaryClient  # noqa: PLC0415 - only with a notary
+        from ledger.notary.remote import RemoteRecorder  # noqa: PLC0415 - likewise
+
         assert self._notary is not None
         return RemoteRecorder(NotaryClient(self._notary))
 
     @property
-    def blobs(self) -> BlobStore | RemoteBlobs:
+    def blobs(self) -> "BlobStore | RemoteBlobs":
         """What events name by hash."""
         if self._notary is not None:
+            from ledger.notary.remote_blobs import RemoteBlobs  # noqa: PLC0415 - with a notary
+
             return RemoteBlobs(self._recorder.client)
         return BlobStore(LedgerPaths(self.path / "ledger").blobs)
 

@@ -18,9 +18,10 @@ SELECT
     TRY_CAST(data ->> '$.sizes.train' AS DOUBLE) AS train_examples,
     TRY_CAST(config ->> '$.max_batch_size' AS DOUBLE) AS max_batch_size,
     reason,
-    (SELECT max(epoch) FROM rule_evaluations e WHERE e.run_id = s.run_id) AS last_epoch
-FROM run_starts s
-LEFT JOIN run_ends USING (run_id);
+    last_epoch
+FROM run_starts
+LEFT JOIN run_ends USING (run_id)
+LEFT JOIN (SELECT run_id, max(epoch) AS last_epoch FROM rule_evaluations GROUP BY run_id) USING (run_id);
 
 CREATE OR REPLACE TEMP TABLE coverage_waived AS
 SELECT run_id, unnest(CAST(config -> '$.waived' AS VARCHAR[])) AS rule
@@ -118,24 +119,38 @@ WHERE a.took_effect
 
 -- The epochs behind which the model changed or got fresh weights.
 CREATE OR REPLACE TEMP TABLE coverage_changes AS
-SELECT DISTINCT r.run_id, r.epoch
-FROM remedies r
-JOIN decisions d ON d.run_id = r.run_id AND d.number = r.decision
-ANTI JOIN coverage_ineffective i ON i.run_id = d.run_id AND i.number = d.number
-WHERE r.outcome = 'applied'
-    AND CASE d.event_type
-        WHEN 'architecture_change' THEN NOT EXISTS (  -- a swap back is no change
-            FROM decisions q
-            JOIN remedies u ON u.run_id = q.run_id AND u.decision = q.number AND u.outcome = 'applied'
-            WHERE q.run_id = d.run_id AND q.number < d.number AND q.direction = 'swap_activation'
-                AND q.direction = d.direction AND q.params ->> '$.to' = d.params ->> '$.to'
-        )
-        ELSE coalesce(TRY_CAST(d.params ->> '$.reinitialise' AS BOOLEAN), false) AND EXISTS (
-            FROM citations c
-            JOIN coverage_rules v ON v.run_id = c.run_id AND v.rule = c.rule AND v.epoch = d.epoch
-            WHERE c.run_id = d.run_id AND c.number = d.number AND v.side IN ('high', 'not_finite')
-        )
-    END;
+WITH applied AS (
+    SELECT
+        d.run_id,
+        d.number,
+        d.epoch,
+        r.epoch AS behind,
+        d.event_type = 'architecture_change' AS rebuilds,
+        CASE d.direction WHEN 'swap_activation' THEN d.params ->> '$.to' END AS swaps_to,
+        coalesce(TRY_CAST(d.params ->> '$.reinitialise' AS BOOLEAN), false) AS freshens
+    FROM remedies r
+    JOIN decisions d ON d.run_id = r.run_id AND d.number = r.decision
+    WHERE r.outcome = 'applied'
+),
+swaps AS (
+    SELECT run_id, swaps_to, min(number) AS first
+    FROM applied
+    GROUP BY ALL
+),
+bursts AS (
+    SELECT DISTINCT c.run_id, c.number, v.epoch
+    FROM citations c
+    JOIN coverage_rules v ON v.run_id = c.run_id AND v.rule = c.rule AND v.side IN ('high', 'not_finite')
+)
+SELECT DISTINCT a.run_id, a.behind AS epoch
+FROM applied a
+ANTI JOIN coverage_ineffective i ON i.run_id = a.run_id AND i.number = a.number
+LEFT JOIN swaps s ON s.run_id = a.run_id AND s.swaps_to = a.swaps_to
+LEFT JOIN bursts b ON b.run_id = a.run_id AND b.number = a.number AND b.epoch = a.epoch
+WHERE CASE
+    WHEN a.rebuilds THEN coalesce(s.first >= a.number, true)  -- a swap back is no change
+    ELSE a.freshens AND b.run_id IS NOT NULL
+END;
 
 -- Firings that may be deferred without a violation (docs/reference/audit.md, "Violations"):
 --   R1 while R7 fires, or where a model only guesses: nothing says which way its rate has to move;
@@ -189,6 +204,26 @@ swaps AS (
     FROM coverage_answers
     WHERE rule = 'R6' AND direction = 'swap_activation' AND took_effect
     GROUP BY run_id
+),
+measured AS (
+    SELECT
+        run_id,
+        epoch,
+        bool_or(rule = 'R7' AND fired) AS explodes,
+        bool_or(rule = 'R1' AND side IN ('high', 'low')) AS off_band
+    FROM coverage_rules
+    GROUP BY ALL
+),
+lately AS (
+    SELECT
+        o.run_id,
+        o.epoch,
+        bool_or(o.rule = 'R1' AND o.age <= l.persistence) AS moved,
+        bool_or(o.rule = 'R7' AND o.age < l.deferral_limit) AS bounded
+    FROM coverage_echoes o
+    JOIN coverage_limits l USING (run_id)
+    WHERE o.age >= 1
+    GROUP BY ALL
 )
 SELECT DISTINCT s.run_id, s.epoch, s.rule
 FROM in_force s
@@ -196,33 +231,19 @@ LEFT JOIN epochs e USING (run_id, epoch)
 JOIN coverage_limits l USING (run_id)
 LEFT JOIN coverage_peaks p USING (run_id, epoch)
 LEFT JOIN coverage_factors f USING (rule)
+LEFT JOIN measured m USING (run_id, epoch)
+LEFT JOIN lately y USING (run_id, epoch)
 LEFT JOIN swaps w ON w.run_id = s.run_id
 ASOF LEFT JOIN coverage_changes c ON c.run_id = s.run_id AND c.epoch <= s.epoch
 CROSS JOIN coverage_bounds b
-WHERE (s.rule = 'R1' AND EXISTS (
-    FROM coverage_rules o
-    WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R7' AND o.fired
-))
-OR (s.rule = 'R1' AND s.side = 'guessing')
-OR (s.rule = 'R4' AND EXISTS (
-    FROM coverage_rules o
-    WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R1' AND o.side IN ('high', 'low')
-))
-OR (s.rule = 'R4' AND EXISTS (
-    FROM coverage_echoes o
-    WHERE o.run_id = s.run_id AND o.rule = 'R1' AND o.epoch = s.epoch
-        AND o.age BETWEEN 1 AND l.persistence
-))
+WHERE (s.rule = 'R1' AND (m.explodes OR s.side = 'guessing'))
+OR (s.rule = 'R4' AND (m.off_band OR y.moved))
 OR (s.side = 'plateau' AND coalesce(
     c.epoch >= s.epoch - CASE s.rule WHEN 'R1' THEN l.r1_patience ELSE l.r3_patience END, false
 ))
 OR (s.rule = 'R7' AND s.side = 'not_finite' AND s.model.watched AND e.gradients_finite
     AND NOT isnan(coalesce(e.epoch_update_ratio, 0)))
-OR (s.rule = 'R7' AND s.side = 'high' AND e.clip_norm < e.max_layer_grad_norm AND EXISTS (
-    FROM coverage_echoes o
-    WHERE o.run_id = s.run_id AND o.rule = 'R7' AND o.epoch = s.epoch
-        AND o.age BETWEEN 1 AND l.deferral_limit - 1
-))
+OR (s.rule = 'R7' AND s.side = 'high' AND e.clip_norm < e.max_layer_grad_norm AND y.bounded)
 OR CASE s.rule
     WHEN 'R1' THEN
         CASE s.side WHEN 'low' THEN coalesce(p.lr, e.lr) * f.least > b.most_lr ELSE e.lr / f.least < b.least_lr END

@@ -11,9 +11,10 @@ Shapes: batch (B, 3, 32, 32), logits (B, classes).
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import readable_places
@@ -139,5 +140,14 @@ def _check_evaluates(model: Any) -> None:
         raise UnfitModelError(NO_EVALUATION)
 
 
+def leave() -> NoReturn:
+    """End without taking Python apart, which takes half a second where torch is loaded."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # foreign code may have put another one there
+            stream.flush()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    leave()

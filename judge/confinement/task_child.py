@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from judge.confinement.child import raised_at
+from judge.confinement.child import leave, raised_at
 from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import readable_places
 from judge.confinement.pipes import receive, send
@@ -100,3 +100,4 @@ def _send(pipe: int, fields: dict[str, Any], blob: bytes) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    leave()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TypeGuard
 
 from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
@@ -30,19 +31,25 @@ def main() -> None:
     except SystemExit as end:
         for number in _STOPS:
             signal.signal(number, signal.SIG_IGN)  # all is told: the rest is Python's own end
-        if end.code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+        if end.code in (EXIT_INTERRUPTED, EXIT_TERMINATED) or _is_heavy(end.code):
             _leave(int(end.code))
         raise
     except KeyboardInterrupt:  # between the last word of the command and its end
         _end(signal.SIGINT)
 
 
+def _is_heavy(code: object) -> TypeGuard[int]:
+    """Return whether a command that is done has torch to unload, and nothing to wait for."""
+    working = [each for each in threading.enumerate() if not each.daemon]
+    return isinstance(code, int) and "torch" in sys.modules and len(working) == 1
+
+
 def _leave(code: int) -> None:
     """End without taking Python apart, which takes seconds where torch is loaded."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it, or it is closed
-            stream.flush()
     atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # nobody reads it, or it is closed
+            stream.flush()
     os._exit(code)
 
 

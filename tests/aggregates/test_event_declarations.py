@@ -1,7 +1,8 @@
 """An event is declared once: its command, stored form, name, versions and effect follow from it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, field
+from copy import copy
+from dataclasses import KW_ONLY, FrozenInstanceError, InitVar, field
 from types import MappingProxyType
 from typing import Annotated, Any
 from uuid import UUID
@@ -174,3 +175,21 @@ def test_event_holds_copies_and_text_that_can_be_stored() -> None:
     sailed = record(ship, Ship.Sailed, "a\ud800b", cargo=cargo)
     cargo["tea"].append(2)
     assert (sailed.to, sailed.cargo) == ("a?b", {"tea": [1]})
+
+
+def test_event_of_an_aggregate_is_the_declared_one_made_once_and_frozen() -> None:
+    declared, derived = Ship.Sailed.__mro__[1], Ship.Sailed
+    assert declared.__qualname__ == derived.__qualname__ == "Ship.Sailed"
+    assert not {"__init__", "__eq__", "__repr__"} & vars(derived).keys()
+    ship, other = Ship.build(name="Argo"), Ship.build(name="Argo")
+    for each in (ship, other):
+        each.sail("Colchis", cargo=CARGO)
+    event = ship.pending_events[-1]
+    assert event == copy(event)
+    assert event != other.pending_events[-1]  # the time is another
+    assert repr(event).startswith("Ship.Sailed(originator_id=")
+    for name in ("to", "unheard_of"):
+        with pytest.raises(FrozenInstanceError, match=name):
+            setattr(event, name, "Iolcus")
+        with pytest.raises(FrozenInstanceError, match=name):
+            delattr(event, name)

@@ -84,7 +84,7 @@ def test_first_look_loads_no_package_of_ours_but_the_command_line(option: str, h
 def test_light_command_loads_nothing_heavy(
     arguments: list[str], allowed: set[str], home: Path
 ) -> None:
-    assert loaded(arguments, ("duckdb", "numpy", *HEAVY), home=home) <= allowed
+    assert loaded(arguments, ("duckdb", "ledger.notary", "numpy", *HEAVY), home=home) <= allowed
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -93,6 +93,35 @@ def test_listed_help_is_the_help_of_the_command(name: str) -> None:
     listed = group.commands[name]  # type: ignore[attr-defined]
     own = load(listed).get_short_help_str(limit=1_000)
     assert listed.get_short_help_str(limit=1_000) == own
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ["exit functions"]),
+        ("import threading as t; t.Timer(0.5, print, ['thread']).start()", ["thread", "unloaded"]),
+    ],
+    ids=["nothing to wait for", "a thread that works on"],
+)
+def test_python_is_not_taken_apart_where_torch_is_loaded(
+    before: str, after: list[str], home: Path
+) -> None:
+    code = (
+        "import atexit, os, sys, types\n"
+        "class Torch(types.ModuleType):\n"
+        "    def __del__(self, write=os.write): write(1, b'unloaded\\n')\n"
+        "sys.modules['torch'] = Torch('torch')\n"
+        "atexit.register(print, 'exit functions')\n"
+        "sys.argv = ['proctor', '--version']\n"
+        f"{before}\n"
+        "from proctor.cli.start import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    assert said[0] == f"proctor {__version__}"
+    assert set(after) <= set(said)
+    assert ("unloaded" in said) == ("unloaded" in after)
 
 
 def test_version_is_printed(home: Path) -> None:
