@@ -11,7 +11,7 @@ I/O: appends to the log and the blob store that are passed in.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -49,7 +49,7 @@ class _TaskState:
     spec: Spec
     train_examples: int
     # SHA-256 of the states that can be gone back to, by epoch: the worker alone holds states.
-    kept: dict[int, Any] = field(default_factory=dict)
+    kept: dict[int, Any]
 
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out; raises RemedyRefused if that cannot be."""
@@ -66,10 +66,10 @@ class _TaskState:
         if refused is not None:
             raise RemedyRefused(str(refused)[:500])
         if decision.back not in (None, epoch) and answer.get("state") != self.kept[decision.back]:
+            which = "starting" if decision.back == FRESH else f"epoch {decision.back}'s"
             raise TaskError(
-                f"the state after epoch {decision.back} was not put back as it was kept: the model "
-                "changes its parameters or buffers in other ways than by training; add "
-                "goes_back=false"
+                f"the {which} state was not put back as it was kept: the model changes its "
+                "parameters or buffers in other ways than by training; add goes_back=false"
             )
         if decision.edit is not None:
             self.spec = apply_edit(self.spec, decision.edit)

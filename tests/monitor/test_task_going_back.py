@@ -204,7 +204,7 @@ def model(params):
 
 
 def test_model_whose_state_cannot_be_put_back_is_named() -> None:
-    with pytest.raises(MonitorError, match="state after epoch -1 was not put back as it was kept"):
+    with pytest.raises(MonitorError, match="starting state was not put back as it was kept"):
         train(TABULAR + REPLACES, ScriptedPolicy((BACK,)), lr=1.0)
 
 
