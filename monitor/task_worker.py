@@ -99,8 +99,8 @@ class TaskWorker:
                 return {}, save(stream.rows(fields["start"], fields["stop"]))
             case "start":
                 self._training = _Training(code, self._stored or load(blob))
-                spec = self._training.spec.to_dict()
-                return {"spec": spec, "state": self._training.fingerprint()}, b""
+                described = self._training.spec.to_dict()
+                return {"spec": described, "state": self._training.fingerprint()}, b""
             case "epoch":
                 return self._running.epoch(fields["epoch"]), b""
             case "keep":

@@ -103,7 +103,7 @@ def test_task_that_goes_back_is_judged_whole_and_not_forked(tmp_path: Path) -> N
     assert "keeps no states" not in done.stderr
     (run,) = answer(done)["runs"]
     shown = call_here(["show", run["run_id"]], home=tmp_path).stdout
-    assert "fresh weights" in shown
+    assert "go_back" in shown
     verdict = judge(tmp_path)
     assert {step["status"] for step in verdict["steps"]} == {"passed"}
     assert (verdict["retrained"], verdict["violations"]) == (1.0, [])
