@@ -45,7 +45,7 @@ class Answers:
     def decide(self, seen: Observation) -> list[Decision]:
         self.seen.append(seen)
         first, *others = seen.due
-        said = (DEFER, {})
+        said: tuple[str, dict[str, Any]] = (DEFER, {})
         if seen.epoch == self.at:
             said = (GO_BACK, {"lr": seen.settings.lr, **self.params})
         return [
