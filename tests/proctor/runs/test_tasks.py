@@ -98,7 +98,15 @@ def test_other_file_in_the_place_of_the_task_is_rejected(
 
 def test_task_that_goes_back_is_judged_whole_and_not_forked(tmp_path: Path) -> None:
     small = [each for each in SMALL if not each.startswith("epochs")]
-    asked: list[str | Path] = ["run", "--task", EXAMPLES / "tabular.py", *small, "lr=1.0", "--policy", "rescue"]
+    asked: list[str | Path] = [
+        "run",
+        "--task",
+        EXAMPLES / "tabular.py",
+        *small,
+        "lr=1.0",
+        "--policy",
+        "rescue",
+    ]
     done = call_here([*asked, "epochs=3", "--json"], home=tmp_path)
     assert "keeps no states" not in done.stderr
     (run,) = answer(done)["runs"]
