@@ -21,7 +21,7 @@ from aggregates.canonical import digest
 from aggregates.declared import build, check_fields, one_of
 from aggregates.errors import ProvocationError, SpecError
 from aggregates.noise import SOURCES
-from aggregates.playbook import MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
+from aggregates.playbook import GO_BACK, MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
 from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
 from aggregates.rules import PROFILES, RULES
 from aggregates.run import MEASURED, REPORTED
@@ -249,7 +249,8 @@ class TaskConfig:
     lr: Annotated[float, Meta(ge=MIN_LR, le=MAX_LR)]
     accumulation: Annotated[int, Meta(ge=1, le=MAX_ACCUMULATION)] = 1  # batches to one step
     clip_norm: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
-    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
+    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "relative"
+    goes_back: bool = False  # whether states are kept for decisions to go back to
     waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()  # those without a remedy among them
     threads: Annotated[int, Meta(ge=1, le=1_024)] = 1
     numerics: Annotated[str, one_of(NUMERICS)] = FAST
@@ -267,6 +268,11 @@ class TaskConfig:
             raise ConfigurationError(
                 f"portable numerics need threads = 1, not threads = {self.threads}"
             )
+        if self.goes_back and not PROFILES[self.profile].kept_states:
+            raise ConfigurationError(
+                f"the rules {self.profile} keep no states to go back to: leave goes_back out, or "
+                "use profile=relative"
+            )
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "TaskConfig":
@@ -274,16 +280,27 @@ class TaskConfig:
         return build(cls, _read(value), error=ConfigurationError, suggest=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them; full precision is not named."""
+        """Return plain values, as run.started holds them.
+
+        Full precision and keeping no states are not named: so are runs from before there was
+        anything else.
+        """
         plain = _plain(self)
-        if self.precision == FULL:  # so were runs from before there was another
+        if self.precision == FULL:
             del plain["precision"]
+        if not self.goes_back:
+            del plain["goes_back"]
         return plain
 
     @property
     def hash(self) -> str:
         """SHA-256 of the configuration in canonical JSON."""
         return digest(self.to_dict())
+
+    @property
+    def restoring(self) -> tuple[str, ...]:
+        """The directions that put an earlier state back."""
+        return (GO_BACK,) if self.goes_back else ()
 
     @property
     def given(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from uuid import UUID
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, RemedyRefused, SpecError, WeightsError
 from aggregates.outcomes import Changes, derive_outcome
+from aggregates.playbook import FRESH, RESTORING
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel, apply_edit
@@ -47,6 +48,8 @@ class _TaskState:
     settings: Settings
     spec: Spec
     train_examples: int
+    # SHA-256 of the states that can be gone back to, by epoch: the worker alone holds states.
+    kept: dict[int, Any]
 
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out; raises RemedyRefused if that cannot be."""
@@ -62,10 +65,21 @@ class _TaskState:
         refused = answer.get("refused")
         if refused is not None:
             raise RemedyRefused(str(refused)[:500])
+        if decision.back not in (None, epoch) and answer.get("state") != self.kept[decision.back]:
+            which = "starting" if decision.back == FRESH else f"epoch {decision.back}'s"
+            raise TaskError(
+                f"the {which} state was not put back as it was kept: the model changes its "
+                "parameters or buffers in other ways than by training; add goes_back=false"
+            )
         if decision.edit is not None:
             self.spec = apply_edit(self.spec, decision.edit)
         self.settings = outcome.settings
         return outcome.changes
+
+    def keep(self, epoch: int) -> None:
+        """Have the state after an epoch kept, before its decisions, in the place of another."""
+        answer, _ = self.worker.ask("keep", {"epoch": epoch})
+        self.kept = {FRESH: self.kept[FRESH], epoch: answer.get("state")}
 
 
 class TaskSession(Session):
@@ -124,7 +138,7 @@ def train_task(
         open_worker(source, config, keep=TRAIN, stored=data.stored) as worker,
     ):
         answer, _ = worker.ask("start", {}, data.blob)
-        spec = _spec(answer)
+        spec = _spec(answer, config)
         waived = tuple(dict.fromkeys((*waived_without(spec), *config.waived)))
         config = replace(config, waived=waived)
         blobs.put(source)
@@ -153,7 +167,8 @@ def train_task(
             accumulation=config.accumulation,
             clip_norm=config.clip_norm,
         )
-        state = _TaskState(config, worker, settings, spec, data.sizes["train"])
+        start = {FRESH: answer.get("state")}
+        state = _TaskState(config, worker, settings, spec, data.sizes["train"], start)
         session = TaskSession(run, log=log, blobs=blobs)
         last = config.epochs - 1 if until_epoch is None else until_epoch
         with session.closing():
@@ -187,6 +202,8 @@ def _train_epochs(
         if is_better(value, best, state.config.better):  # before any remedy
             best = value
             session.save_weights("best", state.worker, state.spec)
+        if state.config.goes_back and not session.run.damage(epoch):
+            state.keep(epoch)
         reason = answer_rules(session, state, policy)
         advanced("training", epoch + 1, last + 1)
         if on_epoch is not None:
@@ -204,8 +221,12 @@ def is_better(value: float, best: float, better: str) -> bool:
     return math.isnan(best) or (value > best if better == "higher" else value < best)
 
 
-def _spec(answer: Mapping[str, Any]) -> WatchedModel:
+def _spec(answer: Mapping[str, Any], config: TaskConfig) -> WatchedModel:
+    """Return the model that a worker describes; whether it goes back, a task does not say."""
     try:
-        return WatchedModel.from_dict(answer["spec"])
+        spec = WatchedModel.from_dict(answer["spec"])
     except (AttributeError, KeyError, SpecError) as error:
         raise TaskError(f"the model cannot be described: {error}") from error
+    if {*RESTORING} & {*spec.offers} != {*config.restoring}:
+        raise TaskError("the model is described with other remedies than its configuration has")
+    return spec

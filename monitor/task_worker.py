@@ -6,9 +6,10 @@ name with plain fields and a blob of tensors, and so is each answer.
 
     data, test      train and validation; the test part             -> tensors, or how many examples
     rows            some of these examples                          -> tensors
-    start           build model and optimizer on the tensors given  -> spec
+    start           build model and optimizer on the tensors given  -> spec, state's SHA-256
     epoch           train an epoch and validate                     -> measured, seconds
-    execute         carry a decision out                            -> refused
+    keep            keep the state after an epoch to go back to     -> its SHA-256
+    execute         carry a decision out                            -> refused, state's SHA-256
     weights         the model's weights                             -> safetensors
     model           build the model with these weights              -> spec
     outputs         this model's on these inputs                    -> tensors
@@ -98,9 +99,12 @@ class TaskWorker:
                 return {}, save(stream.rows(fields["start"], fields["stop"]))
             case "start":
                 self._training = _Training(code, self._stored or load(blob))
-                return {"spec": self._training.spec.to_dict()}, b""
+                described = self._training.spec.to_dict()
+                return {"spec": described, "state": self._training.fingerprint()}, b""
             case "epoch":
                 return self._running.epoch(fields["epoch"]), b""
+            case "keep":
+                return {"state": self._running.keep(fields["epoch"])}, b""
             case "execute":
                 return self._running.execute(fields["decision"], epoch=fields["epoch"]), b""
             case "weights":
@@ -151,9 +155,7 @@ class _Training:
         if self._repeats and scaled:
             raise TaskError("an optimizer whose step takes a closure cannot train in float16")
         self._rates = [float(group["lr"]) for group in self._optimizer.param_groups]
-        self.spec = describe_model(
-            self.model, batches=True, classes=self._config.classes, accumulates=True
-        )
+        self.spec = _described(self.model, self._config)
         self._state = WatchedState(
             self._config,
             self.model,
@@ -161,6 +163,7 @@ class _Training:
             spec=self.spec,
             set_batch_size=lambda _: None,
             train_examples=self._examples,
+            scaler=self._scaler,
         )
 
     def epoch(self, epoch: int) -> dict[str, Any]:
@@ -206,11 +209,28 @@ class _Training:
 
     def execute(self, decision: Mapping[str, Any], *, epoch: int) -> dict[str, Any]:
         """Carry a decision out; return why it is refused, None where it is not."""
+        told = parse_decision(decision)
         try:
-            self._state.execute(parse_decision(decision), epoch=epoch)
+            self._state.execute(told, epoch=epoch)
         except (RemedyRefused, AggregateError) as error:
             return {"refused": str(error)}
-        return {"refused": None}
+        return {"refused": None, "state": None if told.back is None else self.fingerprint()}
+
+    def keep(self, epoch: int) -> str:
+        """Keep the state after an epoch in the place of an earlier one; return its SHA-256."""
+        try:
+            self._state.keep(epoch)
+        except (MemoryError, RuntimeError) as error:
+            raise TaskError(
+                f"there is no memory to keep the state after epoch {epoch}: the weights and the "
+                "optimizer's memory are held twice, to go back to; make room, or add "
+                "goes_back=false"
+            ) from error
+        return self.fingerprint()
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the state, empty where none is ever gone back to."""
+        return self._state.fingerprint() if self._config.goes_back else ""
 
     def _set_rates(self, epoch: int, fraction: float) -> None:
         settings, config = self._state.settings, self._config
@@ -307,11 +327,17 @@ def _model(
 ) -> tuple[nn.Module, WatchedModel]:
     """Return what model() gives with other activations and weights, and what it gave."""
     model = code.model()
-    now = describe_model(model, batches=True, classes=code.config.classes, accumulates=True)
+    now = _described(model, code.config)
     state = WatchedState(code.config, model, None, spec=now, set_batch_size=None)
     state.become(WatchedModel.from_dict(fields["spec"]))
     load_weights(model, weights)
     return model, now
+
+
+def _described(model: nn.Module, config: TaskConfig) -> WatchedModel:
+    return describe_model(
+        model, batches=True, classes=config.classes, accumulates=True, restoring=config.restoring
+    )
 
 
 def _scores(code: TaskCode, tensors: Parts) -> dict[str, Any]:

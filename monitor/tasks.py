@@ -37,6 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from aggregates.rules import PROFILES
 from monitor.config import FULL, TaskConfig
 from monitor.diagnostics import HALF
 from monitor.errors import ConfigurationError, TaskError
@@ -57,8 +58,8 @@ FUNCTIONS: Mapping[str, int] = {  # by name, with their number of arguments
 OPTIONAL = ("schedule", "scheduler", "augment")
 NEEDED = ("lr", "epochs", "batch_size")  # of PARAMS: the harness uses them, too
 HARNESS = (  # what KEY=VALUE sets beside a task's own parameters
-    *("accumulation", "clip_norm", "data_seed", "max_batch_size", "numerics", "precision"),
-    *("profile", "seed", "target_accuracy", "threads", "waived"),
+    *("accumulation", "clip_norm", "data_seed", "goes_back", "max_batch_size", "numerics"),
+    *("precision", "profile", "seed", "target_accuracy", "threads", "waived"),
 )
 BATCH = 256  # examples that are computed at once outside of training, so that memory stays small
 MAX_SOURCE = 2**20  # bytes
@@ -111,6 +112,8 @@ class TaskText:
                 )
             if type(value) is float:
                 chosen[key] = float(chosen[key])
+        profile = given.get("profile", TaskConfig.profile)
+        kept = any(profile == name and rules.kept_states for name, rules in PROFILES.items())
         return TaskConfig.from_dict(
             {
                 "task": self.sha256,
@@ -119,6 +122,7 @@ class TaskText:
                 "metric": self.metric,
                 "better": self.better,
                 "classes": self.classes,
+                "goes_back": kept,
                 **{key: chosen[key] for key in NEEDED},
                 **{key: value for key, value in given.items() if key not in self.params},
             }

@@ -7,6 +7,7 @@ change it. The rules whose remedies cannot be carried out are waived when the ru
 I/O: none.  Units: learning rates per step.
 """
 
+import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from monitor.config import TaskConfig, WatchConfig
 from monitor.errors import WatchError
 from monitor.processes import Processes
 from monitor.remedies import is_finite
+from monitor.stored import tensor_bytes
 
 SetBatchSize = Callable[[int], object]  # tells the loop to use batches of so many examples
 
@@ -153,6 +155,7 @@ class WatchedState:
         set_batch_size: SetBatchSize | None,
         train_examples: int | None = None,
         processes: Processes | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.config = config
         self.train_examples = train_examples or 0  # 0: nobody said
@@ -164,11 +167,12 @@ class WatchedState:
         )
         self._model = model
         self._optimizer = optimizer
+        self._scaler = scaler  # where it goes back with the state
         self._spec = spec
         self._set_batch_size = set_batch_size
         self.processes = processes or Processes()  # which train it together
         # Where nothing may be changed, nothing is ever put back.
-        self._start = self._copied() if spec.offers else _Copied({}, [])
+        self._start = self._copied() if spec.offers else _Copied({}, [], {})
         self._kept: dict[int, _Copied] = {}  # the latest epoch whose state can be gone back to
         self._begun: _Copied | None = None  # what each of the present trials begins with
         self._best: dict[int, _Copied] = {}  # the best of them so far
@@ -212,7 +216,10 @@ class WatchedState:
             self._resize(outcome.settings.batch_size)
         self.settings = outcome.settings
         if fresh or back != epoch:
-            self._put_back(self._start if fresh else self._kept[back])
+            copied = self._start if fresh else self._kept[back]
+            self._put_back(copied)
+            if self._scaler is not None and decision.back is not None:
+                self._scaler.load_state_dict(dict(copied.scaler))
         if decision.rates:
             self._begun = self._start if fresh else self._copied()
         return outcome.changes
@@ -231,6 +238,24 @@ class WatchedState:
     def keep(self, epoch: int) -> None:
         """Keep the state after an epoch, before its decisions, in the place of an earlier one."""
         self._kept = {epoch: self._copied()}
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of all parameters, buffers and tensors of the optimizer's memory."""
+        sha = hashlib.sha256()
+        for name, value in self._tensors():
+            sha.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+            sha.update(tensor_bytes(value.cpu()))
+        return sha.hexdigest()
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        if self._model is not None:
+            yield from self._model.named_parameters()
+            yield from self._model.named_buffers()
+        if self._optimizer is not None:
+            for number, each in enumerate(optimized_by(self._optimizer)):
+                for name, value in self._optimizer.state.get(each, {}).items():
+                    if isinstance(value, Tensor):
+                        yield f"{number}.{name}", value
 
     def become(self, spec: WatchedModel) -> None:
         """Change the activations to those of another specification of the same model."""
@@ -267,7 +292,7 @@ class WatchedState:
     def _copied(self) -> "_Copied":
         """Return a copy of all parameters, buffers and the optimizer's memory, in main memory."""
         if self._model is None:
-            return _Copied({}, [])
+            return _Copied({}, [], {})
         named = (*self._model.named_parameters(), *self._model.named_buffers())
         held = [] if self._optimizer is None else optimized_by(self._optimizer)
         memory = [
@@ -278,7 +303,8 @@ class WatchedState:
             for each in held
             if self._optimizer is not None
         ]
-        return _Copied({name: _copy(value) for name, value in named}, memory)
+        scaler = {} if self._scaler is None else self._scaler.state_dict()
+        return _Copied({name: _copy(value) for name, value in named}, memory, scaler)
 
     def _put_back(self, copied: "_Copied") -> None:
         """Put weights and the optimizer's memory back; its rates and schedule stay the loop's."""
@@ -302,6 +328,7 @@ class _Copied:
 
     weights: Mapping[str, Tensor]
     memory: Sequence[Mapping[str, tuple[Any, torch.device | None]]]  # for each parameter, and where
+    scaler: Mapping[str, Any]
 
 
 def _copy(value: Any, device: torch.device | None = None) -> Any:

@@ -14,6 +14,7 @@
     python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]
     python docs/studies power [--seeds 5] [--epochs 8] [--kind NAME]
     python docs/studies watched-rates [--seeds 5] [--epochs 10]
+    python docs/studies task-rates [--seeds 3] [--epochs 10] [--task NAME]
     python docs/studies figures PAGE FILE...
     python docs/studies pages
 
@@ -58,6 +59,7 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
     "mutate": "mutate",
     "power": "power",
     "rates": "rates",
+    "task-rates": "task_rates",
     "tasks": "reference.seeds",
     "watched-rates": "watched_rates",
     "zoo": "zoo",

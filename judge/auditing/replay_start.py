@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aggregates.decisions import Settings
-from aggregates.playbook import RATE_DIRECTIONS
+from aggregates.playbook import RATE_DIRECTIONS, RESTORING
 from aggregates.rules import RulesConfig, version_of
 from aggregates.run import REPEATABLE, REPORTED
 from aggregates.spec import ModelSpec, Spec, WatchedModel, spec_of
@@ -16,7 +16,7 @@ from judge.auditing.replayed import Replay
 from judge.compare import differences
 from judge.config import JudgeConfig
 from judge.errors import StepError
-from monitor.config import AnyConfig, RunConfig, WatchConfig, config_of
+from monitor.config import AnyConfig, RunConfig, TaskConfig, WatchConfig, config_of
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 
 
@@ -28,6 +28,7 @@ def start_replay(started: Any, config: JudgeConfig) -> Replay:
         raise StepError("run.started has no `data` or no `environment`")
     spec = spec_of(started.spec)
     _check_level(started, run.level, spec)
+    _check_restoring(run_config, spec)
     if config.checks("rules_profile"):
         _check_hashes(started, run_config)
     return Replay(
@@ -62,6 +63,17 @@ def _check_level(started: Any, level: str, spec: Spec) -> None:
         raise StepError("run.started describes a watched model that has no parameters")
     if "swap_activation" in spec.offers and not spec.activations:
         raise StepError("run.started offers swap_activation, but names no activation")
+
+
+def _check_restoring(config: AnyConfig, spec: Spec) -> None:
+    """Raise StepError where a task's run offers to go back otherwise than it is configured."""
+    if isinstance(config, TaskConfig) and isinstance(spec, WatchedModel):
+        offered = {*RESTORING} & {*spec.offers}
+        if offered != {*config.restoring}:
+            raise StepError(
+                f"run.started offers {', '.join(sorted(offered)) or 'no going back'}, but its "
+                f"configuration has goes_back = {str(config.goes_back).lower()}"
+            )
 
 
 def _check_hashes(started: Any, config: AnyConfig) -> None:

@@ -139,6 +139,11 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
     """Train the model and data of a task's file."""
     choice = PolicyChoice.read(how.policy, how.sets or [])
     verify_ready(home, choice, campaign=False)
+    if choice.name in GOING_BACK and not config.goes_back:
+        warn(
+            f"this task keeps no states, so the policy {choice.name} answers as the playbook; "
+            "leave profile and goes_back at their defaults to let it go back"
+        )
     job = Job(home.path, str(uuid4()), config, choice, read_task_file(path))
     with home.open_log() as log:
         run_id = _train_one(home, log, job, how.executor)

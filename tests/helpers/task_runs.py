@@ -8,6 +8,7 @@ from typing import Any
 from tiny_training import MemoryBlobs, ScriptedPolicy
 
 from aggregates.run import Run
+from monitor.answering import Policy
 from monitor.config import TaskConfig
 from monitor.stored import open_stored
 from monitor.task_data import TaskData, load_task_data
@@ -49,7 +50,7 @@ def data_of(source: str, decoded: Path = Path(), **settings: Any) -> TaskData:
 
 
 def train(
-    source: str, policy: ScriptedPolicy | None = None, decoded: Path = Path(), **settings: Any
+    source: str, policy: Policy | None = None, decoded: Path = Path(), **settings: Any
 ) -> tuple[Run, list[dict[str, Any]]]:
     """Train a task; return its run and what was measured in each epoch."""
     log = Log()

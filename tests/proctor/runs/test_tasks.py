@@ -96,6 +96,33 @@ def test_other_file_in_the_place_of_the_task_is_rejected(
     assert failed_step(judge(home))[0] == "deliverables"
 
 
+def test_task_that_goes_back_is_judged_whole_and_not_forked(tmp_path: Path) -> None:
+    small = [each for each in SMALL if not each.startswith("epochs")]
+    asked: list[str | Path] = [
+        "run",
+        "--task",
+        EXAMPLES / "tabular.py",
+        *small,
+        "lr=1.0",
+        "--policy",
+        "rescue",
+    ]
+    done = call_here([*asked, "epochs=3", "--json"], home=tmp_path)
+    assert "keeps no states" not in done.stderr
+    (run,) = answer(done)["runs"]
+    shown = call_here(["show", run["run_id"]], home=tmp_path).stdout
+    assert "go_back" in shown
+    verdict = judge(tmp_path)
+    assert {step["status"] for step in verdict["steps"]} == {"passed"}
+    assert (verdict["retrained"], verdict["violations"]) == (1.0, [])
+    done = call_here(["fork", run["run_id"], "--at", "1"], home=tmp_path)
+    assert done.returncode != 0
+    assert "is a task's: only the state of a run of the built-in model" in done.stderr
+    for setting in ("goes_back=false", "profile=calibrated"):
+        done = call_here([*asked, "epochs=1", setting], home=tmp_path)
+        assert "keeps no states, so the policy rescue answers as the playbook" in done.stderr
+
+
 @pytest.mark.slow  # each is trained twice
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_is_trained_judged_and_repeated(path: Path, tmp_path: Path) -> None:
