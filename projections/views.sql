@@ -217,7 +217,7 @@ COMMENT ON COLUMN audits.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
 COMMENT ON COLUMN audits.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time; anybody who can append can forge an unsigned one';
 COMMENT ON COLUMN audits.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
-COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1, see audit_strengths';
+COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
 COMMENT ON COLUMN audits.standing IS 'Whether it is the audit that counts for its run, see counting_audits';
 COMMENT ON COLUMN audits.ended IS 'FALSE: it was begun and not ended; it still runs, or it was broken off';
 COMMENT ON COLUMN audits.violations IS 'How many were found, also those that the audit does not list';
