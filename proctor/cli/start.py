@@ -2,7 +2,7 @@
 
 An import that is interrupted ends in a traceback, or in an error of a library written in C.
 
-I/O: the process's handlers of SIGINT and SIGTERM; standard error.
+I/O: the process's handlers of SIGINT and SIGTERM, its environment; standard error.
 """
 
 import atexit
@@ -16,12 +16,16 @@ from types import FrameType
 
 from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
+# Threads that wait for work sleep: those that spin take the processor from those that have some. No
+# value depends on it. OpenMP reads it as torch is loaded, here or in a process started from here.
+_WAITING = ("OMP_WAIT_POLICY", "passive")
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 
 
 def main() -> None:
     """Run the command line."""
+    os.environ.setdefault(*_WAITING)
     with nothing_begun():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see proctor/runs/process.py
         from proctor.cli.main import main as run  # noqa: PLC0415 - this is what takes long

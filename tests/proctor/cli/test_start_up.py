@@ -100,6 +100,29 @@ def test_version_is_printed(home: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"proctor {__version__}\n".encode())
 
 
+@pytest.mark.parametrize(
+    ("given", "used"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")]
+)
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(
+    given: dict[str, str], used: str
+) -> None:
+    code = (
+        "import atexit, os, sys\n"
+        "atexit.register(lambda: print(os.environ['OMP_WAIT_POLICY']))\n"
+        "sys.argv = ['proctor', '--version']\n"
+        "from proctor.cli.start import main\nmain()\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**kept, "PYTHONPATH": str(ROOT), **given},
+    )
+    assert done.stdout.splitlines()[-1] == used
+
+
 @pytest.mark.parametrize("command", [[], ["verify"], ["keys"], ["keys", "list"], ["line", "run"]])
 @pytest.mark.sampled(3)
 def test_short_option_shows_the_same_help(command: list[str], home: Path) -> None:

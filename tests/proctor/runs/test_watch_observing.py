@@ -214,8 +214,8 @@ def test_loop_with_a_rate_that_no_decision_may_set_is_watched(
 
 def test_rate_of_a_loop_is_that_of_the_first_group_with_any(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(64, 4), nn.Linear(4, 4))
-    groups = [{"params": model[0].parameters(), "lr": 0.0}, {"params": model[1].parameters()}]
-    optimizer = torch.optim.SGD(groups, lr=0.3)
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.0)
+    optimizer.add_param_group({"params": model[1].parameters(), "lr": 0.3})
     with proctor.watch(model, optimizer, name="mine", batch_size=20, home=tmp_path) as run:
         assert run.lr == 0.3
 
