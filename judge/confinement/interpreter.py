@@ -30,7 +30,7 @@ PYTHON = "{python}"  # in a command: this interpreter
 _OURS = frozenset(
     ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 )
-_INHERITED = ("OMP_WAIT_POLICY",)  # how threads wait, see proctor/cli/start.py
+_INHERITED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # how threads wait, see proctor/cli/start.py
 _THREADS = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 

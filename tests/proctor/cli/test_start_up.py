@@ -101,18 +101,25 @@ def test_version_is_printed(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "used"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")]
+    ("given", "used"),
+    [
+        ({}, "1000 None"),
+        ({"GOMP_SPINCOUNT": "7"}, "7 None"),
+        ({"OMP_WAIT_POLICY": "active"}, "None active"),
+    ],
 )
 def test_waiting_threads_sleep_unless_the_user_says_otherwise(
     given: dict[str, str], used: str
 ) -> None:
     code = (
         "import atexit, os, sys\n"
-        "atexit.register(lambda: print(os.environ['OMP_WAIT_POLICY']))\n"
+        "names = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')\n"
+        "atexit.register(lambda: print(*map(os.environ.get, names)))\n"
         "sys.argv = ['proctor', '--version']\n"
         "from proctor.cli.start import main\nmain()\n"
     )
-    kept = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    ours = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
