@@ -6,7 +6,7 @@ The text for people and models is policies/prompts/playbook.md.
 I/O: none.  Units: learning rates per step, batch sizes in examples, epochs from 0.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -149,6 +149,17 @@ def restoring(rules: RulesConfig, *, epochs: int | None) -> tuple[str, ...]:
     if not rules.kept_states:
         return ()
     return RESTORING if rules.tries_rates and epochs is not None else (GO_BACK,)
+
+
+def rate_remedies(lr: float, restoring: Sequence[str]) -> tuple[str, ...]:
+    """Return the directions that can change a learning rate which somebody else has chosen.
+
+    A decision multiplies it, and sets none below MIN_LR or above MAX_LR. One that is too large can
+    be lowered by the factors of R1; those that are `restoring` may keep it, so it has to be within.
+    """
+    if not MIN_LR <= lr <= FACTORS["R1"][0] * MAX_LR:
+        return ()
+    return (*RATE_DIRECTIONS, *(restoring if lr <= MAX_LR else ()))
 
 
 def restarted(direction: str, cites: Iterable[str]) -> tuple[str, ...]:

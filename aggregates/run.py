@@ -29,7 +29,7 @@ from aggregates.rules import (
 )
 from aggregates.signals import UNSAID, EpochSignals, signals_of
 from aggregates.spec import Spec, WatchedModel, spec_of
-from aggregates.trials import Step, Trials, chosen_trial
+from aggregates.trials import Step, Trials
 
 SOURCES = ("driver", "human", "policy")
 END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
@@ -385,7 +385,8 @@ class Run(Aggregate):
                 "the training was stopped: only its last weights and the end may follow"
             )
         epoch = self.epoch + 1
-        self._check_trial(epoch, measured)
+        if (trials := self.trying()) is not None:
+            trials.verify_rate(measured["settings"]["lr"], self._tried(trials))
         signals = self.signals(epoch, measured, reported)  # raises MeasurementError
         part = dict(measured)
         self.fresh = part, signals
@@ -407,9 +408,7 @@ class Run(Aggregate):
 
     def best_trial(self) -> int | None:
         """Return the epoch of the best of the latest trials so far, None if no loss is finite."""
-        trials = self.trials[-1]
-        best = chosen_trial(self._tried(trials))
-        return None if best is None else trials.epochs[best]
+        return self.trials[-1].best(self._tried(self.trials[-1]))
 
     def trying(self, epoch: int | None = None) -> Trials | None:
         """Return the trials that an epoch (default: the latest) is one of, if it is one."""
@@ -441,25 +440,7 @@ class Run(Aggregate):
     def _left(self, epoch: int) -> bool:
         """Return whether an epoch is a trial that did not go on."""
         trials = self.trying(epoch)
-        if trials is None:
-            return False
-        best = chosen_trial(self._tried(trials))
-        return best is None or trials.epochs[best] != epoch
-
-    def _check_trial(self, epoch: int, measured: Mapping[str, Any]) -> None:
-        """Refuse an epoch that follows a trial with another rate than the trials lead to."""
-        step, trials = self.step(), self.trying()
-        if step is None or trials is None:
-            return
-        found = measured["settings"]["lr"]
-        if found != step.lr:
-            what = (
-                f"goes on from epoch {step.epoch}" if epoch not in trials.epochs else "is a trial"
-            )
-            raise InvariantError(
-                f"epoch {epoch} {what} of decision {trials.decision} with lr {step.lr!r}, not "
-                f"{found!r}"
-            )
+        return trials is not None and trials.best(self._tried(trials)) != epoch
 
     def back(self, epoch: int | None = None) -> tuple[int, ...]:
         """Return the epochs whose training states can be gone back to, and FRESH.

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aggregates.errors import InvariantError
+
 MAX_TRIALS = 4  # of one decision
 
 
@@ -43,6 +45,20 @@ class Trials:
     def epochs(self) -> range:
         """The epochs that are trials, one for each rate in order."""
         return range(self.asked + 1, self.asked + 1 + len(self.rates))
+
+    def best(self, losses: Sequence[float]) -> int | None:
+        """Return the epoch of the best trial so far, None if no loss is finite."""
+        place = chosen_trial(losses)
+        return None if place is None else self.epochs[place]
+
+    def verify_rate(self, lr: float, losses: Sequence[float]) -> None:
+        """Raise InvariantError unless the next epoch has the learning rate that these lead to."""
+        step, epoch = self.step(losses), self.asked + 1 + len(losses)
+        if lr != step.lr:
+            what = "is a trial" if epoch in self.epochs else f"goes on from epoch {step.epoch}"
+            raise InvariantError(
+                f"epoch {epoch} {what} of decision {self.decision} with lr {step.lr!r}, not {lr!r}"
+            )
 
     def step(self, losses: Sequence[float]) -> Step:
         """Return what follows, given the validation losses of the trials so far.

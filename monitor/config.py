@@ -9,6 +9,7 @@ I/O: from_toml() reads one file; nothing is read from the environment.
 Units: learning rates per step, batch sizes in examples.
 """
 
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -46,6 +47,7 @@ _SNAPSHOTS = Meta(
     extra={"allowed": "every:N or at:EPOCH,EPOCH"},
 )
 _FOLDER = Meta(min_length=1, extra={"allowed": "a folder"})
+_OWN_RATE = Meta(ge=0.0, le=sys.float_info.max, extra={"allowed": "a finite number from 0"})
 _WAIVED = Meta(extra={"allowed": "different rules R1 to R7"})
 _Rule = Annotated[str, one_of(RULES)]
 _Examples = Annotated[int, Meta(ge=2, le=10_000_000)] | None
@@ -190,7 +192,7 @@ class WatchConfig:
     max_batch_size: Annotated[int, Meta(ge=1)]
     train_examples: Annotated[int, Meta(ge=1)] | None = None  # None: nobody said so
     accumulation: Annotated[int, Meta(ge=1)] = 1
-    lr: Annotated[float, Meta(gt=0.0, le=3 * MAX_LR)]  # a decision can lower it to MAX_LR
+    lr: Annotated[float, _OWN_RATE]  # any: see aggregates.playbook.rate_remedies()
     clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
     optimizer: Annotated[str, Meta(min_length=1, max_length=500)]
     seed: int | None = None

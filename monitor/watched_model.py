@@ -23,7 +23,13 @@ from aggregates.canonical import digest
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Changes, derive_outcome
-from aggregates.playbook import FRESH, RATE_DIRECTIONS, unanswered_sides
+from aggregates.playbook import (
+    FRESH,
+    MAX_LR,
+    RATE_DIRECTIONS,
+    rate_remedies,
+    unanswered_sides,
+)
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
 from aggregates.trials import Step
@@ -52,12 +58,14 @@ def describe_model(
     classes: int | None,
     compiled: bool = False,
     accumulates: bool = False,
+    lr: float = MAX_LR,
     restoring: Sequence[str] = (),
 ) -> WatchedModel:
     """Return what a run records of a model, and which remedies can be carried out on it.
 
-    `restoring` are the directions that put an earlier state back. Without a model, the loop can
-    only be stopped. observed() offers nothing. Raises WatchError.
+    `restoring` are the directions that put an earlier state back, `lr` is the learning rate that
+    the training begins with. Without a model, the loop can only be stopped. observed() offers
+    nothing. Raises WatchError.
     """
     swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
     shapes = shapes_of(model)
@@ -69,8 +77,7 @@ def describe_model(
             WatchedActivation(name, _ACTIVATIONS[type(module)]) for name, module in swappable
         ),
         offers=(
-            *(() if model is None else RATE_DIRECTIONS),
-            *(() if model is None else restoring),
+            *(() if model is None else rate_remedies(lr, restoring)),
             *(_BATCHES if batches else ()),
             *(("accumulate_gradients",) if accumulates else ()),
             "stop",

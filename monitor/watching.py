@@ -419,6 +419,8 @@ class WatchedRun:
     def _factor(self) -> float:
         """Return what decisions multiply the loop's own learning rate by, in this step."""
         config, settings = self._state.config, self._state.settings
+        if not config.lr:  # then no decision has changed it: see rate_remedies()
+            return 1.0
         steps = self._last_steps or self._steps + 1
         fraction = min(1.0, (self._steps + 1) / steps)
         epoch = self._session.run.epoch + 1

@@ -48,7 +48,7 @@ WITH counting AS (
                 a.signed DESC,
                 a.other_files,
                 a.all_checks DESC,
-                a.retrained DESC,
+                a.reach DESC,
                 a.revision DESC,
                 a.idx DESC
         ) = 1

@@ -168,8 +168,9 @@ told AS (
         signed,
         other_files,
         all_checks,
+        COALESCE(retrained, 0.0) AS retrained,
         CASE WHEN passed THEN COALESCE(retrained, 0.0) ELSE COALESCE(retrained, asked, 1.0) END
-            AS retrained,
+            AS reach,
         revision,
         valid,
         bound,
@@ -182,7 +183,7 @@ SELECT
     valid AND complete AND ROW_NUMBER() OVER (
         PARTITION BY run_id, valid AND complete
         ORDER BY
-            signed DESC, other_files, all_checks DESC, retrained DESC, revision DESC, idx DESC
+            signed DESC, other_files, all_checks DESC, reach DESC, revision DESC, idx DESC
     ) = 1 AS counting
 FROM told;
 COMMENT ON VIEW audit_strengths IS 'What each finished audit checked; this decides which audit counts';
@@ -195,7 +196,8 @@ COMMENT ON COLUMN audit_strengths.exercised IS 'Whether enough rules fired and w
 COMMENT ON COLUMN audit_strengths.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time';
 COMMENT ON COLUMN audit_strengths.other_files IS 'Whether it failed because it was given other files than the run submitted; such an audit says nothing about the run';
 COMMENT ON COLUMN audit_strengths.all_checks IS 'Whether no check was switched off';
-COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1; for a hard fail before the retraining, the share that it was going to retrain';
+COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
+COMMENT ON COLUMN audit_strengths.reach IS 'As retrained, but for a hard fail before the retraining the share that the judge was going to retrain; the audit with the largest share counts';
 COMMENT ON COLUMN audit_strengths.revision IS 'Revision of the judge''s checks; audits that recorded none have 1';
 COMMENT ON COLUMN audit_strengths.valid IS 'Whether it has all eleven steps and, where a judge has a key, is signed';
 COMMENT ON COLUMN audit_strengths.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
@@ -214,4 +216,4 @@ COMMENT ON COLUMN counting_audits.held IS 'Whether all seven gates passed, with 
 COMMENT ON COLUMN counting_audits.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
 COMMENT ON COLUMN counting_audits.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time';
 COMMENT ON COLUMN counting_audits.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
-COMMENT ON COLUMN counting_audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1, see audit_strengths';
+COMMENT ON COLUMN counting_audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';

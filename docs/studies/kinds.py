@@ -50,7 +50,8 @@ class Made:
 
 
 @cache
-def _characters() -> Tensor:
+def characters() -> Tensor:
+    """Return the codes of a text in this documentation, in rows (N, 33)."""
     text = "".join(path.read_text("utf-8") for path in sorted(_TEXT.glob("*.md")))
     codes = torch.tensor([min(ord(each), 127) for each in text[: 640 * (_TOKENS + 1)]])
     return codes.view(-1, _TOKENS + 1)
@@ -230,7 +231,7 @@ def _language(
         )
         return found / len(tokens) if summed else found  # a sum over tokens, a mean over examples
 
-    return Made(model, optimizer, loss, (_characters(),), **more)
+    return Made(model, optimizer, loss, (characters(),), **more)
 
 
 def _regress(model: nn.Module, optimizer: torch.optim.Optimizer, *, scale: float = 1.0) -> Made:

@@ -56,7 +56,7 @@ class Kind:
 
 def _scale_rate(made: Made, size: float) -> None:
     for group in made.optimizer.param_groups:
-        group["lr"] = min(size * group["lr"], 30.0)  # a watched loop has at most that
+        group["lr"] *= size
 
 
 def _scale_weights(made: Made, size: float) -> None:

@@ -1,8 +1,9 @@
 """Many short trainings in parallel, with results in a file that outlives an interruption.
 
-Each job is trained by a worker process with one thread, in memory. Its result is appended to a
-file of JSON lines, flushed and synced, so an interrupted study goes on with the jobs that are
-missing. Test accuracy is measured directly on the saved weights.
+Each job is trained by a worker process with one thread. Its result is appended to a file of JSON
+lines, flushed and synced, so an interrupted study goes on with the jobs that are missing.
+do_jobs() takes work of any kind; run_jobs() trains the built-in network in memory, and measures
+test accuracy directly on the saved weights.
 
 Trust: a results file is the user's own; a line from other code, another machine setting or another
 configuration is refused.
@@ -18,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -40,8 +41,9 @@ from policies.deciding.catalogue import create_policy
 from proctor.errors import ProctorError
 from proctor.runs.pools import pool
 
-OnResult = Callable[[int, int, "Result"], None]  # results so far, of how many, the newest
-Work = Callable[["Job"], "Result"]  # importable by its name, since another process does it
+Found = TypeVar("Found")  # what comes of a job: a dataclass
+OnResult = Callable[[int, int, Found], None]  # results so far, of how many, the newest
+Work = Callable[["Job"], Found]  # importable by its name, since another process does it
 # What of the environment decides the results of a study, beside the jobs themselves.
 _DECIDING = ("code_sha256", "cpu", "cpu_capability", "numpy", "torch", "variables")
 
@@ -76,12 +78,12 @@ class Result:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Line(Generic[Found]):
     """A line of a results file."""
 
     made_with: dict[str, Any]
     job: Job
-    result: Result
+    result: Found
 
 
 def run_jobs(
@@ -90,15 +92,31 @@ def run_jobs(
     workers: int | None = None,
     *,
     code: str | None = None,
-    work: Work | None = None,
-    on_result: OnResult | None = None,
+    work: Work[Result] | None = None,
+    on_result: OnResult[Result] | None = None,
 ) -> dict[str, Result]:
-    """Train all jobs that `results` lacks and return the results of all, by key.
+    """Train all jobs that `results` lacks, as do_jobs() does; `work` replaces run_job()."""
+    return do_jobs(
+        jobs, results, workers, code=code, work=work or run_job, kind=Result, on_result=on_result
+    )
+
+
+def do_jobs(
+    jobs: Iterable[Job],
+    results: Path | None,
+    workers: int | None = None,
+    *,
+    code: str | None = None,
+    work: Work[Found],
+    kind: type[Found],
+    on_result: OnResult[Found] | None = None,
+) -> dict[str, Found]:
+    """Do all jobs that `results` lacks and return the results of all, each of `kind`, by key.
 
     `results` is None where nothing is to be kept. `workers` defaults to the number of cores. `code`
     replaces the hash of the code that the results depend on, by default of all code that decides a
-    run; `work` replaces run_job(). Raises StudyError if the file holds a result of other code, of
-    another kind of machine, or of another configuration under the same key.
+    run. Raises StudyError if the file holds a result of other code, of another kind of machine, or
+    of another configuration under the same key.
     """
     jobs = list(jobs)
     if len({job.key for job in jobs}) != len(jobs):
@@ -107,11 +125,11 @@ def run_jobs(
     made_with = {key: here[key] for key in _DECIDING}
     if code is not None:
         made_with["code_sha256"] = code
-    done = {} if results is None else _read_results(results, jobs, made_with)
+    done = {} if results is None else _read_results(results, jobs, made_with, kind)
     if results is not None:
         _cut_torn_line(results)
     missing = [job for job in jobs if job.key not in done]
-    for job, result in _train_all(missing, workers or os.cpu_count() or 1, work or run_job):
+    for job, result in _train_all(missing, workers or os.cpu_count() or 1, work):
         if results is not None:
             _append(results, _Line(made_with, job, result))
         done[job.key] = result
@@ -128,7 +146,7 @@ def show_progress(done: int, of: int, newest: Result) -> None:
 
 def load_results(path: Path) -> dict[str, Result]:
     """Return all results of a file by key, whatever made them; raises StudyError."""
-    return {line.job.key: line.result for _, line in _read_lines(path)}
+    return {line.job.key: line.result for _, line in _read_lines(path, Result)}
 
 
 def run_job(
@@ -206,7 +224,7 @@ def _fired_sides(run: Run) -> tuple[dict[str, str], ...]:
     )
 
 
-def _train_all(jobs: Sequence[Job], workers: int, work: Work) -> Iterator[tuple[Job, Result]]:
+def _train_all(jobs: Sequence[Job], workers: int, work: Work[Found]) -> Iterator[tuple[Job, Found]]:
     """Yield each job with its result, in the order in which they end."""
     if not jobs:
         return
@@ -229,14 +247,14 @@ def _cut_torn_line(path: Path) -> None:
         file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def _append(path: Path, line: _Line) -> None:
+def _append(path: Path, line: _Line[Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(line)) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _read_lines(path: Path) -> Iterator[tuple[str, _Line]]:
+def _read_lines(path: Path, kind: type[Found]) -> Iterator[tuple[str, _Line[Found]]]:
     """Yield the whole lines of a results file, each behind its place."""
     try:
         *lines, _torn = path.read_bytes().split(b"\n")  # what follows the last newline is no line
@@ -245,18 +263,18 @@ def _read_lines(path: Path) -> Iterator[tuple[str, _Line]]:
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         try:
-            yield place, msgspec.convert(json.loads(line), _Line)
+            yield place, msgspec.convert(json.loads(line), _Line[kind])  # type: ignore[valid-type]  # of a value
         except ValueError as error:
             raise StudyError(f"{place}: not a result of a study ({error})") from error
 
 
 def _read_results(
-    path: Path, jobs: Sequence[Job], made_with: Mapping[str, Any]
-) -> dict[str, Result]:
+    path: Path, jobs: Sequence[Job], made_with: Mapping[str, Any], kind: type[Found]
+) -> dict[str, Found]:
     """Return the results of `jobs` that the file holds; other keys are left alone."""
     wanted = {job.key: json.loads(json.dumps(asdict(job))) for job in jobs}
-    found: dict[str, Result] = {}
-    for place, line in _read_lines(path) if path.exists() else ():
+    found: dict[str, Found] = {}
+    for place, line in _read_lines(path, kind) if path.exists() else ():
         key = line.job.key
         if key not in wanted:
             continue

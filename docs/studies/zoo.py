@@ -1,7 +1,7 @@
 """Whether the rules are quiet while healthy models train that are not like the built-in network.
 
     python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]... [--results FILE]
-        [--policy NAME] [--times FACTOR]
+        [--policy NAME]
 
 Twenty-eight kinds of model and loss, each trained by a plain loop under `proctor.watch`, which only
 observes, with the optimizer and the learning rate that people would take for it. The rules of each
@@ -11,20 +11,16 @@ nothing is learned shows nothing. Data are drawn or computed; nothing is loaded.
 
 With --policy, each training in which a rule fired is repeated under that policy, which is asked
 nothing in the others, and a second table compares the validation losses at the end, paired by seed.
---times multiplies the learning rate, so that it is too high. --results keeps each training in a
-file, so that the same command goes on where it was interrupted; delete the file after a change of
-code.
+--results keeps each training in a file, so that the same command goes on where it was interrupted;
+a file of other code is refused. What a rate does that is too high is studied by `power`.
 """
 
 import argparse
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
 
@@ -32,11 +28,16 @@ import torch
 
 from aggregates.firing import evaluate_epochs
 from aggregates.rules import PROFILES
+from monitor.code import HOUSE, deciding_files, hash_files
 from monitor.config import WatchConfig
 from proctor.errors import ProctorError
 from proctor.runs.standings import paired_interval
-from studies.kinds import KINDS, loss_on, train_watched
+from studies import kinds
+from studies.kinds import KINDS, characters, loss_on, train_watched
+from studies.runner import Job, do_jobs
 from studies.statistics import Share, Table
+
+NOBODY = "none"  # decides
 
 
 @dataclass(frozen=True)
@@ -47,27 +48,17 @@ class Trained:
     seed: int
     gained: float  # share of the first validation loss (before training) that is gone
     fired: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)  # by profile, epoch
-    epochs: int = 10
-    policy: str | None = None
-    times: float = 1.0  # of the learning rate
     last: float = math.nan  # validation loss at the end
     acted: Sequence[str] = ()  # what was decided and done, or refused
 
-    @property
-    def job(self) -> tuple[str, int, int, str | None, float]:
-        """What train() was asked for."""
-        return self.kind, self.seed, self.epochs, self.policy, self.times
 
-
-def train(
-    kind: str, seed: int, epochs: int, policy: str | None = None, times: float = 1.0
-) -> Trained:
+def train(job: Job) -> Trained:
     """Train one model under watch, and evaluate every profile on what was measured."""
+    kind, seed, epochs = (job.config[each] for each in ("kind", "seed", "epochs"))
+    policy = None if job.policy == NOBODY else job.policy
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     made = KINDS[kind]()
-    for group in made.optimizer.param_groups:
-        group["lr"] *= times
     before = loss_on(made)
     history, after, acted = train_watched(made, kind, epochs, policy=policy)
     fired = {
@@ -78,7 +69,15 @@ def train(
         for profile, rules in PROFILES.items()
     }
     gained = 1 - after / before if before else 0.0
-    return Trained(kind, seed, gained, fired, epochs, policy, times, after, acted)
+    return Trained(kind, seed, gained, fired, after, acted)
+
+
+def code() -> str:
+    """Return the SHA-256 of what results depend on: code, and the text that models learn from."""
+    own = (Path(__file__), Path(kinds.__file__), HOUSE / "proctor" / "runs" / "watching.py")
+    files = [*deciding_files().items(), *((each.name, each) for each in own)]
+    text = characters().numpy().tobytes()
+    return hash_files([("text", text), *((name, path.read_bytes()) for name, path in files)])
 
 
 def tables(trained: Sequence[Trained]) -> Iterator[Table]:
@@ -143,15 +142,6 @@ def _difference(above: Sequence[float]) -> str:
     return f"{mean(above):+.2%} ({low:+.2%} to {high:+.2%})"
 
 
-def _kept(path: Path | None) -> list[Trained]:
-    """Return the trainings that a file holds, less a last line that was cut off."""
-    if path is None or not path.exists():
-        return []
-    lines = path.read_bytes().split(b"\n")[:-1]
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return [Trained(**json.loads(line)) for line in lines]
-
-
 def main(arguments: Sequence[str]) -> None:
     """Train, and print the table."""
     parser = argparse.ArgumentParser(prog="python docs/studies zoo", description=__doc__)
@@ -161,29 +151,28 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--results", type=Path, help="Keep each training in this file.")
     parser.add_argument("--policy", help="Train under this policy, too.")
-    parser.add_argument("--times", type=float, default=1.0, help="Multiplies the learning rate.")
     given = parser.parse_args(arguments)
     if given.seeds < 1 or given.epochs < 1:
         raise ProctorError("--seeds and --epochs are at least 1")
     starts = list(product(given.kind or KINDS, range(given.seeds)))
-    done = {each.job: each for each in _kept(given.results)}
-    with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
 
-        def train_all(starts: Sequence[tuple[str, int]], policy: str | None) -> list[Trained]:
-            jobs = [(kind, seed, given.epochs, policy, given.times) for kind, seed in starts]
-            missing = [job for job in jobs if job not in done]
-            for each in pool.map(train, *zip(*missing, strict=True)) if missing else ():
-                done[each.job] = each
-                if given.results is not None:
-                    with given.results.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(vars(each)) + "\n")
-            return [done[job] for job in jobs]
+    def train_all(starts: Sequence[tuple[str, int]], policy: str) -> list[Trained]:
+        jobs = [
+            Job(
+                f"{kind}/{seed}/{given.epochs}/{policy}",
+                {"kind": kind, "seed": seed, "epochs": given.epochs},
+                policy,
+            )
+            for kind, seed in starts
+        ]
+        found = do_jobs(jobs, given.results, given.workers, code=code(), work=train, kind=Trained)
+        return [found[job.key] for job in jobs]
 
-        bare = train_all(starts, None)
-        for table in tables(bare):
-            print(table.to_markdown(), flush=True)
-        if given.policy:
-            asked = [each for each in bare if any(each.fired[WatchConfig.profile])]
-            acting = train_all([(each.kind, each.seed) for each in asked], given.policy)
-            for table in acting_tables(bare, acting, given.policy):
-                print(table.to_markdown())
+    bare = train_all(starts, NOBODY)
+    for table in tables(bare):
+        print(table.to_markdown(), flush=True)
+    if given.policy:
+        asked = [each for each in bare if any(each.fired[WatchConfig.profile])]
+        acting = train_all([(each.kind, each.seed) for each in asked], given.policy)
+        for table in acting_tables(bare, acting, given.policy):
+            print(table.to_markdown())

@@ -9,6 +9,7 @@ Source: the `site` and `venv` modules' documentation, "pyvenv.cfg".
 I/O: writes one folder; lists the folders of installed packages.
 """
 
+import os
 import sys
 import tomllib
 from collections.abc import Iterator, Set
@@ -29,6 +30,7 @@ PYTHON = "{python}"  # in a command: this interpreter
 _OURS = frozenset(
     ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 )
+_INHERITED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # how threads wait, see proctor/cli/start.py
 _THREADS = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -97,6 +99,7 @@ def variables(own: Path, *, threads: int = 1) -> dict[str, str]:
         "HOME": str(own),
         "LANG": "C.UTF-8",
         "TMPDIR": str(own),
+        **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         **dict.fromkeys(_THREADS, str(threads)),
     }
 

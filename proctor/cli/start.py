@@ -2,7 +2,7 @@
 
 An import that is interrupted ends in a traceback, or in an error of a library written in C.
 
-I/O: the process's handlers of SIGINT and SIGTERM; standard error.
+I/O: the process's handlers of SIGINT and SIGTERM, its environment; standard error.
 """
 
 import atexit
@@ -17,12 +17,18 @@ from typing import TypeGuard
 
 from proctor.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
+# Threads that wait for work sleep after some 10 us: those that spin take the processor from those
+# that have some, and those that sleep at once take 25 us to wake. No value depends on it. OpenMP
+# reads it as torch is loaded, here or in a process started from here.
+_WAITING = ("GOMP_SPINCOUNT", "1000")
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 
 
 def main() -> None:
     """Run the command line."""
+    if "OMP_WAIT_POLICY" not in os.environ:  # the user has said how threads wait
+        os.environ.setdefault(*_WAITING)
     with nothing_begun():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see proctor/runs/process.py
         from proctor.cli.main import main as run  # noqa: PLC0415 - this is what takes long

@@ -127,7 +127,7 @@ def summary_tiles(summary: Row, data: Mapping[str, Any]) -> list[dict[str, str]]
             share(summary["best_val_accuracy"]),
             _best(data, summary["best_val_accuracy"]),
         ),
-        tile("Evidence level", str(summary["level"]), *_repeatable(summary, data)),
+        tile("Evidence level", str(summary["level"]), *_repeatable(summary)),
     ]
 
 
@@ -140,9 +140,9 @@ def _violations_found(summary: Row, data: Mapping[str, Any]) -> tuple[str, str, 
     return violations_found(data["verdict"]), "rules of conduct that were broken", kind
 
 
-def _repeatable(summary: Row, data: Mapping[str, Any]) -> tuple[str, str]:
+def _repeatable(summary: Row) -> tuple[str, str]:
     if summary["level"] == "repeatable":
-        return _retrained(summary, data), ""
+        return _retrained(summary), ""
     return "nobody can train it again", "warn"
 
 
@@ -172,13 +172,11 @@ def _best(data: Mapping[str, Any], best: float | None) -> str:
     return f"in epoch {at[0]}; the weights are of epoch {kept[0]}, which has the lowest loss"
 
 
-def _retrained(summary: Row, data: Mapping[str, Any]) -> str:
-    retrained = summary["retrained"]
-    # A probe that failed may have ended before the retraining, and then this is what was asked for.
-    probed = any(step["name"] == "probe" and step["status"] == "passed" for step in data["steps"])
-    if retrained is None or not probed:
+def _retrained(summary: Row) -> str:
+    if summary["retrained"] is None:
         return "a judge can train it again"
-    return f"the judge retrained {told_share(retrained)}"
+    failed = summary["verdict"] == "failed"
+    return f"the judge retrained {told_share(summary['retrained'], failed=failed)}"
 
 
 def score_reasons(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:

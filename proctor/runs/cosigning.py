@@ -8,11 +8,14 @@ I/O: HTTP to the witnesses; stores their lines in the ledger.  Units: seconds; s
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
 
 from ledger.errors import LedgerError
 from ledger.notary.remote import RemoteRecorder
@@ -30,6 +33,8 @@ _MOST_LINES = 16  # that a note may have
 _PERIOD, _RETRY = 0.5, 5.0  # s between looks at the ledger; after one that missed the quorum
 _SHARE = 20  # a look is repeated after so many times its processor time: 5% of a core at most
 _TIMEOUT = 5.0  # s of each request
+Ask = Callable[..., Asked]  # asks a witness, with `request`: what builds one for an old size
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,7 @@ def ask_witnesses(home: Home, quorum: Quorum, *, timeout: float) -> AskedAll:
 def cosigned_meanwhile(
     home: Home, witnesses: Path | None, *, say: Callable[[str], object] | None = None
 ) -> Iterator[None]:
-    """Have witnesses cosign each tree head that is new, from a thread, while the block runs.
+    """Have witnesses cosign each tree head that is new, from threads, while the block runs.
 
     The block never waits for them, only its end does, for the last tree head. What came of that is
     said, by default on standard error; it is no reason for a run to fail. A block that an exception
@@ -164,28 +169,68 @@ def newest_head(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
 def _ask_all(
     quorum: Quorum, ledger: VerifiedLedger, note: str, *, timeout: float
 ) -> dict[str, Asked]:
-    build = requests_for(ledger, note)
-    answers: dict[str, Asked] = {}
-    room = _MOST_LINES - note.count("\n\u2014 ")
+    answers: dict[str, Asked] = {}  # in the order of the quorum
+    asks = dict[str, Ask]()
+    size = parse_tree_head(note).size
     for witness in quorum.witnesses:
         name = witness.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        answers[name] = Asked(outcome="failed", detail="the tree head has no room for its line")
         old = cosigned_size(ledger.head_notes(), vkey=witness.vkey)
         if witness.url is None:
             answers[name] = Asked(outcome="failed", detail="it has no URL")
-        elif old == parse_tree_head(note).size:
+        elif old == size:
             answers[name] = Asked(
                 outcome="cosigned", detail=f"{counted(old, 'entry')}, since before"
             )
-        elif sum(asked.cosigned is not None for asked in answers.values()) == room:
-            answers[name] = Asked(outcome="failed", detail="the tree head has no room for its line")
         else:
-            answers[name] = ask_witness(
+            asks[name] = partial(
+                ask_witness,
                 witness.url.rstrip("/"),
                 vkey=witness.vkey,
                 note=note,
                 old_size=old,
-                request=build,
-                rotations=ledger.authority.rotations,
+                rotations=tuple(ledger.authority.rotations),
                 timeout=timeout,
             )
+    build, waiting = requests_for(ledger, note), [*asks]
+    room = _MOST_LINES - note.count("\n\u2014 ")
+    while waiting and room > 0:  # who answers without a line leaves its room to others
+        first, waiting = waiting[:room], waiting[room:]
+        found = _ask_side_by_side({name: asks[name] for name in first}, build)
+        room -= sum(asked.cosigned is not None for asked in found.values())
+        answers |= found
     return answers
+
+
+def _ask_side_by_side(asks: Mapping[str, Ask], build: Callable[[int], str]) -> dict[str, Asked]:
+    """Ask each witness in a thread of its own; return what all of them answered.
+
+    Requests are built in the calling thread: it has opened the ledger, and its processor time is
+    counted. No thread keeps a process that ends waiting.
+    """
+    wanted = SimpleQueue[tuple[int, Future[str]] | None]()
+
+    def request(old_size: int) -> str:
+        built = Future[str]()
+        wanted.put((old_size, built))
+        return built.result()
+
+    def follow(ask: Ask, answered: Future[Asked]) -> None:
+        _settle(answered, partial(ask, request=request))
+        wanted.put(None)
+
+    answers = {name: Future[Asked]() for name in asks}
+    for name, ask in asks.items():
+        threading.Thread(target=follow, args=(ask, answers[name]), daemon=True).start()
+    for _ in asks:
+        while (want := wanted.get()) is not None:
+            _settle(want[1], partial(build, want[0]))
+    return {name: answered.result() for name, answered in answers.items()}
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    """Do work for somebody who waits, who gets its error as well."""
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)

@@ -364,7 +364,8 @@ def _print_verdict(story: dict[str, Any]) -> None:
         f"{counted(summary['violations'], 'violation')}"
     )
     if told_level(summary["level"]) is None:
-        console.print(f"the judge retrained {told_share(summary['retrained'])}")
+        told = told_share(summary["retrained"], failed=summary["verdict"] == "failed")
+        console.print(f"the judge retrained {told}")
     if not summary["audit_signed"]:
         print_unsigned()
     if not summary["audit_bound"]:
@@ -381,10 +382,11 @@ def print_unsigned() -> None:
     )
 
 
-def told_share(retrained: float) -> str:
-    """Return how much of a run was trained again, in words."""
+def told_share(retrained: float, *, failed: bool) -> str:
+    """Return how much of a run was trained again, in words; `failed`: whether a gate failed."""
     if retrained <= 0:
-        return "no epoch: the recorded measurements were trusted"
+        why = "a gate failed" if failed else "the recorded measurements were trusted"
+        return f"no epoch: {why}"
     return "the whole run" if retrained >= 1 else f"{retrained:.0%} of the epochs"
 
 
@@ -410,7 +412,8 @@ def told_other(audit: Mapping[str, Any]) -> str:
             "The run or its transcript is not what it judged: something was added, or the record "
             "was exchanged"
         )
-    return f"{verdict}; {signed}, retrained {told_share(audit['retrained'] or 0.0)}. {why}"
+    again = told_share(audit["retrained"] or 0.0, failed=audit["hard_fail"])
+    return f"{verdict}; {signed}, retrained {again}. {why}"
 
 
 def told_misplaced(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from aggregates.noise import HALVES, NOTHING, PROBE
-from aggregates.playbook import restoring
+from aggregates.playbook import MAX_LR, MIN_LR, rate_remedies, restoring
 from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
@@ -129,11 +129,13 @@ def watch(
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
     compiled = model is not None and is_compiled(model)
     model = None if model is None else unwrapped(model)
+    lr = 1.0 if optimizer is None else _initial_lr(optimizer)
     able = describe_model(
         model,
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
         compiled=compiled,
+        lr=lr,
         restoring=restoring(PROFILES[profile], epochs=epochs) if profile in PROFILES else (),
     )
     spec = observed(able) if policy is None else able
@@ -148,7 +150,7 @@ def watch(
         max_batch_size=(max_batch_size or batch_size) * processes.size,
         train_examples=train_examples,
         accumulation=accumulation,
-        lr=1.0 if optimizer is None else _initial_lr(optimizer),
+        lr=lr,
         clip_norm=None if clip_norm is None else float(clip_norm),
         optimizer="none" if optimizer is None else type(optimizer).__qualname__,
         seed=seed,
@@ -212,7 +214,8 @@ def watch(
             say=tell if processes.first else keep_quiet,
         )
         if processes.first:
-            tell(_who_decides(run, spec))
+            for line in (_who_decides(run, spec), *_beyond_decisions(lr)):
+                tell(line)
         try:
             yield watched
         except BaseException as error:
@@ -283,14 +286,32 @@ def _who_decides(run: Run, spec: WatchedModel) -> str:
     )
 
 
+def _beyond_decisions(lr: float) -> Iterator[str]:
+    """Yield what decisions cannot do about the loop's own learning rate, if anything."""
+    if not lr:
+        yield (
+            "the learning rate is 0 where the training begins, and no decision can change it; if "
+            "it rises from there, set `initial_lr` in the optimizer's parameter groups to its peak"
+        )
+    elif lr < MIN_LR or lr > MAX_LR:
+        can = "can lower it, but not go back" if rate_remedies(lr, ()) else "cannot change it"
+        yield (
+            f"the learning rate {lr:g} is outside of what a decision can set ({MIN_LR:g} to "
+            f"{MAX_LR:g}): decisions {can}"
+        )
+
+
 def _tell(line: str) -> None:
     print(f"proctor: {line}", file=sys.stderr, flush=True)
 
 
 def _initial_lr(optimizer: torch.optim.Optimizer) -> float:
-    """Return the learning rate that schedules start from: a warm-up has already set a lower one."""
-    group = optimizer.param_groups[0]
-    return float(group.get("initial_lr", group["lr"]))
+    """Return the learning rate that schedules start from: a warm-up has already set a lower one.
+
+    It is that of the first parameter group whose rate is not 0; 0 if there is none.
+    """
+    rates = (float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups)
+    return next(filter(None, rates), 0.0)
 
 
 def _device(model: nn.Module | None) -> str:

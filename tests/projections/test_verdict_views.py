@@ -98,6 +98,14 @@ def test_audit_that_checked_most_stands(
     assert told.ask("SELECT audit_id FROM audits WHERE standing") == expected
 
 
+def test_hard_fail_before_the_retraining_has_retrained_nothing(told: Told) -> None:
+    run = synthetic_run(told.log, epochs=1)
+    synthetic_audit(told.log, run, hard_fail=True, retrains=1.0)
+    for view in ("audit_strengths", "counting_audits", "audits", "run_summary"):
+        assert told.ask(f"SELECT retrained FROM {view}") == [(0.0,)]
+    assert told.ask("SELECT reach FROM audit_strengths") == [(1.0,)]
+
+
 def test_audit_of_an_earlier_revision_does_not_stand_before_one_of_this(told: Told) -> None:
     run = synthetic_run(told.log, epochs=1)
     strict = synthetic_audit(told.log, run, hard_fail=True, retrained=10)

@@ -521,6 +521,7 @@ def test_run_that_is_broken_off_is_closed_for_what_it_was(
         assert "1 run with the state running, whose process is gone" in asked.stderr
         assert answer(call(["log", "--json"], home=home)) == before
         assert call(["judge"], home=home).returncode == 1  # appends
+        assert "the judge retrained no epoch: a gate failed" in call(["show"], home=home).stdout
     assert answer(call(["show", "--json"], home=home))["summary"]["state"] == reason
     assert call(["verify"], home=home).returncode == 0
 

@@ -129,6 +129,36 @@ def test_version_is_printed(home: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"proctor {__version__}\n".encode())
 
 
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, "1000 None"),
+        ({"GOMP_SPINCOUNT": "7"}, "7 None"),
+        ({"OMP_WAIT_POLICY": "active"}, "None active"),
+    ],
+)
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(
+    given: dict[str, str], used: str
+) -> None:
+    code = (
+        "import atexit, os, sys\n"
+        "names = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')\n"
+        "atexit.register(lambda: print(*map(os.environ.get, names)))\n"
+        "sys.argv = ['proctor', '--version']\n"
+        "from proctor.cli.start import main\nmain()\n"
+    )
+    ours = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**kept, "PYTHONPATH": str(ROOT), **given},
+    )
+    assert done.stdout.splitlines()[-1] == used
+
+
 @pytest.mark.parametrize("command", [[], ["verify"], ["keys"], ["keys", "list"], ["line", "run"]])
 @pytest.mark.sampled(3)
 def test_short_option_shows_the_same_help(command: list[str], home: Path) -> None:

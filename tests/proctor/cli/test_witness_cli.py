@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Barrier, Thread
 from uuid import UUID
 
 import pytest
@@ -21,10 +23,11 @@ from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.reader import open_verified
+from ledger.witnessing.client import post
 from ledger.witnessing.cosignatures import sign_cosignature
 from ledger.witnessing.evidence import open_evidence
 from proctor.home import Home
-from proctor.runs.cosigning import cosigned_meanwhile
+from proctor.runs.cosigning import ask_witnesses, cosigned_meanwhile, read_asked
 
 
 @contextmanager
@@ -281,6 +284,46 @@ def test_witnesses_are_asked_over_http(place: Path, home: Path) -> None:
         policy = policy_of(place, {**urls, "v": "http://127.0.0.1:1"}, "any")
         assert ask(place, policy) == (0, {"w": "cosigned", "v": "failed"}, True)
     assert call_here(["verify"], home=home).returncode == 0
+
+
+@contextmanager
+def slowed(url: str, wait: Callable[[], object]) -> Iterator[str]:
+    """Serve a witness that waits before it answers; gives its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            wait()
+            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            status, body = post(f"{url}{self.path}", text, timeout=60)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_witnesses_are_asked_side_by_side_and_stored_in_order(place: Path, home: Path) -> None:
+    make_witness(place, "v")
+    asked = Barrier(2)  # nobody answers before both are asked
+    with ExitStack() as stack:
+        urls = {}
+        for name in ("w", "v"):
+            own, _ = stack.enter_context(serving(place / name))
+            urls[name] = stack.enter_context(slowed(own, lambda: asked.wait(60)))
+        policy = policy_of(place, urls, "all")
+        found = ask_witnesses(Home(home), read_asked(policy), timeout=60)
+    assert [(name, each.outcome) for name, each in found.answers.items()] == [
+        ("w", "cosigned"),
+        ("v", "cosigned"),
+    ]
+    lines = newest_note(home).splitlines()[-2:]
+    assert [line.split()[1] for line in lines] == ["w.example", "v.example"]
 
 
 def test_new_tree_heads_are_cosigned_while_a_block_runs(

@@ -302,10 +302,20 @@ def test_intervals_are_shown_as_they_are_written() -> None:
     assert seen(told_difference(0.1, 0.0, 0.2)) == "+0.100 (+0.000 to +0.200)"
 
 
-@pytest.mark.parametrize(("status", "told"), [("passed", "retrained the whole"), ("failed", "can")])
-def test_tile_claims_no_retraining_where_the_probe_failed(status: str, told: str) -> None:
-    data = {"steps": [{"name": "probe", "status": status}]}
-    assert told in _retrained({"retrained": 1.0}, data)
+@pytest.mark.parametrize(
+    ("retrained", "verdict", "told"),
+    [
+        (1.0, "held", "retrained the whole run"),
+        (1.0, "failed", "retrained the whole run"),
+        (0.0, "held", "no epoch: the recorded measurements were trusted"),
+        (0.0, "failed", "no epoch: a gate failed"),
+        (None, None, "a judge can train it again"),
+    ],
+)
+def test_tile_says_what_was_retrained(
+    retrained: float | None, verdict: str | None, told: str
+) -> None:
+    assert told in _retrained({"retrained": retrained, "verdict": verdict})
 
 
 def test_page_says_why_a_score_is_unexercised_and_what_would_have_avoided_violations() -> None:

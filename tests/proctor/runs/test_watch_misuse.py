@@ -162,7 +162,7 @@ WRONG_ARGUMENTS: Sequence[tuple[str, dict[str, Any]]] = [
     ("a policy is a name, or an object", {"policy": object()}),
     ("batch_size", {"batch_size": 0}),
     ("classes", {"classes": 1}),
-    ("lr must be a number above 0, at most 30", {"lr": 31.0}),
+    ("lr must be a finite number from 0, not inf", {"lr": math.inf}),
     ("unknown policy|Unknown policy", {"policy": "noting"}),
 ]
 

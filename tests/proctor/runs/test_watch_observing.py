@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +185,39 @@ def test_first_line_says_whether_a_policy_changes_the_training(
         f"proctor: run {run}: the policy playbook decides, and its decisions change your training: "
         "decrease_lr, increase_lr, warm_up_lr, cycle_lr, go_back, stop"
     )
+
+
+@pytest.mark.parametrize(
+    ("lr", "told", "offers"),
+    [
+        (0.0, "is 0 where the training begins, and no decision can change it", "stop"),
+        (20.0, "decisions can lower it, but not go back", "decrease_lr, increase_lr, warm_up_lr"),
+        (45.0, "is outside of what a decision can set (1e-08 to 10): decisions cannot", "stop"),
+        (1e-9, "is outside of what a decision can set (1e-08 to 10): decisions cannot", "stop"),
+    ],
+)
+@pytest.mark.sampled(2)
+def test_loop_with_a_rate_that_no_decision_may_set_is_watched(
+    lr: float, told: str, offers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = replace(KINDS["unscaled regression"], optimizer=torch.optim.SGD, lr=lr)
+    assert str(watched(kind, 3, tmp_path)[:2]) == str(plain(kind, 3))  # nan is not equal to itself
+    assert told in capsys.readouterr().err
+    _, _, run = watched(kind, 3, tmp_path, policy="rescue")
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert f"its decisions change your training: {offers}" in first
+    assert "go_back" not in first
+    assert told in second
+    verdict = answer(call_here(["judge", run, "--json"], home=tmp_path))
+    assert (verdict["hard_fail"], verdict["violations"]) == (False, [])
+
+
+def test_rate_of_a_loop_is_that_of_the_first_group_with_any(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(64, 4), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.0)
+    optimizer.add_param_group({"params": model[1].parameters(), "lr": 0.3})
+    with proctor.watch(model, optimizer, name="mine", batch_size=20, home=tmp_path) as run:
+        assert run.lr == 0.3
 
 
 def test_advice_is_said_and_not_recorded_as_a_decision(
