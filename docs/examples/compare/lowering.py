@@ -13,7 +13,8 @@ class Lowering:
     def decide(self, seen: Observation):
         answers = []
         for rule in seen.due:
-            if rule in ("R1", "R7") and seen.evaluations[rule].side != "low" and not answers:
+            side = seen.evaluations[rule].side
+            if rule in ("R1", "R7") and side not in ("low", "guessing") and not answers:
                 least, _ = FACTORS[rule]  # R1: from 3 to 10; R7: 10
                 params = {"lr": seen.settings.lr / least}
                 why = f"{rule}: the rate divided by {least:g}"
