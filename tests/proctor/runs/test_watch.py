@@ -400,7 +400,7 @@ def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:
         assert size == 200
 
     model = mlp()
-    optimizer = torch.optim.SGD(model.parameters(), lr=30.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
     with proctor.watch(
         model,
         optimizer,
