@@ -5,10 +5,11 @@ Source: docs/reference/rules.md.  I/O: none.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from aggregates.playbook import DIRECTIONS
-from aggregates.rules import PRECEDENCE, RULE_TITLES
+from aggregates.playbook import DIRECTIONS, directions
+from aggregates.rules import DOCUMENT, PRECEDENCE, RULE_TITLES
 
 _MEANT: Mapping[tuple[str, str], str] = {
     ("R1", "high"): "each update changes the weights too much",
@@ -46,9 +47,15 @@ def meant(rule: str, side: str | None) -> str:
     return _MEANT.get((rule, side or ""), "")
 
 
-def remedies(rule: str, side: str | None) -> tuple[str, ...]:
-    """Return the directions of decisions that answer a rule on a side."""
-    return DIRECTIONS.get(rule, {}).get(side or "", ())
+def remedies(rule: str, side: str | None, recorded: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the directions of decisions that answer a rule on a side, under recorded rules."""
+    rules = replace(
+        DOCUMENT,
+        kept_states=int(bool(recorded.get("kept_states"))),
+        back_sets_batch=bool(recorded.get("back_sets_batch")),
+        tries_rates=bool(recorded.get("tries_rates")),
+    )
+    return directions(rule, side, rules) if rule in DIRECTIONS else ()
 
 
 def fired_on(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from aggregates.rules import RULE_TITLES
+from aggregates.rules import RULE_TITLES, SIGNAL_TITLES
 from ledger.wording import counted
 from proctor.output.columns import field, figures
 from proctor.output.firings import fired_on, named, remedies
@@ -21,13 +21,8 @@ from proctor.runs.worth import Worth, told_worth, worths
 
 _LIMITS = {"R1": ("r1_low", "r1_high"), "R2": ("r2_low", "r2_high"), "R5": ("", "r5_high")}
 _LIMITS |= {"R6": ("r6_low", ""), "R7": ("", "r7_high")}
-MEASURED = {  # what a rule compares with its limits
-    "R1": "update ratio",
-    "R2": "signal to noise",
-    "R5": "share of dead activations",
-    "R6": "smallest gradient norm of a layer",
-    "R7": "largest gradient norm of a layer",
-}
+_MEASURED = {"R1": "update ratio", "R2": "signal to noise", "R5": "share of dead activations"}
+_OLDER = {"R6": "min", "R7": "max"}  # signals of rules that do not name theirs
 _AUTHORS = {
     "driver": "By the driver, which answers where the policy gave no usable answer",
     "harness": "By the harness, which carries out what was decided",
@@ -41,6 +36,16 @@ def remedies_told(able: Sequence[str]) -> str:
     """Return which remedies there are, in words."""
     verb = "remedy is" if len(able) == 1 else "remedies are"
     return f"{verb} to {' or to '.join(map(_plain, able))}"
+
+
+def _rules_of(data: Mapping[str, Any]) -> Row:
+    return object_of(data["run"][0]["rules"]) if data.get("run") else {}
+
+
+def measured(rule: str, limits: Row) -> str:
+    """Return what a rule compares with its limits, in words; empty if that is unknown."""
+    signal = limits.get(f"{rule.lower()}_signal", f"{_OLDER.get(rule)}_layer_grad_norm")
+    return _MEASURED.get(rule) or SIGNAL_TITLES.get(str(signal), "")
 
 
 def allowed_range(rule: str, limits: Row) -> str:
@@ -126,7 +131,7 @@ def _evidence(row: Row, cites: Sequence[str], known: _Known, limits: Row) -> Ite
         text = f"{rule} fired in epoch {last['epoch']}"
         if last["value"] is not None:
             side = {"low": "too low", "high": "too high"}.get(last["side"], spoken(last["side"]))
-            text += f": {MEASURED.get(rule, 'value')} {number(last['value'])}, {side}"
+            text += f": {measured(rule, limits) or 'value'} {number(last['value'])}, {side}"
         yield f"{text}{allowed_range(rule, limits)}, {counted(last['streak'], 'epoch')} in a row"
 
     if strange := sum(rule not in RULE_TITLES for rule in named):
@@ -162,16 +167,16 @@ def _effects(row: Row, known: _Known) -> Iterator[str]:
 def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the violations by who caused them and by what would have avoided them."""
     asked = bool(data["calls"])
-    sides = fired_on(data["rules"])
+    sides, limits = fired_on(data["rules"]), _rules_of(data)
     listed = _by_cause(data["violations"])
     for (emitter, cause), counts in sorted(_by_cause(data["causes"]).items()):
         own = listed.get((emitter, cause), [])
         found = sum(row["violations"] for row in counts)
         about = {row["rule"] for row in counts}
         able = [
-            f"The {remedies_told(remedies(*each))} where {named(*each)} fires."
+            f"The {remedies_told(remedies(*each, limits))} where {named(*each)} fires."
             for each in sides
-            if each[0] in about and remedies(*each)
+            if each[0] in about and remedies(*each, limits)
         ]
         author = _AUTHORS.get(emitter, "By an unknown author")
         yield {

@@ -14,7 +14,7 @@ from proctor.output.firings import fired_on, meant, named, remedies
 from proctor.output.terminal import told_level, told_score, told_verdict
 from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, spoken
-from proctor.reports.run_decisions import MEASURED, allowed_range, remedies_told
+from proctor.reports.run_decisions import allowed_range, measured, remedies_told
 from proctor.reports.section_parts import Row
 from proctor.reports.values import object_of, share, short, tile, violations_found
 from proctor.runs.story import told_share
@@ -267,10 +267,10 @@ def _found(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
         if about := meant(rule, side):
             text += f": {about}"
         value = rows[-1]["value"]
-        if value is not None and rule in MEASURED and side != "guessing":
-            text += f" ({MEASURED[rule]} {number(value)} in epoch {rows[-1]['epoch']}"
+        if value is not None and measured(rule, limits) and side != "guessing":
+            text += f" ({measured(rule, limits)} {number(value)} in epoch {rows[-1]['epoch']}"
             text += f"{allowed_range(rule, limits)})"
-        if able := remedies(rule, side):
+        if able := remedies(rule, side, limits):
             text += f". Its {remedies_told(able)}"
         yield f"{text}."
     if data["rules"] and summary["firings"] and not summary["applied"]:
