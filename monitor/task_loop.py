@@ -66,9 +66,10 @@ class _TaskState:
         if refused is not None:
             raise RemedyRefused(str(refused)[:500])
         if decision.back not in (None, epoch) and answer.get("state") != self.kept[decision.back]:
-            which = "starting" if decision.back == FRESH else f"epoch {decision.back}'s"
+            fresh = decision.back == FRESH
+            which = "starting state" if fresh else f"state after epoch {decision.back}"
             raise TaskError(
-                f"the {which} state was not put back as it was kept: the model changes its "
+                f"the {which} was not put back as it was kept: the model changes its "
                 "parameters or buffers in other ways than by training; add goes_back=false"
             )
         if decision.edit is not None:

@@ -220,11 +220,14 @@ class _Training:
         """Keep the state after an epoch in the place of an earlier one; return its SHA-256."""
         try:
             self._state.keep(epoch)
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, RuntimeError, TypeError) as error:
+            no_room = isinstance(error, MemoryError) or "memory" in str(error)
             raise TaskError(
                 f"there is no memory to keep the state after epoch {epoch}: the weights and the "
                 "optimizer's memory are held twice, to go back to; make room, or add "
                 "goes_back=false"
+                if no_room
+                else f"the state after epoch {epoch} cannot be copied: {error}; add goes_back=false"
             ) from error
         return self.fingerprint()
 

@@ -9,7 +9,6 @@ I/O: none.  Units: learning rates per step.
 
 import hashlib
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -179,7 +178,7 @@ class WatchedState:
         self._set_batch_size = set_batch_size
         self.processes = processes or Processes()  # which train it together
         # Where nothing may be changed, nothing is ever put back.
-        self._start = self._copied() if spec.offers else _Copied({}, [], {})
+        self._start = self._copied() if spec.offers else _Copied({}, [], {}, {})
         self._kept: dict[int, _Copied] = {}  # the latest epoch whose state can be gone back to
         self._begun: _Copied | None = None  # what each of the present trials begins with
         self._best: dict[int, _Copied] = {}  # the best of them so far
@@ -206,6 +205,8 @@ class WatchedState:
             )
         if back not in (epoch, FRESH) and not self._is_finite(self._kept[back]):
             raise RemedyRefused(f"the weights after epoch {back} are not finite")
+        if fresh or back != epoch:
+            self._verify_fits(self._start if fresh else self._kept[back])
         moves_rate = decision.back is not None or decision.direction in RATE_DIRECTIONS
         if self.rate_overridden is not None and moves_rate:
             raise RemedyRefused(self.rate_overridden)
@@ -263,6 +264,11 @@ class WatchedState:
                 for name, value in self._optimizer.state.get(each, {}).items():
                     if isinstance(value, Tensor):
                         yield f"{number}.{name}", value
+            for number, shared in enumerate(self._shared().values()):
+                told = shared if isinstance(shared, Mapping) else {"": shared}
+                for name, value in told.items():
+                    if isinstance(value, Tensor):
+                        yield f"beside {number}.{name}", value
 
     def become(self, spec: WatchedModel) -> None:
         """Change the activations to those of another specification of the same model."""
@@ -296,10 +302,33 @@ class WatchedState:
         names = (name for name, _ in self._model.named_parameters())
         return all(bool(torch.isfinite(copied.weights[name]).all()) for name in names)
 
+    def _verify_fits(self, copied: "_Copied") -> None:
+        """Raise RemedyRefused where a state cannot be put into the model as it is now."""
+        assert self._model is not None, "it is not offered without"
+        buffers = dict(self._model.named_buffers())
+        for name, value in (*self._model.named_parameters(), *buffers.items()):
+            kept = copied.weights.get(name)
+            if kept is None and name in buffers:
+                raise RemedyRefused(f"the buffer {name} is not in the state that was kept")
+            if kept is not None and kept.shape != value.shape:
+                raise RemedyRefused(f"{name} had another shape in the state that was kept")
+            if any(
+                step == 0 and size > 1
+                for step, size in zip(value.stride(), value.shape, strict=True)
+            ):
+                raise RemedyRefused(f"the elements of {name} share memory, so it is not put back")
+
+    def _shared(self) -> dict[Any, Any]:
+        """Return what the optimizer remembers beside each parameter's own memory."""
+        if self._optimizer is None:
+            return {}
+        memories = self._optimizer.state.items()
+        return {key: each for key, each in memories if not isinstance(key, Tensor)}
+
     def _copied(self) -> "_Copied":
         """Return a copy of all parameters, buffers and the optimizer's memory, in main memory."""
         if self._model is None:
-            return _Copied({}, [], {})
+            return _Copied({}, [], {}, {})
         named = (*self._model.named_parameters(), *self._model.named_buffers())
         held = [] if self._optimizer is None else optimized_by(self._optimizer)
         memory = [
@@ -311,7 +340,8 @@ class WatchedState:
             if self._optimizer is not None
         ]
         scaler = {} if self._scaler is None else self._scaler.state_dict()
-        return _Copied({name: _copy(value) for name, value in named}, memory, scaler)
+        weights = {name: _copy(value) for name, value in named}
+        return _Copied(weights, memory, scaler, deepcopy(self._shared()))
 
     def _put_back(self, copied: "_Copied") -> None:
         """Put weights and the optimizer's memory back; its rates and schedule stay the loop's."""
@@ -322,11 +352,13 @@ class WatchedState:
                     value.copy_(copied.weights[name])
                     self.processes.agree_on(value)
         if self._optimizer is not None:
-            self._optimizer.state = defaultdict(dict)
+            memories: Any = self._optimizer.state  # the same one: an optimizer may share it
+            memories.clear()
+            memories.update(deepcopy(dict(copied.shared)))
             for each, memory in zip(optimized_by(self._optimizer), copied.memory, strict=False):
                 if memory:
                     told = {name: _copy(value, on) for name, (value, on) in memory.items()}
-                    self._optimizer.state[each] = told
+                    memories[each] = told
 
 
 @dataclass(frozen=True)
@@ -336,6 +368,7 @@ class _Copied:
     weights: Mapping[str, Tensor]
     memory: Sequence[Mapping[str, tuple[Any, torch.device | None]]]  # for each parameter, and where
     scaler: Mapping[str, Any]
+    shared: Mapping[Any, Any]  # what the optimizer remembers beside
 
 
 def _copy(value: Any, device: torch.device | None = None) -> Any:

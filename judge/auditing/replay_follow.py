@@ -155,12 +155,14 @@ def _check_refused(replay: Replay, event: Any) -> None:
     if replay.watched and decision.direction in ("decrease_batch_size", "increase_batch_size"):
         return  # only the loop's owner can change it
     back = event.epoch if decision.back is None else decision.back
+    fresh = back == FRESH or decision.params.get("reinitialise", False)
+    if replay.watched and (fresh or back != event.epoch):
+        return  # whether a state fits the model as it is now shows where a task is trained again
     seen = replay.run.history[back]  # the weights that would go on; of fresh ones, any epoch's
     sound = seen.gradients_finite and math.isfinite(seen.val_loss)
     if replay.watched:  # whose loop may report any loss: the weights show in their own change
         changes = [layer["epoch_update_ratio"] for layer in replay.newest["layers"]]
         sound = sound and all(math.isfinite(each) for each in changes if each is not None)
-    fresh = back == FRESH or decision.params.get("reinitialise", False)
     if sound or decision.direction == "stop" or fresh:
         replay.settings_problems.append(WRONGLY_REFUSED.format(event.decision))
 

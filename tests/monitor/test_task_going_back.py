@@ -203,9 +203,10 @@ def model(params):
 """
 
 
-def test_model_whose_state_cannot_be_put_back_is_named() -> None:
-    with pytest.raises(MonitorError, match="starting state was not put back as it was kept"):
-        train(TABULAR + REPLACES, ScriptedPolicy((BACK,)), lr=1.0)
+def test_state_that_does_not_fit_the_model_is_a_reason_to_refuse() -> None:
+    run, _ = train(TABULAR + REPLACES, ScriptedPolicy((BACK,)), lr=1.0)
+    assert [past.outcome for past in run.decisions if past.decision.acts] == ["refused"]
+    assert run.end_reason == "completed"
 
 
 CLAIMS = """

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -253,3 +253,52 @@ def test_reported_loss_that_is_not_finite_sends_nothing_back(tmp_path: Path) -> 
             before = state_of(model, optimizer)
             run.validate(loss=float("nan"))
             assert same(before, state_of(model, optimizer))
+
+
+class _Counting(torch.optim.SGD):
+    """Remembers something beside the parameters' own memory, and shows all of it to others."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model.parameters(), lr=0.002, momentum=0.9)
+        self.counts = cast(Any, self.state)
+        self.counts["all"] = {"steps": 0}
+
+    def step(self, closure: Any = None) -> Any:
+        self.counts["all"]["steps"] += 1
+        return super().step(closure)
+
+
+def test_what_an_optimizer_remembers_beside_and_shares_is_put_back(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = _Counting(model)
+    policy = Says(lambda seen: {"epoch": 1, "lr": 0.001} if seen.epoch == 2 else None)
+    steps = []
+    with proctor.watch(
+        *(model, optimizer), name="own", batch_size=50, policy=policy, home=tmp_path
+    ) as run:
+        for _ in train(run, model, optimizer, hot=2):
+            steps.append(optimizer.counts["all"]["steps"])
+    assert optimizer.counts is optimizer.state
+    assert steps == [24] * 4  # 8 an epoch, and 8 of the four epochs' 32 were undone
+
+
+def test_buffer_of_another_shape_is_a_reason_to_refuse(tmp_path: Path) -> None:
+    model = mlp()
+    model.register_buffer("table", torch.zeros(1))
+    optimizer = OPTIMIZERS["SGD"](model)
+
+    def back(seen: Observation) -> dict[str, Any] | None:
+        if seen.epoch != 2:
+            return None
+        model.table = torch.ones(20)
+        return {"epoch": FRESH, "lr": 0.001}
+
+    with proctor.watch(
+        *(model, optimizer), name="grown", batch_size=50, policy=Says(back), home=tmp_path
+    ) as run:
+        train(run, model, optimizer, hot=2)
+    events = events_of(tmp_path / "ledger", run.id)
+    (refused,) = (each for each in events if type(each) is Run.RemedyRefused)
+    assert "table had another shape in the state that was kept" in refused.reason
+    assert torch.equal(dict(model.named_buffers())["table"], torch.ones(20))
+    assert not answer(call_here(["judge", run.id, "--json"], home=tmp_path))["hard_fail"]
