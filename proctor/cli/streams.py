@@ -1,7 +1,8 @@
 """Standard output and standard error that never end in a traceback.
 
 Characters that the encoding of a stream lacks are written as escapes. When nobody reads the output
-any more (`proctor log | head -1`), the command ends with EXIT_CLOSED and says nothing.
+any more (`proctor log | head -1`), the command ends with EXIT_CLOSED and says nothing. Where it
+cannot be written, as on a full disk, it ends with an error.
 
 I/O: replaces sys.stdout and sys.stderr while a command runs.
 """
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import NoReturn
 
-from proctor.errors import EXIT_CLOSED
+from proctor.errors import EXIT_CLOSED, EXIT_USAGE
 
 
 class _SafeStream(TextIOWrapper):
@@ -24,18 +25,28 @@ class _SafeStream(TextIOWrapper):
             return super().write(text)
         except BrokenPipeError:
             self._give_up()
+        except OSError:  # a full disk, say: what is still buffered cannot be written either
+            self._drop()
+            raise
 
     def flush(self) -> None:
         try:
             super().flush()
         except BrokenPipeError:
             self._give_up()
+        except OSError:
+            self._drop()
+            raise
 
     def _give_up(self) -> NoReturn:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.fileno())  # for what is still buffered
-        os.close(nowhere)
+        self._drop()
         sys.exit(EXIT_CLOSED)
+
+    def _drop(self) -> None:
+        """Send what is still buffered nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
 
 
 @contextmanager
@@ -66,6 +77,9 @@ def safe_streams() -> Iterator[None]:
         try:
             for stream in ours:
                 stream.flush()
+        except OSError as error:
+            print(f"error: the output is not complete: {error.strerror}", file=sys.stderr)
+            sys.exit(EXIT_USAGE)
         finally:
             for stream in ours:
                 stream.detach()  # or the file would be closed with the stream

@@ -229,6 +229,20 @@ def test_closed_pipe_ends_the_command_in_silence(command: str, home: Path) -> No
     assert (done.stdout, done.stderr) == ("", f"{EXIT_CLOSED}\n")
 
 
+@pytest.mark.parametrize("command", ["log", "--help", "keys list --json"])
+@pytest.mark.sampled(2)
+def test_output_that_cannot_be_written_is_one_error(command: str, home: Path) -> None:
+    known = {"PROCTOR_HOME": str(home), "PROCTOR_STATE": "off", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' -m proctor {command} > /dev/full"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={key: each for key, each in os.environ.items() if key != "PYTHONUNBUFFERED"} | known,
+    )
+    assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_that_are_closed_from_the_start_are_no_error(closed: str, home: Path) -> None:
