@@ -705,12 +705,10 @@ arms AS (
 
 -- One question has one answer, and so one pair: of equal measurements, the first.
 settled AS (
-    SELECT c.credit_id, c.decision, c.arm, c.question, c.looks
-    FROM decision_credit AS c
-    JOIN credit_starts AS s USING (credit_id)
-    JOIN credit_results AS r USING (credit_id, decision, arm)
-    WHERE c.why_not IS NULL AND r.better IS NOT NULL
-    QUALIFY ROW_NUMBER() OVER (PARTITION BY c.question ORDER BY s.idx) = 1
+    SELECT credit_id, decision, arm, question, looks FROM decision_credit
+    JOIN credit_starts USING (credit_id)
+    WHERE why_not IS NULL AND better IS NOT NULL
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY question ORDER BY idx) = 1
 )
 
 SELECT

@@ -1365,64 +1365,6 @@ repeated AS (
     GROUP BY q.run_id, q.after, q.decision, q.arm
 ),
 
--- Student's t of each mean gain, where the orders differ.
-gained AS (
-    SELECT
-        credit_id,
-        decision,
-        arm,
-        SIGN(AVG(gain)) AS side,
-        COUNT(*) - 1 AS degrees,
-        ATAN2(ABS(AVG(gain)) * SQRT(COUNT(*)) / STDDEV_SAMP(gain), SQRT(degrees)) AS angle
-    FROM (
-        SELECT
-            w.credit_id,
-            w.decision,
-            o.arm,
-            UNNEST(['loss', 'accuracy']) AS name,
-            UNNEST([o.val_loss - w.val_loss, w.val_accuracy - o.val_accuracy]) AS gain
-        FROM credit_evidence AS w
-        JOIN credit_evidence AS o USING (credit_id, decision, seed)
-        WHERE w.arm = 'chosen' AND o.arm <> 'chosen'
-    )
-    GROUP BY credit_id, decision, arm, name
-    HAVING COUNT(*) > 1 AND COUNT(gain) = COUNT(*) AND MIN(gain) < MAX(gain)
-),
-
--- The probability that Student's t is closer to zero, as in judge/curation/intervals.py.
-inside AS (
-    SELECT
-        * EXCLUDE (angle),
-        LIST_REDUCE(
-            [1.0::DOUBLE] || LIST_REVERSE(LIST_TRANSFORM(
-                RANGE(2 + degrees % 2, degrees - 1, 2),
-                lambda each: POW(COS(angle), 2) * (each - 1) / each
-            )),
-            lambda total, factor: 1 + factor * total
-        ) AS total,
-        IF(
-            degrees % 2 = 1,
-            2 / PI() * (angle + SIN(angle) * COS(angle) * IF(degrees > 1, total, 0)),
-            SIN(angle) * total
-        ) AS inside
-    FROM gained
-),
-
--- A side is better if an interval excludes zero there, and none does on the other side.
-better AS (
-    SELECT
-        i.credit_id,
-        i.decision,
-        i.arm,
-        CASE
-            WHEN MIN(i.side) = MAX(i.side) THEN IF(MIN(i.side) > 0, 'chosen', 'other')
-        END AS better
-    FROM inside AS i
-    JOIN questions AS q USING (credit_id, decision, arm)
-    WHERE i.inside > 1 - (1 - 0.95) / q.looks
-    GROUP BY i.credit_id, i.decision, i.arm
-),
-
 judged AS (
 SELECT
     s.credit_id,
@@ -1466,8 +1408,7 @@ SELECT
         WHEN q.orders > r.pairs THEN q.orders || ' orders were measured, and it has ' || r.pairs
         WHEN t.differs THEN 'an order that was measured twice came to another end'
     END AS why_not,
-    IF(why_not IS NULL, r.better, NULL) AS own,
-    v.better
+    IF(why_not IS NULL, r.better, NULL) AS own
 FROM credit_results AS r
 JOIN credit_starts AS s USING (credit_id)
 LEFT JOIN arms AS w
@@ -1479,19 +1420,17 @@ LEFT JOIN questions AS q
 LEFT JOIN repeated AS t
     ON t.run_id = s.run_id AND t.after = s.after AND t.decision = r.decision AND t.arm = r.arm
 LEFT JOIN origins AS y ON y.credit_id = r.credit_id AND y.decision = r.decision
-LEFT JOIN better AS v
-    ON v.credit_id = r.credit_id AND v.decision = r.decision AND v.arm = r.arm
 )
 
 SELECT
-    * EXCLUDE (why_not, own, better),
+    * EXCLUDE (why_not, own),
     COALESCE(
         why_not,
         CASE WHEN COUNT(DISTINCT own) OVER (PARTITION BY question) > 1
             THEN 'with another policy after the decision, the opposite was measured' END
     ) AS why_not,
-    IF(why_not IS NULL AND COUNT(DISTINCT own) OVER (PARTITION BY question) < 2,
-        better, NULL) AS better
+    IF(why_not IS NULL AND COUNT(DISTINCT own) OVER (PARTITION BY question) = 1,
+        own, NULL) AS better
 FROM judged;
 COMMENT ON VIEW decision_credit IS 'What recorded decisions were worth beside their alternatives, measured with forks';
 COMMENT ON COLUMN decision_credit.credit_id IS 'The measurement';
@@ -1505,18 +1444,18 @@ COMMENT ON COLUMN decision_credit.chosen IS 'The recorded decision';
 COMMENT ON COLUMN decision_credit.other IS 'The alternative';
 COMMENT ON COLUMN decision_credit.pairs IS 'Seeds that both were trained with';
 COMMENT ON COLUMN decision_credit.loss_difference IS 'Mean final validation loss, other minus chosen; NULL: one is not finite';
-COMMENT ON COLUMN decision_credit.loss_low IS 'Lower end of its 95% interval, as recorded';
-COMMENT ON COLUMN decision_credit.loss_high IS 'Upper end of its 95% interval, as recorded';
+COMMENT ON COLUMN decision_credit.loss_low IS 'Lower end of its 95% interval';
+COMMENT ON COLUMN decision_credit.loss_high IS 'Upper end of its 95% interval';
 COMMENT ON COLUMN decision_credit.accuracy_difference IS 'Mean final validation accuracy, chosen minus other';
-COMMENT ON COLUMN decision_credit.accuracy_low IS 'Lower end of its 95% interval, as recorded';
-COMMENT ON COLUMN decision_credit.accuracy_high IS 'Upper end of its 95% interval, as recorded';
+COMMENT ON COLUMN decision_credit.accuracy_low IS 'Lower end of its 95% interval';
+COMMENT ON COLUMN decision_credit.accuracy_high IS 'Upper end of its 95% interval';
 COMMENT ON COLUMN decision_credit.backed IS 'Whether the forks in the ledger have these means; the forks themselves are judged like any run';
 COMMENT ON COLUMN decision_credit.question IS 'Equal for measurements of the same: this decision in this situation, in whichever run, and this alternative, under whichever name';
 COMMENT ON COLUMN decision_credit.measurements IS 'How many measurements of the same the ledger has, with whichever policy after it';
-COMMENT ON COLUMN decision_credit.looks IS 'How many of them differ in that policy or in the orders; better is decided by intervals that are corrected for so many';
+COMMENT ON COLUMN decision_credit.looks IS 'How many of them differ in that policy or in the orders; an export corrects its interval for so many';
 COMMENT ON COLUMN decision_credit.orders IS 'Orders of the examples in the largest of them';
 COMMENT ON COLUMN decision_credit.why_not IS 'Why it decides nothing: it is not backed, not whole, not the largest, or contradicted, or its forks differ in more than the answer; NULL: it is the answer';
-COMMENT ON COLUMN decision_credit.better IS 'chosen or other, computed from the forks, with intervals as wide as looks requires; NULL: undecided, or it decides nothing';
+COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided, or it decides nothing';
 
 -- The answer to the question about each measured decision and alternative, in the forks' own records.
 CREATE VIEW decision_worth AS

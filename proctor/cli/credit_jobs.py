@@ -324,7 +324,7 @@ def _output(
                 print_words(
                     f"decision {row.decision} beside {row.arm}: one of "
                     f"{row.looks} measurements of the same, with other orders or another "
-                    "policy after it; which is better is decided by intervals of "
+                    "policy after it; `proctor export data --measured` uses intervals of "
                     f"{level_of(row.looks):.1%} in place of {LEVEL:.0%}"
                 )
         violations = {

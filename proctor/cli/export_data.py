@@ -167,9 +167,7 @@ def _unsettled(tables: Tables) -> list[tuple[str, int]]:
     """Return why measurements of credit are no answer, and how many for each reason."""
     rows = tables.ask(
         "SELECT COALESCE(why_not, 'undecided by all orders that were measured') AS why, "
-        "COUNT(*) AS number FROM decision_credit AS c "
-        "JOIN credit_results AS r USING (credit_id, decision, arm) "
-        "WHERE why_not IS NOT NULL OR r.better IS NULL GROUP BY ALL ORDER BY ALL"
+        "COUNT(*) AS number FROM decision_credit WHERE better IS NULL GROUP BY ALL ORDER BY ALL"
     )
     found = [(row["why"], row["number"]) for row in rows]
     if number := outnumbered(tables):

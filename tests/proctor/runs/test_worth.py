@@ -43,33 +43,6 @@ def test_worth_is_shown_with_its_interval_by_small_and_by_large_ledgers(
     assert worth(history, other) == []
 
 
-def sql(history: Scene, query: str) -> list[dict[str, Any]]:
-    done = call_here(["sql", query, "--json"], home=history.folder, state=history.folder / "state")
-    found: list[dict[str, Any]] = answer(done)
-    return found
-
-
-def test_sql_says_the_same_is_better_as_the_pages(history: Scene) -> None:
-    gains = [0.2, 0.5, 0.1, 0.4, 0.15]  # of 95% intervals, the one of a single look excludes 0
-    known = {}
-    for group, told in enumerate(
-        (CLEAR, [-0.3, -0.31], [*CLEAR, -0.3], [0.3, 0.3], [0.0, 0.0], gains, [*CLEAR, 0.33] * 4)
-    ):
-        run = history.run(history.line.active, group=group)
-        history.credit(run, told)
-        known[run] = told
-    again = history.run(history.line.active, group=len(known))
-    for number in range(2, 6):
-        history.credit(again, gains[:number])
-    query = "SELECT better FROM decision_credit WHERE run_id = '{}' ORDER BY pairs DESC LIMIT 1"
-    found = {}
-    for run in (*known, again):
-        (page,), (row,) = worth(history, run), sql(history, query.format(run))
-        assert row["better"] == page["better"], known.get(run)
-        found[run] = page["better"]
-    assert [*found.values()] == ["chosen", "other", None, None, None, "chosen", "chosen", None]
-
-
 def test_all_orders_of_a_question_count_whichever_run_was_measured(history: Scene) -> None:
     run, again, other = (history.run(history.line.active, group=group) for group in (0, 0, 1))
     history.credit(again, [0.3, 0.3, 0.3, -0.3])
