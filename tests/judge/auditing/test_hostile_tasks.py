@@ -317,7 +317,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
     ),
     "epoch with 80 kB of its own": (
         EPOCH.format("found['measured']['more'] = {9 * str(n): 'x' * 199 for n in range(400)}"),
-        "1 of 234 values differ",
+        r"1 of \d+ values differ",
     ),
     "epoch with many metrics": (
         EPOCH.format(
@@ -329,7 +329,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
     "epoch that is a list": (EPOCH.format("found = {'measured': []}"), "was measured wrongly"),
     "epoch with a text": (
         EPOCH.format("found['measured']['validation']['metrics']['accuracy'] = 'inf'"),
-        "1 of 234 values differ",
+        r"1 of \d+ values differ",
     ),
     "weights of 255 MB": (
         "if TRAINS:\n"
