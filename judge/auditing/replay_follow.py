@@ -157,7 +157,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
     back = event.epoch if decision.back is None else decision.back
     fresh = back == FRESH or decision.params.get("reinitialise", False)
     if replay.watched and (fresh or back != event.epoch):
-        return  # whether a state fits the model as it is now shows where a task is trained again
+        return  # only the model itself shows whether a state fits; a task is trained again
     seen = replay.run.history[back]  # the weights that would go on; of fresh ones, any epoch's
     sound = seen.gradients_finite and math.isfinite(seen.val_loss)
     if replay.watched:  # whose loop may report any loss: the weights show in their own change
