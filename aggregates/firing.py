@@ -288,9 +288,19 @@ class _R1(_Fold):
         self.band = _Band(rule, config, config.r1_signal, config.r1_low, config.r1_high)
         self.guessing = _Guessing(config)
         self.plateau = _Plateau(rule, config, config.r1_patience, config.r1_min_delta)
+        self.harmless = False  # long steps, since the latest epoch learned
 
     def add(self, signals: EpochSignals) -> None:
         """Take in the next epoch."""
+        # Nothing is known of the loss before the first epoch but what its steps had on average.
+        before = signals.train_loss if math.isinf(self.plateau.best) else self.plateau.best
+        gained, needed = before - signals.val_loss, self.config.r1_learning_gain
+        self.harmless = (
+            needed is not None
+            and math.isfinite(gained)
+            and gained > needed * abs(before)
+            and not _guesses(signals, self.config)  # a loss that fell from a peak, to nothing known
+        )
         self.band.add(signals)
         self.guessing.add(signals)
         self.plateau.add(signals)
@@ -298,11 +308,12 @@ class _R1(_Fold):
     def evaluation(self) -> RuleEvaluation:
         """Return what the rule says of the epoch that was added last."""
         band, latest, at_once = self.band.evaluation(), self.band.value, self.config.r1_at_once
-        if band.fired:
+        if band.fired and not (self.harmless and band.side == "high"):
             return band
         if latest is not None and at_once is not None and latest > at_once:
             # Steps so large kill a model in one epoch.
             return replace(band, fired=True, side="high")
+        band = replace(band, fired=False, side=None)
         if self.guessing.fired:
             return replace(band, fired=True, side="guessing", streak=self.guessing.streak)
         plateau = self.plateau.evaluation()
@@ -324,17 +335,20 @@ class _R2(_Fold):
             else _Band(rule, config, config.r2_signal, config.r2_low, config.r2_high)
         )
         self.progress = _Progress(config.r2_stall_epochs, config.r2_stall_gain)
+        self.long = False  # the latest epoch's steps
 
     def add(self, signals: EpochSignals) -> None:
         """Take in the next epoch."""
         self.band.add(signals)
         self.progress.add(signals.train_loss)
+        ratio, limit = signals.update_ratio, self.config.r2_longest_steps
+        self.long = ratio is not None and limit is not None and ratio > limit
 
     def evaluation(self) -> RuleEvaluation:
         """Return what the rule says of the epoch that was added last."""
         band = self.band.evaluation()
         stalled = self.config.r2_stall_epochs == 0 or self.progress.stands_still
-        if band.side == "low" and not stalled:
+        if (band.side == "low" and not stalled) or (band.side == "high" and self.long):
             return replace(band, fired=False, side=None)
         return band
 

@@ -134,6 +134,8 @@ FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
 def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ...]:
     """Return the directions that answer a rule on a side, under a set of rules."""
     found = DIRECTIONS[rule].get(side or "", ())
+    if rule == "R1" and side in ("low", "guessing") and rules.r1_adds_norm:
+        found = (*found, "add_norm")  # deep layers without it may pass on no gradient at all
     if rule == "R2":
         undone = rules.back_sets_batch and side == "high"
     else:

@@ -101,6 +101,12 @@ class RulesConfig:
     guess_skill: float | None = _added(None)
     guess_gain: float = _added(0.0)
     r1_majority: bool = _added(False)  # more than half of the tensors are outside of R1's band
+    # Share by which an epoch has to lower the validation loss for long steps to do no harm: R1 high
+    # is silent then, up to `r1_at_once`. None: long steps always fire.
+    r1_learning_gain: float | None = _added(None)
+    # Update ratio above which R2 high is silent: a smaller batch makes long steps noisier still.
+    r2_longest_steps: float | None = _added(None)
+    r1_adds_norm: bool = _added(False)  # normalisation answers R1 low and guessing, too
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -217,12 +223,15 @@ RELATIVE_2 = replace(
     guess_skill=0.03,
     guess_gain=0.01,
 )
-RELATIVE = replace(RELATIVE_2, r1_majority=True, r6_low=0.007, tries_rates=True)
+RELATIVE_3 = replace(RELATIVE_2, r1_majority=True, r6_low=0.007, tries_rates=True)
+RELATIVE = replace(
+    RELATIVE_3, r1_at_once=0.5, r1_learning_gain=0.1, r2_longest_steps=0.018, r1_adds_norm=True
+)
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {
         "calibrated": (CALIBRATED_1, CALIBRATED),
         "document": (DOCUMENT,),
-        "relative": (RELATIVE_1, RELATIVE_2, RELATIVE),
+        "relative": (RELATIVE_1, RELATIVE_2, RELATIVE_3, RELATIVE),
     }
 )
 """Every version of each profile, the oldest first. Runs start with the newest; the judge accepts

@@ -24,6 +24,9 @@ from policies.playbook import Chosen, PlaybookPolicy, act
 # built-in network at its default rate 0.002 to 0.007; a later epoch has less than the first.
 TARGET = 0.008
 LOST = 0.5  # mean update ratio of steps that leave nothing of the weights; it tells no rate
+# Change of the weights in an epoch, in their lengths before it: those were far too small. Rates
+# that are too high reach 5, weights that begin at a thousandth 100 to 400.
+GROWN = 30.0
 # How often going back answers a rule. Weights that are damaged twice: their settings are at fault.
 TRIES: Mapping[str, int] = MappingProxyType({"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2})
 
@@ -81,8 +84,8 @@ class RescuePolicy(PlaybookPolicy):
         found = band(seen)
         if found is None or not evaluation.value:
             return None
-        lost = evaluation.value > LOST and seen.settings.clip_norm is None
-        if lost and seen.rules.back_bounds_steps:
+        lost = evaluation.value > LOST or _grown(seen)
+        if lost and seen.settings.clip_norm is None and seen.rules.back_bounds_steps:
             params = {"epoch": FRESH, "lr": seen.settings.lr, "clip_norm": self.numbers.clip_norm}
             why = "nothing is left of the weights, so the next steps are bounded"
             return Chosen(GO_BACK, params, why)
@@ -114,12 +117,24 @@ class RescuePolicy(PlaybookPolicy):
         return Chosen(GO_BACK, params, "bounded gradients did the damage, so the steps are shorter")
 
 
+def _grown(seen: Observation) -> bool:
+    """Whether the weights outgrew what they began as, and fresh ones are drawn anew."""
+    change = seen.history[-1].epoch_update_ratio
+    return isinstance(seen.spec, ModelSpec) and change is not None and change > GROWN
+
+
 def _batch(seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
     sizes = batch_band(evaluation, seen.settings, seen.rules)
     if sizes is None:
         return None
     middle = math.sqrt(seen.rules.r2_low * seen.rules.r2_high)
     size = round(seen.settings.batch_size * middle / (evaluation.ema or math.inf))
+    # Of a batch that is k times smaller, noise can make the steps longer by the root of k.
+    ratio = seen.history[-1].update_ratio or 0.0
+    most = (seen.rules.r1_high / (2 * ratio)) ** 2 if ratio > 0 else math.inf
+    size = max(size, math.ceil(seen.settings.batch_size / most))
+    if size > sizes[1]:
+        return None
     params = {
         "epoch": _present(seen),
         "lr": seen.settings.lr,

@@ -54,6 +54,7 @@ def remedies(rule: str, side: str | None, recorded: Mapping[str, Any]) -> tuple[
         kept_states=int(bool(recorded.get("kept_states"))),
         back_sets_batch=bool(recorded.get("back_sets_batch")),
         tries_rates=bool(recorded.get("tries_rates")),
+        r1_adds_norm=bool(recorded.get("r1_adds_norm")),
     )
     return directions(rule, side, rules) if rule in DIRECTIONS else ()
 

@@ -22,6 +22,7 @@ from aggregates.rules import (
     RELATIVE,
     RELATIVE_1,
     RELATIVE_2,
+    RELATIVE_3,
     RULES,
     VERSIONS,
     AppliedRemedy,

@@ -126,11 +126,12 @@ def _plateau(
 
 def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
     band = _outside_band("R1", config.r1_signal, config.r1_low, config.r1_high)(window, config)
-    if band.fired:
+    if band.fired and not (band.side == "high" and _learned(window, config)):
         return band
     latest = getattr(window[-1], config.r1_signal) if window else None
     if latest is not None and config.r1_at_once is not None and latest > config.r1_at_once:
         return replace(band, fired=True, side="high")  # steps so large kill a model in one epoch
+    band = replace(band, fired=False, side=None)
     guessed = 0
     for signals in window:
         guessed = guessed + 1 if _guesses(signals, config) else 0
@@ -138,6 +139,18 @@ def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
         return replace(band, fired=True, side="guessing", streak=guessed)
     plateau = _plateau("R1", window, config.r1_patience, config.r1_min_delta)
     return plateau if plateau.fired else band
+
+
+def _learned(window: Sequence[EpochSignals], config: RulesConfig) -> bool:
+    """Return whether the last epoch lowered the validation loss by the share that is asked for."""
+    latest = window[-1]
+    if config.r1_learning_gain is None or _guesses(latest, config):
+        return False
+    before = [each.val_loss for each in window[:-1] if each.val_loss < math.inf]
+    best = min(before, default=latest.train_loss)
+    if not math.isfinite(best) or not math.isfinite(latest.val_loss):
+        return False
+    return best - latest.val_loss > config.r1_learning_gain * abs(best)
 
 
 def _guesses(signals: EpochSignals, config: RulesConfig) -> bool:
@@ -159,6 +172,9 @@ def _r2(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
     )
     epochs, gain = config.r2_stall_epochs, config.r2_stall_gain
     if band.side == "low" and epochs and not _stands_still(window, epochs, gain):
+        return replace(band, fired=False, side=None)
+    ratio, limit = window[-1].update_ratio if window else None, config.r2_longest_steps
+    if band.side == "high" and ratio is not None and limit is not None and ratio > limit:
         return replace(band, fired=False, side=None)
     return band
 
