@@ -324,6 +324,7 @@ def test_versions_that_are_recorded_keep_their_hash() -> None:
         "85ccbf7e11250914597ee25ab5b2eee136043cf49a8486212baffde4a7e1dba7",
         "2f6b3426a7640bd878a0d49008acfc388db27568d66a2fe70cb3141d32e08e67",
         "a513948d6f5aabf60704078d4190a6579101c613a85fde88962be116c6561696",
+        "370b7572ff889b75b46dd5821ffd4decbe6f6a06fc85fdc0f79737f0de0b2c59",
     ]
     assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
     assert all(
@@ -534,7 +535,7 @@ def told_runs(draw: st.DrawFn) -> tuple[list[EpochSignals], list[AppliedRemedy]]
 @settings(max_examples=50)
 @given(
     told_runs(),
-    st.sampled_from([NEWEST, CALIBRATED, CALIBRATED_1, DOCUMENT, RELATIVE_1, RELATIVE_2, RELATIVE]),
+    st.sampled_from([CALIBRATED, DOCUMENT, *VERSIONS["calibrated"], *VERSIONS["relative"]]),
 )
 def test_rules_remember_what_the_whole_history_tells(
     told: tuple[list[EpochSignals], list[AppliedRemedy]], config: RulesConfig
@@ -623,6 +624,39 @@ def test_rate_is_wrong_where_it_is_for_most_of_the_tensors(
     if ratios == [0.1, 0.03]:
         assert found.update_ratio == pytest.approx(0.065)
         assert fired([found], RELATIVE_2)["R1"] == "high"
+
+
+def test_long_steps_are_left_alone_where_the_epoch_learned() -> None:
+    def r1(losses: list[float], ratio: float = 0.1, *, first: float = 2.0, **changes: Any) -> str:
+        told = history(len(losses), val_loss=losses, train_loss=first, update_ratio=ratio)
+        found = fired([dataclasses.replace(each, **changes) for each in told], RELATIVE)
+        return str(found.get("R1"))
+
+    # The first epoch against the mean loss of its own steps, a later one against the best before.
+    assert (r1([1.7]), r1([1.9]), r1([2.3])) == ("None", "high", "high")
+    assert (r1([1.7, 1.5]), r1([1.7, 1.6]), r1([1.5, 1.7, 1.4])) == ("None", "high", "high")
+    assert r1([1.7], first=math.nan) == r1([math.nan]) == r1([1.7], first=math.inf) == "high"
+    assert (r1([-3.0], first=-2.0), r1([-2.1], first=-2.0)) == ("None", "high")
+    # Nothing is left of the weights, or the loss fell from a peak to that of guessing.
+    assert (r1([1.7], 0.5), r1([1.7], 0.51)) == ("None", "high")
+    assert (r1([1.7], skill=0.02), r1([1.7], skill=0.3)) == ("high", "None")
+    # What is too short is not excused, and the version before excuses nothing.
+    assert r1([1.0], 1e-5) == "low"
+    assert fired(history(1, val_loss=1.0, train_loss=2.0, update_ratio=0.1), RELATIVE_3) == {
+        "R1": "high"
+    }
+    # A remedy begins anew: what was better before it is gone.
+    later = history(3, val_loss=[1.0, 1.9, 1.6], train_loss=2.0, update_ratio=0.1)
+    assert fired(later, RELATIVE, [AppliedRemedy(1, "R1")]) == {}
+    assert fired(later, RELATIVE) == {"R1": "high"}
+
+
+def test_large_batch_is_left_alone_where_steps_are_long() -> None:
+    noise = [_probed(NEWEST.r2_high * 4)] * 3
+    for ratio, found in ((0.018, {"R2": "high"}), (0.02, {}), (None, {"R2": "high"})):
+        signals = history(3, signal_to_noise=None, noise=noise, update_ratio=ratio)
+        assert fired(signals, RELATIVE) == found
+        assert fired(signals, RELATIVE_3) == {"R2": "high"}
 
 
 def test_model_that_only_guesses_fires_r1_and_not_r4() -> None:

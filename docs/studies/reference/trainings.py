@@ -22,10 +22,13 @@ Decide = Callable[[Observation], Sequence[Decision]]
 def train_with(config: Mapping[str, Any], decide: Decide) -> Run:
     """Train, with `decide` asked whenever rules are due, and return the run.
 
+    The rules are `calibrated` unless the configuration names others: a task's answer does not
+    depend on what is the default.
     Raises the CandidateError that `decide` raises.
     """
     try:
-        return train(RunConfig.from_dict(config), _Policy(decide), log=_Log(), blobs=MemoryBlobs())
+        known = RunConfig.from_dict({"profile": "calibrated", **config})
+        return train(known, _Policy(decide), log=_Log(), blobs=MemoryBlobs())
     except MonitorError as error:
         if isinstance(error.__cause__, CandidateError):
             raise error.__cause__ from error

@@ -84,7 +84,7 @@ def test_run_follows_from_its_record_whatever_the_server_did(
     settings: list[str],
 ) -> None:
     sets = [part for setting in settings for part in ("--set", setting)]
-    run = with_settings(RUN, "epochs=9") if policy == "mixed" else RUN
+    run = with_settings(RUN, "epochs=9", "profile=calibrated") if policy == "mixed" else RUN
     with ChatServer(behaviour) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         done = call_here([*run, "--policy", policy, *MODEL, *sets], home=tmp_path)
