@@ -278,7 +278,7 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> C
 
 def _lacks_norm(seen: Observation, found: RuleEvaluation) -> bool:
     """Return whether the built-in network learns nothing for want of normalisation."""
-    largest = seen.history[-1].max_layer_grad_norm
+    largest = seen.history[-1].max_layer_grad_norm if seen.history else None
     quiet = largest is not None and largest < QUIET
     lacking = isinstance(seen.spec, ModelSpec) and not _normalised(seen)
     return lacking and (quiet or found.side == "guessing")

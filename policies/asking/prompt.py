@@ -193,10 +193,16 @@ def _limits(rule: str, rules: RulesConfig) -> str:
                 else f"guessing where accuracy is at most {rules.guess_skill:g} of the way from "
                 f"guessing to always right, {for_epochs}, and the training loss stands still; "
             )
+            learned = (
+                ""
+                if rules.r1_learning_gain is None
+                else "more is allowed while an epoch lowers the validation loss by "
+                f"{rules.r1_learning_gain:g} of itself; "
+            )
             return (
                 f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {outside}; "
-                f"{guessing}plateau after {rules.r1_patience} epochs without a better validation "
-                "loss"
+                f"{learned}{guessing}plateau after {rules.r1_patience} epochs without a better "
+                "validation loss"
             )
         case "R2":
             name = rules.r2_signal.replace("_", " ")
@@ -206,9 +212,14 @@ def _limits(rule: str, rules: RulesConfig) -> str:
                 if rules.r2_stall_epochs
                 else ""
             )
+            short = (
+                ""
+                if rules.r2_longest_steps is None
+                else f"; high only with an update ratio of at most {rules.r2_longest_steps:g}"
+            )
             return (
                 f"{average} of {name} from {rules.r2_low:g} to {rules.r2_high:g}, "
-                f"{for_epochs}{stalls}"
+                f"{for_epochs}{stalls}{short}"
             )
         case "R3":
             least, patience = rules.r3_min_delta, rules.r3_patience

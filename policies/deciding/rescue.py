@@ -119,7 +119,7 @@ class RescuePolicy(PlaybookPolicy):
 
 def _grown(seen: Observation) -> bool:
     """Whether the weights outgrew what they began as, and fresh ones are drawn anew."""
-    change = seen.history[-1].epoch_update_ratio
+    change = seen.history[-1].epoch_update_ratio if seen.history else None
     return isinstance(seen.spec, ModelSpec) and change is not None and change > GROWN
 
 
@@ -130,8 +130,8 @@ def _batch(seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
     middle = math.sqrt(seen.rules.r2_low * seen.rules.r2_high)
     size = round(seen.settings.batch_size * middle / (evaluation.ema or math.inf))
     # Of a batch that is k times smaller, noise can make the steps longer by the root of k.
-    ratio = seen.history[-1].update_ratio or 0.0
-    most = (seen.rules.r1_high / (2 * ratio)) ** 2 if ratio > 0 else math.inf
+    ratio = seen.history[-1].update_ratio if seen.history else None
+    most = (seen.rules.r1_high / (2 * ratio)) ** 2 if ratio else math.inf
     size = max(size, math.ceil(seen.settings.batch_size / most))
     if size > sizes[1]:
         return None

@@ -1,4 +1,4 @@
-"""Runs under version 3 of the rules `relative` that went back: still shown, replayed and the same."""
+"""Runs under version 3 of the rules `relative`, which went back: shown, replayed, the same."""
 
 import json
 import tarfile
@@ -9,7 +9,7 @@ from frontdoor import call, call_here
 from judge_cases import events_of
 
 from aggregates.firing import evaluate_epochs
-from aggregates.rules import VERSIONS, AppliedRemedy
+from aggregates.rules import VERSIONS
 from proctor.home import Home
 
 HERE = Path(__file__).parent

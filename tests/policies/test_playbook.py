@@ -28,6 +28,7 @@ from aggregates.rules import (
     RELATIVE,
     RELATIVE_1,
     RELATIVE_2,
+    RELATIVE_3,
     RULES,
     RuleEvaluation,
     fired_in_precedence,
@@ -450,6 +451,50 @@ def test_rescue_bounds_steps_that_left_nothing_of_the_weights() -> None:
     assert params["lr"] == pytest.approx(0.1 * TARGET / 1.4)
     ((_, _, params),) = rescue({"R1": "high"}, 1.4, rules=RELATIVE_1)
     assert set(params) == {"epoch", "lr"}
+
+
+def told(**changes: Any) -> tuple[EpochSignals, ...]:
+    """Return the history of one epoch."""
+    return (dataclasses.replace(signals(5, val_loss=2.0), **changes),)
+
+
+def test_rescue_draws_weights_anew_that_outgrew_what_they_began_as() -> None:
+    fresh = [("R1", "go_back", {"epoch": FRESH, "lr": 0.1, "clip_norm": 1.0})]
+    assert rescue({"R1": "high"}, 0.08, history=told(epoch_update_ratio=31.0)) == fresh
+    for change in (30.0, None):  # a rate that is too high
+        ((_, _, params),) = rescue({"R1": "high"}, 0.08, history=told(epoch_update_ratio=change))
+        assert params["lr"] == pytest.approx(0.1 * TARGET / 0.08)
+    watched = WatchedModel("Net", 1, "0" * 64, (), ("go_back", "decrease_lr", "stop"))
+    grown = told(epoch_update_ratio=31.0)  # of a model that keeps its own first weights
+    ((_, _, params),) = rescue({"R1": "high"}, 0.08, history=grown, spec=watched)
+    assert params["lr"] == pytest.approx(0.1 * TARGET / 0.08)
+
+
+def test_normalisation_answers_a_gradient_that_vanishes_in_all_layers_alike() -> None:
+    deep = dataclasses.replace(
+        SPEC, norm="none", blocks=tuple(dataclasses.replace(b, norm="none") for b in SPEC.blocks)
+    )
+    quiet = {"history": told(max_layer_grad_norm=1e-4), "spec": deep}
+    for policy in (RescuePolicy, PlaybookPolicy):
+        for side in ("low", "guessing"):
+            assert rescue({"R1": side}, 4e-5, policy, **quiet) == [("R1", "add_norm", {})]
+        loud = {**quiet, "history": told(max_layer_grad_norm=0.3)}
+        assert rescue({"R1": "guessing"}, 4e-5, policy, **loud) == [("R1", "add_norm", {})]
+        # Controls: a rate that is too low, layers that are normalised, rules without this remedy.
+        for control in (loud, {**quiet, "spec": SPEC}, {**quiet, "rules": RELATIVE_3}):
+            ((_, direction, _),) = rescue({"R1": "low"}, 4e-5, policy, **control)
+            assert direction in ("go_back", "increase_lr")
+
+
+@pytest.mark.parametrize(("ratio", "size"), [(None, 6), (0.004, 6), (0.01, 20), (0.0179, 64)])
+def test_rescue_keeps_long_steps_from_growing_with_the_noise(
+    ratio: float | None, size: int
+) -> None:
+    ((_, direction, params),) = rescue({"R2": "high"}, 6.5, history=told(update_ratio=ratio))
+    if size == 64:  # nothing smaller is allowed, so the playbook's halving
+        assert (direction, params["batch_size"]) == ("decrease_batch_size", 32)
+    else:
+        assert (direction, params["batch_size"]) == ("go_back", size)
 
 
 def test_rescue_tries_bounded_steps_and_then_shorter_ones_where_a_model_guesses() -> None:
