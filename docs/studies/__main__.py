@@ -1,6 +1,6 @@
 """What the figures and the written pages of the documentation are made by; none of it is installed.
 
-    python docs/studies playbook [CIFAR_DIR] [--results FILE] [--seeds 10] [--compare FILE]
+    python docs/studies playbook [CIFAR_DIR] [--results FILE] [--seeds 10] [--first-seed 0] [...]
     python docs/studies practice [--conditions FILE] [--seeds 8] [--results FILE] [--workers N]
     python docs/studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
     python docs/studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
@@ -124,6 +124,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             add("--seeds", type=_several, default=8, help="Seeds, from 0 (default: 8).")
         if name == "playbook":
             add("--seeds", type=int, choices=range(2, 11), default=10, help="Seeds (default: 10).")
+            add("--first-seed", type=int, default=0, help="The first of them (default: 0).")
             add(
                 "--compare",
                 type=Path,

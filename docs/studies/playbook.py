@@ -107,7 +107,7 @@ def run(options: Namespace) -> None:
     datasets = {"shapes": "shapes"}
     if options.folder is not None:
         datasets["CIFAR-10"] = f"imagefolder:{options.folder}"
-    seeds = range(options.seeds)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     rows = collect_rows(datasets, seeds, options.results, workers=options.workers)
     print_studies(rows, seeds)
     if options.compare is not None:
