@@ -63,7 +63,8 @@ class RescuePolicy(PlaybookPolicy):
         )
         if GO_BACK not in seen.directions(rule) or tried >= TRIES[rule]:
             return usual
-        if usual is not None and usual.direction in ("add_norm", "add_residual"):
+        edits = usual is not None and usual.direction in ("add_norm", "add_residual")
+        if edits and not (rule == "R1" and "R6" in seen.due):  # which adds what is lacking
             return usual
         match rule:
             case "R1" if evaluation.side == "guessing":
