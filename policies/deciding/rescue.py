@@ -132,8 +132,11 @@ def _batch(seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
     size = round(seen.settings.batch_size * middle / (evaluation.ema or math.inf))
     # Of a batch that is k times smaller, noise can make the steps longer by the root of k.
     ratio = seen.history[-1].update_ratio if seen.history else None
-    most = (seen.rules.r1_high / (2 * ratio)) ** 2 if ratio else math.inf
-    size = max(size, math.ceil(seen.settings.batch_size / most))
+    longest = seen.rules.r1_high / 2
+    if ratio is not None:
+        if not ratio < longest:  # true for NaN
+            return None
+        size = max(size, math.ceil(seen.settings.batch_size * (ratio / longest) ** 2))
     if size > sizes[1]:
         return None
     params = {

@@ -490,7 +490,11 @@ def test_normalisation_answers_a_gradient_that_vanishes_in_all_layers_alike() ->
             assert direction in ("go_back", "increase_lr")
 
 
-@pytest.mark.parametrize(("ratio", "size"), [(None, 6), (0.004, 6), (0.01, 20), (0.0179, 64)])
+@pytest.mark.parametrize(
+    ("ratio", "size"),
+    [(None, 6), (0.0, 6), (1e-300, 6), (0.004, 6), (0.01, 20)]
+    + [(least, 64) for least in (0.0179, 0.5, math.inf, math.nan)],  # and a waived R7
+)
 def test_rescue_keeps_long_steps_from_growing_with_the_noise(
     ratio: float | None, size: int
 ) -> None:
