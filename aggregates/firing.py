@@ -293,7 +293,7 @@ class _R1(_Fold):
     def add(self, signals: EpochSignals) -> None:
         """Take in the next epoch."""
         # Nothing is known of the loss before the first epoch but what its steps had on average.
-        before = signals.train_loss if math.isinf(self.plateau.best) else self.plateau.best
+        before = signals.train_loss if self.plateau.best == math.inf else self.plateau.best
         gained, needed = before - signals.val_loss, self.config.r1_learning_gain
         self.harmless = (
             needed is not None
@@ -308,9 +308,10 @@ class _R1(_Fold):
     def evaluation(self) -> RuleEvaluation:
         """Return what the rule says of the epoch that was added last."""
         band, latest, at_once = self.band.evaluation(), self.band.value, self.config.r1_at_once
-        if band.fired and not (self.harmless and band.side == "high"):
+        killing = latest is not None and at_once is not None and latest > at_once
+        if band.fired and not (self.harmless and band.side == "high" and not killing):
             return band
-        if latest is not None and at_once is not None and latest > at_once:
+        if killing and not self.config.r1_majority:  # of the tensors, which the band asks for
             # Steps so large kill a model in one epoch.
             return replace(band, fired=True, side="high")
         band = replace(band, fired=False, side=None)

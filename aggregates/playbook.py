@@ -164,9 +164,13 @@ def rate_remedies(lr: float, restoring: Sequence[str]) -> tuple[str, ...]:
     return (*RATE_DIRECTIONS, *(restoring if lr <= MAX_LR else ()))
 
 
-def restarted(direction: str, cites: Iterable[str]) -> tuple[str, ...]:
+def restarted(direction: str, cites: Sequence[str]) -> tuple[str, ...]:
     """Return the rules that start afresh once a remedy that cites `cites` was applied."""
-    return RULES if direction in RESTORING else tuple(cites)
+    if direction in RESTORING:
+        return RULES
+    # Normalisation for R1 ends a vanished gradient: what R7 compares with is gone.
+    more = ("R7",) if direction == "add_norm" and "R1" in cites else ()
+    return (*cites, *more)
 
 
 def unanswered_sides(rule: str, offers: Collection[str]) -> tuple[str, ...]:

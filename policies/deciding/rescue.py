@@ -63,7 +63,8 @@ class RescuePolicy(PlaybookPolicy):
         )
         if GO_BACK not in seen.directions(rule) or tried >= TRIES[rule]:
             return usual
-        if usual is not None and usual.direction in ("add_norm", "add_residual"):
+        edits = usual is not None and usual.direction in ("add_norm", "add_residual")
+        if edits and not (rule == "R1" and "R6" in seen.due):  # which adds what is lacking
             return usual
         match rule:
             case "R1" if evaluation.side == "guessing":
@@ -131,8 +132,11 @@ def _batch(seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
     size = round(seen.settings.batch_size * middle / (evaluation.ema or math.inf))
     # Of a batch that is k times smaller, noise can make the steps longer by the root of k.
     ratio = seen.history[-1].update_ratio if seen.history else None
-    most = (seen.rules.r1_high / (2 * ratio)) ** 2 if ratio else math.inf
-    size = max(size, math.ceil(seen.settings.batch_size / most))
+    longest = seen.rules.r1_high / 2
+    if ratio is not None:
+        if not ratio < longest:  # true for NaN
+            return None
+        size = max(size, math.ceil(seen.settings.batch_size * (ratio / longest) ** 2))
     if size > sizes[1]:
         return None
     params = {

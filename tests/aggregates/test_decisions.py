@@ -17,7 +17,7 @@ from aggregates.decisions import (
     parse_decision,
 )
 from aggregates.errors import DecisionError
-from aggregates.playbook import DIRECTIONS, GO_BACK, REMEDIES
+from aggregates.playbook import DIRECTIONS, GO_BACK, REMEDIES, restarted
 from aggregates.rules import CALIBRATED, RELATIVE, RELATIVE_1, RULES, RuleEvaluation, RulesConfig
 
 GOOD: dict[str, Any] = {
@@ -252,3 +252,11 @@ def test_direction_must_fit_the_side() -> None:
 def test_every_side_of_every_rule_has_a_direction() -> None:
     assert set(DIRECTIONS) == set(RULES)
     assert all(set(known) <= set(REMEDIES) for s in DIRECTIONS.values() for known in s.values())
+
+
+def test_normalisation_for_r1_restarts_r7_too() -> None:
+    # The gradient of before had vanished: in its units, a sound one seems to explode.
+    assert restarted("add_norm", ("R1",)) == ("R1", "R7")
+    assert restarted("add_norm", ("R6",)) == ("R6",)
+    assert restarted("increase_lr", ("R1",)) == ("R1",)
+    assert restarted(GO_BACK, ("R1",)) == RULES

@@ -602,6 +602,7 @@ def test_relative_rules_fire_in_the_first_epoch_whose_evidence_is_clear() -> Non
     ("ratios", "side"),
     [
         ([0.1, 0.03], None),  # a head that begins small: the mean of both is above the band
+        ([1.2, 0.03], None),  # nor do they count where both together kill a model at once
         ([0.1, 0.04], "high"),
         ([0.1, 1e-4, None], None),  # one that begins at zero has none
         ([1e-4, 2e-4], "low"),
@@ -637,6 +638,7 @@ def test_long_steps_are_left_alone_where_the_epoch_learned() -> None:
     assert (r1([1.7, 1.5]), r1([1.7, 1.6]), r1([1.5, 1.7, 1.4])) == ("None", "high", "high")
     assert r1([1.7], first=math.nan) == r1([math.nan]) == r1([1.7], first=math.inf) == "high"
     assert (r1([-3.0], first=-2.0), r1([-2.1], first=-2.0)) == ("None", "high")
+    assert r1([-math.inf, 1.0]) == "high"  # nothing is better than the first
     # Nothing is left of the weights, or the loss fell from a peak to that of guessing.
     assert (r1([1.7], 0.2), r1([1.7], 0.21)) == ("None", "high")
     assert (r1([1.7], skill=0.02), r1([1.7], skill=0.3)) == ("high", "None")

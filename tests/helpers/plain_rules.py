@@ -126,10 +126,11 @@ def _plateau(
 
 def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
     band = _outside_band("R1", config.r1_signal, config.r1_low, config.r1_high)(window, config)
-    if band.fired and not (band.side == "high" and _learned(window, config)):
+    latest, limit = getattr(window[-1], config.r1_signal) if window else None, config.r1_at_once
+    at_once = latest is not None and limit is not None and latest > limit
+    if band.fired and (band.side != "high" or at_once or not _learned(window, config)):
         return band
-    latest = getattr(window[-1], config.r1_signal) if window else None
-    if latest is not None and config.r1_at_once is not None and latest > config.r1_at_once:
+    if at_once and not config.r1_majority:
         return replace(band, fired=True, side="high")  # steps so large kill a model in one epoch
     band = replace(band, fired=False, side=None)
     guessed = 0

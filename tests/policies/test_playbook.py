@@ -478,6 +478,10 @@ def test_normalisation_answers_a_gradient_that_vanishes_in_all_layers_alike() ->
     for policy in (RescuePolicy, PlaybookPolicy):
         for side in ("low", "guessing"):
             assert rescue({"R1": side}, 4e-5, policy, **quiet) == [("R1", "add_norm", {})]
+            edit, other = rescue({"R6": "low", "R1": side}, 4e-5, policy, **quiet)
+            assert edit == ("R6", "add_norm", {})
+            # The model that R6 edits begins with fresh weights, as R1 asks.
+            assert other[1] == ("go_back" if policy is RescuePolicy else "defer")
         loud = {**quiet, "history": told(max_layer_grad_norm=0.3)}
         assert rescue({"R1": "guessing"}, 4e-5, policy, **loud) == [("R1", "add_norm", {})]
         # Controls: a rate that is too low, layers that are normalised, rules without this remedy.
@@ -486,7 +490,11 @@ def test_normalisation_answers_a_gradient_that_vanishes_in_all_layers_alike() ->
             assert direction in ("go_back", "increase_lr")
 
 
-@pytest.mark.parametrize(("ratio", "size"), [(None, 6), (0.004, 6), (0.01, 20), (0.0179, 64)])
+@pytest.mark.parametrize(
+    ("ratio", "size"),
+    [(None, 6), (0.0, 6), (1e-300, 6), (0.004, 6), (0.01, 20)]
+    + [(least, 64) for least in (0.0179, 0.5, math.inf, math.nan)],  # and a waived R7
+)
 def test_rescue_keeps_long_steps_from_growing_with_the_noise(
     ratio: float | None, size: int
 ) -> None:
