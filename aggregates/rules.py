@@ -225,7 +225,7 @@ RELATIVE_2 = replace(
 )
 RELATIVE_3 = replace(RELATIVE_2, r1_majority=True, r6_low=0.007, tries_rates=True)
 RELATIVE = replace(
-    RELATIVE_3, r1_at_once=0.2, r1_learning_gain=0.1, r2_longest_steps=0.012, r1_adds_norm=True
+    RELATIVE_3, r1_at_once=0.1, r1_learning_gain=0.1, r2_longest_steps=0.012, r1_adds_norm=True
 )
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {

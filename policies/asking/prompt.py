@@ -197,7 +197,7 @@ def _limits(rule: str, rules: RulesConfig) -> str:
                 ""
                 if rules.r1_learning_gain is None
                 else "more is allowed while an epoch lowers the validation loss by "
-                f"{rules.r1_learning_gain:g} of itself; "
+                f"{rules.r1_learning_gain:g} of itself, up to {rules.r1_at_once:g}; "
             )
             return (
                 f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {outside}; "

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aggregates.decisions import Decision, Observation, batch_band, mean_rate
-from aggregates.playbook import FRESH, GO_BACK, MIN_LR
+from aggregates.playbook import FRESH, GO_BACK, MIN_LR, RESTORING
 from aggregates.rules import RuleEvaluation
 from aggregates.spec import ModelSpec
 from policies.offers import band
@@ -23,6 +23,7 @@ from policies.playbook import Chosen, PlaybookPolicy, act
 # Mean update ratio of the steps to come. Healthy epochs of 12 kinds have 0.002 to 0.03, the
 # built-in network at its default rate 0.002 to 0.007; a later epoch has less than the first.
 TARGET = 0.008
+LEARNING = 0.02  # the same, where the epoch with the long steps learned: they did little harm
 LOST = 0.5  # mean update ratio of steps that leave nothing of the weights; it tells no rate
 # Change of the weights in an epoch, in their lengths before it: those were far too small. Rates
 # that are too high reach 5, weights that begin at a thousandth 100 to 400.
@@ -75,6 +76,10 @@ class RescuePolicy(PlaybookPolicy):
                 return _batch(seen, evaluation) or usual
             case "R7":
                 return self._bounded(seen)
+        if longest := _long_steps(seen):
+            lr = seen.settings.lr * max(0.1, min(1.0, LEARNING / longest))
+            why = "the model was damaged by long steps, so they begin again and are shorter"
+            return Chosen(GO_BACK, {"epoch": FRESH, "lr": max(lr, MIN_LR)}, why)
         back = best_state(seen)
         if back == FRESH and seen.epoch == 0 and not isinstance(seen.spec, ModelSpec):
             return usual  # the first weights of a model that is not ours had the damage
@@ -91,7 +96,8 @@ class RescuePolicy(PlaybookPolicy):
             why = "nothing is left of the weights, so the next steps are bounded"
             return Chosen(GO_BACK, params, why)
         low, high = found
-        rate = mean_rate(seen.settings, epoch=seen.epoch) * TARGET / evaluation.value
+        aim = LEARNING if evaluation.side == "high" and _learned(seen) else TARGET
+        rate = mean_rate(seen.settings, epoch=seen.epoch) * aim / evaluation.value
         rate = max(low, min(high, rate))
         if evaluation.side == "high":
             why = "updates are too large for the weights, and proportional to the rate"
@@ -116,6 +122,31 @@ class RescuePolicy(PlaybookPolicy):
             return Chosen(GO_BACK, params, "the gradients that did the damage are bounded now")
         params = {"epoch": best_state(seen), "lr": max(lr / 10, MIN_LR), "clip_norm": bound}
         return Chosen(GO_BACK, params, "bounded gradients did the damage, so the steps are shorter")
+
+
+def _learned(seen: Observation) -> bool:
+    """Whether the latest epoch lowered the validation loss by what R1 calls learning."""
+    gain = seen.rules.r1_learning_gain
+    if gain is None or not seen.history:
+        return False
+    *earlier, latest = seen.history
+    best = min((each.val_loss for each in earlier if math.isfinite(each.val_loss)), default=None)
+    before = latest.train_loss if best is None else best
+    return before - latest.val_loss > gain * abs(before)  # false for NaN
+
+
+def _long_steps(seen: Observation) -> float | None:
+    """Return the largest update ratio above R1's band of the latest epochs, which R1 left alone."""
+    if seen.rules.r1_learning_gain is None:
+        return None
+    back = [
+        past.epoch
+        for past in seen.decisions
+        if past.outcome == "applied" and past.decision.direction in RESTORING
+    ]
+    since = max(*back, seen.epoch - seen.rules.kept_states, -1)
+    ratios = [each.update_ratio or 0.0 for each in seen.history if each.epoch > since]
+    return max((each for each in ratios if seen.rules.r1_high < each < math.inf), default=None)
 
 
 def _grown(seen: Observation) -> bool:

@@ -40,7 +40,7 @@ from policies.deciding.chance import RandomPolicy
 from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.recorded import RecordedPolicy
-from policies.deciding.rescue import TARGET, RescuePolicy
+from policies.deciding.rescue import LEARNING, TARGET, RescuePolicy
 from policies.deciding.trials import TrialsPolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
@@ -468,6 +468,37 @@ def test_rescue_draws_weights_anew_that_outgrew_what_they_began_as() -> None:
     grown = told(epoch_update_ratio=31.0)  # of a model that keeps its own first weights
     ((_, _, params),) = rescue({"R1": "high"}, 0.08, history=grown, spec=watched)
     assert params["lr"] == pytest.approx(0.1 * TARGET / 0.08)
+
+
+def test_rescue_shortens_steps_less_where_the_epoch_learned() -> None:
+    ((_, _, params),) = rescue({"R1": "high"}, 0.16, history=told(train_loss=2.3))
+    assert params["lr"] == pytest.approx(0.1 * LEARNING / 0.16)
+    for less in ({"train_loss": 2.2}, {"train_loss": math.nan}, {"val_loss": math.nan}):
+        ((_, _, params),) = rescue(
+            {"R1": "high"}, 0.16, history=told(**{"train_loss": 2.3, **less})
+        )
+        assert params["lr"] == pytest.approx(0.1 * TARGET / 0.16)
+    ((_, _, params),) = rescue({"R1": "high"}, 0.16, history=told(train_loss=2.3), rules=RELATIVE_3)
+    assert params["lr"] == pytest.approx(0.1 * TARGET / 0.16)
+
+
+@pytest.mark.parametrize("rule", ["R5", "R6"])
+def test_rescue_begins_again_where_long_steps_came_before_the_damage(rule: str) -> None:
+    side = {"R5": "high", "R6": "low"}[rule]
+    early = dataclasses.replace(signals(1, val_loss=2.0), update_ratio=0.08)
+    seen = {"history": (early, *told(update_ratio=0.01))}
+    ((_, direction, params),) = rescue({rule: side}, 0.5, **seen)
+    assert (direction, params) == ("go_back", {"epoch": FRESH, "lr": pytest.approx(0.025)})
+    # Controls: steps in the band, rules that told of them, and a return since then.
+    usual = ("go_back", {"epoch": FRESH, "lr": 0.1})
+    back = Decision("hyperparameter_change", ("R1",), "go_back", {"epoch": -1, "lr": 0.1}, "so")
+    for other in (
+        {"history": told(update_ratio=0.03)},
+        {**seen, "rules": RELATIVE_3},
+        {**seen, "decisions": (PastDecision(1, 3, "policy", back, "applied"),)},
+    ):
+        ((_, direction, params),) = rescue({rule: side}, 0.5, **other)
+        assert (direction, params) == usual
 
 
 def test_normalisation_answers_a_gradient_that_vanishes_in_all_layers_alike() -> None:
