@@ -486,7 +486,7 @@ def test_rescue_shortens_steps_less_where_the_epoch_learned() -> None:
 def test_rescue_begins_again_where_long_steps_came_before_the_damage(rule: str) -> None:
     side = {"R5": "high", "R6": "low"}[rule]
     early = dataclasses.replace(signals(1, val_loss=2.0), update_ratio=0.08)
-    seen = {"history": (early, *told(update_ratio=0.01))}
+    seen: dict[str, Any] = {"history": (early, *told(update_ratio=0.01))}
     ((_, direction, params),) = rescue({rule: side}, 0.5, **seen)
     assert (direction, params) == ("go_back", {"epoch": FRESH, "lr": pytest.approx(0.025)})
     # Controls: steps in the band, rules that told of them, and a return since then.
