@@ -256,7 +256,7 @@ class _Progress:
 
 
 def _guesses(signals: EpochSignals, config: RulesConfig) -> bool:
-    """Return whether an epoch's accuracy is that of guessing, as far as anybody looks."""
+    """Return whether an epoch's accuracy is known and no better than guessing."""
     limit, skill = config.guess_skill, signals.skill
     return limit is not None and skill is not None and skill <= limit
 
@@ -288,18 +288,18 @@ class _R1(_Fold):
         self.band = _Band(rule, config, config.r1_signal, config.r1_low, config.r1_high)
         self.guessing = _Guessing(config)
         self.plateau = _Plateau(rule, config, config.r1_patience, config.r1_min_delta)
-        self.harmless = False  # long steps, since the latest epoch learned
+        self.harmless = False  # the latest epoch learned, so its long steps do no harm
 
     def add(self, signals: EpochSignals) -> None:
         """Take in the next epoch."""
-        # Nothing is known of the loss before the first epoch but what its steps had on average.
+        # No validation loss precedes the first epoch; its mean training loss takes that place.
         before = signals.train_loss if self.plateau.best == math.inf else self.plateau.best
         gained, needed = before - signals.val_loss, self.config.r1_learning_gain
         self.harmless = (
             needed is not None
             and math.isfinite(gained)
             and gained > needed * abs(before)
-            and not _guesses(signals, self.config)  # a loss that fell from a peak, to nothing known
+            and not _guesses(signals, self.config)  # from a peak, a loss falls without learning
         )
         self.band.add(signals)
         self.guessing.add(signals)
@@ -311,7 +311,7 @@ class _R1(_Fold):
         killing = latest is not None and at_once is not None and latest > at_once
         if band.fired and not (self.harmless and band.side == "high" and not killing):
             return band
-        if killing and not self.config.r1_majority:  # of the tensors, which the band asks for
+        if killing and not self.config.r1_majority:  # with it, the band has to fire, too
             # Steps so large kill a model in one epoch.
             return replace(band, fired=True, side="high")
         band = replace(band, fired=False, side=None)
@@ -336,7 +336,7 @@ class _R2(_Fold):
             else _Band(rule, config, config.r2_signal, config.r2_low, config.r2_high)
         )
         self.progress = _Progress(config.r2_stall_epochs, config.r2_stall_gain)
-        self.long = False  # the latest epoch's steps
+        self.long = False  # the latest epoch's steps are too long for a smaller batch
 
     def add(self, signals: EpochSignals) -> None:
         """Take in the next epoch."""

@@ -135,7 +135,7 @@ def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ..
     """Return the directions that answer a rule on a side, under a set of rules."""
     found = DIRECTIONS[rule].get(side or "", ())
     if rule == "R1" and side in ("low", "guessing") and rules.r1_adds_norm:
-        found = (*found, "add_norm")  # deep layers without it may pass on no gradient at all
+        found = (*found, "add_norm")  # without it, deep models may have no gradient
     if rule == "R2":
         undone = rules.back_sets_batch and side == "high"
     else:
@@ -168,7 +168,7 @@ def restarted(direction: str, cites: Sequence[str]) -> tuple[str, ...]:
     """Return the rules that start afresh once a remedy that cites `cites` was applied."""
     if direction in RESTORING:
         return RULES
-    # Normalisation for R1 ends a vanished gradient: what R7 compares with is gone.
+    # add_norm for R1 ends a vanished gradient. R7 must not compare with norms from before it.
     more = ("R7",) if direction == "add_norm" and "R1" in cites else ()
     return (*cites, *more)
 

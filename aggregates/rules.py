@@ -101,12 +101,12 @@ class RulesConfig:
     guess_skill: float | None = _added(None)
     guess_gain: float = _added(0.0)
     r1_majority: bool = _added(False)  # more than half of the tensors are outside of R1's band
-    # Share by which an epoch has to lower the validation loss for long steps to do no harm: R1 high
-    # is silent then, up to `r1_at_once`. None: long steps always fire.
+    # R1 high is silent in an epoch that lowers the validation loss by more than this share, up to
+    # an update ratio of `r1_at_once`. None: it fires whatever the loss does.
     r1_learning_gain: float | None = _added(None)
     # Update ratio above which R2 high is silent: a smaller batch makes long steps noisier still.
     r2_longest_steps: float | None = _added(None)
-    r1_adds_norm: bool = _added(False)  # normalisation answers R1 low and guessing, too
+    r1_adds_norm: bool = _added(False)  # `add_norm` also answers R1 low and guessing
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.

@@ -27,8 +27,8 @@ GUESSING = (
     "from fresh weights, and look at the labels"
 )
 RUINED = 10.0  # validation loss, in units of what guessing costs (the logarithm of the classes)
-# Largest layer gradient norm of the built-in network: 0.2 to 0.6 where it learns, at most 0.0002
-# where the gradient vanishes in all layers alike.
+# Largest layer gradient norm below which the gradient counts as vanished. The built-in network has
+# 0.2 to 0.6 where it learns, at most 0.0002 where the gradient vanishes in all layers alike.
 QUIET = 0.05
 OVERWRITTEN = 0.2  # mean update ratio of an epoch whose first steps were longer than the weights
 
@@ -277,7 +277,7 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> C
 
 
 def _lacks_norm(seen: Observation, found: RuleEvaluation) -> bool:
-    """Return whether the built-in network learns nothing for want of normalisation."""
+    """Return whether the built-in network learns nothing and lacks normalisation."""
     largest = seen.history[-1].max_layer_grad_norm if seen.history else None
     quiet = largest is not None and largest < QUIET
     lacking = isinstance(seen.spec, ModelSpec) and not _normalised(seen)

@@ -20,15 +20,15 @@ from aggregates.spec import ModelSpec
 from policies.offers import band
 from policies.playbook import Chosen, PlaybookPolicy, act
 
-# Mean update ratio of the steps to come. Healthy epochs of 12 kinds have 0.002 to 0.03, the
+# Mean update ratio that later steps aim at. Healthy epochs of 12 kinds have 0.002 to 0.03, the
 # built-in network at its default rate 0.002 to 0.007; a later epoch has less than the first.
 TARGET = 0.008
-LEARNING = 0.02  # the same, where the epoch with the long steps learned: they did little harm
-LOST = 0.5  # mean update ratio of steps that leave nothing of the weights; it tells no rate
-# Change of the weights in an epoch, in their lengths before it: those were far too small. Rates
-# that are too high reach 5, weights that begin at a thousandth 100 to 400.
+LEARNING = 0.02  # the aim after an epoch that learned: its long steps did little harm
+LOST = 0.5  # mean update ratio above which nothing is left of the weights; no rate follows from it
+# Epoch update ratio above which the weights before it were far too small. Rates that are too high
+# reach 5, weights that begin at a thousandth of their usual size 100 to 400.
 GROWN = 30.0
-# How often going back answers a rule. Weights that are damaged twice: their settings are at fault.
+# How often going back answers a rule. If the damage returns, the settings are at fault.
 TRIES: Mapping[str, int] = MappingProxyType({"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2})
 
 
@@ -65,7 +65,7 @@ class RescuePolicy(PlaybookPolicy):
         if GO_BACK not in seen.directions(rule) or tried >= TRIES[rule]:
             return usual
         edits = usual is not None and usual.direction in ("add_norm", "add_residual")
-        if edits and not (rule == "R1" and "R6" in seen.due):  # which adds what is lacking
+        if edits and not (rule == "R1" and "R6" in seen.due):  # then R6 makes the edit
             return usual
         match rule:
             case "R1" if evaluation.side == "guessing":
@@ -125,7 +125,7 @@ class RescuePolicy(PlaybookPolicy):
 
 
 def _learned(seen: Observation) -> bool:
-    """Whether the latest epoch lowered the validation loss by what R1 calls learning."""
+    """Return whether the latest epoch lowered the validation loss by more than R1's share."""
     gain = seen.rules.r1_learning_gain
     if gain is None or not seen.history:
         return False
@@ -136,7 +136,10 @@ def _learned(seen: Observation) -> bool:
 
 
 def _long_steps(seen: Observation) -> float | None:
-    """Return the largest update ratio above R1's band of the latest epochs, which R1 left alone."""
+    """Return the largest update ratio above R1's band since the run last went back, if any.
+
+    Only the last `kept_states` epochs count.
+    """
     if seen.rules.r1_learning_gain is None:
         return None
     back = [
@@ -150,7 +153,10 @@ def _long_steps(seen: Observation) -> float | None:
 
 
 def _grown(seen: Observation) -> bool:
-    """Whether the weights outgrew what they began as, and fresh ones are drawn anew."""
+    """Return whether the built-in network's weights were far too small before the epoch.
+
+    Other models get their own first weights back, which would be as small again.
+    """
     change = seen.history[-1].epoch_update_ratio if seen.history else None
     return isinstance(seen.spec, ModelSpec) and change is not None and change > GROWN
 
@@ -161,7 +167,7 @@ def _batch(seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
         return None
     middle = math.sqrt(seen.rules.r2_low * seen.rules.r2_high)
     size = round(seen.settings.batch_size * middle / (evaluation.ema or math.inf))
-    # Of a batch that is k times smaller, noise can make the steps longer by the root of k.
+    # Noise can make the steps of a batch that is k times smaller longer by the square root of k.
     ratio = seen.history[-1].update_ratio if seen.history else None
     longest = seen.rules.r1_high / 2
     if ratio is not None:
