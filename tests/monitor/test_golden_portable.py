@@ -16,7 +16,7 @@ GOLDEN = {
     "learning rate": "e0e2b5ca304b86660efdd82425e82fc06da8aae02e2c98f54f2a5e605e0b988b",
     "batch size and gelu": "e7263da0f60495b65017aa7fcdbfd39b96f2fbc9877b58f287a6551082401313",
     "prelu and momentum": "a2b3fd2bb374c3c0aab9c7b2344a644ab615f8c52f6e26f497779fcb7a5f5532",
-    "going back": "17712f8a5e1469c83e303bb780ea3e5bc6b1b67507183de5e7fa948ea6658325",
+    "going back": "f0d08af6c22b9ac837afd7bd663db16d5d5d9742ffd0e3413d7a6a822b143cd7",
 }
 _EMULATOR = "qemu-x86_64"
 

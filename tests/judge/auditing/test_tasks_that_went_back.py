@@ -33,7 +33,7 @@ from proctor.runs.replay import folded
 # Epoch 2 of 6 is trained with a rate that is far too high, whatever is decided.
 HOT = (
     TABULAR
-    + "\n\ndef schedule(progress, params):\n    return 20 if 0.34 < progress < 0.51 else 1\n"
+    + "\n\ndef schedule(progress, params):\n    return 50 if 0.34 < progress < 0.51 else 1\n"
 )
 SETTINGS: dict[str, Any] = {"rows": 400, "test_rows": 100, "epochs": 6, "hidden": 8, "lr": 0.001}
 AGAIN = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))

@@ -113,7 +113,7 @@ def _ledger(home: Path) -> Path:
 
 def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> None:
     model = mlp()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.3)
     with proctor.watch(
         model,
         optimizer,
@@ -124,13 +124,13 @@ def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> Non
         home=tmp_path,
     ) as run:
         decided = train(model, run, 4)
-    assert decided[0][0].startswith("decrease_lr for R1: applied: learning rate 0.01 -> 0.00")
+    assert decided[0][0].startswith("decrease_lr for R1: applied: learning rate 0.3 -> 0.0")
     for command in ("judge", "show"):
         said = " ".join(call_here([command, run.id], home=tmp_path).stdout.split())
         why = "nothing measures its noise: give watch() an accumulation of 2 or more, or a probe"
         assert f"waived R2: {why} waived R4: no remedy for stalled" in said
-    assert optimizer.param_groups[0]["lr"] == 0.01  # which belongs to the loop
-    assert run.lr < 0.01
+    assert optimizer.param_groups[0]["lr"] == 0.3  # which belongs to the loop
+    assert run.lr < 0.3
     verdict = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
     by_name = {step["name"]: step["status"] for step in verdict["steps"]}
     assert {name for name, status in by_name.items() if status == "passed"} == {
