@@ -438,6 +438,6 @@ def _check_params(direction: str, params: Mapping[str, Any]) -> None:
         check(name, value, PARAMETER_TYPES[name], DecisionError)
     rates = params.get("rates", ())
     if len(set(rates)) != len(rates):
-        raise DecisionError("rates: give each learning rate only once")
+        raise DecisionError("rates: each learning rate may be given only once")
     if direction == "cycle_lr" and params["lr_min"] >= params["lr_max"]:
         raise DecisionError("lr_min must be below lr_max")

@@ -255,6 +255,14 @@ class _Progress:
         return self.before is not None and _best(self.losses) > (1 - self.gain) * self.before
 
 
+def is_lower(loss: float, before: float, share: float) -> bool:
+    """Return whether a loss is below the one before by more than a share of it.
+
+    It is not where one of them is not finite.
+    """
+    return math.isfinite(before - loss) and before - loss > share * abs(before)
+
+
 def _guesses(signals: EpochSignals, config: RulesConfig) -> bool:
     """Return whether an epoch's accuracy is known and no better than guessing."""
     limit, skill = config.guess_skill, signals.skill
@@ -294,11 +302,10 @@ class _R1(_Fold):
         """Take in the next epoch."""
         # No validation loss precedes the first epoch; its mean training loss takes that place.
         before = signals.train_loss if self.plateau.best == math.inf else self.plateau.best
-        gained, needed = before - signals.val_loss, self.config.r1_learning_gain
+        gain = self.config.r1_learning_gain
         self.harmless = (
-            needed is not None
-            and math.isfinite(gained)
-            and gained > needed * abs(before)
+            gain is not None
+            and is_lower(signals.val_loss, before, gain)
             and not _guesses(signals, self.config)  # from a peak, a loss falls without learning
         )
         self.band.add(signals)
@@ -309,7 +316,8 @@ class _R1(_Fold):
         """Return what the rule says of the epoch that was added last."""
         band, latest, at_once = self.band.evaluation(), self.band.value, self.config.r1_at_once
         killing = latest is not None and at_once is not None and latest > at_once
-        if band.fired and not (self.harmless and band.side == "high" and not killing):
+        spared = band.side == "high" and self.harmless and not killing
+        if band.fired and not spared:
             return band
         if killing and not self.config.r1_majority:  # with it, the band has to fire, too
             # Steps so large kill a model in one epoch.

@@ -526,7 +526,7 @@ class Run(Aggregate):
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         if self.trying() is not None:
-            raise InvariantError(f"epoch {self.epoch} is a trial: no decision may follow it")
+            raise InvariantError(f"epoch {self.epoch} is a trial, so no decision can be made in it")
         self._check_settled()
         said = decision.to_dict()
         self.parsed = said["cites"], parse_decision(said)

@@ -31,7 +31,7 @@ Exit code 1: too few defects are detected. 2: wrong usage or input.
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -66,18 +66,16 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
 }
 
 
-def _positive(text: str) -> int:
-    """Return a number of workers; argparse makes a message of ValueError."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
-    return number
+def _at_least(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number that is not below `least`."""
 
+    def read(text: str) -> int:
+        if (number := int(text)) < least:  # argparse makes a message of ValueError
+            raise argparse.ArgumentTypeError(f"must be {least} or more, not {number}")
+        return number
 
-def _several(text: str) -> int:
-    """Return a number of seeds that an interval can be made of."""
-    if (number := int(text)) < 2:
-        raise argparse.ArgumentTypeError(f"must be 2 or more, not {number}")
-    return number
+    read.__name__ = "whole number"  # which the message names
+    return read
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -117,14 +115,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                 type=Path,
                 help="File to keep results in; an interrupted study continues from it.",
             )
-            add("--workers", type=_positive, help="Processes (default: one for each core).")
+            add("--workers", type=_at_least(1), help="Processes (default: one for each core).")
         if name == "faults":
             add("--seeds", type=int, default=20, help="Seeds of each provocation.")
         if name == "practice":
-            add("--seeds", type=_several, default=8, help="Seeds, from 0 (default: 8).")
+            add("--seeds", type=_at_least(2), default=8, help="Seeds, from 0 (default: 8).")
         if name == "playbook":
             add("--seeds", type=int, choices=range(2, 11), default=10, help="Seeds (default: 10).")
-            add("--first-seed", type=int, default=0, help="The first of them (default: 0).")
+            add("--first-seed", type=_at_least(0), default=0, help="First seed (default: 0).")
             add(
                 "--compare",
                 type=Path,

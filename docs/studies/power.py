@@ -272,7 +272,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     parser.add_argument(
-        "--policy", choices=("playbook", "rescue"), help="Also train each fault under this policy."
+        "--policy",
+        choices=("playbook", "rescue"),
+        help="Policy that each fault is also trained under.",
     )
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args(arguments)

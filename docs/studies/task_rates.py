@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--times", type=float, action="append", help="of the good rate")
     parser.add_argument("--task", choices=GOOD, action="append", dest="tasks")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--results", type=Path, help="Keep each training in this file.")
+    parser.add_argument("--results", type=Path, help="File to keep trainings in.")
     given = parser.parse_args(arguments)
     if given.seeds < 1 or given.epochs < 2:
         raise ProctorError("at least one seed and two epochs are needed")

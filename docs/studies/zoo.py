@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--results", type=Path, help="Keep each training in this file.")
+    parser.add_argument("--results", type=Path, help="File to keep trainings in.")
     parser.add_argument("--policy", help="Train under this policy, too.")
     given = parser.parse_args(arguments)
     if given.seeds < 1 or given.epochs < 1:

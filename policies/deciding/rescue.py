@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aggregates.decisions import Decision, Observation, batch_band, mean_rate
+from aggregates.firing import is_lower
 from aggregates.playbook import FRESH, GO_BACK, MIN_LR, RESTORING
 from aggregates.rules import RuleEvaluation
 from aggregates.spec import ModelSpec
@@ -77,7 +78,7 @@ class RescuePolicy(PlaybookPolicy):
             case "R7":
                 return self._bounded(seen)
         if longest := _long_steps(seen):
-            lr = seen.settings.lr * max(0.1, min(1.0, LEARNING / longest))
+            lr = seen.settings.lr * max(0.1, LEARNING / longest)
             why = "the model was damaged by long steps, so they begin again and are shorter"
             return Chosen(GO_BACK, {"epoch": FRESH, "lr": max(lr, MIN_LR)}, why)
         back = best_state(seen)
@@ -125,14 +126,16 @@ class RescuePolicy(PlaybookPolicy):
 
 
 def _learned(seen: Observation) -> bool:
-    """Return whether the latest epoch lowered the validation loss by more than R1's share."""
+    """Return whether the latest epoch lowered the run's best validation loss by R1's share.
+
+    R1 itself compares with the best one since its last remedy.
+    """
     gain = seen.rules.r1_learning_gain
     if gain is None or not seen.history:
         return False
     *earlier, latest = seen.history
-    best = min((each.val_loss for each in earlier if math.isfinite(each.val_loss)), default=None)
-    before = latest.train_loss if best is None else best
-    return before - latest.val_loss > gain * abs(before)  # false for NaN
+    losses = [each.val_loss for each in earlier if math.isfinite(each.val_loss)]
+    return is_lower(latest.val_loss, min(losses, default=latest.train_loss), gain)
 
 
 def _long_steps(seen: Observation) -> float | None:

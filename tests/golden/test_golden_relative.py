@@ -11,6 +11,7 @@ from judge_cases import events_of
 from aggregates.firing import evaluate_epochs
 from aggregates.rules import VERSIONS
 from proctor.home import Home
+from proctor.runs.replay import folded
 
 HERE = Path(__file__).parent
 EXPLODED = "d2db9ad8-c499-4b88-aaef-8aec0dc90b70"  # R7 in epoch 1: back to epoch 0, bounded
@@ -38,10 +39,7 @@ def test_old_run_is_verified_shown_and_replayed(home: Path, run: str) -> None:
 
 def test_old_runs_are_evaluated_with_the_rules_that_they_recorded(home: Path) -> None:
     for run in (EXPLODED, TOO_HIGH):
-        state = None
-        for event in events_of(Home(home).ledger, run):
-            state = event.mutate(state)
-        assert state is not None
+        state = folded(events_of(Home(home).ledger, run))
         assert state.rules == VERSION_3
         again = list(evaluate_epochs(state.history, state.remedies, VERSION_3))
         assert again == [state.evaluations[epoch] for epoch in range(5)]

@@ -167,7 +167,9 @@ def test_nothing_is_decided_on_a_trial_and_another_rate_is_refused() -> None:
         if isinstance(event, Run.EpochMeasured) and event.epoch == 3:
             break
         run = event.mutate(run)
-    with pytest.raises(InvariantError, match="epoch 2 is a trial: no decision may follow it"):
+    with pytest.raises(
+        InvariantError, match="epoch 2 is a trial, so no decision can be made in it"
+    ):
         run.decide(run.decisions[0].decision, source="policy")
     measured = {**event.measured, "settings": {**event.measured["settings"], "lr": 0.02}}
     told = "epoch 3 is a trial of decision 1 with lr 0.005, not 0.02"

@@ -30,7 +30,9 @@ def test_help_is_printed_and_nothing_is_written(name: str, tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [["mistake"], ["figures"], ["tasks"]])
+@pytest.mark.parametrize(
+    "words", [["mistake"], ["figures"], ["tasks"], ["playbook", "--first-seed", "-1"]]
+)
 def test_wrong_arguments_end_with_two(words: list[str], tmp_path: Path) -> None:
     done = program(*words, cwd=tmp_path)
     assert done.returncode == 2
