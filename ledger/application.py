@@ -6,29 +6,64 @@ I/O: the ledger's directory, its server, or a notary's socket; none in memory.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 from uuid import UUID
 
 from eventsourcing.application import Application
-from eventsourcing.persistence import Mapper
+from eventsourcing.persistence import InfrastructureFactory, Mapper, TrackingRecorder
+from eventsourcing.popo import POPOFactory
 from eventsourcing.utils import Environment, EnvType
 
+from ledger.errors import StorageError, UnsupportedError
 from ledger.mapper import EventRegistry, LedgerMapper
-from ledger.notary.remote import RemoteFactory
+from ledger.notary.client import NotaryClient
+from ledger.notary.remote import RemoteRecorder
 from ledger.paths import LedgerPaths, is_served
-from ledger.sqlite import LedgerFactory
+from ledger.recorder import SignedRecorder
+from ledger.recording.opening import open_ledger
+from ledger.recording.recorders import NO_TRACKING, EntryRecorder
 
-__all__ = ["LedgerApplication"]
+__all__ = ["EventsOnly", "LedgerApplication"]
 
 _Kind = TypeVar("_Kind")
+
+
+class EventsOnly(InfrastructureFactory[TrackingRecorder]):
+    """Has the library use a ledger's recorder, and nothing that would be kept beside it."""
+
+    def __init__(self, recorder: EntryRecorder) -> None:
+        super().__init__({})
+        self._recorder = recorder
+
+    def application_recorder(self) -> EntryRecorder:
+        """Return the recorder."""
+        return self._recorder
+
+    def close(self) -> None:
+        """Close what the recorder has open."""
+        self._recorder.close()
+
+    def aggregate_recorder(self, purpose: str = "events") -> NoReturn:
+        """Not offered: snapshots would be trusted on reading without being in the ledger."""
+        raise UnsupportedError(f"a ledger does not store {purpose} beside its entries")
+
+    def tracking_recorder(
+        self,
+        tracking_recorder_class: type | None = None,  # noqa: ARG002  (the interface's)
+    ) -> NoReturn:
+        """Not offered: positions of projections belong to the projections."""
+        raise UnsupportedError(NO_TRACKING)
+
+    process_recorder = tracking_recorder
 
 
 class LedgerApplication(Application[UUID]):
     """The library's application, with a closed registry and settings from its caller only."""
 
-    def __init__(self, registry: EventRegistry, *, env: EnvType) -> None:
+    def __init__(self, registry: EventRegistry, factory: InfrastructureFactory[Any]) -> None:
         self.registry = registry
-        super().__init__(env)
+        self._factory = factory
+        super().__init__()
 
     @classmethod
     def open(
@@ -44,16 +79,15 @@ class LedgerApplication(Application[UUID]):
         With the POSTGRES_ settings of a `server`, a new ledger has its entries there. Without its
         private key the ledger is read-only. Raises StorageError or KeyFileError.
         """
-        served = server is not None or is_served(LedgerPaths(directory))
-        env = {
-            "PERSISTENCE_MODULE": "ledger.postgres" if served else "ledger.sqlite",
-            LedgerFactory.LEDGER_DIRECTORY: str(directory),
-        }
-        settings = server or {}
-        env |= {name: settings[name] for name in settings if name.startswith("POSTGRES_")}
-        if passphrase is not None:
-            env[LedgerFactory.LEDGER_KEY_PASSPHRASE] = passphrase.decode(errors="surrogateescape")
-        return cls(registry, env=env)
+        paths, settings = LedgerPaths(directory), None
+        if server is not None:
+            from ledger.postgres_store import ServerSettings  # noqa: PLC0415 - psycopg is an extra
+
+            settings = ServerSettings.from_env(server)
+            if settings is None and not is_served(paths):
+                raise StorageError("set POSTGRES_DBNAME to the ledger's database")
+        store, signer = open_ledger(paths, passphrase=passphrase, server=settings)
+        return cls(registry, EventsOnly(SignedRecorder(store, signer=signer)))
 
     @classmethod
     def connect(cls, socket: Path, registry: EventRegistry) -> Self:
@@ -61,16 +95,12 @@ class LedgerApplication(Application[UUID]):
 
         Raises StorageError if there is none, ForbiddenError if it does not know this user.
         """
-        env = {
-            "PERSISTENCE_MODULE": "ledger.notary.remote",
-            RemoteFactory.LEDGER_SOCKET: str(socket),
-        }
-        return cls(registry, env=env)
+        return cls(registry, EventsOnly(RemoteRecorder(NotaryClient(socket))))
 
     @classmethod
     def in_memory(cls, registry: EventRegistry) -> Self:
         """Run without files and signatures; events are encoded and decoded all the same."""
-        return cls(registry, env={"PERSISTENCE_MODULE": "eventsourcing.popo"})
+        return cls(registry, POPOFactory({}))
 
     def readable(self, stream: UUID, kind: type[_Kind]) -> _Kind | None:
         """Return an aggregate, or None where its events are not those of one of this kind.
@@ -86,6 +116,10 @@ class LedgerApplication(Application[UUID]):
     def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
         """Leave the process's environment out: it could add a cipher or exchange the mapper."""
         return Environment(name, {**type(self).env, **(env or {})})
+
+    def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:  # noqa: ARG002  (the library's)
+        """Give the one that this application was made with."""
+        return self._factory
 
     def construct_mapper(self) -> Mapper[Any]:
         """Construct the mapper over the registry."""

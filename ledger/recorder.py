@@ -245,6 +245,10 @@ class SignedRecorder(recorders.EntryRecorder):
     def _read(self, work: Callable[[Rows], _T]) -> _T:
         return self._store.run(work, write=False)
 
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
     def max_notification_id(self) -> int | None:
         """Return the last notification id, or None in an empty ledger."""
         (index,) = self._read(lambda c: c.execute("SELECT MAX(idx) FROM entries").fetchone())

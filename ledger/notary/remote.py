@@ -1,7 +1,4 @@
-"""A persistence module of the eventsourcing library: events recorded by a notary.
-
-Chosen with PERSISTENCE_MODULE=ledger.notary.remote. As in sqlite.py, exactly one factory class is
-defined here, and none is imported by name.
+"""A recorder of the eventsourcing library whose events a notary records.
 
 Source: docs/reference/notary.md; eventsourcing 9.5, persistence.py.
 Trust: the notary is trusted about what it recorded, until the ledger is verified.
@@ -10,18 +7,15 @@ I/O: the notary's socket.
 
 import struct
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from eventsourcing.persistence import StoredEvent
-from eventsourcing.utils import Environment, EnvType
 
 from ledger.entries import Event, encode_event, join_sized, split_sized
 from ledger.errors import (
     ConflictError,
     EncodingError,
     MalformedError,
-    StorageError,
 )
 from ledger.notary.client import NotaryClient
 from ledger.notary.messages import (
@@ -38,11 +32,11 @@ from ledger.notary.wire import MAX_EVENTS
 from ledger.recording import recorders
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
-__all__ = ["RemoteFactory", "RemoteRecorder"]
+__all__ = ["RemoteRecorder"]
 
 
 class RemoteRecorder(recorders.EntryRecorder):
-    """Appends through a notary what the recorder of sqlite.py would append itself."""
+    """Appends through a notary what SignedRecorder would append itself."""
 
     def __init__(self, client: NotaryClient) -> None:
         self.client = client
@@ -51,6 +45,10 @@ class RemoteRecorder(recorders.EntryRecorder):
     def vkey(self) -> str:
         """The first vkey of the ledger, as the notary says it."""
         return self.client.greeting.vkey
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.client.close()
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int]:
         """Append a batch, all or nothing, and return its notification ids.
@@ -154,24 +152,3 @@ class RemoteRecorder(recorders.EntryRecorder):
                 return None
             ids.append(found.index + 1)
         return ids
-
-
-class RemoteFactory(recorders.EventsOnlyFactory):
-    """Builds the recorder for the notary that listens at LEDGER_SOCKET."""
-
-    LEDGER_SOCKET = "LEDGER_SOCKET"
-
-    def __init__(self, env: Environment | EnvType | None) -> None:
-        super().__init__(env)
-        path = self.env.get(self.LEDGER_SOCKET)
-        if not path:
-            raise StorageError(f"set {self.LEDGER_SOCKET} to the notary's socket")
-        self._client = NotaryClient(Path(path))
-
-    def application_recorder(self) -> RemoteRecorder:
-        """Construct the recorder."""
-        return RemoteRecorder(self._client)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()

@@ -1,7 +1,4 @@
-"""What both persistence modules share: reading events from entries, and refusing unsupported calls.
-
-Import this module and not its factory by name: the library takes the one factory class that it
-finds in a persistence module.
+"""What the recorders share, of a store and of a notary: events from entries, and refusals.
 
 Source: eventsourcing 9.5, persistence.py.
 Trust: entries are hostile until parse_entry() returns.
@@ -21,10 +18,10 @@ from ledger.entries import Author, AuthorKey, Event
 from ledger.errors import EncodingError, UnsupportedError
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["MAX_INTEGER", "EntryRecorder", "EventsOnlyFactory", "signed_events"]
+__all__ = ["MAX_INTEGER", "NO_TRACKING", "EntryRecorder", "signed_events"]
 
 MAX_INTEGER = 2**63 - 1
-_NO_TRACKING = "a ledger does not record tracking; keep positions elsewhere"
+NO_TRACKING = "a ledger does not record tracking; keep positions elsewhere"
 
 
 class EntryRecorder(persistence.ApplicationRecorder):
@@ -46,6 +43,10 @@ class EntryRecorder(persistence.ApplicationRecorder):
         self, first: int, last: int, *, limit: int, topics: Sequence[str]
     ) -> Iterable[VerifiedEntry]:
         """Return entries from one index to another; of these names, if any are given."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; a second time does nothing."""
 
     def select_events(
         self,
@@ -100,25 +101,6 @@ class EntryRecorder(persistence.ApplicationRecorder):
         raise UnsupportedError("a ledger has no subscriptions; ask select_notifications() again")
 
 
-class EventsOnlyFactory(persistence.InfrastructureFactory[persistence.TrackingRecorder]):
-    """Builds recorders of events and nothing else."""
-
-    def aggregate_recorder(self, purpose: str = "events") -> NoReturn:
-        """Not offered: snapshots would be trusted on reading without being in the ledger."""
-        raise UnsupportedError(f"a ledger does not store {purpose} beside its entries")
-
-    def tracking_recorder(
-        self,
-        tracking_recorder_class: type | None = None,  # noqa: ARG002  (the interface's)
-    ) -> NoReturn:
-        """Not offered: positions of projections belong to the projections."""
-        raise UnsupportedError(_NO_TRACKING)
-
-    def process_recorder(self) -> NoReturn:
-        """Not offered: positions of projections belong to the projections."""
-        raise UnsupportedError(_NO_TRACKING)
-
-
 def signed_events(
     stored_events: Sequence[StoredEvent],
     *,
@@ -134,7 +116,7 @@ def signed_events(
     for what does not fit together.
     """
     if tracking is not None:
-        raise UnsupportedError(_NO_TRACKING)
+        raise UnsupportedError(NO_TRACKING)
     streams = [_stream(stored.originator_id) for stored in stored_events]
     if author is not None:
         if authors is not None:

@@ -14,8 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from eventsourcing.persistence import InfrastructureFactory, StoredEvent
-from eventsourcing.utils import Environment
+from eventsourcing.persistence import StoredEvent
 from hostile import batch, connect, receive
 from notaries import RunningNotary, open_folder, running_notary
 
@@ -32,7 +31,6 @@ from ledger.errors import (
     EncodingError,
     ForbiddenError,
     KeyFileError,
-    LedgerError,
     MalformedError,
     StorageError,
     UnsupportedError,
@@ -40,7 +38,7 @@ from ledger.errors import (
 from ledger.notary.client import NotaryClient
 from ledger.notary.messages import Done, PutBlob
 from ledger.notary.mirror import refresh_mirror
-from ledger.notary.remote import RemoteFactory, RemoteRecorder
+from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
 from ledger.notary.service import listening, only_notary
 from ledger.notary.wire import MAX_FRAME, pack_frame, parse_frame
@@ -535,16 +533,3 @@ def test_mirror_over_another_ledger_is_rejected(
     (begun / "keys" / "ledger.pem").write_text("")
     with pytest.raises(KeyFileError, match="a different ledger is being started there"):
         refresh_mirror(recorder, begun)
-
-
-def test_module_offers_exactly_one_factory(notary: RunningNotary) -> None:
-    env = {"PERSISTENCE_MODULE": "ledger.notary.remote", "LEDGER_SOCKET": str(notary.socket)}
-    factory = InfrastructureFactory.construct(Environment(env=env))
-    assert type(factory) is RemoteFactory
-    assert type(factory.application_recorder()) is RemoteRecorder
-    factory.close()
-    with pytest.raises(StorageError, match="set LEDGER_SOCKET"):
-        RemoteFactory(env={})
-    for use in (factory.aggregate_recorder, factory.tracking_recorder, factory.process_recorder):
-        with pytest.raises(LedgerError):
-            use()

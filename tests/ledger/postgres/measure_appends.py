@@ -21,6 +21,9 @@ from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory
 from eventsourcing.utils import Environment
 from postgres_server import PostgresServer, running_server
 
+from ledger.application import LedgerApplication
+from ledger.mapper import EventRegistry
+
 BATCHES = {1: 200, 10: 1_000, 1_000: 20_000}  # size: events
 BODY = hashlib.shake_256(b"bench").digest(400)
 TICK = os.sysconf("SC_CLK_TCK")
@@ -44,6 +47,11 @@ def server_seconds(server: PostgresServer) -> float:
 
 @contextmanager
 def recorder_of(env: dict[str, str], *, synced: bool) -> Iterator[ApplicationRecorder]:
+    if (directory := env.get("LEDGER_DIRECTORY")) is not None:
+        server = env if "POSTGRES_DBNAME" in env else None
+        with LedgerApplication.open(Path(directory), EventRegistry(), server=server) as app:
+            yield app.recorder
+        return
     with closing(InfrastructureFactory.construct(Environment(env=env))) as factory:
         recorder = factory.application_recorder()
         if synced:  # the library's in a file
@@ -84,7 +92,7 @@ def contestants(server: PostgresServer, folder: Path) -> dict[str, Callable[[], 
     def ours() -> dict[str, str]:
         schema = f"l{uuid4().hex}"
         place = server.env(schema=schema)
-        return {"PERSISTENCE_MODULE": "ledger.postgres", "LEDGER_DIRECTORY": str(fresh()), **place}
+        return {"LEDGER_DIRECTORY": str(fresh()), **place}
 
     def theirs() -> dict[str, str]:
         place = server.env(password="none", port="5432", events_table_name=f"e{uuid4().hex}")
@@ -93,10 +101,7 @@ def contestants(server: PostgresServer, folder: Path) -> dict[str, Callable[[], 
     return {
         "Proctor, PostgreSQL": ours,
         "library, PostgreSQL": theirs,
-        "Proctor, SQLite": lambda: {
-            "PERSISTENCE_MODULE": "ledger.sqlite",
-            "LEDGER_DIRECTORY": str(fresh()),
-        },
+        "Proctor, SQLite": lambda: {"LEDGER_DIRECTORY": str(fresh())},
         "library, SQLite": lambda: {
             "PERSISTENCE_MODULE": "eventsourcing.sqlite",
             "SQLITE_DBNAME": str(fresh() / "events.sqlite"),

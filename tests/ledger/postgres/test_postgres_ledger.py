@@ -18,8 +18,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from eventsourcing.persistence import InfrastructureFactory, StoredEvent
-from eventsourcing.utils import Environment
+from eventsourcing.persistence import StoredEvent
 from frontdoor import call_here
 from postgres_server import PostgresServer, missing, running_server
 from stores import tables_of
@@ -150,14 +149,7 @@ def test_settings_of_the_environment_and_of_the_folder_may_not_differ(
     with pytest.raises(StorageError, match="this ledger is in a file"):
         opened(tmp_path / "file", server).__enter__()
     with pytest.raises(StorageError, match="set POSTGRES_DBNAME"):
-        InfrastructureFactory.construct(
-            Environment(
-                env={
-                    "PERSISTENCE_MODULE": "ledger.postgres",
-                    "LEDGER_DIRECTORY": str(tmp_path / "x"),
-                }
-            )
-        )
+        LedgerApplication.open(tmp_path / "x", EventRegistry(), server={})
 
 
 Prepare = Callable[[PostgresServer, Path], dict[str, str]]
@@ -263,25 +255,18 @@ def test_reader_misses_nothing_whatever_the_library_is_set_to(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     """The library's own insert function, with this setting, leaves out the lock."""
-    env = {
-        "PERSISTENCE_MODULE": "ledger.postgres",
-        "LEDGER_DIRECTORY": str(tmp_path),
-        "POSTGRES_ENABLE_DB_FUNCTIONS": "y",
-        **server.env(schema=next(NAMES)),
-    }
+    place = {"schema": next(NAMES), "enable_db_functions": "y"}
     writers, events = 6, 40
 
     def write() -> None:
-        with closing(InfrastructureFactory.construct(Environment(env=env))) as factory:
-            recorder = factory.application_recorder()
+        with opened(tmp_path, server, **place) as recorder:
             for n in range(events):
                 with suppress(ConflictError):  # leaves no gap
                     recorder.insert_events([event(7)])
                 recorder.insert_events([event() for _ in range(1 + n % 3)])
 
     expected = writers * sum(1 + n % 3 for n in range(events))
-    with closing(InfrastructureFactory.construct(Environment(env=env))) as factory:
-        reader = factory.application_recorder()
+    with opened(tmp_path, server, **place) as reader:
         threads = [threading.Thread(target=write) for _ in range(writers)]
         for each in threads:
             each.start()

@@ -12,15 +12,15 @@ from unittest import TestCase
 from uuid import uuid4
 
 import pytest
-from eventsourcing.persistence import InfrastructureFactory, StoredEvent, Tracking
+from eventsourcing.persistence import StoredEvent, Tracking
 from eventsourcing.tests import persistence
-from eventsourcing.utils import Environment
 
+from ledger.application import LedgerApplication
 from ledger.errors import ConflictError, EncodingError, StorageError, UnsupportedError
+from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import LedgerFactory
 from ledger.verification.reader import open_verified
 
 if TYPE_CHECKING:
@@ -40,19 +40,14 @@ class TestSignedRecorder(_Contract, TestCase):
         return SignedRecorder(database, signer=signer)
 
 
-def test_module_offers_exactly_one_factory(tmp_path: Path) -> None:
-    env = {"PERSISTENCE_MODULE": "ledger.sqlite", "LEDGER_DIRECTORY": str(tmp_path)}
-    factory = InfrastructureFactory.construct(Environment(env=env))
-    assert type(factory) is LedgerFactory
-    assert type(factory.application_recorder()) is SignedRecorder
-    factory.close()
-    with pytest.raises(StorageError, match="set LEDGER_DIRECTORY"):
-        LedgerFactory(env={})
+def open_recorder(directory: Path) -> SignedRecorder:
+    store, signer = open_ledger(LedgerPaths(directory), passphrase=None)
+    return SignedRecorder(store, signer=signer)
 
 
 def test_what_would_live_outside_of_the_links_is_refused(tmp_path: Path) -> None:
-    factory = LedgerFactory({"LEDGER_DIRECTORY": str(tmp_path)})
-    recorder = factory.application_recorder()
+    app = LedgerApplication.open(tmp_path, EventRegistry())
+    factory, recorder = app.factory, app.recorder
     event = StoredEvent(uuid4(), 1, "test.event", b"")
     uses: list[Callable[[], object]] = [
         factory.aggregate_recorder,
@@ -65,7 +60,7 @@ def test_what_would_live_outside_of_the_links_is_refused(tmp_path: Path) -> None
         with pytest.raises(UnsupportedError):
             use()
     assert recorder.max_notification_id() is None
-    factory.close()
+    app.close()
 
 
 def test_clock_that_runs_backwards_repeats_the_last_time(tmp_path: Path) -> None:
@@ -84,8 +79,7 @@ def test_version_out_of_step_is_refused_and_nothing_is_written(
     tmp_path: Path, versions: list[int]
 ) -> None:
     stream = uuid4()
-    factory = LedgerFactory({"LEDGER_DIRECTORY": str(tmp_path)})
-    recorder = factory.application_recorder()
+    recorder = open_recorder(tmp_path)
     with pytest.raises(ConflictError, match="cannot follow"):
         recorder.insert_events([StoredEvent(stream, v, "test.event", b"") for v in versions])
     with pytest.raises(EncodingError, match="Store the large part as a blob"):
@@ -96,13 +90,12 @@ def test_version_out_of_step_is_refused_and_nothing_is_written(
         recorder.insert_events([StoredEvent("text", 1, "test.event", b"")])
     assert recorder.max_notification_id() is None
     assert recorder.insert_events([StoredEvent(stream, 1, "test.event", b"")]) == [1]
-    factory.close()
+    recorder.close()
 
 
 def test_closed_ledger_is_explained(tmp_path: Path) -> None:
-    factory = LedgerFactory({"LEDGER_DIRECTORY": str(tmp_path)})
-    recorder = factory.application_recorder()
-    factory.close()
-    factory.close()
+    recorder = open_recorder(tmp_path)
+    recorder.close()
+    recorder.close()
     with pytest.raises(StorageError, match="closed"):
         recorder.max_notification_id()

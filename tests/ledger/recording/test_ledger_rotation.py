@@ -31,7 +31,7 @@ from ledger.mapper import EventRegistry
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
-from ledger.sqlite import LedgerFactory
+from ledger.recording.opening import open_ledger
 from ledger.verification.authority import Authority
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
@@ -46,20 +46,20 @@ def vkey_of(key: AuthorKey) -> str:
     return vkey(ORIGIN, public_bytes(key.key))
 
 
-def open_recorder(directory: Path) -> tuple[LedgerFactory, SignedRecorder]:
-    factory = LedgerFactory({"LEDGER_DIRECTORY": str(directory)})
-    return factory, factory.application_recorder()
+def open_recorder(directory: Path) -> SignedRecorder:
+    store, signer = open_ledger(LedgerPaths(directory), passphrase=None)
+    return SignedRecorder(store, signer=signer)
 
 
 def event(version: int = 1, *, stream: UUID | None = None, body: bytes = b"") -> StoredEvent:
     return StoredEvent(stream or uuid4(), version, "test.event", body)
 
 
-def granted(directory: Path) -> tuple[LedgerFactory, SignedRecorder]:
-    factory, recorder = open_recorder(directory)
+def granted(directory: Path) -> SignedRecorder:
+    recorder = open_recorder(directory)
     assert recorder.grant_key(vkey_of(OPERATOR), role="operator") == 1
     assert recorder.grant_key(vkey_of(JUDGE), role="judge", author=OPERATOR) == 2
-    return factory, recorder
+    return recorder
 
 
 def signed(origin: str, stream: UUID) -> Author:
@@ -70,14 +70,14 @@ def signed(origin: str, stream: UUID) -> Author:
 
 
 def test_authors_are_written_and_verified(tmp_path: Path) -> None:
-    factory, recorder = granted(tmp_path)
+    recorder = granted(tmp_path)
     stream = uuid4()
     recorder.insert_events([event(1, stream=stream), event(2, stream=stream)], author=JUDGE)
     with open_verified(tmp_path) as ledger:
         origin = ledger.authority.origin
     made = signed(origin, stream)
     recorder.insert_events([event(3, stream=stream), event()], authors=[made, None])
-    factory.close()
+    recorder.close()
     with open_verified(tmp_path) as ledger:
         roles = [entry.author and entry.author.role for entry in ledger.entries()]
     assert roles == ["ledger", "operator", "judge", "judge", "judge", None]
@@ -139,17 +139,17 @@ Refused = Callable[[SignedRecorder], object]
 def test_what_no_verifier_would_accept_is_rejected(
     tmp_path: Path, attempt: Refused, match: str
 ) -> None:
-    factory, recorder = granted(tmp_path)
+    recorder = granted(tmp_path)
     with pytest.raises(AuthorityError, match=match):
         attempt(recorder)
     assert recorder.max_notification_id() == 2
     assert recorder.insert_events([event()], author=JUDGE) == [3]
-    factory.close()
+    recorder.close()
     assert check_ledger(tmp_path).ok
 
 
 def test_false_event_in_the_authority_stream_is_rejected(tmp_path: Path) -> None:
-    factory, recorder = granted(tmp_path)
+    recorder = granted(tmp_path)
     stream = Authority(LedgerPaths(tmp_path).vkey.read_text()).stream_id
     body = encode_body({"v": 1, "role": "judge", "vkey": vkey_of(STRANGER)})
     false = StoredEvent(stream, 3, "key.granted", body)
@@ -158,17 +158,17 @@ def test_false_event_in_the_authority_stream_is_rejected(tmp_path: Path) -> None
     with pytest.raises(AuthorityError, match="has the author judge"):
         recorder.insert_events([false], author=JUDGE)
     assert recorder.insert_events([false], author=OPERATOR) == [3]
-    factory.close()
+    recorder.close()
     assert check_ledger(tmp_path).ok
 
 
 def test_authors_that_do_not_match_the_events_are_rejected(tmp_path: Path) -> None:
-    factory, recorder = granted(tmp_path)
+    recorder = granted(tmp_path)
     with pytest.raises(EncodingError, match="0 authors for 1 events"):
         recorder.insert_events([event()], authors=[])
     with pytest.raises(EncodingError, match="not both"):
         recorder.insert_events([event()], author=JUDGE, authors=[None])
-    factory.close()
+    recorder.close()
 
 
 def test_revoked_key_is_rejected_by_every_open_recorder(tmp_path: Path) -> None:
@@ -211,17 +211,17 @@ def test_rotated_key_keeps_its_passphrase(tmp_path: Path) -> None:
         app.recorder.rotate_key()
     assert b"ENCRYPTED" in LedgerPaths(tmp_path).key.read_bytes()
     with pytest.raises(KeyFileError, match="needs a passphrase"):
-        LedgerFactory({"LEDGER_DIRECTORY": str(tmp_path)})
+        open_recorder(tmp_path)
     with LedgerApplication.open(tmp_path, EventRegistry(), passphrase=b"secret") as app:
         app.recorder.insert_events([event()])
 
 
 def test_key_that_was_rotated_out_is_rejected(tmp_path: Path) -> None:
     paths = LedgerPaths(tmp_path)
-    factory, recorder = open_recorder(tmp_path)
+    recorder = open_recorder(tmp_path)
     shutil.copy(paths.key, tmp_path / "old.pem")
     recorder.rotate_key()
-    factory.close()
+    recorder.close()
     shutil.copy(paths.key, tmp_path / "new.pem")
     shutil.copy(tmp_path / "old.pem", paths.key)
     with pytest.raises(KeyFileError, match="this key is not in force in ledger"):
@@ -258,16 +258,16 @@ def rotate_and_die(directory: Path, *, at: int) -> bool:
 
 def kill_rotations(directory: Path, *, stride: int) -> tuple[int, int]:
     """Return how many rotations were killed before, and how many after they were in force."""
-    factory, recorder = open_recorder(directory / "begun")
+    recorder = open_recorder(directory / "begun")
     recorder.insert_events([event()])
-    factory.close()
+    recorder.close()
     at, killed, counts = 1, True, [0, 0]
     while killed:
         copy = Path(shutil.copytree(directory / "begun", directory / str(at)))
         killed = rotate_and_die(copy, at=at)
-        factory, recorder = open_recorder(copy)
+        recorder = open_recorder(copy)
         recorder.insert_events([event()])
-        factory.close()
+        recorder.close()
         with open_verified(copy) as ledger:
             rotated = len(ledger.authority.rotations)
             size, in_force = ledger.size, ledger.authority.vkey
@@ -278,9 +278,9 @@ def kill_rotations(directory: Path, *, stride: int) -> tuple[int, int]:
         assert vkey(in_force.partition("+")[0], public_bytes(private)) == in_force
         assert not (rotated and paths.next_key.exists())
         if killed and not rotated:  # what was left over does not stand in the next one's way
-            factory, recorder = open_recorder(copy)
+            recorder = open_recorder(copy)
             assert recorder.rotate_key() != in_force
-            factory.close()
+            recorder.close()
             assert check_ledger(copy).ok
         counts[rotated] += 1
         at += stride
@@ -303,7 +303,7 @@ def test_rotation_killed_at_every_step_leaves_the_key_in_force_in_place(tmp_path
 
 
 def test_cosignature_is_added_once_and_the_note_still_holds(tmp_path: Path) -> None:
-    factory, recorder = granted(tmp_path)
+    recorder = granted(tmp_path)
     head = recorder.tree_head()
     assert head is not None
     text = head[: head.rindex("\n\n") + 1]
@@ -330,12 +330,12 @@ def test_cosignature_is_added_once_and_the_note_still_holds(tmp_path: Path) -> N
         with pytest.raises(error, match=match):
             recorder.add_signature_line(size, bad)
     recorder.insert_events([event()])
-    factory.close()
+    recorder.close()
     assert check_ledger(tmp_path).ok
 
 
 def test_second_line_by_the_ledgers_own_key_is_rejected(tmp_path: Path) -> None:
-    factory, recorder = granted(tmp_path)
+    recorder = granted(tmp_path)
     own = load_key(LedgerPaths(tmp_path).key, passphrase=None)
     head = recorder.tree_head()
     assert head is not None
@@ -344,12 +344,12 @@ def test_second_line_by_the_ledgers_own_key_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(EncodingError, match="does not match the tree head"):
         recorder.add_signature_line(2, line)
     assert own is not None
-    factory.close()
+    recorder.close()
     assert check_ledger(tmp_path).ok
 
 
 def test_ledger_that_was_cut_under_an_open_recorder_is_rejected(tmp_path: Path) -> None:
-    factory, recorder = open_recorder(tmp_path)
+    recorder = open_recorder(tmp_path)
     stream = uuid4()
     for version in (1, 2, 3):
         recorder.insert_events([event(version, stream=stream)])
@@ -358,27 +358,27 @@ def test_ledger_that_was_cut_under_an_open_recorder_is_rejected(tmp_path: Path) 
         c.execute("DELETE FROM tree_heads WHERE size = 3")
     with pytest.raises(ConsistencyError, match="does not continue its earlier 3 entries"):
         recorder.insert_events([event()])
-    factory.close()
+    recorder.close()
 
 
 def test_ledger_whose_file_was_exchanged_under_an_open_recorder_is_rejected(
     tmp_path: Path,
 ) -> None:
     path = database_path(tmp_path)
-    factory, recorder = open_recorder(tmp_path)
+    recorder = open_recorder(tmp_path)
     recorder.insert_events([event()])
     shutil.copy(path, tmp_path / "copy")
     (tmp_path / "copy").replace(path)
     with pytest.raises(StorageError, match="the file was replaced by another one"):
         recorder.insert_events([event()])
-    factory.close()
+    recorder.close()
 
 
 def test_recorders_that_share_a_database_see_each_others_appends(tmp_path: Path) -> None:
-    factory, one = open_recorder(tmp_path)
-    other = factory.application_recorder()
+    store, signer = open_ledger(LedgerPaths(tmp_path), passphrase=None)
+    one, other = (SignedRecorder(store, signer=signer) for _ in range(2))
     stream = uuid4()
     for version in range(1, 9):
         (one, other)[version % 2].insert_events([event(version, stream=stream)])
-    factory.close()
+    one.close()
     assert check_ledger(tmp_path).size == 8
