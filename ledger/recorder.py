@@ -27,25 +27,36 @@ from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.witnessing.head_lines import add_line
 
-__all__ = ["STREAM_DOWN", "STREAM_UP", "SignedRecorder", "select_entries"]
+__all__ = ["SignedRecorder", "entries_query", "stream_query"]
 
 _MAX_VERSIONS = 10_000  # streams whose last version is remembered
 _T = TypeVar("_T")
+Query = tuple[str, tuple[object, ...]]
+"""A statement and its parameters."""
 
 _STREAM = """
     SELECT idx, stream_id, stream_version, name, entry FROM entries
     WHERE stream_id = ? AND stream_version > ? AND stream_version <= ?
     ORDER BY stream_version {order} LIMIT ?"""
-STREAM_UP, STREAM_DOWN = _STREAM.format(order="ASC"), _STREAM.format(order="DESC")
 _ENTRIES = """
     SELECT idx, stream_id, stream_version, name, entry FROM entries
     WHERE idx >= ? AND idx <= ? {named} ORDER BY idx LIMIT ?"""
 _NEWEST_NOTE = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
 
 
-def select_entries(names: int) -> str:
-    """Return the statement for entries between two indexes, of so many names if of any."""
-    return _ENTRIES.format(named=f"AND name IN ({', '.join('?' * names)})" if names else "")
+def stream_query(
+    stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
+) -> Query:
+    """Return what finds entries of one stream, in the order of their versions."""
+    least = -1 if gt is None else gt
+    versions, most = (recorders.MAX_INTEGER if n is None else n for n in (lte, limit))
+    return _STREAM.format(order="DESC" if desc else "ASC"), (stream, least, versions, most)
+
+
+def entries_query(first: int, last: int, *, limit: int, topics: Sequence[str]) -> Query:
+    """Return what finds entries from one index to another; of these names, if any are given."""
+    named = f"AND name IN ({', '.join('?' * len(topics))})" if topics else ""
+    return _ENTRIES.format(named=named), (first, last, *topics, limit)
 
 
 @dataclass
@@ -222,24 +233,16 @@ class SignedRecorder(recorders.EntryRecorder):
         self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
     ) -> list[VerifiedEntry]:
         """Return entries of one stream, in the order of their versions."""
-        return self._entries(
-            STREAM_DOWN if desc else STREAM_UP,
-            (
-                stream,
-                -1 if gt is None else gt,
-                recorders.MAX_INTEGER if lte is None else lte,
-                recorders.MAX_INTEGER if limit is None else limit,
-            ),
-        )
+        return self._entries(stream_query(stream, gt=gt, lte=lte, desc=desc, limit=limit))
 
     def entries_between(
         self, first: int, last: int, *, limit: int, topics: Sequence[str]
     ) -> list[VerifiedEntry]:
         """Return entries from one index to another; of these names, if any are given."""
-        return self._entries(select_entries(len(topics)), (first, last, *topics, limit))
+        return self._entries(entries_query(first, last, limit=limit, topics=topics))
 
-    def _entries(self, statement: str, parameters: tuple[object, ...]) -> list[VerifiedEntry]:
-        found = self._read(lambda c: c.execute(statement, parameters).fetchall())
+    def _entries(self, query: Query) -> list[VerifiedEntry]:
+        found = self._read(lambda c: c.execute(*query).fetchall())
         return list(map(_checked, found))
 
     def _read(self, work: Callable[[Rows], _T]) -> _T:

@@ -14,15 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from ledger.blobs import BlobStore
 from ledger.database import Database, explained
 from ledger.entries import Event
-from ledger.errors import (
-    ForbiddenError,
-    LedgerError,
-    ReadOnlyError,
-    StorageError,
-)
+from ledger.errors import ForbiddenError, LedgerError, ReadOnlyError, StorageError
 from ledger.mapper import EventRegistry
 from ledger.notary.answers import (
     PAGE,
@@ -51,7 +48,7 @@ from ledger.notary.messages import (
 from ledger.notary.rules import User
 from ledger.notary.state import NotaryState
 from ledger.paths import LedgerPaths, is_served
-from ledger.recorder import STREAM_DOWN, STREAM_UP, SignedRecorder, select_entries
+from ledger.recorder import SignedRecorder, entries_query, stream_query
 from ledger.recording.batch import Batch
 from ledger.recording.opening import open_ledger
 from ledger.verification.authority import authority_stream
@@ -118,10 +115,8 @@ class Desk:
                 return done
             case AddLine():
                 return self._add_line(client.user, request)
-            case Stream():
-                return self._stream(request)
-            case Notifications():
-                return self._notifications(request)
+            case Stream() | Notifications():
+                return self._page(request)
             case Newest():
                 return self._newest()
             case Heads():
@@ -232,25 +227,11 @@ class Desk:
         self._recorder.add_signature_line(request.size, request.line, witnesses=user.witnesses)
         return pack_message(Done())
 
-    def _stream(self, request: Stream) -> bytes:
-        parameters = (
-            request.stream,
-            -1 if request.gt is None else request.gt,
-            2**63 - 1 if request.lte is None else request.lte,
-            2**63 - 1 if request.limit is None else request.limit,
-        )
-        return self._page(STREAM_DOWN if request.desc else STREAM_UP, parameters)
-
-    def _notifications(self, request: Notifications) -> bytes:
-        topics = request.topics or ()
-        return self._page(
-            select_entries(len(topics)), (request.first, request.last, *topics, request.limit)
-        )
-
-    def _page(self, statement: str, parameters: tuple[object, ...]) -> bytes:
+    def _page(self, request: Stream | Notifications) -> bytes:
         """Answer with as many entries as fit, and tell whether there are more."""
+        query = stream_query if isinstance(request, Stream) else entries_query
         with self._reading.transaction(write=False) as c:
-            return page(row[-1] for row in c.execute(statement, parameters))
+            return page(row[-1] for row in c.execute(*query(**asdict(request))))
 
     def _newest(self) -> bytes:
         with self._reading.transaction(write=False) as c:

@@ -15,14 +15,12 @@ from pathlib import Path
 from uuid import UUID
 
 from eventsourcing.persistence import StoredEvent
+from msgspec.structs import asdict
 
 from ledger.blobs import SMALLEST, BlobStore
 from ledger.database import explained
 from ledger.entries import encode_entries
-from ledger.errors import (
-    ForbiddenError,
-    LedgerError,
-)
+from ledger.errors import ForbiddenError, LedgerError
 from ledger.mapper import EventRegistry
 from ledger.notary.answers import (
     Uploads,
@@ -106,14 +104,8 @@ class Proxy:
         match request:
             case Insert():
                 return self._insert(payload)
-            case Stream(stream=stream, gt=gt, lte=lte, desc=desc, limit=limit):
-                most = _ENTRIES if limit is None else min(limit, _ENTRIES)
-                found = self._recorder.stream_entries(stream, gt=gt, lte=lte, desc=desc, limit=most)
-                return page(_entries(found), full=_ENTRIES)
-            case Notifications(first=first, last=last, limit=limit, topics=topics):
-                most = min(limit, _ENTRIES)
-                found = self._recorder.entries_between(first, last, limit=most, topics=topics)
-                return page(_entries(found), full=_ENTRIES)
+            case Stream() | Notifications():
+                return self._page(request)
             case Newest():
                 return pack_message(
                     NewestFound(last=self._recorder.max_notification_id(), head=None)
@@ -128,6 +120,12 @@ class Proxy:
             case GetBlob():
                 return answer_piece(self._blobs, request)
         raise ForbiddenError("a worker may not ask for that")
+
+    def _page(self, request: Stream | Notifications) -> bytes:
+        recorder = self._recorder
+        read = recorder.stream_entries if isinstance(request, Stream) else recorder.entries_between
+        most = _ENTRIES if request.limit is None else min(request.limit, _ENTRIES)
+        return page(_entries(read(**asdict(request) | {"limit": most})), full=_ENTRIES)
 
     def _insert(self, payload: bytes) -> bytes:
         events = []

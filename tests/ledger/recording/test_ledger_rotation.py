@@ -84,8 +84,8 @@ def test_authors_are_written_and_verified(tmp_path: Path) -> None:
 
 
 def test_statement_of_another_ledger_is_rejected(tmp_path: Path) -> None:
-    first, into = granted(tmp_path / "first")
-    second, other = granted(tmp_path / "second")
+    into = granted(tmp_path / "first")
+    other = granted(tmp_path / "second")
     stream = uuid4()
     before = [event(1, stream=stream), event(2, stream=stream)]
     into.insert_events(before)
@@ -95,8 +95,8 @@ def test_statement_of_another_ledger_is_rejected(tmp_path: Path) -> None:
     into.insert_events([event(3, stream=stream)], authors=[made])  # the honest control
     with pytest.raises(AuthorityError, match="entry 4: the author's signature is invalid"):
         other.insert_events([event(3, stream=stream)], authors=[made])
-    first.close()
-    second.close()
+    into.close()
+    other.close()
 
 
 Refused = Callable[[SignedRecorder], object]
@@ -172,22 +172,22 @@ def test_authors_that_do_not_match_the_events_are_rejected(tmp_path: Path) -> No
 
 
 def test_revoked_key_is_rejected_by_every_open_recorder(tmp_path: Path) -> None:
-    first, one = granted(tmp_path)
-    second, other = open_recorder(tmp_path)
+    one = granted(tmp_path)
+    other = open_recorder(tmp_path)
     other.insert_events([event()], author=JUDGE)
     one.revoke_key(vkey_of(JUDGE), role="judge", since=0, reason="lost", author=OPERATOR)
     with pytest.raises(AuthorityError, match="not in force"):
         other.insert_events([event()], author=JUDGE)
     other.insert_events([event()], author=OPERATOR)
-    first.close()
-    second.close()
+    one.close()
+    other.close()
     assert check_ledger(tmp_path).ok
 
 
 def test_rotation_hands_over_and_the_ledger_keeps_its_identity(tmp_path: Path) -> None:
     paths = LedgerPaths(tmp_path)
-    first, one = open_recorder(tmp_path)
-    second, other = open_recorder(tmp_path)
+    one = open_recorder(tmp_path)
+    other = open_recorder(tmp_path)
     one.insert_events([event()])
     old = public_bytes(load_key(paths.key, passphrase=None))
     identity = paths.vkey.read_text()
@@ -198,8 +198,8 @@ def test_rotation_hands_over_and_the_ledger_keeps_its_identity(tmp_path: Path) -
     assert vkey(identity.partition("+")[0], now) == rotated[-1]
     assert now != old
     assert [path.name for path in paths.key.parent.iterdir()] == ["ledger.pem"]
-    first.close()
-    second.close()
+    one.close()
+    other.close()
     assert check_ledger(tmp_path, vkey=identity).size == 5
     with open_verified(tmp_path) as ledger:
         assert [key.vkey for key in ledger.authority.keys] == [identity.strip(), *rotated]
@@ -227,7 +227,7 @@ def test_key_that_was_rotated_out_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="this key is not in force in ledger"):
         open_recorder(tmp_path)
     shutil.copy(tmp_path / "new.pem", paths.key)
-    open_recorder(tmp_path)[0].close()
+    open_recorder(tmp_path).close()
 
 
 def rotate_and_die(directory: Path, *, at: int) -> bool:
