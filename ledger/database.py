@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ledger.errors import ConflictError, StorageError
 from ledger.files import new_name, publish_exclusively
-from ledger.store import EntryColumns, Stored, check_count
+from ledger.store import EntryColumns, Store, Stored
 
 __all__ = [
     "APPLICATION_ID",
@@ -135,7 +135,7 @@ class SQLiteFile:
             self._connection.close()
 
 
-class Database(SQLiteFile):
+class Database(SQLiteFile, Store):
     """A ledger's file."""
 
     _unsynced = ("SQLITE_BUSY", "SQLITE_READONLY")  # who may not write builds nothing
@@ -170,10 +170,9 @@ class Database(SQLiteFile):
             (self._others,) = rows.execute("PRAGMA data_version").fetchone()
         return self._others, self._connection.total_changes
 
-    def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
+    def insert(self, rows: Any, entries: Sequence[EntryColumns]) -> int:
         """Insert entries."""
-        cursor = rows.executemany(_INSERT_ENTRY, entries)
-        check_count(cursor.rowcount, entries, path=self.path)
+        return int(rows.executemany(_INSERT_ENTRY, entries).rowcount)
 
     def add_head(self, rows: Any, size: int, note: str, edge: bytes) -> Stored | None:
         """Insert a tree head, and return what is stored then; raise as check_tables()."""
@@ -187,14 +186,6 @@ class Database(SQLiteFile):
         if (now := _schema_version(rows)) != self._schema:  # others are kept out until the commit
             check_schema(rows, self.path)
             self._schema = now
-
-    def meta(self, key: str) -> str:
-        """Return a row of the meta table."""
-        with self.transaction(write=False) as c:
-            row = c.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            raise StorageError(f"{self.path}: the {key} is missing; restore the file from a copy")
-        return str(row[0])
 
 
 def _schema_version(connection: Any) -> int:

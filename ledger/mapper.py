@@ -112,10 +112,8 @@ class EventRegistry:
         wanted = event_type.fields
         if wanted is None:
             return body
-        own = body.keys() - {"v", "at"}
-        if own != wanted.keys():
-            differing = ", ".join(sorted(own.symmetric_difference(wanted)))
-            raise MalformedError(f"{name}: missing or unknown fields: {differing}")
+        if differing := sorted((body.keys() - {"v", "at"}) ^ wanted.keys()):
+            raise MalformedError(f"{name}: missing or unknown fields: {', '.join(differing)}")
         if "at" in body and type(body["at"]) is not int:
             raise MalformedError(f"{name}: 'at' is not an integer")
         for field, kind in wanted.items():
@@ -130,10 +128,9 @@ class EventRegistry:
 
         The first event of a stream is one that creates an aggregate, and no later one is.
         """
-        if self.for_name(name).aggregate is None and stream_version == 1:
-            raise MalformedError(f"{name} cannot be the first event of a stream")
-        if self.for_name(name).aggregate is not None and stream_version != 1:
-            raise MalformedError(f"{name} can only be the first event of a stream")
+        if (self.for_name(name).aggregate is not None) != (stream_version == 1):
+            word = "cannot" if stream_version == 1 else "can only"
+            raise MalformedError(f"{name} {word} be the first event of a stream")
         self.verify(name, data)
 
     def readable(self, name: str, data: bytes) -> dict[str, Any] | None:

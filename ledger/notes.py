@@ -13,10 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-__all__ = ["NoteKey", "public_bytes", "publisher_vkey", "vkey"]
+__all__ = ["COSIGNATURE", "NoteKey", "key_id", "public_bytes", "publisher_vkey", "vkey"]
 
 _ED25519 = b"\x01"  # signature types of the signed-note specification
 _ECDSA = b"\x02"
+COSIGNATURE = b"\x04"  # timestamped, by Ed25519
 
 
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
@@ -24,15 +25,15 @@ def public_bytes(key: Ed25519PrivateKey) -> bytes:
     return key.public_key().public_bytes_raw()
 
 
-def key_id(name: str, public_key: bytes) -> bytes:
+def key_id(name: str, public_key: bytes, *, kind: bytes = _ED25519) -> bytes:
     """Return the 4 bytes that stand for a key in its signature lines."""
-    return hashlib.sha256(name.encode() + b"\n" + _ED25519 + public_key).digest()[:4]
+    return hashlib.sha256(name.encode() + b"\n" + kind + public_key).digest()[:4]
 
 
-def vkey(name: str, public_key: bytes) -> str:
+def vkey(name: str, public_key: bytes, *, kind: bytes = _ED25519) -> str:
     """Return the verifier key as one line of text, without a newline."""
-    material = base64.b64encode(_ED25519 + public_key).decode()
-    return f"{name}+{key_id(name, public_key).hex()}+{material}"
+    material = base64.b64encode(kind + public_key).decode()
+    return f"{name}+{key_id(name, public_key, kind=kind).hex()}+{material}"
 
 
 def publisher_vkey(name: str, key: EllipticCurvePublicKey) -> str:

@@ -11,7 +11,6 @@ I/O: the server; the file that names it.  Units: seconds.
 """
 
 import os
-import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -38,7 +37,7 @@ from ledger.postgres_schema import (
     quoted,
 )
 from ledger.postgres_turns import Turns
-from ledger.store import EntryColumns, Stored, check_count
+from ledger.store import EntryColumns, Store, Stored
 
 __all__ = [
     "PostgresStore",
@@ -63,6 +62,7 @@ _NEWEST = """
     FROM tree_heads ORDER BY size DESC LIMIT 1"""
 _INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 _COPY_ENTRIES = "COPY entries FROM STDIN (FORMAT BINARY)"
+_TYPES = ("int8", "bytea", "int8", "text", "bytea")  # of EntryColumns
 _TAKEN = ("entries_pkey", "tree_heads_pkey")  # an index or a size that another writer was given
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _T = TypeVar("_T")
@@ -84,9 +84,6 @@ _CONNECT_REMEDIES = (  # parts of the server's and libpq's messages
     ("role", "check POSTGRES_USER, or make the user with createuser"),
     ("", "check that the server runs, POSTGRES_HOST and POSTGRES_PORT"),
 )
-_COPY_START = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
-_COPY_END = b"\xff\xff"
-_FIELDS = struct.Struct(">hiqi16siqi")  # five fields; idx, stream_id, stream_version, name's length
 
 
 class _AgainError(StorageError):
@@ -207,7 +204,7 @@ class ServerSettings:
         return f"schema {self.schema!r} of the PostgreSQL database {self.dbname!r}{where}"
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """One connection to a server, shared by the threads of this process.
 
     A connection that is lost is made anew, and the transaction done again: a server that restarts
@@ -248,18 +245,6 @@ class PostgresStore:
 
         self.run(make, write=True)
 
-    def meta(self, key: str) -> str:
-        """Return a row of the meta table."""
-        row = self.run(
-            lambda rows: rows.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone(),
-            write=False,
-        )
-        if row is None:
-            raise StorageError(
-                f"{self.path}: the {key} is missing; restore the database from a copy"
-            )
-        return str(row[0])
-
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator["_Rows"]:
         """Run a block all or nothing; a writer keeps other writers out from its first line."""
@@ -296,15 +281,17 @@ class PostgresStore:
             return size, note, size - 1
         return rows.execute(_NEWEST).fetchone() or ()
 
-    def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
+    def insert(self, rows: Any, entries: Sequence[EntryColumns]) -> int:
         """Insert entries; several by COPY, which takes a quarter of the time."""
         if len(entries) == 1:
             cursor = rows.execute(_INSERT_ENTRY, entries[0])
         else:
             cursor = rows.connection.cursor()
             with cursor.copy(rows.statement(_COPY_ENTRIES), ()) as copy:
-                copy.write(_copied(entries))
-        check_count(cursor.rowcount, entries, path=self.path)
+                copy.set_types(_TYPES)
+                for entry in entries:
+                    copy.write_row(entry)
+        return cursor.rowcount
 
     def add_head(self, rows: Any, size: int, note: str, edge: bytes) -> Stored | None:
         """Insert a tree head, and return what is stored then; raise as check_tables()."""
@@ -443,27 +430,10 @@ def _patiently(work: Callable[[], _T]) -> _T:
             time.sleep(e.pause)
 
 
-def _copied(entries: Sequence[EntryColumns]) -> bytes:
-    parts = [_COPY_START]
-    for index, stream, version, name, entry in entries:
-        text = name.encode()
-        parts += (
-            _FIELDS.pack(5, 8, index, 16, stream, 8, version, len(text)),
-            text,
-            len(entry).to_bytes(4, "big"),
-            entry,
-        )
-    parts.append(_COPY_END)
-    return b"".join(parts)
-
-
 def _roll_back(connection: "psycopg.Connection[Any]") -> None:
     """End a transaction that failed; where that does not work either, end the connection."""
     with suppress(psycopg.Error):
-        if connection.info.transaction_status in (
-            TransactionStatus.INTRANS,
-            TransactionStatus.INERROR,
-        ):
+        if connection.info.transaction_status in _OPEN:
             connection.execute("ROLLBACK")
         if connection.info.transaction_status == TransactionStatus.IDLE:
             return

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ledger.errors import StorageError
 
-__all__ = ["EntryColumns", "Fetched", "Rows", "Store", "Stored", "check_count"]
+__all__ = ["EntryColumns", "Fetched", "Rows", "Store", "Stored"]
 
 EntryColumns = tuple[int, bytes, int, str, bytes]
 """idx, stream_id, stream_version, name, entry."""
@@ -25,15 +25,6 @@ class Stored(NamedTuple):
     note: str | None  # of the newest tree head
     idx: int | None  # of the last entry
     entry: bytes | None  # that one
-
-
-def check_count(count: int, entries: Sequence[EntryColumns], *, path: Path) -> None:
-    """Raise StorageError unless the database has inserted as many entries as it was given."""
-    if count != len(entries):
-        raise StorageError(
-            f"{path}: the database has inserted {count} of {len(entries)} entries; nothing was "
-            "appended. Look for triggers and rules on its tables, then verify the ledger"
-        )
 
 
 class Fetched(Protocol):
@@ -56,12 +47,20 @@ class Rows(Protocol):
 class Store(Protocol):
     """A ledger's database; its errors are StorageError and ConflictError."""
 
-    @property
-    def path(self) -> Path:
-        """The file that error messages name: the database, or the one that says where it is."""
+    path: Path
+    """The file that error messages name: the database, or the one that says where it is."""
 
     def meta(self, key: str) -> str:
         """Return a row of the meta table."""
+        row = self.run(
+            lambda rows: rows.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone(),
+            write=False,
+        )
+        if row is None:
+            raise StorageError(
+                f"{self.path}: the {key} is missing; restore the database from a copy"
+            )
+        return str(row[0])
 
     def transaction(self, *, write: bool) -> AbstractContextManager[Rows]:
         """Run a block all or nothing; a writer keeps other writers out from its first line."""
@@ -77,6 +76,16 @@ class Store(Protocol):
 
     def add_entries(self, rows: Rows, entries: Sequence[EntryColumns]) -> None:
         """Insert entries; raise StorageError if the database has inserted fewer."""
+        count = self.insert(rows, entries)
+        if count != len(entries):
+            raise StorageError(
+                f"{self.path}: the database has inserted {count} of {len(entries)} entries; "
+                "nothing was appended. Look for triggers and rules on its tables, then verify the "
+                "ledger"
+            )
+
+    def insert(self, rows: Rows, entries: Sequence[EntryColumns]) -> int:
+        """Insert entries, and return how many the database says that it inserted."""
 
     def add_head(self, rows: Rows, size: int, note: str, edge: bytes) -> Stored | None:
         """Insert a tree head, and return what is stored then, if anything; raise as check_tables().

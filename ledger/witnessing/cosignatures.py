@@ -10,18 +10,17 @@ Not covered: cosignatures by ML-DSA-44 (type 0x06), which the format page leaves
 """
 
 import base64
-import hashlib
 import re
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from ledger import notes
 from ledger.errors import EncodingError, SignatureError
 from ledger.verification.verified_notes import COSIGNATURE, SignedNote, parse_vkey
 
 __all__ = ["cosignature_vkey", "cosigned_at", "open_cosignature", "sign_cosignature"]
 
-_TYPE = b"\x04"  # a timestamped Ed25519 cosignature
 _LIMIT = 2**63  # seconds stay below it
 
 
@@ -35,8 +34,7 @@ def cosignature_vkey(name: str, public_key: bytes) -> str:
             f"{name!r} cannot be a witness name: it must not be empty or contain white space, "
             "control characters or a plus; use something like example.org/witness"
         )
-    material = base64.b64encode(_TYPE + public_key).decode()
-    return f"{name}+{_key_id(name, public_key).hex()}+{material}"
+    return notes.vkey(name, public_key, kind=notes.COSIGNATURE)
 
 
 def sign_cosignature(text: str, *, name: str, key: Ed25519PrivateKey, seconds: int) -> str:
@@ -45,7 +43,7 @@ def sign_cosignature(text: str, *, name: str, key: Ed25519PrivateKey, seconds: i
         raise EncodingError(f"{seconds} s is not a valid time for a cosignature")
     message = f"cosignature/v1\ntime {seconds}\n{text}".encode()
     blob = (
-        _key_id(name, key.public_key().public_bytes_raw())
+        notes.key_id(name, notes.public_bytes(key), kind=notes.COSIGNATURE)
         + seconds.to_bytes(8, "big")
         + key.sign(message)
     )
@@ -107,7 +105,3 @@ def _verified_time(text: str, signature: bytes, *, name: str, public_key: bytes)
 
 def _octets(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")  # what is not text was never signed
-
-
-def _key_id(name: str, public_key: bytes) -> bytes:
-    return hashlib.sha256(name.encode() + b"\n" + _TYPE + public_key).digest()[:4]

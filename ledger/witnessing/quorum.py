@@ -25,7 +25,6 @@ from ledger.witnessing.cosignatures import cosigned_at
 
 __all__ = [
     "Group",
-    "PolicyLog",
     "PolicyWitness",
     "Quorum",
     "Witnessed",
@@ -39,14 +38,6 @@ _NONE = "none"  # the predefined name of a quorum of nobody
 _MAX_FILE = 1_000_000  # bytes; 32 of everything take some 10,000
 _FORBIDDEN = re.compile(rb"[^\t\n\x20-\x7e\x80-\xff]")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyLog:
-    """A ledger that the policy is for."""
-
-    vkey: str
-    url: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +62,15 @@ class Group:
 class Witnessed:
     """Who cosigned a note, and whether that is enough."""
 
-    met: bool
+    since: int | None  # s, when enough had; 0 where the rule asks for nobody, None where too few
     times: Mapping[str, int]  # s, by the policy's name for the witness
     false: tuple[str, ...] = ()  # the names in which a line stands that does not hold
     revoked: tuple[str, ...] = ()  # whose line would hold, had its key not been revoked
+
+    @property
+    def met(self) -> bool:
+        """Whether enough cosigned."""
+        return self.since is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +88,7 @@ class WitnessedHeads:
 class Quorum:
     """A policy file, read and found sound; groups stand behind what they refer to."""
 
-    logs: tuple[PolicyLog, ...]
+    logs: tuple[str, ...]  # vkeys of the ledgers that the policy is for; none: for any
     witnesses: tuple[PolicyWitness, ...]
     groups: tuple[Group, ...]
     rule: str  # the name of a witness or a group, or `none`
@@ -104,7 +100,7 @@ class Quorum:
         the same too.
         """
         key = parse_vkey(vkey)
-        if self.logs and key not in [parse_vkey(log.vkey) for log in self.logs]:
+        if self.logs and key not in list(map(parse_vkey, self.logs)):
             raise QuorumError(
                 f"the policy has no log line for the ledger {key.name}; use the policy "
                 "for this ledger"
@@ -130,8 +126,13 @@ class Quorum:
                 revoked.append(witness.name)
             else:
                 times[witness.name] = seconds
+        met = (
+            at
+            for at in sorted({0, *times.values()})
+            if self._is_met({name for name, seconds in times.items() if seconds <= at})
+        )
         return Witnessed(
-            met=self._is_met(set(times)), times=times, false=tuple(false), revoked=tuple(revoked)
+            since=next(met, None), times=times, false=tuple(false), revoked=tuple(revoked)
         )
 
     def verify(self, note: str, *, authority: Authority | None = None) -> None:
@@ -147,14 +148,6 @@ class Quorum:
                 f"the tree head is cosigned by {by}, which does not meet the quorum "
                 f"{_shown(self.rule)!r}{''.join(asides)}"
             )
-
-    def met_at(self, witnessed: Witnessed) -> int:
-        """Return the time, in s, from which on enough witnesses had cosigned."""
-        times = witnessed.times
-        for seconds in sorted(times.values()):
-            if self._is_met({name for name, at in times.items() if at <= seconds}):
-                return seconds
-        raise QuorumError("the quorum was never met")
 
     def _is_met(self, agreeing: set[str]) -> bool:
         for group in self.groups:
@@ -180,10 +173,10 @@ def witnessed_heads(
         head = parse_tree_head(note)
         witnessed = quorum.check(note, authority=authority)
         false += [(head.size, _shown(name)) for name in witnessed.false]
-        if not witnessed.met:
+        if witnessed.since is None:
             continue
         if not bare:
-            times.append((head.size, quorum.met_at(witnessed)))
+            times.append((head.size, witnessed.since))
         if head.size > size:
             size, newest = head.size, note
     return WitnessedHeads(size=size, note=newest, times=tuple(times), false=tuple(false))
@@ -226,7 +219,7 @@ class _Parser:
     """
 
     def __init__(self) -> None:
-        self._logs: dict[bytes, PolicyLog] = {}  # by public key
+        self._logs: dict[bytes, str] = {}  # vkeys, by public key
         self._witnesses: dict[bytes, PolicyWitness] = {}
         self._groups: list[Group] = []
         self._names = {_NONE}
@@ -242,10 +235,8 @@ class _Parser:
                 return
             case [first, *_] if first.startswith("#"):
                 return
-            case ["log", vkey]:
-                self._log(vkey, None)
-            case ["log", vkey, url]:
-                self._log(vkey, url)
+            case ["log", vkey] | ["log", vkey, _]:
+                self._log(vkey)
             case ["witness", name, vkey]:
                 self._witness(name, vkey, None)
             case ["witness", name, vkey, url]:
@@ -274,11 +265,11 @@ class _Parser:
             rule=self._rule,
         )
 
-    def _log(self, vkey: str, url: str | None) -> None:
+    def _log(self, vkey: str) -> None:
         key = parse_vkey(vkey).public_key
         if key in self._logs:
             raise QuorumFileError("this log's public key is repeated from an earlier line")
-        self._logs[key] = PolicyLog(vkey=vkey, url=url)
+        self._logs[key] = vkey
 
     def _witness(self, name: str, vkey: str, url: str | None) -> None:
         key = parse_vkey(vkey, type=COSIGNATURE).public_key

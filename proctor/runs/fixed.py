@@ -43,9 +43,9 @@ def cosigned_heads(
     for note in notes:
         if note.count("\n\u2014 ") > 1:  # not the ledger's own line only
             witnessed = quorum.check(note, authority=authority)
-            if witnessed.met and witnessed.times:
+            if witnessed.since is not None and witnessed.times:
                 size, names = parse_tree_head(note).size, [*witnessed.times]
-                heads.append((size, names, quorum.met_at(witnessed)))
+                heads.append((size, names, witnessed.since or min(witnessed.times.values())))
     return heads
 
 
