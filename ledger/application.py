@@ -6,63 +6,34 @@ I/O: the ledger's directory, its server, or a notary's socket; none in memory.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from eventsourcing.application import Application
-from eventsourcing.persistence import InfrastructureFactory, Mapper, TrackingRecorder
-from eventsourcing.popo import POPOFactory
+from eventsourcing.persistence import ApplicationRecorder, Mapper
 from eventsourcing.utils import Environment, EnvType
 
-from ledger.errors import StorageError, UnsupportedError
+from ledger.errors import StorageError
 from ledger.mapper import EventRegistry, LedgerMapper
 from ledger.notary.client import NotaryClient
 from ledger.notary.remote import RemoteRecorder
 from ledger.paths import LedgerPaths, is_served
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.recording.recorders import NO_TRACKING, EntryRecorder
+from ledger.recording.recorders import EntryRecorder
 
-__all__ = ["EventsOnly", "LedgerApplication"]
+__all__ = ["LedgerApplication"]
 
 _Kind = TypeVar("_Kind")
-
-
-class EventsOnly(InfrastructureFactory[TrackingRecorder]):
-    """Has the library use a ledger's recorder, and nothing that would be kept beside it."""
-
-    def __init__(self, recorder: EntryRecorder) -> None:
-        super().__init__({})
-        self._recorder = recorder
-
-    def application_recorder(self) -> EntryRecorder:
-        """Return the recorder."""
-        return self._recorder
-
-    def close(self) -> None:
-        """Close what the recorder has open."""
-        self._recorder.close()
-
-    def aggregate_recorder(self, purpose: str = "events") -> NoReturn:
-        """Not offered: snapshots would be trusted on reading without being in the ledger."""
-        raise UnsupportedError(f"a ledger does not store {purpose} beside its entries")
-
-    def tracking_recorder(
-        self,
-        tracking_recorder_class: type | None = None,  # noqa: ARG002  (the interface's)
-    ) -> NoReturn:
-        """Not offered: positions of projections belong to the projections."""
-        raise UnsupportedError(NO_TRACKING)
-
-    process_recorder = tracking_recorder
 
 
 class LedgerApplication(Application[UUID]):
     """The library's application, with a closed registry and settings from its caller only."""
 
-    def __init__(self, registry: EventRegistry, factory: InfrastructureFactory[Any]) -> None:
+    def __init__(self, registry: EventRegistry, recorder: EntryRecorder | None = None) -> None:
+        """Use a ledger's recorder; without one the library's, in memory."""
         self.registry = registry
-        self._factory = factory
+        self._of_ledger = recorder
         super().__init__()
 
     @classmethod
@@ -87,7 +58,7 @@ class LedgerApplication(Application[UUID]):
             if settings is None and not is_served(paths):
                 raise StorageError("set POSTGRES_DBNAME to the ledger's database")
         store, signer = open_ledger(paths, passphrase=passphrase, server=settings)
-        return cls(registry, EventsOnly(SignedRecorder(store, signer=signer)))
+        return cls(registry, SignedRecorder(store, signer=signer))
 
     @classmethod
     def connect(cls, socket: Path, registry: EventRegistry) -> Self:
@@ -95,12 +66,12 @@ class LedgerApplication(Application[UUID]):
 
         Raises StorageError if there is none, ForbiddenError if it does not know this user.
         """
-        return cls(registry, EventsOnly(RemoteRecorder(NotaryClient(socket))))
+        return cls(registry, RemoteRecorder(NotaryClient(socket)))
 
     @classmethod
     def in_memory(cls, registry: EventRegistry) -> Self:
         """Run without files and signatures; events are encoded and decoded all the same."""
-        return cls(registry, POPOFactory({}))
+        return cls(registry)
 
     def readable(self, stream: UUID, kind: type[_Kind]) -> _Kind | None:
         """Return an aggregate, or None where its events are not those of one of this kind.
@@ -117,10 +88,16 @@ class LedgerApplication(Application[UUID]):
         """Leave the process's environment out: it could add a cipher or exchange the mapper."""
         return Environment(name, {**type(self).env, **(env or {})})
 
-    def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:  # noqa: ARG002  (the library's)
-        """Give the one that this application was made with."""
-        return self._factory
-
     def construct_mapper(self) -> Mapper[Any]:
         """Construct the mapper over the registry."""
         return LedgerMapper(self.registry)
+
+    def construct_recorder(self) -> ApplicationRecorder:
+        """Take the recorder that this application was made with."""
+        return super().construct_recorder() if self._of_ledger is None else self._of_ledger
+
+    def close(self) -> None:
+        """Close what the recorder has open."""
+        super().close()
+        if self._of_ledger is not None:
+            self._of_ledger.close()

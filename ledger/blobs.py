@@ -8,8 +8,9 @@ I/O: the blob folder.
 import hashlib
 import os
 import re
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
@@ -63,31 +64,30 @@ class BlobStore:
         Raises BlobError too for one of more bytes than `most`.
         """
         path = self.path(digest)
-        with explained(path):
-            try:
-                with open_regular(path) as file:
-                    size = os.fstat(file.fileno()).st_size
-                    if size > most:
-                        raise BlobError(
-                            f"{path}: the blob has {size:,} bytes; at most {most:,} are read "
-                            "into memory"
-                        )
-                    content = file.read(size + 1)
-            except FileNotFoundError:
-                raise BlobError(f"{path}: the blob is missing; restore it from a copy") from None
+        with self._opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise BlobError(
+                    f"{path}: the blob has {size:,} bytes; at most {most:,} are read into memory"
+                )
+            content = file.read(size + 1)
         if hashlib.sha256(content).hexdigest() != digest:
             raise BlobError(f"{path}: the blob was changed; restore it from a copy")
         return content
 
     def piece(self, digest: str, *, offset: int, limit: int) -> tuple[bytes, int]:
         """Return a piece of a blob, unverified, and the size of the whole."""
-        path = self.path(digest)
+        with self._opened(self.path(digest)) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(offset, 0))
+            return file.read(limit), size
+
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[BufferedReader]:
         with explained(path):
             try:
                 with open_regular(path) as file:
-                    size = file.seek(0, os.SEEK_END)
-                    file.seek(max(offset, 0))
-                    return file.read(limit), size
+                    yield file
             except FileNotFoundError:
                 raise BlobError(f"{path}: the blob is missing; restore it from a copy") from None
 

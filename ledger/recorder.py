@@ -8,9 +8,8 @@ Not covered: snapshots, tracking and subscriptions, which would live outside of 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
 
@@ -57,14 +56,6 @@ def entries_query(first: int, last: int, *, limit: int, topics: Sequence[str]) -
     """Return what finds entries from one index to another; of these names, if any are given."""
     named = f"AND name IN ({', '.join('?' * len(topics))})" if topics else ""
     return _ENTRIES.format(named=named), (first, last, *topics, limit)
-
-
-@dataclass
-class _Attempt(Generic[_T]):
-    """An append that reached its commit."""
-
-    batch: Batch
-    result: _T
 
 
 class SignedRecorder(recorders.EntryRecorder):
@@ -187,18 +178,18 @@ class SignedRecorder(recorders.EntryRecorder):
         ReadOnlyError, StorageError, and ConsistencyError if the ledger was changed below its end.
         """
         signer = self._writer()
-        made: list[_Attempt[_T]] = []
+        made: list[tuple[Batch, _T]] = []  # of the attempts that reached their commit
 
-        def attempt(c: Rows) -> tuple[_Attempt[_T], object]:
+        def attempt(c: Rows) -> tuple[Batch, _T, object]:
             stamp = self._store.stamp(c)
             if stamp != self._stamp:
                 self._known = read_newest(c, path=self._store.path, known=self._known)
             if stamp != self._stamp or len(self._versions) > _MAX_VERSIONS:
                 self._versions = {}
             self._stamp = None
-            for each in made:
-                if each.batch.reading is not None and has_end(c, each.batch.newest):
-                    return each, None
+            for earlier, result in made:
+                if earlier.head is not None and has_end(c, earlier.newest):
+                    return earlier, result, None
             signer.take_up(self._known.authority.vkey)
             batch = Batch(
                 store=self._store,
@@ -208,18 +199,18 @@ class SignedRecorder(recorders.EntryRecorder):
                 signer=signer,
                 clocks=self._clocks,
             )
-            made.append(_Attempt(batch, work(batch)))
+            made.append((batch, work(batch)))
             if batch.head is None:  # else it was checked
                 self._store.check_tables(c)
-            return made[-1], self._store.stamp(c, written=batch.head)
+            return *made[-1], self._store.stamp(c, written=batch.head)
 
         with self._appending:
-            done, stamp = self._store.run(attempt, write=True)
+            batch, result, stamp = self._store.run(attempt, write=True)
             if stamp is not None:
-                self._known, self._stamp = done.batch.newest, stamp
-            if done.batch.reading is not None:
-                self._clocks.appended(done.batch.reading)
-            return done.result
+                self._known, self._stamp = batch.newest, stamp
+            if batch.head is not None:
+                self._clocks.appended(batch.reading)
+            return result
 
     def _writer(self) -> Signer:
         if self._signer is None:

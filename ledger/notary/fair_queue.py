@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 __all__ = ["FairQueue"]
@@ -32,27 +32,10 @@ _LEAST = 4 << 10  # bytes that a job counts for at least: beginning one takes ti
 
 @dataclass(frozen=True)
 class _Waiting(Generic[J, T]):
+    uid: int
     job: J
-    size: int | None
+    size: int | None  # bytes; None: nothing may go with it
     future: "asyncio.Future[T]"
-
-
-@dataclass
-class _Group(Generic[J, T]):
-    jobs: list[_Waiting[J, T]] = field(default_factory=list)
-    sizes: Counter[int] = field(default_factory=Counter)  # bytes, by user
-
-    def add(self, uid: int, job: _Waiting[J, T]) -> None:
-        self.jobs.append(job)
-        self.sizes[uid] += job.size or _LEAST
-
-    def has_room(self, job: _Waiting[J, T], *, resting: bool, who_rest: set[int]) -> bool:
-        """Tell whether another job may come along."""
-        if job.size is None:
-            return False
-        total = self.sizes.total() + job.size
-        rest = sum(self.sizes[uid] for uid in who_rest) + job.size
-        return total <= _GROUP and (not resting or 2 * rest <= total)
 
 
 class FairQueue(Generic[J, T]):
@@ -74,7 +57,7 @@ class FairQueue(Generic[J, T]):
         future: asyncio.Future[T] = loop.create_future()
         if size is not None:
             size = max(size, _LEAST)
-        self._waiting.setdefault(uid, deque()).append(_Waiting(job, size, future))
+        self._waiting.setdefault(uid, deque()).append(_Waiting(uid, job, size, future))
         self._seen[uid] = loop.time()
         self._arrived += 1
         self._wake.set()
@@ -90,13 +73,13 @@ class FairQueue(Generic[J, T]):
                 continue
             started = loop.time()
             group = self._group(uid, started)
-            jobs = [each.job for each in group.jobs]
+            jobs = [each.job for each in group]
             results: Sequence[T] | Exception
             try:
                 results = await loop.run_in_executor(self._thread, self._work, jobs)
             except Exception as e:
                 results = e
-            for number, each in enumerate(group.jobs):
+            for number, each in enumerate(group):
                 if each.future.done():  # who asked is gone
                     continue
                 if isinstance(results, Exception):
@@ -105,8 +88,8 @@ class FairQueue(Generic[J, T]):
                     each.future.set_result(results[number])
             now = loop.time()
             self._rest(group, started, now)
-            if self._waiting and group.jobs[0].size is not None:
-                await self._wait(self._arrived + len(group.jobs), _COMPANY * (now - started))
+            if self._waiting and group[0].size is not None:
+                await self._wait(self._arrived + len(group), _COMPANY * (now - started))
 
     async def _wait(self, arrived: int, seconds: float | None) -> None:
         """Wait for some time, at most until so many jobs have arrived."""
@@ -137,20 +120,24 @@ class FairQueue(Generic[J, T]):
             return rest
         return 0.0
 
-    def _group(self, first: int, now: float) -> _Group[J, T]:
+    def _group(self, first: int, now: float) -> list[_Waiting[J, T]]:
         """Take a user's next job and, in turns, those that may go with it."""
-        group = _Group[J, T]()
-        group.add(first, self._take(first))
-        if group.jobs[0].size is None:
+        group = [self._take(first)]
+        if group[0].size is None:
             return group
+        sizes = _sizes(group)
         who_rest = {uid for uid in self._waiting if self._rests(uid, now)}
         before = 0
-        while before < len(group.jobs):
-            before = len(group.jobs)
+        while before < len(group):
+            before = len(group)
             for uid in tuple(self._waiting):
-                job = self._waiting[uid][0]
-                if group.has_room(job, resting=uid in who_rest, who_rest=who_rest):
-                    group.add(uid, self._take(uid))
+                size = self._waiting[uid][0].size
+                if size is None or sizes.total() + size > _GROUP:
+                    continue
+                rest = sum(sizes[each] for each in who_rest) + size
+                if uid not in who_rest or 2 * rest <= sizes.total() + size:
+                    group.append(self._take(uid))
+                    sizes[uid] += size
         return group
 
     def _take(self, uid: int) -> _Waiting[J, T]:
@@ -160,8 +147,17 @@ class FairQueue(Generic[J, T]):
             self._waiting[uid] = queue  # behind everybody else
         return job
 
-    def _rest(self, group: _Group[J, T], started: float, now: float) -> None:
-        for uid, size in group.sizes.items():
-            share = size / group.sizes.total()
+    def _rest(self, group: list[_Waiting[J, T]], started: float, now: float) -> None:
+        sizes = _sizes(group)
+        for uid, size in sizes.items():
+            share = size / sizes.total()
             self._seen[uid] = now
             self._rests_until[uid] = now + (now - started) * max(2 * share - 1, 0)
+
+
+def _sizes(group: list[_Waiting[J, T]]) -> Counter[int]:
+    """Return how many bytes of a group are whose."""
+    sizes = Counter[int]()
+    for each in group:
+        sizes[each.uid] += each.size or _LEAST
+    return sizes

@@ -7,6 +7,7 @@ I/O: a connection that is in a transaction.  Units: nanoseconds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -36,12 +37,10 @@ class Batch:
     versions: dict[bytes, int]  # known last versions of streams; added to
     signer: Signer
     clocks: Clocks
-    reading: Reading | None = None  # of the clocks, once something was written
-    head: tuple[int, str] | None = None  # size and note, then
+    head: tuple[int, str] | None = None  # size and note, once something was written
 
     def __post_init__(self) -> None:
         """Begin at the ledger's end."""
-        self._reading: Reading | None = None
         self._taken: list[EntryColumns] = []
         self._hashes: list[bytes] = []  # of these entries
         self._last: dict[bytes, int] = {}  # versions of their streams
@@ -57,7 +56,7 @@ class Batch:
         self, name: str, fields: dict[str, Any], *, author: AuthorKey | None = None
     ) -> int:
         """Write an event of the authority stream and its tree head; return its index."""
-        jumped = self._jumped(self._read_clocks())
+        jumped = self._jumped()
         self._take([*jumped, self._authority_event(name, fields, len(jumped), author)])
         self.write()
         return self.newest.tree.size - 1
@@ -70,10 +69,9 @@ class Batch:
         write to the authority stream themselves, in the next batch: their versions there are
         settled.
         """
-        reading = self._read_clocks()
         stream = self._authority.stream_id.bytes
         own = any(event[0] == stream for event in events)
-        self._take(events if own or self._taken else [*self._jumped(reading), *events])
+        self._take(events if own or self._taken else [*self._jumped(), *events])
         return self.newest.tree.size + len(self._taken) - len(events)
 
     def write(self) -> None:
@@ -99,16 +97,15 @@ class Batch:
             previous=self._hashes[-1],
             time_ns=self._time(),
         )
-        self.reading = self._reading
         self.head = tree.size, note
 
-    def _read_clocks(self) -> Reading:
-        if self._reading is None:
-            self._reading = self.clocks.read()
-        return self._reading
+    @cached_property
+    def reading(self) -> Reading:
+        """What the clocks showed when the first of it was taken."""
+        return self.clocks.read()
 
     def _time(self) -> int:
-        return max(self._read_clocks().clock, self.newest.time_ns)
+        return max(self.reading.clock, self.newest.time_ns)
 
     def _take(self, events: Sequence[Event]) -> None:
         versions = self._next_versions(events)
@@ -124,13 +121,15 @@ class Batch:
         self._hashes += hashes
         self._last.update(versions)
 
-    def _jumped(self, reading: Reading) -> list[Event]:
+    def _jumped(self) -> list[Event]:
         by = self.clocks.jump(
-            reading, newest=self.newest.time_ns, last_jump=self.newest.authority.last_jump
+            self.reading, newest=self.newest.time_ns, last_jump=self.newest.authority.last_jump
         )
         if by is None:
             return []
-        return [self._authority_event("clock.jumped", {"by": by, "clock": reading.clock}, 0, None)]
+        return [
+            self._authority_event("clock.jumped", {"by": by, "clock": self.reading.clock}, 0, None)
+        ]
 
     def _authority_event(
         self, name: str, fields: dict[str, Any], ahead: int, author: AuthorKey | None

@@ -18,10 +18,9 @@ from ledger.entries import Author, AuthorKey, Event
 from ledger.errors import EncodingError, UnsupportedError
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["MAX_INTEGER", "NO_TRACKING", "EntryRecorder", "signed_events"]
+__all__ = ["MAX_INTEGER", "EntryRecorder", "signed_events"]
 
 MAX_INTEGER = 2**63 - 1
-NO_TRACKING = "a ledger does not record tracking; keep positions elsewhere"
 
 
 class EntryRecorder(persistence.ApplicationRecorder):
@@ -116,7 +115,7 @@ def signed_events(
     for what does not fit together.
     """
     if tracking is not None:
-        raise UnsupportedError(NO_TRACKING)
+        raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
     streams = [_stream(stored.originator_id) for stored in stored_events]
     if author is not None:
         if authors is not None:

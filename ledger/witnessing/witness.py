@@ -45,6 +45,7 @@ __all__ = ["MAX_REQUEST", "Witness"]
 
 MAX_REQUEST = 131_072  # bytes; a note with 16 post-quantum signatures fits
 _MAX_EVIDENCE = 100  # files for each ledger and kind: submitting again must not fill the disk
+_KEY, _VKEY, _STORE = "witness.pem", "witness.vkey", "witness.sqlite"  # files in its folder
 _ORIGIN_HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -78,12 +79,12 @@ class Witness:
         """
         with explained(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _vkey_file(folder).exists():
-            key = load_or_create_key(_key_file(folder), passphrase=passphrase)
+        if not (folder / _VKEY).exists():
+            key = load_or_create_key(folder / _KEY, passphrase=passphrase)
             vkey = cosignature_vkey(name, public_bytes(key))
-            create_store(_store_file(folder))
-            with explained(_vkey_file(folder)):
-                create_exclusively(_vkey_file(folder), f"{vkey}\n".encode(), mode=0o644)
+            create_store(folder / _STORE)
+            with explained(folder / _VKEY):
+                create_exclusively(folder / _VKEY, f"{vkey}\n".encode(), mode=0o644)
         with cls.open(folder, passphrase=passphrase) as witness:
             if witness.name != name:
                 raise KeyFileError(
@@ -102,19 +103,19 @@ class Witness:
         clock: Callable[[], int] = lambda: int(time.time()),
     ) -> Iterator[Self]:
         """Open the witness in a folder. Raises KeyFileError or StorageError."""
-        path = _vkey_file(folder)
+        path = folder / _VKEY
         if not path.exists():
             raise KeyFileError(f"{path}: witness not found; give --name to make one")
         with explained(path):
             vkey = read_text(path, most=MAX_VKEY).strip()
         name = parse_vkey(vkey, type=COSIGNATURE).name
-        key = load_key(_key_file(folder), passphrase=passphrase)
+        key = load_key(folder / _KEY, passphrase=passphrase)
         if cosignature_vkey(name, public_bytes(key)) != vkey:
             raise KeyFileError(
-                f"{_key_file(folder)}: this is not the key of {path.name}; one of the two files "
+                f"{folder / _KEY}: this is not the key of {path.name}; one of the two files "
                 "was replaced, restore it from a copy"
             )
-        with closing(WitnessStore(_store_file(folder))) as store:
+        with closing(WitnessStore(folder / _STORE)) as store:
             yield cls(folder, name=name, key=key, store=store, clock=clock)
 
     def trust(self, vkey: str) -> str:
@@ -204,15 +205,3 @@ def _text(request: bytes) -> str:
         return request.decode()
     except UnicodeDecodeError as e:
         raise MalformedError("the request is not text") from e
-
-
-def _key_file(folder: Path) -> Path:
-    return folder / "witness.pem"
-
-
-def _vkey_file(folder: Path) -> Path:
-    return folder / "witness.vkey"
-
-
-def _store_file(folder: Path) -> Path:
-    return folder / "witness.sqlite"

@@ -9,12 +9,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from ledger.files import create_exclusively
 from ledger.keys import create_publisher_key, load_or_create_key
+from ledger.mapper import datetime_to_ns, ns_to_datetime
 from ledger.notes import public_bytes, publisher_vkey, vkey
 from ledger.recorder import SignedRecorder
 from ledger.verification.authority import Authority, KeyRecord
@@ -38,8 +39,6 @@ from proctor.state import STATE, memory
 app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.")
 
 _TYPES = {"publisher": ECDSA, "witness": COSIGNATURE}  # of their vkeys; all others: ED25519
-_NS = 10**9
-_SECOND = timedelta(seconds=1)
 RoleArgument = Annotated[
     Literal["judge", "operator", "publisher", "witness"], "Role of the key.", Argument("ROLE")
 ]
@@ -306,8 +305,7 @@ def _time_ns(text: str) -> int:
         raise ProctorError(f"--since {text}: give now, or a time like 2026-11-21T04:30Z") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    seconds, rest = divmod(moment - datetime(1970, 1, 1, tzinfo=UTC), _SECOND)
-    since = seconds * _NS + rest.microseconds * 1_000
+    since = datetime_to_ns(moment)
     if since > now:
         raise ProctorError(f"--since {text} is yet to come; a time without a zone is taken as UTC")
     return since
@@ -319,19 +317,15 @@ def _told(key: KeyRecord) -> Key:
         key_id=key.key_id.hex(),
         from_=0 if key.granted is None else key.granted + 1,
         to=key.ended,
-        revocations=[Revocation.of(each, since=_moment(each.since)) for each in key.revocations],
+        revocations=[
+            Revocation.of(each, since=f"{ns_to_datetime(each.since):%Y-%m-%dT%H:%M:%SZ}")
+            for each in key.revocations
+        ],
     )
 
 
 def _told_revocations(key: Key) -> str:
     return "; ".join(f"since {each.since}: {each.reason}" for each in key.revocations)
-
-
-def _moment(since: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(since // _NS, tz=UTC):%Y-%m-%dT%H:%M:%S}Z"
-    except (OverflowError, ValueError):
-        return f"{since} ns"
 
 
 def _changed(done: Granted | Revoked | Rotated) -> Output:

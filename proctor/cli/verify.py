@@ -77,6 +77,8 @@ def verify(
     The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
     with another history, fails.
     """
+    owner, judged = read_vkey_file(vkey), read_vkey(judge)
+    quorum = None if witnesses is None else read_quorum(witnesses)
     ledgers_only = {"head": head, "out": out, "new": new, "evidence": evidence}
     if rights:
         verify_unused(
@@ -85,7 +87,7 @@ def verify(
             judge=judge,
             witnesses=witnesses,
         )
-        server = Home(home if target is None else Path(target), vkey=read_vkey_file(vkey))
+        server = Home(home if target is None else Path(target), vkey=owner)
         server.verify_key()
         return check_rights(server)
     named: Path | Bucket | None = None
@@ -104,12 +106,11 @@ def verify(
             verify_unused(
                 f"not for {place}, an export of training data", judge=judge, witnesses=witnesses
             )
-            return verify_export(place, Home(home, vkey=read_vkey_file(vkey)))
-        return verify_file(place, vkey=vkey, witnesses=witnesses, judge=read_vkey(judge))
-    owner = read_vkey_file(vkey)
+            return verify_export(place, Home(home, vkey=owner))
+        return verify_file(place, vkey=owner, quorum=quorum, judge=judged)
     if isinstance(named, Path) and is_handover(named):
         verify_unused(f"not for {place}, which is a model handed over", **ledgers_only)
-        return verify_handover(named, vkey=owner, witnesses=witnesses, judge=read_vkey(judge))
+        return verify_handover(named, vkey=owner, quorum=quorum, judge=judged)
     if judge is not None:
         raise ProctorError(
             "--judge applies to a model handed over, a report and a lineage, which show a verdict; "
@@ -130,7 +131,7 @@ def verify(
         check,
         head=None if head is None else read_text(head),
         keep=out,
-        quorum=None if witnesses is None else read_quorum(witnesses),
+        quorum=quorum,
         evidence=evidence,
         trusting=owner is None,
     )

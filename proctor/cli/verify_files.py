@@ -10,31 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from msgspec.structs import asdict, replace
 
-from ledger.errors import (
-    ContradictionError,
-    EvidenceError,
-    SignatureError,
-    VerificationError,
-)
+from ledger.errors import ContradictionError, EvidenceError, SignatureError, VerificationError
 from ledger.handover.bundle_check import is_bundle
 from ledger.handover.proof_files import ProvedEntry, open_proofs
 from ledger.handover.selection import MOST_ENTRIES
 from ledger.paths import LedgerPaths
-from ledger.verification.memory import Remembered
 from ledger.verification.verified_notes import open_tree_head, parse_tree_head
-from ledger.witnessing.evidence import (
-    open_evidence,
-    signers,
-    verify_signers,
-)
-from ledger.witnessing.quorum import Quorum, read_quorum
+from ledger.witnessing.evidence import open_evidence, signers, verify_signers
+from ledger.witnessing.quorum import Quorum
 from ledger.wording import counted
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.errors import ProctorError
 from proctor.handover import names
 from proctor.home import Home
-from proctor.inputs import read_octets, read_text, read_vkey_file
+from proctor.inputs import read_octets, read_text
 from proctor.output.entries import Entry, describe_entry, print_entry
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, error_console, print_table, print_words, words
@@ -151,7 +141,7 @@ def _refusing(verify: Callable[P, Output]) -> Callable[P, Output]:
 
 @_refusing
 def verify_handover(
-    folder: Path, *, vkey: str | None, witnesses: Path | None, judge: str | None
+    folder: Path, *, vkey: str | None, quorum: Quorum | None, judge: str | None
 ) -> Output:
     """Verify a model handed over."""
     from proctor.handover.card import NOT_CLAIMED  # noqa: PLC0415 - few need it
@@ -159,7 +149,6 @@ def verify_handover(
     from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
     from proctor.schemas.ledger import VerifiedModel  # noqa: PLC0415 - loads DuckDB
 
-    quorum = None if witnesses is None else read_quorum(witnesses)
     opened = check_handover(folder, vkey=vkey)
     evidence, selection = opened.evidence, opened.evidence.selection
     _hold(
@@ -262,7 +251,7 @@ def verify_export(path: Path, home: Home) -> Output:
 
 @_refusing
 def verify_file(
-    path: Path, *, vkey: Path | None, witnesses: Path | None, judge: str | None = None
+    path: Path, *, vkey: str | None, quorum: Quorum | None, judge: str | None = None
 ) -> Output:
     """Verify a file by what it is: a proof, a lineage, a report or evidence."""
     with path.open("rb") as file:
@@ -271,7 +260,7 @@ def verify_file(
         name = LedgerPaths(path).database.name
         raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
     if start.startswith(b"<!DOCTYPE html>"):
-        return _verify_report(path, vkey=vkey, witnesses=witnesses, judge=judge)
+        return _verify_report(path, vkey=vkey, quorum=quorum, judge=judge)
     text = read_text(path, most=_MOST)
     if judge is not None and text.startswith((_EVIDENCE, _PROOF)):
         raise ProctorError(
@@ -279,7 +268,7 @@ def verify_file(
             "lineage"
         )
     if text.startswith(_EVIDENCE):
-        return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
+        return _verify_evidence(text, path=path, vkey=vkey)
     from judge.lineage.files import TITLES, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
     from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
@@ -291,13 +280,11 @@ def verify_file(
             f"{path} is neither a report, a tlog-proof, a lineage, evidence nor an export of "
             "training data"
         )
-    key = read_vkey_file(vkey)
-    if key is None:
+    if vkey is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
-    quorum = None if witnesses is None else read_quorum(witnesses)
-    proved = open_proofs(text, vkey=key, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
-    opened = proved[0] if proved else open_lineage(text, vkey=key)
-    _hold(opened, key, quorum)
+    proved = open_proofs(text, vkey=vkey, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
+    opened = proved[0] if proved else open_lineage(text, vkey=vkey)
+    _hold(opened, vkey, quorum)
     witnessed = (
         "" if quorum is None or quorum.rule == "none" else ", as its witnesses have cosigned"
     )
@@ -308,21 +295,19 @@ def verify_file(
 
 
 def _verify_report(
-    path: Path, *, vkey: Path | None, witnesses: Path | None, judge: str | None
+    path: Path, *, vkey: str | None, quorum: Quorum | None, judge: str | None
 ) -> Output:
     """Make a report again from its proved entries, and compare the two."""
-    key = read_vkey_file(vkey)
-    if key is None:
+    if vkey is None:
         raise ProctorError(f"{path} is a report, which needs the ledger's public key: give --vkey")
     require_extra("report")
     from proctor.handover.vouching import all_trusted, vouched  # noqa: PLC0415 - loads DuckDB
     from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
     from proctor.schemas.ledger import VerifiedReport  # noqa: PLC0415 - loads DuckDB
 
-    quorum = None if witnesses is None else read_quorum(witnesses)
-    checked = check_report(path, vkey=key)
+    checked = check_report(path, vkey=vkey)
     source, subject = checked.source, checked.source.subject
-    _hold(source.selection, key, quorum)
+    _hold(source.selection, vkey, quorum)
     found = vouched(source.selection, source.verdicts, judge=judge)
     told = VerifiedReport.of(
         checked,
@@ -435,25 +420,13 @@ def _hold(
 ) -> None:
     """Refuse what witnesses have not cosigned, and what contradicts the memory of this key.
 
-    `given`: by the reader, and not read from what is verified.
+    `given`: by the reader, and not read from what is verified. A key that was rotated away can go
+    on signing; who remembers the rotation knows. So can the key of a `publisher` that was revoked.
     """
     if quorum is not None:
         quorum.verify_log(vkey)
         quorum.verify(proved.head.note)
-    _hold_against_memory(proved, recall(vkey, given=given), publisher=publisher)
-
-
-def _hold_against_memory(
-    proved: "ProvedEntry | OpenedLineage | Selection",
-    recalled: Remembered | None,
-    *,
-    publisher: bytes | None = None,
-) -> None:
-    """Refuse what a key has signed that was not, or is no longer, the ledger's there.
-
-    A key that was rotated away can go on signing; who remembers the rotation knows. So can the
-    key of a `publisher` that was revoked.
-    """
+    recalled = recall(vkey, given=given)
     if recalled is None:
         return
     authority = recalled.state.stands(recalled.vkey)

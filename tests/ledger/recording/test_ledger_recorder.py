@@ -47,12 +47,9 @@ def open_recorder(directory: Path) -> SignedRecorder:
 
 def test_what_would_live_outside_of_the_links_is_refused(tmp_path: Path) -> None:
     app = LedgerApplication.open(tmp_path, EventRegistry())
-    factory, recorder = app.factory, app.recorder
+    recorder = app.recorder
     event = StoredEvent(uuid4(), 1, "test.event", b"")
     uses: list[Callable[[], object]] = [
-        factory.aggregate_recorder,
-        factory.tracking_recorder,
-        factory.process_recorder,
         recorder.subscribe,
         lambda: recorder.insert_events([event], tracking=Tracking("projection", 1)),
     ]
