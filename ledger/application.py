@@ -22,8 +22,6 @@ from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.recording.recorders import EntryRecorder
 
-__all__ = ["LedgerApplication"]
-
 _Kind = TypeVar("_Kind")
 
 

@@ -18,8 +18,6 @@ from ledger.database import explained
 from ledger.errors import BlobError, EncodingError
 from ledger.files import NEW, new_name, open_regular, replace_durably, sync_file, sync_folder
 
-__all__ = ["LARGEST", "SMALLEST", "BlobStore", "BlobWriter", "Blobs"]
-
 SMALLEST = 4096  # bytes that a blob counts for at least: a file takes as much of the disk
 
 _CHUNK = 1 << 20  # 1 MiB

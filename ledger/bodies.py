@@ -12,8 +12,6 @@ import msgspec
 
 from ledger.errors import EncodingError, MalformedError
 
-__all__ = ["decode_body", "encode_body"]
-
 MAX_DEPTH = 32  # levels, the body's own map being the first
 _SCALARS = frozenset({type(None), bool, float, bytes})
 _LEVELS = 6  # of maps and lists that are checked in C; each makes the decoder twice as large

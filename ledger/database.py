@@ -18,19 +18,6 @@ from ledger.errors import ConflictError, StorageError
 from ledger.files import new_name, publish_exclusively
 from ledger.store import EntryColumns, Store, Stored
 
-__all__ = [
-    "APPLICATION_ID",
-    "SCHEMA_VERSION",
-    "Database",
-    "SQLiteFile",
-    "check_file",
-    "check_regular",
-    "check_schema",
-    "create_database",
-    "explained",
-    "in_the_making",
-]
-
 APPLICATION_ID = 0x50524C31  # "PRL1"
 SCHEMA_VERSION = 1
 _JOURNAL = "-journal"

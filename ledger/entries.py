@@ -16,20 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledger.errors import EncodingError, MalformedError
 from ledger.store import EntryColumns
 
-__all__ = [
-    "MAX_ENTRY_SIZE",
-    "NO_PREVIOUS",
-    "Author",
-    "AuthorKey",
-    "Event",
-    "author_statement",
-    "encode_entries",
-    "encode_event",
-    "entry_hash",
-    "join_sized",
-    "split_sized",
-]
-
 FORMAT = 1
 MAX_ENTRY_SIZE = 65_535  # bytes: the length prefix of a C2SP tlog-tiles entry is a u16
 MAX_INTEGER = 2**63 - 1  # SQLite's integers are signed

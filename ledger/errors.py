@@ -6,37 +6,6 @@ Trust: messages may quote a path or an index, never bytes of an entry.
 
 from eventsourcing.persistence import IntegrityError, NotSupportedError, OperationalError
 
-__all__ = [
-    "AuthorityError",
-    "BlobError",
-    "BundleError",
-    "ConflictError",
-    "ConsistencyError",
-    "ContradictionError",
-    "EncodingError",
-    "EvidenceError",
-    "ExchangedError",
-    "ForbiddenError",
-    "InclusionError",
-    "KeptHeadError",
-    "KeyFileError",
-    "LedgerError",
-    "LinkError",
-    "MalformedError",
-    "MemoryFileError",
-    "PassphraseError",
-    "PrivilegeError",
-    "QuorumError",
-    "QuorumFileError",
-    "ReadOnlyError",
-    "RulesError",
-    "SignatureError",
-    "StorageError",
-    "UnknownEventError",
-    "UnsupportedError",
-    "VerificationError",
-]
-
 
 class LedgerError(Exception):
     """Anything that the ledger refuses or cannot do; the message says what to do next."""

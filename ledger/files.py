@@ -18,22 +18,6 @@ from pathlib import Path
 
 from ledger.errors import StorageError
 
-__all__ = [
-    "NEW",
-    "create_exclusively",
-    "new_name",
-    "open_regular",
-    "publish_exclusively",
-    "read_bounded",
-    "read_text",
-    "replace_durably",
-    "sync_file",
-    "sync_folder",
-    "sync_folders",
-    "unfinished",
-    "write_durably",
-]
-
 NEW = ".new."  # what names of unfinished files begin with
 
 

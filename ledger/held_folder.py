@@ -17,8 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["HeldFolder"]
-
 _LOCK = "held.lock"
 
 

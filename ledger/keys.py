@@ -29,13 +29,6 @@ from cryptography.hazmat.primitives.serialization import (
 from ledger.errors import KeyFileError, PassphraseError
 from ledger.files import create_exclusively, open_regular
 
-__all__ = [
-    "create_publisher_key",
-    "load_key",
-    "load_or_create_key",
-    "load_publisher_key",
-]
-
 _MAX_KEY = 10_000  # bytes; a PEM file has some 300
 
 

@@ -23,20 +23,6 @@ from msgspec import ValidationError, convert
 from ledger.bodies import decode_body, encode_body
 from ledger.errors import EncodingError, LedgerError, MalformedError, UnknownEventError
 
-__all__ = [
-    "LIBRARY_FIELDS",
-    "EventRegistry",
-    "EventType",
-    "LedgerMapper",
-    "Upcaster",
-    "datetime_to_ns",
-    "decode_body",
-    "encode_body",
-    "ns_to_datetime",
-    "readable_body",
-    "recorded_fields",
-]
-
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 """Pure: a body of version n (without its "v") in, one of version n + 1 out."""
 

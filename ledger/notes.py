@@ -13,8 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-__all__ = ["COSIGNATURE", "NoteKey", "key_id", "public_bytes", "publisher_vkey", "vkey"]
-
 _ED25519 = b"\x01"  # signature types of the signed-note specification
 _ECDSA = b"\x02"
 COSIGNATURE = b"\x04"  # timestamped, by Ed25519

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ledger.errors import StorageError
 
-__all__ = ["MAX_VKEY", "LedgerPaths", "is_served"]
-
 MAX_VKEY = 10_000  # bytes of a file with a vkey, which has some 100
 
 

@@ -17,8 +17,6 @@ from ledger.errors import StorageError
 from ledger.postgres_schema import quoted
 from ledger.postgres_store import on_server
 
-__all__ = ["Rights", "read_rights"]
-
 # A role counts if the user can act as it, whether or not its rights are inherited.
 _EXTRA = """
     WITH roles AS (SELECT * FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER')),

@@ -11,8 +11,6 @@ I/O: none; statements for a connection.
 import re
 from functools import lru_cache
 
-__all__ = ["FOUND", "INSERT_HEAD", "MADE", "ODD", "SEARCH_PATH", "TABLES", "qualified", "quoted"]
-
 SEARCH_PATH = "SET search_path = pg_catalog, pg_temp"  # pg_temp would come first if left out
 _NAMED = re.compile(r"\b(FROM|INTO|UPDATE|TABLE|COPY) (meta|entries|tree_heads)\b")
 

@@ -39,15 +39,6 @@ from ledger.postgres_schema import (
 from ledger.postgres_turns import Turns
 from ledger.store import EntryColumns, Store, Stored
 
-__all__ = [
-    "PostgresStore",
-    "ServerSettings",
-    "connect",
-    "explained_server",
-    "join_server",
-    "on_server",
-]
-
 _SCHEMA = "ledger"  # unless POSTGRES_SCHEMA names another
 _CONNECT_TIMEOUT = 10
 _LOCK_TIMEOUT = 30  # for a table that somebody changes

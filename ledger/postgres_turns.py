@@ -21,8 +21,6 @@ from psycopg import errors
 from ledger.errors import StorageError
 from ledger.postgres_schema import quoted
 
-__all__ = ["Turns"]
-
 _TURN = 1  # after so long, a writer looks who has the lock
 _PATIENCE = 30  # for somebody who may append and has it
 _STUCK = 10  # a client that is silent in a transaction, holding the lock, is cut off

@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Listener", "advanced", "listening"]
-
 Listener = Callable[[str, int, int | None], None]
 _heard: tuple[int, Listener] | None = None  # the process that listens, and how
 

@@ -26,8 +26,6 @@ from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.witnessing.head_lines import add_line
 
-__all__ = ["SignedRecorder", "entries_query", "stream_query"]
-
 _MAX_VERSIONS = 10_000  # streams whose last version is remembered
 _T = TypeVar("_T")
 Query = tuple[str, tuple[object, ...]]

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ledger.errors import StorageError
 
-__all__ = ["EntryColumns", "Fetched", "Rows", "Store", "Stored"]
-
 EntryColumns = tuple[int, bytes, int, str, bytes]
 """idx, stream_id, stream_version, name, entry."""
 _T = TypeVar("_T")

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn, TypeVar
 
-__all__ = ["MAX_DEPTH", "MAX_VALUES", "JSONError", "read_json", "read_json_at", "read_object"]
-
 MAX_DEPTH = 32
 MAX_VALUES = 200_000  # a bound on memory: a byte of JSON can cost a hundred in Python
 Problem = Literal["syntax", "key", "large", "number", "surrogate", "depth", "values", "object"]

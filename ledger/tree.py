@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Self
 
-__all__ = ["Tree"]
-
 
 @dataclass
 class Tree:

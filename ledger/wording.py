@@ -5,8 +5,6 @@ I/O: none.
 
 import re
 
-__all__ = ["counted"]
-
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, which has an s, or ies, unless there is one: 2 entries."""

@@ -34,16 +34,6 @@ from ledger.notary.rules import User
 from ledger.notary.wire import MAX_EVENTS
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = [
-    "PAGE",
-    "Uploads",
-    "answer_piece",
-    "appended",
-    "greet",
-    "page",
-    "read_events",
-]
-
 PAGE = 2 << 20  # of an answer: half of what a frame may have
 _PIECE = 1 << 20  # of a blob in one answer
 _MAX_BLOB = 4 << 30  # 4 GiB

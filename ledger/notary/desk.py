@@ -53,8 +53,6 @@ from ledger.recording.batch import Batch
 from ledger.recording.opening import open_ledger
 from ledger.verification.authority import authority_stream
 
-__all__ = ["WRITES", "ClientConnection", "Desk"]
-
 WRITES = (Insert, AddLine)  # what takes the ledger's write lock
 
 _IS_BEGUN = "SELECT 1 FROM entries WHERE stream_id = ? LIMIT 1"

@@ -20,8 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["FairQueue"]
-
 J = TypeVar("J")
 T = TypeVar("T")
 _ABOUT = 1.0  # seconds: who asked within them is about

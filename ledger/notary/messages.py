@@ -14,30 +14,6 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from ledger.errors import MalformedError
 from ledger.notary.wire import pack_frame, parse_frame
 
-__all__ = [
-    "PROTOCOL",
-    "AddLine",
-    "Done",
-    "GetBlob",
-    "Greeting",
-    "Heads",
-    "HeadsPage",
-    "Insert",
-    "M",
-    "Message",
-    "Newest",
-    "NewestFound",
-    "Notifications",
-    "Page",
-    "Piece",
-    "PutBlob",
-    "Request",
-    "Stream",
-    "pack_message",
-    "parse_request",
-    "read_message",
-]
-
 PROTOCOL = 1
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # SQLite takes a negative LIMIT for none

@@ -23,8 +23,6 @@ from ledger.notary.remote import RemoteRecorder
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["refresh_mirror"]
-
 
 def refresh_mirror(recorder: RemoteRecorder, directory: Path) -> None:
     """Copy what is new from the notary into a directory, all or nothing.

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ledger.errors import PrivilegeError
 
-__all__ = ["Account", "become", "find_account", "give_folder", "harden"]
-
 Account = tuple[int, int]
 """A user id and a group id."""
 

@@ -49,8 +49,6 @@ from ledger.notary.wire import PREFIX, error_frame
 from ledger.recording.recorders import EntryRecorder
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["Proxy"]
-
 _ENTRIES = 500  # of an answer: read at once
 
 

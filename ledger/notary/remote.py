@@ -32,8 +32,6 @@ from ledger.notary.wire import MAX_EVENTS
 from ledger.recording import recorders
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
-__all__ = ["RemoteRecorder"]
-
 
 class RemoteRecorder(recorders.EntryRecorder):
     """Appends through a notary what SignedRecorder would append itself."""

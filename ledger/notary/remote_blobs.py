@@ -16,8 +16,6 @@ from ledger.files import open_regular
 from ledger.notary.client import NotaryClient
 from ledger.notary.messages import Done, GetBlob, Piece, PutBlob
 
-__all__ = ["RemoteBlobs"]
-
 _PIECE = 1 << 20  # 1 MiB
 _TRIES = 3
 

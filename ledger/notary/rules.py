@@ -18,8 +18,6 @@ from ledger.errors import MalformedError, RulesError, StorageError
 from ledger.files import open_regular
 from ledger.verification.verified_notes import COSIGNATURE, parse_vkey
 
-__all__ = ["User", "parse_rules", "read_rules"]
-
 _NOBODY = 65_534  # what the kernel reports for users of other namespaces, whoever they are
 _MAX_FILE = 1_000_000  # bytes
 _BLOB_BYTES = 10 << 30  # 10 GiB

@@ -31,8 +31,6 @@ from ledger.notary.messages import Insert, Request, parse_request
 from ledger.notary.rules import User
 from ledger.notary.wire import PREFIX, error_frame, frame_length
 
-__all__ = ["SMALL", "Notary", "listening", "only_notary", "peer_uid"]
-
 MAX_CONNECTIONS = 8  # of one user at a time
 IDLE_SECONDS = 600.0  # between two requests
 SMALL = 64 << 10  # bytes of a request whose events may be appended together with others

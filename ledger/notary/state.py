@@ -12,8 +12,6 @@ from pathlib import Path
 from ledger.blobs import SMALLEST
 from ledger.database import SQLiteFile
 
-__all__ = ["NotaryState"]
-
 _MAX_OWNERS = 10_000  # streams whose owner is remembered
 
 

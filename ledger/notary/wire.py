@@ -18,25 +18,15 @@ from ledger import errors
 from ledger.bodies import decode_body, encode_body
 from ledger.errors import EncodingError, LedgerError, MalformedError, StorageError
 
-__all__ = [
-    "MAX_EVENTS",
-    "MAX_FRAME",
-    "PREFIX",
-    "Frame",
-    "error_frame",
-    "frame_length",
-    "pack_frame",
-    "parse_frame",
-    "raise_error",
-]
-
 PREFIX = 4
 MAX_FRAME = 4 << 20  # 4 MiB: 1,000 events of 4 KiB, or 64 of the largest
 MAX_EVENTS = 1_000  # in one batch
 MAX_HEADER = 8 << 10  # small, because decoding multiplies it
 
 _ERRORS: dict[str, type[LedgerError]] = {
-    name: getattr(errors, name) for name in errors.__all__ if name != "VerificationError"
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, LedgerError) and name != "VerificationError"
 }
 
 

@@ -21,8 +21,6 @@ from ledger.store import EntryColumns, Rows, Store
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["Batch"]
-
 _LAST_VERSION = "SELECT MAX(stream_version) FROM entries WHERE stream_id = ?"
 _NO_EVENTS = -1  # in place of a stream's last version
 

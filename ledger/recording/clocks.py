@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["BOOT_CLOCK", "Clocks", "Reading"]
-
 _TOLERANCE = 10 * 10**9
 
 

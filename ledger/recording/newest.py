@@ -17,8 +17,6 @@ from ledger.tree import Tree
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["Newest", "has_end", "read_authority", "read_newest"]
-
 _HEAD = "SELECT size, note, edge FROM tree_heads ORDER BY size DESC LIMIT 1"
 _LAST = "SELECT idx, entry FROM entries ORDER BY idx DESC LIMIT 1"
 _ENTRY = "SELECT entry FROM entries WHERE idx = ?"

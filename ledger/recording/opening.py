@@ -25,8 +25,6 @@ from ledger.verification.authority import Authority
 if TYPE_CHECKING:
     from ledger.postgres_store import ServerSettings
 
-__all__ = ["Signer", "has_key", "open_ledger"]
-
 
 class Signer:
     """Holds a ledger's private key, and takes up the next one when it is rotated.

@@ -18,8 +18,6 @@ from ledger.entries import Author, AuthorKey, Event
 from ledger.errors import EncodingError, UnsupportedError
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["MAX_INTEGER", "EntryRecorder", "signed_events"]
-
 MAX_INTEGER = 2**63 - 1
 
 

@@ -26,17 +26,6 @@ from ledger.verification.verified_notes import (
 )
 from ledger.witnessing.cosignatures import cosigned_at, open_cosignature
 
-__all__ = [
-    "Asked",
-    "Cosigned",
-    "ask_witness",
-    "build_request",
-    "cosigned_size",
-    "own_line",
-    "place_line",
-    "post",
-]
-
 _MAX_ANSWER = 65_536  # bytes
 _SIZE = re.compile(r"(0|[1-9][0-9]{0,18})\n")
 

@@ -19,8 +19,6 @@ from ledger import notes
 from ledger.errors import EncodingError, SignatureError
 from ledger.verification.verified_notes import COSIGNATURE, SignedNote, parse_vkey
 
-__all__ = ["cosignature_vkey", "cosigned_at", "open_cosignature", "sign_cosignature"]
-
 _LIMIT = 2**63  # seconds stay below it
 
 

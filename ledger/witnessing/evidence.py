@@ -24,17 +24,6 @@ from ledger.verification.verified_notes import (
     parse_vkey,
 )
 
-__all__ = [
-    "Contradiction",
-    "Signer",
-    "find_contradiction",
-    "format_evidence",
-    "open_evidence",
-    "open_head_by_any",
-    "signers",
-    "verify_signers",
-]
-
 _TITLE = "ledger/evidence/v1"
 _MAX_FILE = 1_000_000  # characters; each rotation takes some 1,000
 _LINE = re.compile(r"(kind|vkey|rotation|first|second|proof) ([\x21-\x7e]+)")

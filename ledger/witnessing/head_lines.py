@@ -13,8 +13,6 @@ from ledger.verification.authority import Authority
 from ledger.verification.verified_notes import COSIGNATURE, open_tree_head, parse_note, parse_vkey
 from ledger.witnessing.cosignatures import cosigned_at
 
-__all__ = ["add_line"]
-
 _MAX_LINE = 400  # characters; 16 of them fit into a notary's answer
 
 

@@ -23,17 +23,6 @@ from ledger.verification.verified_notes import (
 )
 from ledger.witnessing.cosignatures import cosigned_at
 
-__all__ = [
-    "Group",
-    "PolicyWitness",
-    "Quorum",
-    "Witnessed",
-    "WitnessedHeads",
-    "parse_quorum",
-    "read_quorum",
-    "witnessed_heads",
-]
-
 _NONE = "none"  # the predefined name of a quorum of nobody
 _MAX_FILE = 1_000_000  # bytes; 32 of everything take some 10,000
 _FORBIDDEN = re.compile(rb"[^\t\n\x20-\x7e\x80-\xff]")

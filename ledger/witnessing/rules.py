@@ -26,17 +26,6 @@ from ledger.verification.verified_notes import (
 )
 from ledger.witnessing.evidence import Contradiction, Kind
 
-__all__ = [
-    "KnownLog",
-    "RefusalError",
-    "Request",
-    "Response",
-    "accepted_note",
-    "follow_rotations",
-    "parse_request",
-    "split_rotations",
-]
-
 _MAX_ROTATIONS = 1_000  # for each ledger
 _ROTATION_LINES = 7  # four of text, an empty one, two signatures
 _TEXT = "text/plain; charset=utf-8"

@@ -23,8 +23,6 @@ from ledger.witnessing.witness import MAX_REQUEST, Witness
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-__all__ = ["WitnessApplication", "make_server", "url_of"]
-
 _log = logging.getLogger(__name__)
 _THREADS = 4  # they wait for the disk more than for the processor
 _MAX_CONNECTIONS = 500

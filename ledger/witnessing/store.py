@@ -17,8 +17,6 @@ from ledger.database import SQLiteFile, check_regular, in_the_making
 from ledger.errors import StorageError
 from ledger.witnessing.rules import KnownLog
 
-__all__ = ["WitnessStore", "create_store", "origin_hash"]
-
 _T = TypeVar("_T")
 _APPLICATION_ID = 0x50525731  # "PRW1"
 _SCHEMA = """

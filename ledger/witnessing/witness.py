@@ -41,8 +41,6 @@ from ledger.witnessing.rules import (
 )
 from ledger.witnessing.store import WitnessStore, create_store, origin_hash
 
-__all__ = ["MAX_REQUEST", "Witness"]
-
 MAX_REQUEST = 131_072  # bytes; a note with 16 post-quantum signatures fits
 _MAX_EVIDENCE = 100  # files for each ledger and kind: submitting again must not fill the disk
 _KEY, _VKEY, _STORE = "witness.pem", "witness.vkey", "witness.sqlite"  # files in its folder
