@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 from uuid import UUID
 
 from eventsourcing.domain import DomainEventProtocol
-from eventsourcing.persistence import Mapper, StoredEvent, Transcoder
+from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
 from eventsourcing.utils import get_topic
 from msgspec import ValidationError, convert
 
@@ -176,7 +176,7 @@ class LedgerMapper(Mapper[UUID]):
     """The library's mapper, with names from a registry and strict bodies."""
 
     def __init__(self, registry: EventRegistry) -> None:
-        super().__init__(transcoder=_BodyTranscoder())
+        super().__init__(transcoder=JSONTranscoder())  # never asked: both methods are ours
         self.registry = registry
 
     def to_stored_event(self, domain_event: DomainEventProtocol[UUID]) -> StoredEvent:
@@ -228,14 +228,6 @@ class LedgerMapper(Mapper[UUID]):
         event: DomainEventProtocol[UUID] = object.__new__(event_type.event_class)
         vars(event).update(state)  # as the library does: stored events skip __init__
         return event
-
-
-class _BodyTranscoder(Transcoder):
-    def encode(self, obj: Any) -> bytes:
-        return encode_body(obj)
-
-    def decode(self, data: bytes) -> dict[str, Any]:
-        return decode_body(data)
 
 
 def readable_body(data: bytes) -> dict[str, Any] | None:

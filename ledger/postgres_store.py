@@ -282,7 +282,7 @@ class PostgresStore(Store):
                 copy.set_types(_TYPES)
                 for entry in entries:
                     copy.write_row(entry)
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
     def add_head(self, rows: Any, size: int, note: str, edge: bytes) -> Stored | None:
         """Insert a tree head, and return what is stored then; raise as check_tables()."""

@@ -42,9 +42,9 @@ from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.auditing.task_gates import TaskGates
 from judge.config import JudgeConfig
 from judge.errors import JudgeError, StepError
+from ledger.bodies import decode_body
 from ledger.entries import AuthorKey
 from ledger.errors import LedgerError, VerificationError
-from ledger.mapper import decode_body
 from ledger.wording import counted
 from monitor.computing import computing_as
 from monitor.config import RunConfig

@@ -22,8 +22,8 @@ from judge.auditing.replay import replay_run
 from judge.auditing.replayed import Replay
 from judge.config import JudgeConfig
 from judge.errors import JudgeError, StepError
+from ledger.bodies import decode_body
 from ledger.errors import LedgerError
-from ledger.mapper import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.answering import Policy
 from monitor.config import RunConfig

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
+from ledger.bodies import decode_body
 from ledger.errors import LedgerError
-from ledger.mapper import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
 
 CHECKPOINTS = frozenset({"checkpoint.adopted", "checkpoint.promoted", "line.opened"})

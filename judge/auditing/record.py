@@ -17,8 +17,8 @@ from judge.auditing.labels import CHECKPOINTS
 from judge.auditing.spooled import SpooledEntries
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
+from ledger.bodies import decode_body
 from ledger.errors import LedgerError, StorageError
-from ledger.mapper import decode_body
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash

@@ -87,6 +87,7 @@ class Desk:
         self._recorder = SignedRecorder(database, signer=signer)
         self._registry = registry
         self._reading = Database(paths.database)
+        self._reader = SignedRecorder(self._reading, signer=None)
         self._state = NotaryState(paths.directory / "notary.sqlite")
         self._blobs = BlobStore(paths.blobs)
         with explained(self._blobs.directory):
@@ -232,14 +233,8 @@ class Desk:
             return page(row[-1] for row in c.execute(*query(**asdict(request))))
 
     def _newest(self) -> bytes:
-        with self._reading.transaction(write=False) as c:
-            (last,) = c.execute("SELECT MAX(idx) FROM entries").fetchone()
-            head = c.execute("SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1").fetchone()
-        return pack_message(
-            NewestFound(
-                last=None if last is None else last + 1, head=None if head is None else head[0]
-            )
-        )
+        last, head = self._reader.max_notification_id(), self._reader.tree_head()
+        return pack_message(NewestFound(last=last, head=head))
 
     def _heads(self, request: Heads) -> bytes:
         """Answer with tree heads, and with how long the notes up to `after` are by now.

@@ -122,11 +122,11 @@ def verify(
         if new:
             raise ProctorError(f"{place} is a bundle, which is always read whole; leave out --new")
         check: LedgerCheck | BundleCheck = BundleCheck(
-            place, vkey=owner, max_blob_bytes=max_blob_bytes
+            folder=place, vkey=owner, max_blob_bytes=max_blob_bytes
         )
     else:
         folder = _ledger_in_home(home) if named is None else _ledger_in(place)
-        check = LedgerCheck(folder, vkey=owner, new=new)
+        check = LedgerCheck(directory=folder, vkey=owner, new=new)
     return verify_ledger(
         check,
         head=None if head is None else read_text(head),

@@ -5,6 +5,7 @@ I/O: reads what is verified; writes evidence and the tree head to keep.
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -72,21 +73,21 @@ class Rights(Answer):
     missing: Sequence[str]  # of what reading and appending need
 
 
+@dataclass(frozen=True, kw_only=True)
 class LedgerCheck:
     """A ledger in its database."""
 
-    def __init__(self, directory: Path, *, vkey: str | None, new: bool) -> None:
-        self._directory = directory
-        self._vkey = vkey
-        self._new = new
+    directory: Path
+    vkey: str | None
+    new: bool
 
     def check(self, head: str | None) -> VerificationReport:
         """Verify, against what is remembered and what is kept."""
         known = memory()
-        if not self._new:
+        if not self.new:
             return check_ledger(
-                self._directory,
-                vkey=self._vkey,
+                self.directory,
+                vkey=self.vkey,
                 kept_head=head,
                 processes=os.cpu_count() or 1,
                 memory=known,
@@ -95,42 +96,40 @@ class LedgerCheck:
             raise ProctorError(f"{STATE} is off: nothing is remembered that --new could start from")
         if head is not None:
             raise ProctorError("--new reads only what is new; leave it out to check a --head")
-        return check_new(self._directory, memory=known, vkey=self._vkey)
+        return check_new(self.directory, memory=known, vkey=self.vkey)
 
     def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
         """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
-        with open_verified(self._directory, vkey=self._vkey) as ledger:
+        with open_verified(self.directory, vkey=self.vkey) as ledger:
             for entry in ledger.entries():
                 take(entry)
             return ledger.vkey, ledger.authority, list(ledger.head_notes())
 
 
+@dataclass(frozen=True, kw_only=True)
 class BundleCheck:
     """A ledger as a folder of tiles, or in object storage."""
 
-    def __init__(
-        self, folder: Path | Place, *, vkey: str | None, max_blob_bytes: int | None
-    ) -> None:
-        self._folder = folder
-        self._vkey = vkey
-        self._max_blob_bytes = max_blob_bytes
+    folder: Path | Place
+    vkey: str | None
+    max_blob_bytes: int | None
 
     def check(self, head: str | None) -> VerificationReport:
         """Verify, against what is remembered and what is kept."""
         known = memory()
         kept_heads = [] if head is None else [head]
         try:
-            named = self._vkey or read_vkey(self._folder)
+            named = self.vkey or read_vkey(self.folder)
         except VerificationError:
             named = None  # check_bundle() will report it
         try:
-            recalled = named and recall(named, given=self._vkey is not None)
+            recalled = named and recall(named, given=self.vkey is not None)
         except VerificationError as e:
             return VerificationReport.failed(e, None, shown=None)
         if recalled:
             kept_heads.append(recalled.note)
         report = check_bundle(
-            self._folder, vkey=named, kept_heads=kept_heads, max_blob_bytes=self._max_blob_bytes
+            self.folder, vkey=named, kept_heads=kept_heads, max_blob_bytes=self.max_blob_bytes
         )
         if known is not None and report.ok and report.head and report.authority and report.state:
             first = report.authority.keys[0].vkey
@@ -141,7 +140,7 @@ class BundleCheck:
 
     def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
         """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
-        bundle = BundlePass(self._folder, vkey=self._vkey)
+        bundle = BundlePass(self.folder, vkey=self.vkey)
         notes: list[str] = []
         bundle.run(
             take=lambda row, _: take(parse_entry(row[4], index=row[0])),

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from ledger.bodies import decode_body
 from ledger.errors import LedgerError, MalformedError
-from ledger.mapper import decode_body, ns_to_datetime
+from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
 from proctor.output.shape import Answer

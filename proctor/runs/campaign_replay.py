@@ -29,7 +29,7 @@ from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
-from ledger.mapper import decode_body
+from ledger.bodies import decode_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import TaskConfig

@@ -16,7 +16,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import losses_reported
 from judge.auditing.events import decode_events
-from ledger.mapper import decode_body
+from ledger.bodies import decode_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted

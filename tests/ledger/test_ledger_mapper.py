@@ -11,13 +11,12 @@ from eventsourcing.domain import Aggregate, event
 from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
+from ledger.bodies import decode_body, encode_body
 from ledger.errors import ConflictError, EncodingError, MalformedError, UnknownEventError
 from ledger.mapper import (
     EventRegistry,
     LedgerMapper,
     datetime_to_ns,
-    decode_body,
-    encode_body,
     ns_to_datetime,
 )
 

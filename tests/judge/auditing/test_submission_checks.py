@@ -37,7 +37,7 @@ from judge.compare import differences
 from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination
 from judge.errors import JudgeError, StepError
-from ledger.mapper import encode_body
+from ledger.bodies import encode_body
 from monitor.model import ResidualCNN
 
 CONFIG = JudgeConfig()

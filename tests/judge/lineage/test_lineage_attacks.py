@@ -40,10 +40,10 @@ from judge.errors import LineageError
 from judge.lineage.example import line_of
 from judge.lineage.files import TITLES, find_lineage, open_lineage, write_lineage
 from ledger.application import LedgerApplication
+from ledger.bodies import decode_body
 from ledger.entries import AuthorKey
 from ledger.errors import VerificationError
 from ledger.handover.proof_files import write_proofs
-from ledger.mapper import decode_body
 from ledger.notes import public_bytes, vkey
 from ledger.recorder import SignedRecorder
 from ledger.verification.reader import VerifiedLedger, open_verified

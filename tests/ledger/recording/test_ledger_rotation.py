@@ -246,7 +246,7 @@ def rotate_and_die(directory: Path, *, at: int) -> bool:
                     os.kill(os.getpid(), signal.SIGKILL)
             return trace
 
-        _, recorder = open_recorder(directory)
+        recorder = open_recorder(directory)
         sys.settrace(trace)
         recorder.rotate_key()
         os._exit(0)
