@@ -54,10 +54,10 @@ def create_publisher_key(path: Path, *, passphrase: bytes | None) -> EllipticCur
 
 def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
     """Return the key in this file; raise KeyFileError if it is not safe or not usable."""
-    key = _load(path, passphrase=passphrase)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise KeyFileError(f"{path}: the key is not an Ed25519 key")
-    return key
+    match _load(path, passphrase=passphrase):
+        case Ed25519PrivateKey() as key:
+            return key
+    raise KeyFileError(f"{path}: the key is not an Ed25519 key")
 
 
 def load_publisher_key(path: Path, *, passphrase: bytes | None) -> EllipticCurvePrivateKey:

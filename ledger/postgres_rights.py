@@ -66,7 +66,7 @@ class Rights:
     """What a user may do beyond appending and cosigning, and what it lacks for appending."""
 
     user: str
-    extra: tuple[str, ...]
+    needless: tuple[str, ...]
     missing: tuple[str, ...]
 
 
@@ -84,6 +84,6 @@ def read_rights(path: Path) -> Rights:
             (user,) = rows.execute("SELECT session_user::text").fetchone() or ("",)
     return Rights(
         user=user,
-        extra=tuple(dict.fromkeys(text for _, text in extra)),
+        needless=tuple(dict.fromkeys(text for _, text in extra)),
         missing=tuple(text for (text,) in missing),
     )

@@ -15,11 +15,17 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.entries import Author, AuthorKey
 from ledger.errors import ConsistencyError, ReadOnlyError
-from ledger.recording import recorders
 from ledger.recording.batch import Batch
 from ledger.recording.clocks import BOOT_CLOCK, Clocks
 from ledger.recording.newest import Newest, has_end, read_newest
 from ledger.recording.opening import Signer
+from ledger.recording.recorders import (
+    MAX_INTEGER,
+    EntryRecorder,
+    InOrder,
+    OfStream,
+    signed_events,
+)
 from ledger.store import EntryColumns, Rows, Store
 from ledger.tree import Tree
 from ledger.verification.authority import Authority
@@ -28,8 +34,6 @@ from ledger.witnessing.head_lines import add_line
 
 _MAX_VERSIONS = 10_000  # streams whose last version is remembered
 _T = TypeVar("_T")
-Query = tuple[str, tuple[object, ...]]
-"""A statement and its parameters."""
 
 _STREAM = """
     SELECT idx, stream_id, stream_version, name, entry FROM entries
@@ -41,22 +45,19 @@ _ENTRIES = """
 _NEWEST_NOTE = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
 
 
-def stream_query(
-    stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
-) -> Query:
-    """Return what finds entries of one stream, in the order of their versions."""
-    least = -1 if gt is None else gt
-    versions, most = (recorders.MAX_INTEGER if n is None else n for n in (lte, limit))
-    return _STREAM.format(order="DESC" if desc else "ASC"), (stream, least, versions, most)
+def select(query: OfStream | InOrder) -> tuple[str, tuple[object, ...]]:
+    """Return the statement that finds what a query asks for, and its parameters."""
+    if isinstance(query, InOrder):
+        topics = query.topics
+        named = f"AND name IN ({', '.join('?' * len(topics))})" if topics else ""
+        return _ENTRIES.format(named=named), (query.first, query.last, *topics, query.limit)
+    least = -1 if query.gt is None else query.gt
+    most, limit = (MAX_INTEGER if n is None else n for n in (query.lte, query.limit))
+    order = "DESC" if query.desc else "ASC"
+    return _STREAM.format(order=order), (query.stream, least, most, limit)
 
 
-def entries_query(first: int, last: int, *, limit: int, topics: Sequence[str]) -> Query:
-    """Return what finds entries from one index to another; of these names, if any are given."""
-    named = f"AND name IN ({', '.join('?' * len(topics))})" if topics else ""
-    return _ENTRIES.format(named=named), (first, last, *topics, limit)
-
-
-class SignedRecorder(recorders.EntryRecorder):
+class SignedRecorder(EntryRecorder):
     """Appends batches of events, each linked, and closed by a signed tree head.
 
     `clock` gives POSIX nanoseconds, `steady_clock` nanoseconds that nobody sets, if there is
@@ -100,7 +101,7 @@ class SignedRecorder(recorders.EntryRecorder):
         StorageError; ConsistencyError if the ledger has been changed below its end.
         """
         self._writer()
-        events = recorders.signed_events(
+        events = signed_events(
             stored_events,
             origin=self._origin,
             tracking=kwargs.get("tracking"),
@@ -218,20 +219,9 @@ class SignedRecorder(recorders.EntryRecorder):
             )
         return self._signer
 
-    def stream_entries(
-        self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
-    ) -> list[VerifiedEntry]:
-        """Return entries of one stream, in the order of their versions."""
-        return self._entries(stream_query(stream, gt=gt, lte=lte, desc=desc, limit=limit))
-
-    def entries_between(
-        self, first: int, last: int, *, limit: int, topics: Sequence[str]
-    ) -> list[VerifiedEntry]:
-        """Return entries from one index to another; of these names, if any are given."""
-        return self._entries(entries_query(first, last, limit=limit, topics=topics))
-
-    def _entries(self, query: Query) -> list[VerifiedEntry]:
-        found = self._read(lambda c: c.execute(*query).fetchall())
+    def entries(self, query: OfStream | InOrder) -> list[VerifiedEntry]:
+        """Return the entries that a query asks for, in its order."""
+        found = self._read(lambda c: c.execute(*select(query)).fetchall())
         return list(map(_checked, found))
 
     def _read(self, work: Callable[[Rows], _T]) -> _T:

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from msgspec.structs import asdict
-
 from ledger.blobs import BlobStore
 from ledger.database import Database, explained
 from ledger.entries import Event
@@ -48,7 +46,7 @@ from ledger.notary.messages import (
 from ledger.notary.rules import User
 from ledger.notary.state import NotaryState
 from ledger.paths import LedgerPaths, is_served
-from ledger.recorder import SignedRecorder, entries_query, stream_query
+from ledger.recorder import SignedRecorder, select
 from ledger.recording.batch import Batch
 from ledger.recording.opening import open_ledger
 from ledger.verification.authority import authority_stream
@@ -228,9 +226,8 @@ class Desk:
 
     def _page(self, request: Stream | Notifications) -> bytes:
         """Answer with as many entries as fit, and tell whether there are more."""
-        query = stream_query if isinstance(request, Stream) else entries_query
         with self._reading.transaction(write=False) as c:
-            return page(row[-1] for row in c.execute(*query(**asdict(request))))
+            return page(row[-1] for row in c.execute(*select(request)))
 
     def _newest(self) -> bytes:
         last, head = self._reader.max_notification_id(), self._reader.tree_head()

@@ -7,16 +7,15 @@ Trust: input is hostile; what is refused raises MalformedError only.
 I/O: none.
 """
 
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from ledger.errors import MalformedError
 from ledger.notary.wire import pack_frame, parse_frame
+from ledger.recording.recorders import InOrder, Int, OfStream
 
 PROTOCOL = 1
-Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # SQLite takes a negative LIMIT for none
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -38,23 +37,12 @@ class AddLine(Request, frozen=True, kw_only=True, tag="add_line"):
     line: str
 
 
-class Stream(Request, frozen=True, kw_only=True, tag="stream"):
-    """Return entries of one stream: versions above `gt`, up to `lte`."""
-
-    stream: bytes
-    gt: Int | None
-    lte: Int | None
-    desc: bool
-    limit: Count | None
+class Stream(OfStream, Request, frozen=True, kw_only=True, tag="stream"):
+    """Return entries of one stream."""
 
 
-class Notifications(Request, frozen=True, kw_only=True, tag="notifications"):
-    """Return entries from one index to another; of these names, if any are given."""
-
-    first: Int
-    last: Int
-    limit: Count
-    topics: Annotated[list[str], Meta(max_length=64)]
+class Notifications(InOrder, Request, frozen=True, kw_only=True, tag="notifications"):
+    """Return entries in the ledger's order."""
 
 
 class Newest(Request, frozen=True, tag="newest"):

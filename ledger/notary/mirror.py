@@ -21,6 +21,7 @@ from ledger.files import create_exclusively, read_text
 from ledger.notary.messages import Heads, HeadsPage
 from ledger.notary.remote import RemoteRecorder
 from ledger.paths import MAX_VKEY, LedgerPaths
+from ledger.recording.recorders import MAX_INTEGER, InOrder
 from ledger.verification.verified_entries import parse_entry
 
 
@@ -61,7 +62,9 @@ def _grow(c: sqlite3.Connection, recorder: RemoteRecorder, *, path: Path) -> Non
             index=upto,
         )
     if upto > size:
-        entries = recorder.raw_entries(size, upto - 1)
+        entries = recorder.raw_entries(
+            InOrder(first=size, last=upto - 1, limit=MAX_INTEGER, topics=[])
+        )
         c.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", map(_row, entries))
     after, notes = c.execute(
         "SELECT COALESCE(MAX(size), 0), COALESCE(SUM(LENGTH(note)), 0) FROM tree_heads"

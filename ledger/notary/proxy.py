@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from eventsourcing.persistence import StoredEvent
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from ledger.blobs import SMALLEST, BlobStore
 from ledger.database import explained
@@ -120,10 +120,9 @@ class Proxy:
         raise ForbiddenError("a worker may not ask for that")
 
     def _page(self, request: Stream | Notifications) -> bytes:
-        recorder = self._recorder
-        read = recorder.stream_entries if isinstance(request, Stream) else recorder.entries_between
         most = _ENTRIES if request.limit is None else min(request.limit, _ENTRIES)
-        return page(_entries(read(**asdict(request) | {"limit": most})), full=_ENTRIES)
+        found = self._recorder.entries(replace(request, limit=most))
+        return page(_entries(found), full=_ENTRIES)
 
     def _insert(self, payload: bytes) -> bytes:
         events = []

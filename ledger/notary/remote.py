@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eventsourcing.persistence import StoredEvent
+from msgspec.structs import asdict, replace
 
 from ledger.entries import Event, encode_event, join_sized, split_sized
 from ledger.errors import (
@@ -30,6 +31,7 @@ from ledger.notary.messages import (
 )
 from ledger.notary.wire import MAX_EVENTS
 from ledger.recording import recorders
+from ledger.recording.recorders import InOrder, OfStream
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 
@@ -92,60 +94,36 @@ class RemoteRecorder(recorders.EntryRecorder):
         """Add a witness's line to the note of the tree head of this size."""
         self.client.ask(AddLine(size=size, line=line), Done)
 
-    def entries_between(
-        self, first: int, last: int, *, limit: int, topics: Sequence[str]
-    ) -> Iterator[VerifiedEntry]:
-        """Yield entries from one index to another; of these names, if any are given."""
-        return map(parse_entry, self.raw_entries(first, last, limit=limit, topics=topics))
+    def entries(self, query: OfStream | InOrder) -> Iterator[VerifiedEntry]:
+        """Yield the entries that a query asks for, in its order."""
+        return map(parse_entry, self.raw_entries(query))
 
-    def raw_entries(
-        self,
-        first: int,
-        last: int,
-        *,
-        limit: int = recorders.MAX_INTEGER,
-        topics: Sequence[str] = (),
-    ) -> Iterator[bytes]:
+    def raw_entries(self, query: OfStream | InOrder) -> Iterator[bytes]:
         """Yield the same entries as they are stored and hashed."""
-        while limit > 0 and first <= last:
-            request = Notifications(
-                first=max(first, 0),
-                last=last,
-                limit=min(limit, recorders.MAX_INTEGER),
-                topics=list(topics),
-            )
-            answer, payload = self.client.ask(request, Page)
-            page = split_sized(payload, limit=limit)
-            yield from page
-            if not answer.more or not page:
-                return
-            first, limit = parse_entry(page[-1]).index + 1, limit - len(page)
-
-    def stream_entries(
-        self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
-    ) -> Iterator[VerifiedEntry]:
-        """Yield entries of one stream, in the order of their versions."""
-        left = recorders.MAX_INTEGER if limit is None else limit
+        left = recorders.MAX_INTEGER if query.limit is None else query.limit
+        left = min(left, recorders.MAX_INTEGER)
         while left > 0:
-            request = Stream(stream=stream, gt=gt, lte=lte, desc=desc, limit=left)
+            kind = Stream if isinstance(query, OfStream) else Notifications
+            request = kind(**asdict(query) | {"limit": left})
             answer, payload = self.client.ask(request, Page)
-            page = list(map(parse_entry, split_sized(payload, limit=left)))
+            page = split_sized(payload, limit=left)
             yield from page
             if not answer.more or not page:
                 return
-            left -= len(page)
-            if desc:
-                lte = page[-1].stream_version - 1
+            left, last = left - len(page), parse_entry(page[-1])
+            if isinstance(query, InOrder):
+                query = replace(query, first=last.index + 1)
+            elif query.desc:
+                query = replace(query, lte=last.stream_version - 1)
             else:
-                gt = page[-1].stream_version
+                query = replace(query, gt=last.stream_version)
 
     def _recorded(self, events: Sequence[Event]) -> list[int] | None:
         """Return the ids of a batch that is in the ledger already, exactly as it was sent."""
         ids = []
         for stream, version, *said in events:
-            found = next(
-                self.stream_entries(stream, gt=version - 1, lte=version, desc=False, limit=1), None
-            )
+            query = OfStream(stream=stream, gt=version - 1, lte=version, desc=False, limit=1)
+            found = next(self.entries(query), None)
             if found is None or [found.name, found.body, found.author] != said:
                 return None
             ids.append(found.index + 1)

@@ -8,17 +8,39 @@ I/O: none; the subclasses read and write.
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import NoReturn
+from typing import Annotated, NoReturn
 from uuid import UUID
 
 from eventsourcing import persistence
 from eventsourcing.persistence import Notification, StoredEvent
+from msgspec import Meta, Struct
 
 from ledger.entries import Author, AuthorKey, Event
 from ledger.errors import EncodingError, UnsupportedError
 from ledger.verification.verified_entries import VerifiedEntry
 
 MAX_INTEGER = 2**63 - 1
+Int = Annotated[int, Meta(ge=-(2**63), le=MAX_INTEGER)]
+Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]  # SQLite takes a negative LIMIT for none
+
+
+class OfStream(Struct, frozen=True, kw_only=True):
+    """Asks for entries of one stream, in the order of their versions: above `gt`, up to `lte`."""
+
+    stream: bytes
+    gt: Int | None
+    lte: Int | None
+    desc: bool
+    limit: Count | None
+
+
+class InOrder(Struct, frozen=True, kw_only=True):
+    """Asks for entries from one index to another; of these names, if any are given."""
+
+    first: Int
+    last: Int
+    limit: Count
+    topics: Annotated[list[str], Meta(max_length=64)]
 
 
 class EntryRecorder(persistence.ApplicationRecorder):
@@ -30,16 +52,8 @@ class EntryRecorder(persistence.ApplicationRecorder):
         """The first vkey of the ledger, which names it."""
 
     @abstractmethod
-    def stream_entries(
-        self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
-    ) -> Iterable[VerifiedEntry]:
-        """Return entries of one stream, in the order of their versions."""
-
-    @abstractmethod
-    def entries_between(
-        self, first: int, last: int, *, limit: int, topics: Sequence[str]
-    ) -> Iterable[VerifiedEntry]:
-        """Return entries from one index to another; of these names, if any are given."""
+    def entries(self, query: OfStream | InOrder) -> Iterable[VerifiedEntry]:
+        """Return the entries that a query asks for, in its order."""
 
     @abstractmethod
     def close(self) -> None:
@@ -55,7 +69,8 @@ class EntryRecorder(persistence.ApplicationRecorder):
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
         """Return events of one stream, in the order of their versions."""
-        found = self.stream_entries(_stream(originator_id), gt=gt, lte=lte, desc=desc, limit=limit)
+        stream = _stream(originator_id)
+        query = OfStream(stream=stream, gt=gt, lte=lte, desc=desc, limit=limit)
         return [
             StoredEvent(
                 originator_id=entry.stream_id,
@@ -63,7 +78,7 @@ class EntryRecorder(persistence.ApplicationRecorder):
                 topic=entry.name,
                 state=entry.body,
             )
-            for entry in found
+            for entry in self.entries(query)
         ]
 
     def select_notifications(
@@ -78,6 +93,7 @@ class EntryRecorder(persistence.ApplicationRecorder):
         """Return events in the ledger's order, from notification id `start` to `stop`."""
         first = 0 if start is None else start - (1 if inclusive_of_start else 0)
         last = MAX_INTEGER if stop is None else stop - 1
+        query = InOrder(first=first, last=last, limit=limit, topics=list(topics))
         return [
             Notification(
                 id=entry.index + 1,
@@ -86,7 +102,7 @@ class EntryRecorder(persistence.ApplicationRecorder):
                 topic=entry.name,
                 state=entry.body,
             )
-            for entry in self.entries_between(first, last, limit=limit, topics=topics)
+            for entry in self.entries(query)
         ]
 
     def subscribe(

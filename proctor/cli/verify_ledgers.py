@@ -306,7 +306,7 @@ def check_rights(home: Home) -> Output:
     from ledger.postgres_rights import read_rights  # noqa: PLC0415 - psycopg is an extra
 
     rights = read_rights(paths.server)
-    told = Rights(user=rights.user, needless=rights.extra, missing=rights.missing)
+    told = Rights.of(rights)
     rows = [(kind, text) for kind in ("needless", "missing") for text in getattr(told, kind)]
     if not rows:
         return Output(told, f"user {rights.user}: may read, append and no more")

@@ -11,7 +11,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
 from ledger.application import LedgerApplication
-from ledger.recording.recorders import EntryRecorder
+from ledger.recording.recorders import EntryRecorder, OfStream
 from ledger.wording import counted
 from policies.asking.settings import ModelSettings
 from policies.proposing.tuner import Tally
@@ -71,8 +71,8 @@ def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, 
     """Give the events of a stream with their indexes in the ledger and their names."""
     recorder = log.recorder
     assert isinstance(recorder, EntryRecorder), "a ledger's recorder has entries"
-    entries = recorder.stream_entries(stream.bytes, gt=None, lte=None, desc=False, limit=None)
-    for entry, event in zip(entries, log.events.get(stream), strict=True):
+    query = OfStream(stream=stream.bytes, gt=None, lte=None, desc=False, limit=None)
+    for entry, event in zip(recorder.entries(query), log.events.get(stream), strict=True):
         yield entry.index, entry.name, event
 
 
