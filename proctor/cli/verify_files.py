@@ -192,15 +192,14 @@ def verify_handover(
             f"verdict [{color.get(told.verdict, 'red')}]{told.verdict}[/], evidence level "
             f"{words(told.evidence_level)}; {', '.join(figures)}"
         )
-        _tell_vouched(told)
-        for each in told.reservations if told.verdict == "WARNED" else ():
-            console.print(f"warned: {words(each)}")
+        warned = told.reservations if told.verdict == "WARNED" else ()
+        more = [f"warned: {words(each)}" for each in warned]
         if cut_list is not None:
-            console.print(
+            more.append(
                 f"[yellow]claim counts a cut list[/]: the folder's claim says {cut_list} "
                 f"violations, and the audit found {told.violations}"
             )
-        _tell_unclaimed(told)
+        _tell_judged(told, more)
         if vkey is None:
             error_console.print(
                 "the public key in the folder was trusted: this detects corruption, not forgery; "
@@ -336,8 +335,7 @@ def _verify_report(
             console.print(f"{_held(told)}: the whole report follows from {about}")
         for each in told.altered:
             console.print(f"  {words(each)}")
-        _tell_vouched(told)
-        _tell_unclaimed(told)
+        _tell_judged(told)
 
     return Output(told, tell, found=not told.ok)
 
@@ -347,14 +345,16 @@ def _held(told: "VerifiedModel | VerifiedReport | VerifiedLineage") -> str:
     return "[green]held[/]" if told.trusted else "held"
 
 
-def _tell_vouched(told: "VerifiedModel | VerifiedReport | VerifiedLineage") -> None:
+def _tell_judged(
+    told: "VerifiedModel | VerifiedReport | VerifiedLineage", more: Sequence[str] = ()
+) -> None:
+    """Print what the verdicts are worth, more lines, and what is not claimed."""
     from proctor.handover.vouching import told_vouched  # noqa: PLC0415 - loads DuckDB
 
     for line in told_vouched(told.verdicts) or ["no verdict is shown"]:
         console.print(f"[{'green' if told.trusted else 'yellow'}]{words(line)}[/]")
-
-
-def _tell_unclaimed(told: "VerifiedModel | VerifiedReport | VerifiedLineage") -> None:
+    for line in more:
+        console.print(line)
     for each in told.not_claimed:
         console.print(f"not claimed: {words(each)}")
     print_words(told.as_of)
@@ -387,8 +387,7 @@ def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: st
             f"{words(opened.head.origin)} lead to the example{witnessed}"
         )
         tell_lineage(told.example, told.steps)
-        _tell_vouched(told)
-        _tell_unclaimed(told)
+        _tell_judged(told)
 
     return Output(told, tell)
 
