@@ -136,15 +136,12 @@ class ServerSettings:
 
         The password is never in the file. Raises StorageError if the two are at odds.
         """
-        try:
-            with explained(path):
-                lines = read_text(path, most=_MAX_FILE).splitlines()
-        except StorageError as e:
-            if not isinstance(e.__cause__, FileNotFoundError):
-                raise
+        if not os.path.lexists(path):
             if given is None:
-                raise StorageError("set POSTGRES_DBNAME to the ledger's database") from None
+                raise StorageError("set POSTGRES_DBNAME to the ledger's database")
             return given
+        with explained(path):
+            lines = read_text(path, most=_MAX_FILE).splitlines()
         said = dict(line.partition("=")[::2] for line in lines if line.strip())
         stored = cls.from_env({name.strip(): value.strip() for name, value in said.items()})
         if stored is None or not all(name.strip().startswith(_PREFIX) for name in said):

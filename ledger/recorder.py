@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from eventsourcing.persistence import StoredEvent
 
-from ledger.entries import Author, AuthorKey
+from ledger.entries import AuthorKey
 from ledger.errors import ConsistencyError, ReadOnlyError
 from ledger.recording.batch import Batch
 from ledger.recording.clocks import BOOT_CLOCK, Clocks
@@ -86,28 +86,15 @@ class SignedRecorder(EntryRecorder):
         """The first vkey of the ledger, which names it."""
         return self._known.authority.keys[0].vkey
 
-    def insert_events(
-        self,
-        stored_events: Sequence[StoredEvent],
-        *,
-        author: AuthorKey | None = None,
-        authors: Sequence[Author | None] | None = None,
-        **kwargs: Any,
-    ) -> Sequence[int]:
+    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int]:
         """Append a batch, all or nothing, and return its notification ids.
 
-        `author` signs each of the events; `authors` are signatures that were made before, one
-        for each event. Raises AuthorityError, ConflictError, EncodingError, ReadOnlyError or
-        StorageError; ConsistencyError if the ledger has been changed below its end.
+        An `author` (AuthorKey), if given, signs each of the events. Raises AuthorityError,
+        ConflictError, EncodingError, ReadOnlyError or StorageError; ConsistencyError if the ledger
+        has been changed below its end.
         """
         self._writer()
-        events = signed_events(
-            stored_events,
-            origin=self._origin,
-            tracking=kwargs.get("tracking"),
-            author=author,
-            authors=authors,
-        )
+        events = signed_events(stored_events, origin=self._origin, **kwargs)
         if not events:
             return []
         first = self.append(lambda batch: batch.add(events))

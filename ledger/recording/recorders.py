@@ -7,7 +7,6 @@ I/O: none; the subclasses read and write.
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import Annotated, NoReturn
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from eventsourcing import persistence
 from eventsourcing.persistence import Notification, StoredEvent
 from msgspec import Meta, Struct
 
-from ledger.entries import Author, AuthorKey, Event
+from ledger.entries import AuthorKey, Event
 from ledger.errors import EncodingError, UnsupportedError
 from ledger.verification.verified_entries import VerifiedEntry
 
@@ -120,38 +119,28 @@ def signed_events(
     origin: str,
     tracking: object = None,
     author: AuthorKey | None = None,
-    authors: Sequence[Author | None] | None = None,
 ) -> list[Event]:
-    """Return the events of a batch with their authors' signatures.
+    """Return the events of a batch, signed by an `author` if there is one.
 
-    `author` signs each of the events; `authors` are signatures that were made before, one for
-    each event. Raises UnsupportedError for `tracking`, which the library may pass, EncodingError
-    for what does not fit together.
+    Raises UnsupportedError for `tracking`, which the library may pass, EncodingError for a stream
+    that is no UUID.
     """
     if tracking is not None:
         raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
-    streams = [_stream(stored.originator_id) for stored in stored_events]
-    if author is not None:
-        if authors is not None:
-            raise EncodingError("give either a key that signs or signatures, not both")
-        authors = [
-            author.author(
+    events: list[Event] = []
+    for stored in stored_events:
+        stream, version = _stream(stored.originator_id), stored.originator_version
+        name, body, signed = stored.topic, stored.state, None
+        if author is not None:
+            signed = author.author(
                 origin=origin,
                 stream_id=UUID(bytes=stream),
-                stream_version=stored.originator_version,
-                name=stored.topic,
-                body=stored.state,
+                stream_version=version,
+                name=name,
+                body=body,
             )
-            for stream, stored in zip(streams, stored_events, strict=True)
-        ]
-    if authors is not None and len(authors) != len(streams):
-        raise EncodingError(f"there are {len(authors)} authors for {len(streams)} events")
-    return [
-        (stream, stored.originator_version, stored.topic, stored.state, signed)
-        for stream, stored, signed in zip(
-            streams, stored_events, authors or repeat(None), strict=False
-        )
-    ]
+        events.append((stream, version, name, body, signed))
+    return events
 
 
 def _stream(originator_id: UUID | str) -> bytes:

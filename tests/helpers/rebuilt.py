@@ -5,10 +5,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from eventsourcing.persistence import StoredEvent
 from stores import tables_of
 
 from ledger.bodies import decode_body, encode_body
+from ledger.entries import Event
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
@@ -24,7 +24,7 @@ def rebuild(ledger: Path, change: Change) -> None:
         found = [parse_entry(row[4], index=row[0]) for row in rows]
         tables.execute("DELETE FROM entries")
         tables.execute("DELETE FROM tree_heads")
-    events, authors = [], []
+    events: list[Event] = []
     for entry in found:
         state = entry.body
         if entry.author is None:
@@ -32,8 +32,8 @@ def rebuild(ledger: Path, change: Change) -> None:
             if body is None:
                 continue
             state = encode_body(body)
-        events.append(StoredEvent(entry.stream_id, entry.stream_version, entry.name, state))
-        authors.append(entry.author)
+        stream, version = entry.stream_id.bytes, entry.stream_version
+        events.append((stream, version, entry.name, state, entry.author))
     database, signer = open_ledger(LedgerPaths(ledger), passphrase=None)
     with closing(database):
-        SignedRecorder(database, signer=signer).insert_events(events, authors=authors)
+        SignedRecorder(database, signer=signer).append(lambda batch: batch.add(events))

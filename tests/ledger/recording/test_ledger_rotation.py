@@ -62,6 +62,14 @@ def granted(directory: Path) -> SignedRecorder:
     return recorder
 
 
+def insert(recorder: SignedRecorder, stored: StoredEvent, *, author: Author) -> int:
+    """Append an event with a signature that was made elsewhere, as a notary does."""
+    stream = stored.originator_id
+    assert isinstance(stream, UUID)
+    made = (stream.bytes, stored.originator_version, stored.topic, stored.state, author)
+    return recorder.append(lambda batch: batch.add([made]))
+
+
 def signed(origin: str, stream: UUID) -> Author:
     """A judge's signature for the third event of a stream."""
     return JUDGE.author(
@@ -76,7 +84,8 @@ def test_authors_are_written_and_verified(tmp_path: Path) -> None:
     with open_verified(tmp_path) as ledger:
         origin = ledger.authority.origin
     made = signed(origin, stream)
-    recorder.insert_events([event(3, stream=stream), event()], authors=[made, None])
+    insert(recorder, event(3, stream=stream), author=made)
+    recorder.insert_events([event()])
     recorder.close()
     with open_verified(tmp_path) as ledger:
         roles = [entry.author and entry.author.role for entry in ledger.entries()]
@@ -92,9 +101,9 @@ def test_statement_of_another_ledger_is_rejected(tmp_path: Path) -> None:
     other.insert_events(before)
     with open_verified(tmp_path / "first") as ledger:
         made = signed(ledger.authority.origin, stream)
-    into.insert_events([event(3, stream=stream)], authors=[made])  # the honest control
+    insert(into, event(3, stream=stream), author=made)  # the honest control
     with pytest.raises(AuthorityError, match="entry 4: the author's signature is invalid"):
-        other.insert_events([event(3, stream=stream)], authors=[made])
+        insert(other, event(3, stream=stream), author=made)
     into.close()
     other.close()
 
@@ -108,14 +117,11 @@ Refused = Callable[[SignedRecorder], object]
         (lambda r: r.insert_events([event()], author=STRANGER), "a key that is not in force"),
         (lambda r: r.insert_events([event()], author=AuthorKey("judge", OPERATOR.key)), "in force"),
         (
-            lambda r: r.insert_events(
-                [event()],
-                authors=[signed("proctor.local/elsewhere", uuid4())],
-            ),
+            lambda r: insert(r, event(), author=signed("proctor.local/elsewhere", uuid4())),
             ": the author's signature is invalid",
         ),
         (
-            lambda r: r.insert_events([event()], authors=[Author("judge", bytes(32), bytes(64))]),
+            lambda r: insert(r, event(), author=Author("judge", bytes(32), bytes(64))),
             "in force",
         ),
         (lambda r: r.grant_key(vkey_of(STRANGER), role="judge"), "must be signed by operator"),
@@ -160,15 +166,6 @@ def test_false_event_in_the_authority_stream_is_rejected(tmp_path: Path) -> None
     assert recorder.insert_events([false], author=OPERATOR) == [3]
     recorder.close()
     assert check_ledger(tmp_path).ok
-
-
-def test_authors_that_do_not_match_the_events_are_rejected(tmp_path: Path) -> None:
-    recorder = granted(tmp_path)
-    with pytest.raises(EncodingError, match="0 authors for 1 events"):
-        recorder.insert_events([event()], authors=[])
-    with pytest.raises(EncodingError, match="not both"):
-        recorder.insert_events([event()], author=JUDGE, authors=[None])
-    recorder.close()
 
 
 def test_revoked_key_is_rejected_by_every_open_recorder(tmp_path: Path) -> None:
