@@ -51,7 +51,6 @@ NameOption = Annotated[
     "changed later.",
 ]
 _MOST_SECONDS = 600
-_MOST_LINES = 16  # that a note may have
 _NEWEST = 10_000  # tree heads among which an answer's is looked for
 
 
