@@ -10,7 +10,8 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from eventsourcing.application import Application
-from eventsourcing.persistence import ApplicationRecorder, Mapper
+from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
+from eventsourcing.popo import POPOFactory
 from eventsourcing.utils import Environment, EnvType
 
 from ledger.errors import StorageError
@@ -85,6 +86,10 @@ class LedgerApplication(Application[UUID]):
     def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
         """Leave the process's environment out: it could add a cipher or exchange the mapper."""
         return Environment(name, {**type(self).env, **(env or {})})
+
+    def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:
+        """Let the library keep nothing anywhere: what is kept is the recorder's."""
+        return POPOFactory(env)
 
     def construct_mapper(self) -> Mapper[Any]:
         """Construct the mapper over the registry."""
