@@ -75,9 +75,9 @@ class Notary:
             "reads", lambda jobs: [job() for job in jobs]
         )
         workers = [asyncio.create_task(lane.run()) for lane in (self._writes, self._reads)]
-        server = await asyncio.start_unix_server(self._serve_client, sock=listener)
+        door = asyncio.create_task(self._accept(listener))
         await self._stopping.wait()
-        server.close()
+        door.cancel()
         for task in self._between_requests:
             task.cancel()
         if self._connections:
@@ -87,39 +87,49 @@ class Notary:
         for lane in (self._writes, self._reads):
             lane.close()
 
-    async def _serve_client(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        uid = peer_uid(writer.get_extra_info("socket"))
-        try:
-            client = ClientConnection(self._admitted(uid))
-        except ForbiddenError as e:
-            writer.write(error_frame(e))
-            await _close(writer, within=self._frame_seconds)
-            return
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listener)
+            except OSError as e:  # no descriptors left, or the client is gone already
+                _say(f"a connection could not be accepted: {e}")
+                await asyncio.sleep(0.1)
+                continue
+            refusal = self._admit(client)
+            if refusal is not None:
+                with contextlib.suppress(OSError):
+                    client.send(refusal, socket.MSG_DONTWAIT)
+                client.close()
+            await asyncio.sleep(0)  # who connects without end takes turns with everybody else
+
+    def _admit(self, client: socket.socket) -> bytes | None:
+        """Begin to serve a client, or return the frame that says why not."""
+        uid = peer_uid(client)
+        user = self._users.get(uid)
+        if user is None:
+            return error_frame(ForbiddenError(f"user {uid} is not in this notary's rules"))
+        if list(self._connections.values()).count(uid) >= MAX_CONNECTIONS:
+            return error_frame(
+                ForbiddenError(f"user {uid} already has {MAX_CONNECTIONS} connections; close some")
+            )
+        task = asyncio.get_running_loop().create_task(self._serve_client(client, user))
         self._connections[task] = uid
+        task.add_done_callback(self._connections.pop)
+        return None
+
+    async def _serve_client(self, client: socket.socket, user: User) -> None:
+        client.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=client)
+        connection = ClientConnection(user)
         try:
-            await self._converse(client, reader, writer)
+            await self._converse(connection, reader, writer)
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
             pass  # gone, stuck, or told to go: nobody but this client has lost anything
         finally:
             with contextlib.suppress(LedgerError):
-                await self._reads.do(uid, lambda: self._end(client))
+                await self._reads.do(user.uid, lambda: self._end(connection))
             await _close(writer, within=self._frame_seconds)
-            del self._connections[task]
-
-    def _admitted(self, uid: int) -> User:
-        """Return the user who connects; raise ForbiddenError for one who may not, or not again."""
-        user = self._users.get(uid)
-        if user is None:
-            raise ForbiddenError(f"user {uid} is not in this notary's rules")
-        if list(self._connections.values()).count(uid) >= MAX_CONNECTIONS:
-            raise ForbiddenError(
-                f"user {uid} already has {MAX_CONNECTIONS} connections; close some"
-            )
-        return user
 
     async def _converse(
         self, client: ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
