@@ -5,8 +5,10 @@ I/O: the pipes.  Units: seconds of the monotonic clock.
 
 import os
 import select
+import struct
 from collections.abc import Callable
 
+MESSAGE = struct.Struct(">QQ")  # what a message begins with: bytes of JSON, bytes of tensors
 _CHUNK = 2**20  # bytes that are read or written at once
 _LONGEST = 3_600.0  # s of one wait
 
