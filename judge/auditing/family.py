@@ -16,7 +16,7 @@ from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.events import HOSTILE, StreamEvents
 from judge.auditing.limits import verify_limits
-from judge.auditing.record import RunRecord
+from judge.auditing.record import RunRecord, told
 from judge.auditing.reexecution import reexecute
 from judge.auditing.replay import replay_run
 from judge.auditing.replayed import Replay
@@ -196,6 +196,6 @@ def waived_contract(record: RunRecord, replay: Replay) -> tuple[str, ...]:
 def _fault_of(started: VerifiedEntry) -> Fault | None:
     """Return the fault of an ancestor by its first entry, None where that is no configuration."""
     try:
-        return RunConfig.from_dict(decode_body(started.body)["config"]).fault
-    except (LedgerError, MonitorError, AttributeError, KeyError, TypeError, ValueError):
+        return RunConfig.from_dict(told(started, "config")).fault
+    except (MonitorError, AttributeError, KeyError, TypeError, ValueError):
         return None
