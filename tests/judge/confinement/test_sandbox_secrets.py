@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -198,9 +199,9 @@ def test_forged_answer_is_rejected_whatever_it_says(
 ) -> None:
     told = message({"ready": [CANARY, "limits"]}) + message(said)
     forge = [sys.executable, "-c", f"import sys; sys.stdout.buffer.write({told!r})"]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
-    def start(*_: object) -> subprocess.Popen[bytes]:
+    def start(*_: object) -> Any:
         return subprocess.Popen(forge, bufsize=0, start_new_session=True, **pipes)
 
     monkeypatch.setattr(process, "_start", start)
