@@ -14,7 +14,6 @@ I/O: a temporary folder, one process, its pipes.  Units: seconds, bytes.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,47 +101,34 @@ def confined_workers(
     With `own`, for the owner of the code, errors say what the task's exceptions say, and the
     configured folder is read. A judge names the folder: a recorded one could be any of its own.
     """
-    return partial(
-        _open,
-        limits=limits or TaskLimits(),
-        budget=budget or Budget(),
-        data_dir=data_dir,
-        own=own,
-    )
+    most, left = limits or TaskLimits(), budget or Budget()
 
+    @contextmanager
+    def open_worker(
+        source: bytes, config: TaskConfig, *, keep: tuple[str, ...], stored: Path | None = None
+    ) -> Iterator[Worker]:
+        if keep in (DATA, TEST):
+            if data_dir is None and config.params.get("data_dir") is not None and not own:
+                raise JudgeError(
+                    "the task reads files, and the judge reads no folder that a run names: give "
+                    "your copy of its data folder with --data-dir"
+                )
+            config = _reading(config, data_dir)
+        with confined(
+            "task",
+            {"task.py": source},
+            limits=replace(most, cpu_seconds=most.seconds * config.threads + 1),
+            budget=left,
+            name=config.name,
+            readable=_readable(config, keep),
+            threads=config.threads,
+            config=config.to_dict(),
+            keep=keep,
+            stored=None if stored is None else str(stored),
+        ) as process:
+            yield ConfinedTask(process, config.name, weights=most.weights_bytes, quoting=own)
 
-@contextmanager
-def _open(
-    source: bytes,
-    config: TaskConfig,
-    *,
-    keep: tuple[str, ...],
-    stored: Path | None = None,
-    limits: TaskLimits,
-    budget: Budget,
-    data_dir: Path | None,
-    own: bool,
-) -> Iterator[Worker]:
-    if keep in (DATA, TEST):
-        if data_dir is None and config.params.get("data_dir") is not None and not own:
-            raise JudgeError(
-                "the task reads files, and the judge reads no folder that a run names: give your "
-                "copy of its data folder with --data-dir"
-            )
-        config = _reading(config, data_dir)
-    with confined(
-        "task",
-        {"task.py": source},
-        limits=replace(limits, cpu_seconds=limits.seconds * config.threads + 1),
-        budget=budget,
-        name=config.name,
-        readable=_readable(config, keep),
-        threads=config.threads,
-        config=config.to_dict(),
-        keep=keep,
-        stored=None if stored is None else str(stored),
-    ) as process:
-        yield ConfinedTask(process, config.name, weights=limits.weights_bytes, quoting=own)
+    return open_worker
 
 
 def _reading(config: TaskConfig, data_dir: Path | None) -> TaskConfig:

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import platform
+import resource
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,7 +18,7 @@ _WHOLE = [
     "count_tasks",
     "withdraw",
     "limit_address_space",
-    "limit_tasks",
+    "lower_limit",
     "hide_files",
     "filter_system_calls",
 ]
@@ -40,13 +41,15 @@ def test_rights_are_given_up_in_one_order(
     threads = {} if limited else {"threads": None}
     found = withdrawal.give_up([Path("/lib")], root=tmp_path, memory_bytes=5, **threads)
     assert found == ["unprivileged user", "hidden files", "system-call filter"]
-    left_out = () if limited else ("count_tasks", "limit_tasks")
+    left_out = () if limited else ("count_tasks", "lower_limit")
     assert [name for name, _ in done] == [name for name in _WHOLE if name not in left_out]
     given = dict(done)
     assert given["limit_address_space"] == (5,)
     assert given["hide_files"] == ([Path("/lib")],)
     assert given["filter_system_calls"] == (SUBMISSION,)
-    assert given.get("limit_tasks") == ((7 + withdrawal.THREADS,) if limited else None)
+    assert given.get("lower_limit") == (
+        (resource.RLIMIT_NPROC, 7 + withdrawal.THREADS) if limited else None
+    )
 
 
 def functions(tree: ast.AST) -> dict[str, ast.FunctionDef]:
