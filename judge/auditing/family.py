@@ -76,11 +76,12 @@ def read_parents(record: RunRecord, config: JudgeConfig, *, retrained: bool) -> 
 
 def start_problems(record: RunRecord, replay: Replay, parents: Sequence[Parent]) -> list[str]:
     """Return why the architecture of a run or of a parent does not follow from the decisions."""
-    problems = [*_initial_spec_problems(replay, record.parent), *replay.spec_problems]
-    for parent, above in zip(parents, [*record.chain[1:], ()], strict=False):
-        found = [*_initial_spec_problems(parent.replay, above), *parent.replay.spec_problems]
-        problems += [f"parent run {parent.run}: {problem}" for problem in found]
-    return problems
+    runs = [("", replay), *((f"parent run {each.run}: ", each.replay) for each in parents)]
+    return [
+        f"{which}{problem}"
+        for (which, each), above in zip(runs, [*record.chain, ()], strict=False)
+        for problem in (*_initial_spec_problems(each, above), *each.spec_problems)
+    ]
 
 
 def _initial_spec_problems(replay: Replay, parent: Sequence[VerifiedEntry]) -> list[str]:

@@ -52,11 +52,6 @@ class RunRecord:
     ancestors: tuple[VerifiedEntry, ...] = ()  # first entries of the runs it descends from
 
     @property
-    def parent(self) -> Sequence[VerifiedEntry]:
-        """The entries of the run that this one restarts from; () without one, or if unknown."""
-        return self.chain[0] if self.chain else ()
-
-    @property
     def ended(self) -> bool:
         """Whether the run has ended."""
         return any(entry.name == _END for entry in reversed(self.entries))
