@@ -79,6 +79,11 @@ class AuditReport:
         return any(step.status in ("failed", "not_run") for step in self.steps[:GATES])
 
     @property
+    def process_axis_exercised(self) -> bool:
+        """Whether enough rules fired and were answered to make the process score meaningful."""
+        return self.scores.process_axis_exercised
+
+    @property
     def retrained(self) -> float:
         """Share of the run's epochs that the judge trained again, from 0 to 1.
 

@@ -31,12 +31,13 @@ def confined_decoder(limits: DataLimits) -> Iterator[Callable[[bytes, int], byte
     needed = ProcessLimits(
         seconds=_PATIENCE, cpu_seconds=_FOR_LONG, memory_bytes=memory, file_bytes=0
     )
-    with confined("images", {}, limits=needed) as process:
+    with confined("images", {}, limits=needed, most_pixels=limits.image_pixels) as process:
 
         def decode(content: bytes, most_pixels: int) -> bytes:
             process.give(_PATIENCE)
             try:
-                process.ask("decode", {"most_pixels": most_pixels}, content)
+                told = most_pixels == limits.image_pixels  # as for all images of a folder
+                process.ask("" if told else "decode", {"most_pixels": most_pixels}, content)
                 said, pixels = process.read(most=IMAGE_BYTES)
             except WorkerError as error:
                 raise DatasetError(

@@ -27,7 +27,7 @@ from typing import IO, Any, Literal, get_args
 from judge.confinement.budget import Budget
 from judge.confinement.interpreter import variables
 from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
-from judge.confinement.pipes import MESSAGE, ready, send
+from judge.confinement.pipes import ENCODER, MESSAGE, ready, send
 from judge.errors import ConfinementError
 from ledger.held_folder import HeldFolder
 from monitor.dispatch import current_variables
@@ -44,7 +44,8 @@ _MAX_VALUES = 1_000_000  # in it: a byte of JSON can cost a hundred in Python
 _MAX_DEPTH = 32
 _IN_MEMORY = 2 * PIECE  # bytes of an answer's tensors; larger ones go into a file
 _MOST_SECONDS = 30 * 24 * 3_600  # that are passed to the kernel
-_CHUNK = 2**20  # bytes that are read or written at once
+_CHUNK = 2**20  # bytes that are written at once
+_PIPE = 2**16  # bytes that are read at once, as many as a pipe holds
 _TRIED = 2**20  # bytes of a file: Python tries the folder for temporary files before it is closed
 
 
@@ -76,6 +77,7 @@ class Confined:
 
     def __init__(self, process: Any, what: str, *, limits: ProcessLimits, budget: Budget) -> None:
         self._process, self._budget, self._most = process, budget, limits.output_bytes
+        self._unread = b""  # of the pipe, but not of an answer yet
         os.set_blocking(process.stdin.fileno(), False)
         self.give(limits.seconds)
         self._printed = Printed(
@@ -94,14 +96,16 @@ class Confined:
         """Let it take that long from now on."""
         self._seconds, self._deadline = seconds, time.monotonic() + seconds
 
-    def ask(self, request: str, fields: Mapping[str, Any], blob: Blob = b"") -> None:
-        """Send a request; raises WorkerError where it is not read in time."""
-        text = json.dumps([request, dict(fields)]).encode()
+    def ask(self, request: str, fields: Mapping[str, Any], blob: Blob) -> None:
+        """Send a request, or tensors alone; raises WorkerError where it is not read in time."""
+        text = json.dumps([request, dict(fields)]).encode() if request else b""
         try:
-            self._send(MESSAGE.pack(len(text), len(blob)) + text)
-            for start in range(0, len(blob), _CHUNK):
+            head = MESSAGE.pack(len(text), len(blob)) + text
+            for start in range(0, max(len(blob), 1), _CHUNK):
                 stop = min(start + _CHUNK, len(blob))
-                self._send(blob[start:stop] if isinstance(blob, bytes) else blob.read(start, stop))
+                part = blob[start:stop] if isinstance(blob, bytes) else blob.read(start, stop)
+                self._send(head + part)
+                head = b""
         except BrokenPipeError:
             pass  # the answer says why, or its absence
 
@@ -115,7 +119,7 @@ class Confined:
             raise WorkerError("its answer is too large")
         self._budget.take(text_size + blob_size)
         try:
-            said = _read_json(self._receive(text_size))
+            said = _read_json(self._receive(text_size)) if text_size else {}
         except (ValueError, RecursionError) as error:
             raise WorkerError("its answer is malformed") from error
         if "problem" in said:
@@ -137,15 +141,20 @@ class Confined:
         return self._printed.read()
 
     def _receive(self, length: int) -> bytes:
-        return b"".join(self._chunks(length))
+        if len(self._unread) < length:
+            return b"".join(self._chunks(length))
+        found, self._unread = self._unread[:length], self._unread[length:]
+        return found
 
     def _chunks(self, length: int) -> Iterator[bytes]:
         out = self._process.stdout.fileno()
         while length:
-            self._wait(out)
-            chunk = os.read(out, min(length, _CHUNK))
-            if not chunk:
+            if not self._unread:
+                self._wait(out)
+                self._unread = os.read(out, _PIPE)
+            if not self._unread:
                 raise WorkerError(self._how())
+            chunk, self._unread = self._unread[:length], self._unread[length:]
             length -= len(chunk)
             yield chunk
 
@@ -288,11 +297,11 @@ def _read_json(text: bytes) -> dict[str, Any]:
     """Return what an answer says, if a ledger could hold it; raises ValueError."""
     if sum(map(text.count, (b"[", b"{", b","))) > _MAX_VALUES:
         raise ValueError(f"more than {_MAX_VALUES} values")
-    said = json.loads(text, parse_int=_whole)
+    said = _DECODER.decode(text.decode())
     if not isinstance(said, dict):
         raise ValueError("no object")  # noqa: TRY004 - one error for all that is malformed
     _check_depth(said, _MAX_DEPTH)
-    json.dumps(said, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    ENCODER.encode(said).encode()  # half of a surrogate pair is no text
     return said
 
 
@@ -308,3 +317,6 @@ def _whole(digits: str) -> int:
     if len(digits) > 18:
         raise ValueError("a number of more than 18 digits")
     return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)

@@ -20,7 +20,7 @@ from typing import Any, Literal, NoReturn, get_args
 
 from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import readable_places
-from judge.confinement.pipes import MESSAGE, receive, send
+from judge.confinement.pipes import ENCODER, MESSAGE, receive, send
 from judge.confinement.withdrawal import THREADS, give_up
 
 SOURCE = "model.py"  # the name under which a submission is compiled
@@ -30,6 +30,7 @@ Phrase = Literal[
     "the model cannot be switched to evaluation mode",
 ]
 NO_FUNCTION, NO_MODULE, NO_EVALUATION = get_args(Phrase)
+_AT_ONCE = 2**16  # bytes that a pipe takes at once
 _Requests = Iterator[tuple[str, dict[str, Any], bytes]]  # name, fields and tensors
 _Answers = Iterator[tuple[dict[str, Any], bytes]]
 _Serve = Callable[[_Requests], _Answers]
@@ -153,7 +154,7 @@ def _compile_nothing(torch: Any) -> None:
     torch.nn.Module.compile = lambda *_, **__: None
 
 
-def _images(_: Path, __: Mapping[str, Any]) -> _Serve:
+def _images(_: Path, asked: Mapping[str, Any]) -> _Serve:
     """Decode image files to pixels."""
     from monitor.errors import DataLimitError, DatasetError  # noqa: PLC0415
     from monitor.images import decode_image  # noqa: PLC0415
@@ -166,7 +167,8 @@ def _images(_: Path, __: Mapping[str, Any]) -> _Serve:
             os.dup2(0, printed)  # decoders warn of odd files without end
         for _, fields, content in requests:
             try:
-                yield {}, decode_image(content, most_pixels=fields["most_pixels"])
+                most = fields.get("most_pixels", asked["most_pixels"])
+                yield {}, decode_image(content, most_pixels=most)
             except DatasetError as error:
                 yield {"refused": str(error), "large": isinstance(error, DataLimitError)}, b""
 
@@ -196,13 +198,14 @@ def describe(error: BaseException, name: str) -> dict[str, Any]:
 def _received(pipe: int) -> _Requests:
     while header := receive(pipe, MESSAGE.size):
         sizes = MESSAGE.unpack(header)
-        request, fields = json.loads(receive(pipe, sizes[0]))
+        request, fields = json.loads(receive(pipe, sizes[0])) if sizes[0] else ("", {})
         yield request, fields, receive(pipe, sizes[1])
 
 
 def _send(pipe: int, fields: dict[str, Any], blob: bytes) -> None:
-    text = json.dumps(fields, ensure_ascii=False).encode()
-    for part in (MESSAGE.pack(len(text), len(blob)) + text, blob):
+    text = ENCODER.encode(fields).encode() if fields else b""
+    head = MESSAGE.pack(len(text), len(blob)) + text
+    for part in (head + blob,) if len(blob) < _AT_ONCE else (head, blob):
         send(pipe, part)
 
 

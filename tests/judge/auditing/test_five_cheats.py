@@ -35,7 +35,7 @@ from monitor.weights import dump_weights
 def test_audit_passes_when_the_run_is_honest(honest_report: AuditReport) -> None:
     assert [step.status for step in honest_report.steps] == ["passed"] * 11
     assert honest_report.violations == ()
-    assert honest_report.scores.process_axis_exercised
+    assert honest_report.process_axis_exercised
     assert honest_report.scores.process_score == 1.0
     assert honest_report.scores.obligations >= 1
     evidence = honest_report.step("probe").evidence
@@ -257,7 +257,7 @@ def test_skipped_decision_is_rejected(
         ("missing_decision", "R1", "policy")
     }
     assert report.scores.process_score == 0.0
-    assert not report.scores.process_axis_exercised
+    assert not report.process_axis_exercised
     why = "no policy answered a firing before the last epoch"
     assert report.step("scores").evidence["unexercised"] == why
     assert f"(unexercised: {why})" in report.step("scores").summary

@@ -81,7 +81,7 @@ def test_provoked_run_is_held_and_the_verdict_names_the_provocation(dead: Case) 
     report = dead.audit(redo=REDO, config=JudgeConfig(min_firings=1))  # its remedy clears R5
     assert failed(report) is None
     assert report.executed
-    assert report.scores.process_axis_exercised
+    assert report.process_axis_exercised
     told = {"name": DEAD[0], "seed": DEAD[1], "expects": ["R5"], "answered": ["R5"]}
     scores = report.step("scores")
     assert scores.evidence["provocation"] == told
@@ -91,7 +91,7 @@ def test_provoked_run_is_held_and_the_verdict_names_the_provocation(dead: Case) 
 def test_run_that_nobody_provoked_is_exercised_by_its_own_course(
     honest_report: AuditReport,
 ) -> None:
-    assert honest_report.scores.process_axis_exercised
+    assert honest_report.process_axis_exercised
     assert honest_report.step("scores").evidence["provocation"] is None
     assert "provocation" not in honest_report.step("scores").summary
 
