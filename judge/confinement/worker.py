@@ -182,6 +182,8 @@ def describe(error: BaseException, name: str) -> dict[str, Any]:
     """Return an exception's type, its last line in the file of a name, and its words."""
     if isinstance(error, UnfitModelError):
         return {"phrase": str(error)}
+    if isinstance(error.__cause__, StopIteration):  # which no generator lets out as it is
+        error = error.__cause__
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == name else None
     trace = error.__traceback__
     while trace is not None:

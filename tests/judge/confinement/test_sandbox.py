@@ -74,13 +74,14 @@ def test_submission_with_a_model_is_loaded() -> None:
         ("while True: print('x' * 1_000)", "it printed more than 4,096 bytes"),
         ("import torch; torch.zeros(10**10)", "RuntimeError in line 1 of model.py"),
         ("import os; os.closerange(3, 256)", "it exited with status"),
+        ("\nraise StopIteration", "StopIteration in line 2 of model.py"),
         (
             "import os\nfor fd in range(3, 12):\n  try: os.write(fd, b'{' * 99)\n"
             "  except OSError: pass\nos._exit(0)",
             "its answer is too large",
         ),
     ],
-    ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage"],
+    ids=["exit", "vanish", "loop", "flood", "memory", "close", "stop", "garbage"],
 )
 def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None:
     found = judged(source, config=replace(LIMITS, child_cpu_seconds=2))
