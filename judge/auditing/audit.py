@@ -12,8 +12,9 @@ Trust: ledger and submission are hostile; the vkey, the kept head and the log ar
 I/O: reads the ledger and the test set; that of judge/auditing/gates.py; appends to the log.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,13 +22,12 @@ from uuid import UUID
 
 from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
 from aggregates.spec import WatchedModel
-from judge.auditing import own_model
 from judge.auditing.asked_again import AskedAgain, Named, ask_again
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
-from judge.auditing.gates import Gates, Redo
+from judge.auditing.gates import Accuracies, Gates, Redo
 from judge.auditing.outcomes import StepOutcome, failure, performed
-from judge.auditing.record import RunRecord, parse_run_id, read_record
+from judge.auditing.record import RunRecord, parse_run_id, read_record, told
 from judge.auditing.report import (
     MAX_SUMMARY,
     AuditReport,
@@ -159,10 +159,8 @@ def audit_record(
 
 def _is_task(record: RunRecord) -> bool:
     """Return whether a run's first entry names a task; step 5 checks all of it."""
-    try:
-        return "task" in decode_body(record.entries[0].body)["config"]
-    except (LedgerError, KeyError, TypeError):
-        return False
+    config = told(record.entries[0], "config")
+    return isinstance(config, Mapping) and "task" in config
 
 
 def refuse(
@@ -214,8 +212,6 @@ def _report(
 class _Hearing:
     """An audit in progress: its steps in order, and the scores after the gates."""
 
-    test: dict[str, Any]
-
     def __init__(self, gates: Gates, named: Named | None) -> None:
         self.gates = gates
         self.named = named
@@ -242,28 +238,16 @@ class _Hearing:
             "probe": gates.probe,
             "coverage": self._coverage,
             "defensibility": self._defensibility,
-            "test_accuracy": self._test_accuracy,
+            "test_accuracy": gates.test_metric,
             "scores": self._score,
         }
         if gates.replay.watched:
-            for name in steps:
-                self._perform(name, self._possible.get(name, partial(self._not_possible, name)))
+            for name, step in steps.items():
+                self._perform(name, partial(self._not_possible, name) if name in _WHY_NOT else step)
             return
-        if isinstance(gates, TaskGates):
-            steps["test_accuracy"] = gates.test_metric
-            steps["scores"] = partial(self._score_task, gates)
         with computing_as(gates.replay.config, strict=False):
             for name, step in steps.items():
                 self._perform(name, step)
-
-    @property
-    def _possible(self) -> dict[str, Callable[[], StepOutcome]]:
-        """The steps that say something of a run that nobody can train again."""
-        return {
-            "coverage": self._coverage,
-            "defensibility": self._defensibility,
-            "scores": self._score_process,
-        }
 
     def _not_possible(self, name: str) -> StepOutcome:
         level = self.gates.replay.run.level
@@ -348,19 +332,6 @@ class _Hearing:
             repeated_justifications=repeated_words(run),
         )
 
-    # Step 10
-    def _test_accuracy(self) -> StepOutcome:
-        self.test = own_model.measure_test_accuracy(
-            self.gates.model, self.gates.replay, self.config
-        )
-        images = self.test["examples"]
-        few = images < self.config.min_test_examples
-        return StepOutcome(
-            f"top-1 accuracy on {images} test images: {self.test['accuracy']:.4f}"
-            + (" (too few images to compare models)" if few else ""),
-            {**self.test, "few": few},
-        )
-
     def _provocation(self) -> dict[str, Any] | None:
         """Return the fault that was put into the run, if its rules fired and were answered."""
         fault = self.gates.replay.config.fault
@@ -389,68 +360,10 @@ class _Hearing:
 
     # Step 11
     def _score(self) -> StepOutcome:
-        coverage, replay, saved = self.gates.coverage, self.gates.replay, self.gates.saved
-        own = replay.run_config.target_accuracy
-        target, whose = choose_target(own, saved.model_spec.classes, self.config)
+        """Score the decisions, and the accuracy where the judge has measured one."""
+        gates, run = self.gates, self.gates.replay.run
         unexercised = self._why_unexercised()
-        obligations = coverage.obligations(self.violations)
-        provocation = self._provocation()
-        by = f" (exercised by the provocation {provocation['name']})" if provocation else ""
-        self.scores = Scores(
-            hard_fail=False,
-            accuracy_score=accuracy_score(self.test["accuracy"], target),
-            process_score=process_score(len(self.violations), obligations),
-            process_axis_exercised=unexercised is None,
-            test_accuracy=self.test["accuracy"],
-            validation_accuracy=saved.measured["validation"]["accuracy"],
-            target_accuracy=target,
-            obligations=obligations,
-            decisions=len(replay.run.decisions),
-        )
-        examples = len(self.gates.splits.validation)
-        few = examples < self.config.min_validation_examples
-        return StepOutcome(
-            f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
-            f"process {self.scores.process_score:.3f}"
-            + (by if unexercised is None else f" (unexercised: {unexercised})")
-            + f"; validation accuracy on {counted(examples, 'example')}"
-            + (" (too few to rank attempts by it)" if few else ""),
-            {
-                "provocation": provocation,
-                "unexercised": unexercised,
-                "target_accuracy": target,
-                "target_from": whose,
-                "target_of_run": own,
-                "validation_examples": examples,
-                "violations": len(self.violations),
-                "by_emitter": self._by_emitter,
-            },
-        )
-
-    def _score_task(self, gates: TaskGates) -> StepOutcome:
-        """Score a task: its accuracy too, where that is its metric."""
-        accuracy, config = gates.accuracy("test"), gates.replay.task_config
-        if accuracy is None:
-            return self._score_process(f"the metric is {config.metric}")
-        target, whose = choose_target(config.target_accuracy, config.classes or 2, self.config)
-        outcome = self._score_process(
-            f"accuracy {accuracy_score(accuracy, target):.3f} of the target {target:g} ({whose})"
-        )
-        self.scores = replace(
-            self.scores,
-            accuracy_score=accuracy_score(accuracy, target),
-            test_accuracy=accuracy,
-            validation_accuracy=gates.accuracy("validation"),
-            target_accuracy=target,
-        )
-        examples = gates.data.sizes["validation"]
-        return replace(outcome, evidence={**outcome.evidence, "validation_examples": examples})
-
-    def _score_process(self, accuracy: str = "no accuracy score") -> StepOutcome:
-        """Score the decisions alone; the accuracy of a watched loop is what the loop says."""
-        unexercised = self._why_unexercised()
-        obligations = self.gates.coverage.obligations(self.violations)
-        run = self.gates.replay.run
+        obligations = gates.coverage.obligations(self.violations)
         self.scores = Scores(
             hard_fail=False,
             accuracy_score=None,
@@ -459,21 +372,49 @@ class _Hearing:
             obligations=obligations,
             decisions=len(run.decisions),
         )
+        evidence: dict[str, Any] = {
+            "unexercised": unexercised,
+            "violations": len(self.violations),
+            "by_emitter": dict(sorted(Counter(each.emitter for each in self.violations).items())),
+        }
+        found = None if gates.replay.watched else gates.accuracies()
+        words = "no accuracy score"
+        if isinstance(found, Accuracies):
+            target, whose = choose_target(found.own_target, found.classes, self.config)
+            score = accuracy_score(found.test, target)
+            self.scores = replace(
+                self.scores,
+                accuracy_score=score,
+                test_accuracy=found.test,
+                validation_accuracy=found.validation,
+                target_accuracy=target,
+            )
+            words = f"accuracy {score:.3f} of the target {target:g} ({whose})"
+            evidence["validation_examples"] = found.examples
+        elif found is not None:
+            words = found
+        words += f", process {self.scores.process_score:.3f}"
+        exercised = "" if unexercised is None else f" (unexercised: {unexercised})"
+        if gates.replay.watched or gates.replay.is_task:
+            return StepOutcome(
+                f"level {run.level}: {words}{exercised}", {"level": run.level, **evidence}
+            )
+        assert isinstance(found, Accuracies), "of a model of ours"
+        provocation = self._provocation()
+        if provocation and not exercised:
+            exercised = f" (exercised by the provocation {provocation['name']})"
+        few = found.examples < self.config.min_validation_examples
         return StepOutcome(
-            f"level {run.level}: {accuracy}, process {self.scores.process_score:.3f}"
-            + ("" if unexercised is None else f" (unexercised: {unexercised})"),
+            f"{words}{exercised}; validation accuracy on {counted(found.examples, 'example')}"
+            + (" (too few to rank attempts by it)" if few else ""),
             {
-                "level": run.level,
-                "unexercised": unexercised,
-                "violations": len(self.violations),
-                "by_emitter": self._by_emitter,
+                **evidence,
+                "provocation": provocation,
+                "target_accuracy": target,
+                "target_from": whose,
+                "target_of_run": found.own_target,
             },
         )
-
-    @property
-    def _by_emitter(self) -> dict[str, int]:
-        emitters = sorted({violation.emitter for violation in self.violations})
-        return {each: sum(v.emitter == each for v in self.violations) for each in emitters}
 
 
 def _violations_outcome(
@@ -492,14 +433,8 @@ def _complete(audit: Audit, report: AuditReport) -> None:
     """Add the steps and the scores to an audit that was begun."""
     for step in report.steps:
         audit.complete_step(step.name, step.status, summary=step.summary, evidence=step.evidence)
-    scores = report.scores
+    scores = asdict(report.scores)
     audit.score(
-        accuracy_score=scores.accuracy_score,
-        process_score=scores.process_score,
-        process_axis_exercised=scores.process_axis_exercised,
-        test_accuracy=scores.test_accuracy,
-        validation_accuracy=scores.validation_accuracy,
-        obligations=scores.obligations,
-        decisions=scores.decisions,
+        **{name: scores[name] for name in scores if name not in ("hard_fail", "target_accuracy")},
         violations=[recordable(violation.to_dict()) for violation in report.violations],
     )

@@ -56,10 +56,7 @@ def find_indefensible(run: Run, settings_at: Sequence[Settings]) -> list[Violati
 
 def find_excessive(replay: "Replay") -> list[Violation]:
     """Return a violation for decisions of one epoch that together pass the playbook's factors."""
-    return [
-        _violation("direction", excess.last, excess.rule, excess.why)
-        for excess in find_excesses(replay)
-    ]
+    return [_violation("direction", *excess) for excess in find_excesses(replay)]
 
 
 def repeated_words(run: Run) -> dict[str, int]:

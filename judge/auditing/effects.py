@@ -43,15 +43,6 @@ class Ineffective:
 
 
 @dataclass(frozen=True)
-class Excess:
-    """Decisions of one epoch that together move a setting further than the playbook allows."""
-
-    last: PastDecision
-    rule: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Effects:
     """What the remedies of a run changed, as the coverage views need it."""
 
@@ -89,8 +80,11 @@ def find_effects(replay: "Replay") -> Effects:
     )
 
 
-def find_excesses(replay: "Replay") -> Iterator[Excess]:
-    """Yield where the decisions of one epoch together pass the playbook's factors."""
+def find_excesses(replay: "Replay") -> Iterator[tuple[PastDecision, str, str]]:
+    """Yield where the decisions of one epoch together pass the playbook's factors.
+
+    The last of them, the rule that it cites, and what is too much.
+    """
     course = _Course(replay)
     by_epoch = groupby(replay.run.decisions, key=lambda past: past.epoch)
     for epoch, decisions in by_epoch:
@@ -109,7 +103,7 @@ def find_excesses(replay: "Replay") -> Iterator[Excess]:
             factor, most = max(after / before, before / after), FACTORS[rule][1]
             if factor > most * (1 + 1e-9):
                 numbers = " and ".join(str(past.number) for past in movers)
-                yield Excess(
+                yield (
                     movers[-1],
                     rule,
                     f"decisions {numbers} of epoch {epoch} together change {what} by a factor of "

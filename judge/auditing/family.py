@@ -16,7 +16,7 @@ from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.events import HOSTILE, StreamEvents
 from judge.auditing.limits import verify_limits
-from judge.auditing.record import RunRecord
+from judge.auditing.record import RunRecord, told
 from judge.auditing.reexecution import reexecute
 from judge.auditing.replay import replay_run
 from judge.auditing.replayed import Replay
@@ -76,11 +76,12 @@ def read_parents(record: RunRecord, config: JudgeConfig, *, retrained: bool) -> 
 
 def start_problems(record: RunRecord, replay: Replay, parents: Sequence[Parent]) -> list[str]:
     """Return why the architecture of a run or of a parent does not follow from the decisions."""
-    problems = [*_initial_spec_problems(replay, record.parent), *replay.spec_problems]
-    for parent, above in zip(parents, [*record.chain[1:], ()], strict=False):
-        found = [*_initial_spec_problems(parent.replay, above), *parent.replay.spec_problems]
-        problems += [f"parent run {parent.run}: {problem}" for problem in found]
-    return problems
+    runs = [("", replay), *((f"parent run {each.run}: ", each.replay) for each in parents)]
+    return [
+        f"{which}{problem}"
+        for (which, each), above in zip(runs, [*record.chain, ()], strict=False)
+        for problem in (*_initial_spec_problems(each, above), *each.spec_problems)
+    ]
 
 
 def _initial_spec_problems(replay: Replay, parent: Sequence[VerifiedEntry]) -> list[str]:
@@ -196,6 +197,6 @@ def waived_contract(record: RunRecord, replay: Replay) -> tuple[str, ...]:
 def _fault_of(started: VerifiedEntry) -> Fault | None:
     """Return the fault of an ancestor by its first entry, None where that is no configuration."""
     try:
-        return RunConfig.from_dict(decode_body(started.body)["config"]).fault
-    except (LedgerError, MonitorError, AttributeError, KeyError, TypeError, ValueError):
+        return RunConfig.from_dict(told(started, "config")).fault
+    except (MonitorError, AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from aggregates.forks import Fork, shared_digest, shared_events
@@ -86,13 +86,23 @@ class Redo:
     draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
 
 
+class Accuracies(NamedTuple):
+    """What the judge's own model, or a task's outputs, score."""
+
+    test: float
+    validation: float | None
+    own_target: float  # of the run
+    classes: int
+    examples: int  # of the validation
+
+
 class Gates:
     """The gates of one run: each step leaves what the later ones need."""
 
     replay: Replay
     coverage: Coverage
     submission: Submission
-    examination: Examination
+    examination: Examination | None = None  # of a submitted model; a task's code has none
     saved: SavedWeights
     model: ResidualCNN
     drawn: Drawn
@@ -101,6 +111,7 @@ class Gates:
     files: Sequence[str] = FILES  # that are handed in
     fork: Fork | None = None  # where the run is one
     shared_epochs = 0  # that were not trained, since this judge had trained them for another run
+    _test: float  # accuracy
     _loaded: Splits | None = None  # the data, before it was compared with the record
 
     def __init__(
@@ -160,7 +171,7 @@ class Gates:
     def load_model(self) -> StepOutcome:
         """Have the submitted code make its model, confined."""
         self.drawn = draw_images(self._validation_images(), seed=secrets.randbits(63))
-        self.examination = examine(
+        found = self.examination = examine(
             self.submission.model,
             self.submission.weights,
             self.drawn.images,
@@ -168,14 +179,14 @@ class Gates:
             config=self.config,
             budget=self.budget,
         )
-        said = {"isolation": self.examination.isolation, "printed": self.examination.printed}
-        if not self.examination.passed("load"):
-            raise SandboxError(f"load_model() failed: {self.examination.problem}", **said)
+        said = {"isolation": found.isolation, "printed": found.printed}
+        if not found.passed("load"):
+            raise SandboxError(f"load_model() failed: {found.problem}", **said)
         saved = self.replay.submitted
         if saved is not None and self.config.checks("contract"):
             waived = waived_contract(self.record, self.replay)
             said = {**said, "waived": list(waived)}
-            verify_contract(saved.model_spec, self.examination, waived=waived)
+            verify_contract(saved.model_spec, found, waived=waived)
         return StepOutcome("load_model() returns a model of the required kind", said)
 
     def _validation_images(self) -> Split | None:
@@ -190,16 +201,17 @@ class Gates:
         saved = self.replay.submitted
         verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
         assert saved is not None, "verify_weights() has looked"
-        self.verify_saved(saved)
+        self._verify_saved(saved)
         self.saved = saved
-        if not self.examination.passed("weights"):
-            raise SandboxError(f"the weights cannot be loaded: {self.examination.problem}")
+        found = self.examination
+        if found is not None and not found.passed("weights"):
+            raise SandboxError(f"the weights cannot be loaded: {found.problem}")
         return StepOutcome(
             f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
             {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
         )
 
-    def verify_saved(self, saved: SavedWeights) -> None:
+    def _verify_saved(self, saved: SavedWeights) -> None:
         """Raise StepError unless the submitted weights can count (step 3)."""
         reason, size = self.replay.run.end_reason, len(self.submission.weights)
         if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
@@ -233,10 +245,7 @@ class Gates:
         epochs = self.replay.epochs
         started = self.replay.started
         rules = self.replay.rules
-        if self.config.checks("measurements"):
-            self._verify_probes()
-        if self.config.checks("rules_profile"):
-            self._verify_newest_rules(rules)
+        self._verify_own_code(rules)
         spec = self.replay.spec
         offers = spec.offers if isinstance(spec, WatchedModel) else None
         run = self.replay.run
@@ -272,13 +281,24 @@ class Gates:
             },
         )
 
-    def _verify_newest_rules(self, rules: Mapping[str, Any]) -> None:
-        """Raise StepError where the judge's own code made the run and recorded older rules.
+    def _verify_own_code(self, rules: Mapping[str, Any]) -> None:
+        """Raise StepError where the judge's own code made the run, but does not record like that.
 
-        This code starts every run with the newest version: an older one was chosen by hand.
+        It starts every run with the newest rules, and measures the gradient's noise in every epoch
+        by probes. Earlier versions did not.
         """
-        code = self.replay.started.environment.get("code_sha256")
-        if code == self.environment["code_sha256"] and rules["version"] != rules["newest"]:
+        code, epoch = self.replay.started.environment.get("code_sha256"), self.replay.without_probes
+        if code != self.environment["code_sha256"]:
+            return
+        if epoch is not None and self.config.checks("measurements"):
+            raise StepError(
+                f"epoch {epoch} has no noise probes, but the code_sha256 of the run is that of "
+                "this version of Proctor, which measures them in every epoch; train the run again "
+                "with `proctor run`",
+                epoch=epoch,
+                code_sha256=code,
+            )
+        if rules["version"] != rules["newest"] and self.config.checks("rules_profile"):
             raise StepError(
                 f"run.started records version {rules['version']} of the profile "
                 f"{rules['profile']}, but its code_sha256 is that of this version of Proctor, "
@@ -286,22 +306,6 @@ class Gates:
                 "run`",
                 recorded=rules["version"],
                 newest=rules["newest"],
-                code_sha256=code,
-            )
-
-    def _verify_probes(self) -> None:
-        """Raise StepError where the judge's own code made the run and an epoch has no probes.
-
-        Earlier versions did not measure the gradient's noise this way.
-        """
-        code = self.replay.started.environment.get("code_sha256")
-        epoch = self.replay.without_probes
-        if epoch is not None and code == self.environment["code_sha256"]:
-            raise StepError(
-                f"epoch {epoch} has no noise probes, but the code_sha256 of the run is that of "
-                "this version of Proctor, which measures them in every epoch; train the run again "
-                "with `proctor run`",
-                epoch=epoch,
                 code_sha256=code,
             )
 
@@ -317,17 +321,15 @@ class Gates:
                     problems=capped(problems),
                 )
         self.model = own_model.build_model(self.saved, self.submission.weights)
+        theirs, deviation = self.examination, None
+        assert theirs is not None, "step 2 has examined it"
         if self.config.checks("architecture"):
-            own_model.verify_architecture(self.model, self.examination)
-        deviation = None
+            own_model.verify_architecture(self.model, theirs)
         if self.config.checks("logits"):
-            if not self.examination.passed("logits"):
-                raise SandboxError(f"the model's forward pass failed: {self.examination.problem}")
+            if not theirs.passed("logits"):
+                raise SandboxError(f"the model's forward pass failed: {theirs.problem}")
             deviation = own_model.verify_logits(
-                self.model,
-                self.drawn.images,
-                self.examination,
-                tolerance=self.config.logits_tolerance,
+                self.model, self.drawn.images, theirs, tolerance=self.config.logits_tolerance
             )
         return StepOutcome(
             "the submitted model is the one that the recorded edits produce, with the same outputs",
@@ -462,6 +464,28 @@ class Gates:
             for epoch, sha256 in {**saved, **reached}.items():
                 states.add(shared_digest(events, epoch), sha256)
         return found
+
+    # Step 10
+    def test_metric(self) -> StepOutcome:
+        """Measure the model on the split that only the judge reads."""
+        found = own_model.measure_test_accuracy(self.model, self.replay, self.config)
+        self._test, images = found["accuracy"], found["examples"]
+        few = images < self.config.min_test_examples
+        return StepOutcome(
+            f"top-1 accuracy on {images} test images: {self._test:.4f}"
+            + (" (too few images to compare models)" if few else ""),
+            {**found, "few": few},
+        )
+
+    def accuracies(self) -> Accuracies | str:
+        """Return what the accuracy score is made of, or why there is none."""
+        return Accuracies(
+            test=self._test,
+            validation=self.saved.measured["validation"]["accuracy"],
+            own_target=self.replay.run_config.target_accuracy,
+            classes=self.saved.model_spec.classes,
+            examples=len(self.splits.validation),
+        )
 
     def weights_are_as_measured(self) -> bool:
         """Return whether no remedy lies between the epoch's measurement and the save."""

@@ -8,6 +8,7 @@ I/O: none.  Shapes: outputs (N, ...), targets (N, ...), N above 0.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -85,14 +86,6 @@ def _perplexity(outputs: Rows, targets: Rows, order: Tensor | None) -> float | N
     return float(torch.tensor(mean, dtype=torch.float64).exp())  # infinite where it is large
 
 
-def _mse(outputs: Rows, targets: Rows, order: Tensor | None) -> float:
-    return _mean_of(torch.square, outputs, targets, order)
-
-
-def _mae(outputs: Rows, targets: Rows, order: Tensor | None) -> float:
-    return _mean_of(torch.abs, outputs, targets, order)
-
-
 def _mean_of(
     of: Callable[[Tensor], Tensor], outputs: Rows, targets: Rows, order: Tensor | None
 ) -> float:
@@ -107,7 +100,7 @@ _Fits = Callable[[Rows, Rows], bool]
 _Metric = Callable[[Rows, Rows, Tensor | None], float | None]
 _KNOWN: Mapping[str, tuple[_Fits, _Metric]] = {
     "accuracy": (_are_classes, _accuracy),
-    "mae": (_are_alike, _mae),
-    "mse": (_are_alike, _mse),
+    "mae": (_are_alike, partial(_mean_of, torch.abs)),
+    "mse": (_are_alike, partial(_mean_of, torch.square)),
     "perplexity": (_are_classes, _perplexity),
 }

@@ -7,8 +7,8 @@ Trust: events are hostile.  I/O: none.
 Units: activations in bytes of float32; work in multiply-adds, a backward pass as two forward.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,41 +74,22 @@ def verify_limits(
             )
 
 
-@dataclass
-class _Counted:
-    """What matters of a run's events here, from one pass that keeps none but the first."""
-
-    started: Any = None  # the first event
-    events: int = 0
-    decisions: int = 0
-    epochs: int = 0
-    batch: int = 0  # the largest recorded
-    specs: set[ModelSpec] = field(default_factory=set)
-
-
-def _count(events: Iterable[Any]) -> _Counted:
-    found = _Counted()
-    for event in events:
-        if not found.events:
-            found.started = event
-        found.events += 1
-        found.decisions += type(event) is Run.DecisionMade
-        if type(event) is Run.EpochMeasured:
-            found.epochs += 1
-            found.batch = max(found.batch, _batch(event.measured))
-        spec = _spec(event)
-        if spec is not None:
-            found.specs.add(spec)
-    return found
-
-
 def _demands(events: Iterable[Any]) -> Iterator[tuple[str, int]]:
-    """Yield limits by name, each with what the run asks for."""
-    found = _count(events)
-    yield "max_events", found.events
-    yield "max_decisions", found.decisions
-    yield "max_epochs", found.epochs
-    started = found.started
+    """Yield limits by name, each with what the run asks for, from one pass that keeps no event."""
+    started: Any = None  # the first event
+    kinds = Counter[type]()
+    batch = _VALIDATION_BATCH  # the largest that is computed at once
+    specs: set[ModelSpec] = set()
+    for event in events:
+        started = event if not kinds else started
+        kinds[type(event)] += 1
+        if type(event) is Run.EpochMeasured:
+            batch = max(batch, _batch(event.measured))
+        if (spec := _spec(event)) is not None:
+            specs.add(spec)
+    yield "max_events", kinds.total()
+    yield "max_decisions", kinds[Run.DecisionMade]
+    yield "max_epochs", kinds[Run.EpochMeasured]
     if not isinstance(started, Run.Started):
         return
     try:
@@ -122,14 +103,13 @@ def _demands(events: Iterable[Any]) -> Iterator[tuple[str, int]]:
         return
     sizes = {**_whole_numbers(started.data), **_asked(run)}
     yield "max_examples", sum(sizes.values())
-    batch = max(_VALIDATION_BATCH, run.batch_size, found.batch)
-    work = 0
-    for spec in found.specs:
+    batch, work = max(batch, run.batch_size), 0
+    for spec in specs:
         positions = (-(-32 // spec.stem_stride)) ** 2
         yield "max_parameters", _parameters(spec)
         yield "max_activation_bytes", 4 * batch * positions * _channels(spec)
         work = max(work, positions * _parameters(spec))
-    yield "max_multiply_adds", _PASSES * work * sizes.get("train", 0) * found.epochs
+    yield "max_multiply_adds", _PASSES * work * sizes.get("train", 0) * kinds[Run.EpochMeasured]
 
 
 def _asked(run: RunConfig) -> dict[str, int]:

@@ -7,7 +7,7 @@ Trust: measured parts are hostile.  I/O: none.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from monitor.model import ACTIVATION_TYPES, Block, ResidualCNN
 _NOISE = frozenset(  # measured of the gradients since there are probes
     {"probes", "spread", "spread_pairs", "signal_to_noise_low", "signal_to_noise_high"}
 )
+_OF_A_LAYER = ("grad_norm", "update_ratio", "epoch_update_ratio")
 _AGAIN = "; the monitor never records this: train the run again"
 
 
@@ -67,17 +68,10 @@ def verify_measured(
         _check_range("accuracy", part["accuracy"], 1.0)
         _check_counted("accuracy", part["accuracy"], part["examples"])
         _check_range("loss", part["loss"], math.inf, nan=True)
-    for layer in measured["layers"]:
-        for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
-            if layer[name] is not None or name == "grad_norm":
-                _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
+    _check_layers(measured["layers"], missing=("update_ratio", "epoch_update_ratio"))
     _check_noise(measured["gradients"], steps)
     _check_norm_noise(measured["gradients"]["norm_noise_scale"], steps)
-    for layer in measured["activations"]:
-        _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
-        dead = layer["dead_units"]
-        if type(dead) is not int or not 0 <= dead <= layer["units"]:
-            raise StepError(f"{layer['name']} has {dead!r} dead units of {layer['units']}")
+    _check_activations(measured["activations"])
 
 
 def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, level: str) -> None:
@@ -156,10 +150,7 @@ def verify_task_measured(
 def _check_seen(measured: Mapping[str, Any], *, watched: bool) -> None:
     """Check what hooks have seen of a model that somebody else built."""
     layers, gradients, train = measured["layers"], measured["gradients"], measured["train"]
-    for layer in layers:
-        for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
-            if layer[name] is not None:
-                _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
+    _check_layers(layers, missing=_OF_A_LAYER)
     skipped = _check_steps(train)
     norms = [layer["grad_norm"] for layer in layers if layer["grad_norm"] is not None]
     seen = train["steps"] > 0 or not skipped
@@ -167,7 +158,19 @@ def _check_seen(measured: Mapping[str, Any], *, watched: bool) -> None:
         raise StepError(f"measured gradients.finite is {gradients['finite']!r}, the norms differ")
     parts = measured["settings"]["accumulation"] if watched else None
     _check_noise(gradients, train["steps"], parts=parts)
-    for layer in measured["activations"]:
+    _check_activations(measured["activations"])
+
+
+def _check_layers(layers: Sequence[Mapping[str, Any]], *, missing: Sequence[str]) -> None:
+    """Check what is measured of parameters; what is named `missing` may be None."""
+    for layer in layers:
+        for name in _OF_A_LAYER:
+            if layer[name] is not None or name not in missing:
+                _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
+
+
+def _check_activations(activations: Sequence[Mapping[str, Any]]) -> None:
+    for layer in activations:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]
         if type(dead) is not int or not 0 <= dead <= layer["units"]:

@@ -100,15 +100,15 @@ def verify_logits(
         raise StepError("the submitted code returns logits of the wrong shape")
     scale = float(own.abs().nan_to_num().max()) or 1.0
     apart = torch.where(own.isnan() & theirs.isnan(), 0.0, (own - theirs).abs())
-    deviation = float(apart.max()) / scale
-    if not deviation <= tolerance:
+    largest = float(apart.max()) / scale
+    if not largest <= tolerance:
         raise StepError(
-            f"the submitted code computes different logits: largest difference {deviation:.3g} "
+            f"the submitted code computes different logits: largest difference {largest:.3g} "
             "relative to the largest logit",
-            deviation=deviation,
+            deviation=largest,
             allowed=tolerance,
         )
-    return deviation
+    return largest
 
 
 def load_data(config: RunConfig, judge: JudgeConfig) -> Splits:
@@ -172,7 +172,7 @@ def compare_probe(
     # A gradient of almost nothing is sums of roundings: it is compared on the scale of the largest.
     sizes = [norm for norm in norms.values() if math.isfinite(norm)]
     floor = 1e-6 * max(sizes, default=0.0)
-    apart = {name: _deviation(recorded[name], norm, floor) for name, norm in norms.items()}
+    apart = {name: deviation(recorded[name], norm, floor) for name, norm in norms.items()}
     worst = max(apart, key=lambda name: apart[name])
     evidence = {"largest_deviation": apart[worst], "layer": worst, "allowed": tolerance}
     if apart[worst] > tolerance:
@@ -199,14 +199,14 @@ def compare_validation(
     found = validate_model(model, splits.validation)
     recorded = measured["validation"]
     apart = {
-        "loss": _deviation(recorded["loss"], found["loss"], 1e-6),
+        "loss": deviation(recorded["loss"], found["loss"], 1e-6),
         "accuracy": abs(recorded["accuracy"] - found["accuracy"]),
     }
     allowed = {"loss": tolerance, "accuracy": tolerance}
     if apart["accuracy"] > tolerance:  # rounding decides where two classes are nearly level
         allowed["accuracy"] += undecided_share(model, splits.validation, within=tolerance)
-    for key, deviation in apart.items():
-        if not deviation <= allowed[key]:
+    for key, off in apart.items():
+        if not off <= allowed[key]:
             raise StepError(
                 f"the submitted weights have a validation {key} of {found[key]:.6g}; the ledger "
                 f"records {recorded[key]:.6g}",
@@ -269,7 +269,7 @@ def measure_test_accuracy(model: ResidualCNN, replay: Replay, judge: JudgeConfig
     return validate_model(model, test)
 
 
-def _deviation(recorded: Any, found: float, floor: float) -> float:
+def deviation(recorded: Any, found: float, floor: float) -> float:
     """Return the relative deviation; two values that are not finite alike deviate by nothing."""
     if type(recorded) is not float:
         return math.inf

@@ -52,11 +52,6 @@ class RunRecord:
     ancestors: tuple[VerifiedEntry, ...] = ()  # first entries of the runs it descends from
 
     @property
-    def parent(self) -> Sequence[VerifiedEntry]:
-        """The entries of the run that this one restarts from; () without one, or if unknown."""
-        return self.chain[0] if self.chain else ()
-
-    @property
     def ended(self) -> bool:
         """Whether the run has ended."""
         return any(entry.name == _END for entry in reversed(self.entries))
@@ -81,13 +76,10 @@ class RunRecord:
     def _files(self) -> dict[str, str]:
         """The hashes of the deliverables that the run's end names; hostile ones are left out."""
         end = next((entry for entry in reversed(self.entries) if entry.name == _END), None)
-        try:
-            found = {} if end is None else dict(decode_body(end.body)["deliverables"])
-        except (LedgerError, KeyError, TypeError, ValueError):
-            return {}
+        found = told(end, "deliverables")
         named = (
             (name, digest)
-            for name, digest in found.items()
+            for name, digest in (found.items() if isinstance(found, Mapping) else ())
             if isinstance(name, str) and len(name.encode()) <= _MOST_NAME
             if isinstance(digest, str) and _SHA256.fullmatch(digest)
         )
@@ -96,11 +88,16 @@ class RunRecord:
     @property
     def environment(self) -> Mapping[str, object] | None:
         """The recorded environment of the run, hostile; None where there is none."""
-        try:
-            found = decode_body(self.entries[0].body)["environment"]
-        except (LedgerError, KeyError, TypeError):
-            return None
+        found = told(self.entries[0], "environment")
         return found if isinstance(found, Mapping) else None
+
+
+def told(entry: VerifiedEntry | None, name: str) -> Any:
+    """Return a field of an entry's hostile body; None where there is none."""
+    try:
+        return None if entry is None else decode_body(entry.body)[name]
+    except (LedgerError, KeyError, TypeError):
+        return None
 
 
 def parse_run_id(run_id: UUID | str) -> UUID:
@@ -166,7 +163,7 @@ def _pick(
             restarted.add(entry.stream_id)
     if not own:
         raise JudgeError(f"run {run} not found in the ledger")
-    parent, forked = _parent_of(own[0]), _forked_of(fork)
+    parent, forked = _run_in(own[0], "parent_run"), _run_in(fork, "parent")
     chain = _chain(parent, starts, seen={run})
     read = _read_chain(select, chain if forked is None else [*chain, forked])
     followed = {each: start for each, start in starts.items() if each in restarted}
@@ -195,7 +192,7 @@ def _chain(
     while parent is not None and parent in starts and parent not in seen:
         seen.add(parent)
         chain.append(parent)
-        parent = _parent_of(starts[parent])
+        parent = _run_in(starts[parent], "parent_run")
     return chain
 
 
@@ -211,19 +208,11 @@ def _read_chain(
     return found
 
 
-def _parent_of(started: VerifiedEntry) -> UUID | None:
-    """Return the run that this one restarts from; None too where the replay will find fault."""
+def _run_in(entry: VerifiedEntry | None, name: str) -> UUID | None:
+    """Return the run that an entry names; None too where the replay will find fault."""
     try:
-        return UUID(decode_body(started.body)["parent_run"])
-    except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _forked_of(fork: VerifiedEntry | None) -> UUID | None:
-    """Return the run that this one is a fork of; None too where the replay will find fault."""
-    try:
-        return None if fork is None else UUID(decode_body(fork.body)["parent"])
-    except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
+        return UUID(told(entry, name))
+    except (AttributeError, TypeError, ValueError):
         return None
 
 

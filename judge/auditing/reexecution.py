@@ -104,7 +104,6 @@ def reexecute(
     events: Sequence[Any],
     policy: Policy,
     *,
-    blobs: Blobs | None = None,
     until_epoch: int | None = None,
     on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
     config: JudgeConfig | None = None,
@@ -141,7 +140,7 @@ def reexecute(
         comparison = _Comparison(events, last=last, whole=whole, cut=last < reached)
         common: dict[str, Any] = {
             "log": comparison,
-            "blobs": blobs or _NoBlobs(),
+            "blobs": _NoBlobs(),
             "checkpoint": started.checkpoint,
             "run_id": started.originator_id,
             "on_epoch": on_epoch,

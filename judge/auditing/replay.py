@@ -20,7 +20,7 @@ from judge.auditing.replay_follow import WRONGLY_REFUSED, follow
 from judge.auditing.replay_start import start_replay
 from judge.auditing.replayed import Replay
 from judge.auditing.report import capped
-from judge.compare import Difference, differences
+from judge.compare import differences
 from judge.config import JudgeConfig
 from judge.errors import StepError
 from ledger.mapper import recorded_fields
@@ -96,24 +96,17 @@ def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
     repeat(run, event)
     (again,) = run.collect_events()
     found = list(differences(recorded_fields(event), recorded_fields(again)))
-    if type(event) is Run.RulesEvaluated:
-        _check_rules(run, event, found, config)
-    elif found:
-        raise StepError(
-            f"{found[0].place} is {found[0].recorded!r}, expected {found[0].found!r}",
-            differences=capped([difference.to_dict() for difference in found]),
-        )
-
-
-def _check_rules(run: Run, event: Any, found: list[Difference], config: JudgeConfig) -> None:
     if not found:
         return
+    first = f"{found[0].place} is {found[0].recorded!r}, expected {found[0].found!r}"
+    listed = capped([difference.to_dict() for difference in found])
+    if type(event) is not Run.RulesEvaluated:
+        raise StepError(first, differences=listed)
     if config.checks("rules_recomputed"):
         raise StepError(
             f"the rules of epoch {event.epoch}, evaluated again from the measured values, differ "
-            f"from the record: {found[0].place} is {found[0].recorded!r}, expected "
-            f"{found[0].found!r}",
+            f"from the record: {first}",
             epoch=event.epoch,
-            differences=capped([difference.to_dict() for difference in found]),
+            differences=listed,
         )
     event.apply(run)  # go on with what is recorded

@@ -24,13 +24,28 @@ def check_epochs(replay: Replay, event: Any) -> None:
     """Raise StepError if weights, measurements and the end of the run are inconsistent.
 
     Each new minimum of the validation loss is saved as `best` before anything is decided, and
-    `last` closes the last epoch; both as the loop does it.
+    `last` closes the last epoch; both as the loop does it. The weights of a watched loop are its
+    own.
     """
-    if replay.watched:
-        _check_watched(replay, event)
-        return
-    config, run = replay.config, replay.run
-    assert config.epochs is not None, "only a watched loop may leave it open"
+    if type(event) is Run.EpochMeasured:
+        _check_planned(replay, event.epoch)
+    if not replay.watched:
+        _check_saved(replay, event)
+    if type(event) is Run.EpochMeasured:
+        try:
+            _check_epoch(replay, event)
+        except StepError as error:
+            raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
+
+
+def _check_planned(replay: Replay, epoch: int) -> None:
+    planned = replay.config.epochs  # only a watched loop may leave it open
+    if planned is not None and epoch >= planned:
+        how = "planned" if replay.watched else "configured"
+        raise StepError(f"epoch {epoch} was measured, but only {planned} epochs are {how}")
+
+
+def _check_saved(replay: Replay, event: Any) -> None:
     own_end = type(event) is Run.Ended and event.reason in OWN_ENDS
     if replay.best_due and (own_end or isinstance(event, Run.EpochMeasured | Run.DecisionMade)):
         raise StepError(
@@ -38,17 +53,8 @@ def check_epochs(replay: Replay, event: Any) -> None:
             "best"
         )
     match event:
-        case Run.EpochMeasured():
-            if event.epoch >= config.epochs:
-                raise StepError(
-                    f"epoch {event.epoch} was measured, but only {config.epochs} epochs are "
-                    "configured"
-                )
-            if "last" in replay.weights:
-                raise StepError(
-                    f"epoch {event.epoch} was measured after the last weights were saved"
-                )
-            _check_epoch(replay, event)
+        case Run.EpochMeasured() if "last" in replay.weights:
+            raise StepError(f"epoch {event.epoch} was measured after the last weights were saved")
         case Run.SnapshotSaved() if not replay.keeps_state(event.epoch):
             raise StepError(f"a snapshot of epoch {event.epoch} is saved, but none is configured")
         case Run.WeightsSaved() if event.kind == "best":
@@ -60,12 +66,12 @@ def check_epochs(replay: Replay, event: Any) -> None:
                 )
             replay.best_due = False
         case Run.Ended() if own_end:
-            last = replay.weights.get("last")
-            if last is None or last.epoch != run.epoch:
+            last, done = replay.weights.get("last"), replay.run.epoch + 1
+            if last is None or last.epoch + 1 != done:
                 raise StepError("the run ended, but its last weights were not saved")
-            if event.reason == "completed" and run.epoch + 1 != config.epochs:
+            if event.reason == "completed" and done != replay.config.epochs:
                 raise StepError(
-                    f"the run ended as completed after {run.epoch + 1} of {config.epochs} epochs"
+                    f"the run ended as completed after {done} of {replay.config.epochs} epochs"
                 )
 
 
@@ -76,16 +82,17 @@ def _measure(replay: Replay) -> str:
 
 def _check_epoch(replay: Replay, event: Any) -> None:
     """Raise StepError if an epoch is impossible; note whether its weights are the best so far."""
-    measured, sizes = event.measured, replay.started.data["sizes"]
-    try:
-        if replay.is_task:
-            verify_task_measured(measured, settings=replay.settings, sizes=sizes)
-        else:
-            spec = replay.spec
-            assert isinstance(spec, ModelSpec), "another kind of run has another configuration"
-            verify_measured(measured, spec=spec, settings=replay.settings, sizes=sizes)
-    except StepError as error:
-        raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
+    measured = event.measured
+    if replay.watched:
+        verify_watched(measured, event.reported, level=replay.run.level)
+        return
+    sizes = replay.started.data["sizes"]
+    if replay.is_task:
+        verify_task_measured(measured, settings=replay.settings, sizes=sizes)
+    else:
+        spec = replay.spec
+        assert isinstance(spec, ModelSpec), "another kind of run has another configuration"
+        verify_measured(measured, spec=spec, settings=replay.settings, sizes=sizes)
     if replay.without_probes is None and not has_probes(measured):
         replay.without_probes = event.epoch
     if replay.is_task:
@@ -98,16 +105,3 @@ def _check_epoch(replay: Replay, event: Any) -> None:
     loss = measured["validation"]["loss"]
     replay.best_due = loss < replay.best_loss  # false for NaN
     replay.best_loss = min(replay.best_loss, loss) if replay.best_due else replay.best_loss
-
-
-def _check_watched(replay: Replay, event: Any) -> None:
-    """Raise StepError if an epoch of a watched loop is impossible; its weights are its own."""
-    if not isinstance(event, Run.EpochMeasured):
-        return
-    planned = replay.config.epochs
-    if planned is not None and event.epoch >= planned:
-        raise StepError(f"epoch {event.epoch} was measured, but only {planned} epochs are planned")
-    try:
-        verify_watched(event.measured, event.reported, level=replay.run.level)
-    except StepError as error:
-        raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error

@@ -18,7 +18,7 @@ import msgspec
 from ledger.verification.verified_entries import VerifiedEntry
 
 _PAGE = 64  # entries
-_IN_MEMORY = 1 << 20  # bytes of all pages
+_IN_MEMORY = 1 << 19  # bytes of the first pages
 _encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 _decode = msgspec.msgpack.Decoder(list[VerifiedEntry]).decode
 
@@ -39,28 +39,23 @@ class SpooledEntries(Sequence[VerifiedEntry]):
         self._last.append(entry)
         if len(self._last) < _PAGE:
             return
-        page = _encode(self._last)
-        self._pages.append(page)
+        data = _encode(self._last)
+        page: bytes | tuple[int, int] = data
         self._last = []
-        self._size += len(page)
+        self._size += len(data)
         if self._size > _IN_MEMORY:
             with suppress(OSError):  # no room on the disk: what is left stays in memory
-                self._write()
+                page = self._written(data)
+        self._pages.append(page)
 
-    def _write(self) -> None:
-        """Move the pages that are in memory into the file."""
+    def _written(self, page: bytes) -> bytes | tuple[int, int]:
+        """Return the place and length of a page in the file; itself where not all of it fits."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as this
-        number = len(self._pages)
-        while number and isinstance(self._pages[number - 1], bytes):
-            number -= 1
-        for at in range(number, len(self._pages)):
-            page = self._pages[at]
-            assert isinstance(page, bytes)
-            if os.pwrite(self._file.fileno(), page, self._end) != len(page):
-                return
-            self._pages[at] = (self._end, len(page))
-            self._end += len(page)
+        if os.pwrite(self._file.fileno(), page, self._end) != len(page):
+            return page
+        self._end += len(page)
+        return self._end - len(page), len(page)
 
     def _page(self, number: int) -> list[VerifiedEntry]:
         if number == len(self._pages):

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from judge.auditing.events import StreamEvents
-from judge.auditing.gates import Gates, Redo
+from judge.auditing.gates import Accuracies, Gates, Redo
 from judge.auditing.known_metrics import known_metric
 from judge.auditing.outcomes import StepOutcome
+from judge.auditing.own_model import deviation
 from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
 from judge.auditing.report import capped
-from judge.auditing.submission import verify_weights
 from judge.compare import differences
 from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers, data_places
 from judge.errors import ConfinementError, JudgeError, StepError
@@ -160,19 +160,6 @@ class TaskGates(Gates):
     @property
     def _data_dir(self) -> Path | None:
         return None if self.config.data_dir is None else Path(self.config.data_dir)
-
-    # Step 3
-    def weights(self) -> StepOutcome:
-        """Compare the weights with those that the run saved."""
-        saved = self.replay.submitted
-        verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
-        assert saved is not None, "verify_weights() has looked"
-        self.verify_saved(saved)
-        self.saved = saved
-        return StepOutcome(
-            f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
-            {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
-        )
 
     # Step 6
     def architecture(self) -> StepOutcome:
@@ -312,7 +299,7 @@ class TaskGates(Gates):
                     unknown.append(part)
                     continue
                 said = self.scored[part]["metrics"].get(metric, math.nan)
-                if not _close(said, own, _EXACT):
+                if not deviation(said, own, 1e-6) <= _EXACT:
                     raise StepError(
                         f"the task's code says that the {metric} of the {part} part is "
                         f"{said:.6g}; it is {own:.6g}: metrics() computes something else, or the "
@@ -402,7 +389,7 @@ class TaskGates(Gates):
             },
         }
         for name, (said, value) in pairs.items():
-            if not _close(said, value, tolerance):
+            if not deviation(said, value, 1e-6) <= tolerance:
                 raise StepError(
                     f"the submitted weights have a validation {name} of {value:.6g}; the ledger "
                     f"records {said:.6g}. The record was changed, or the task's code changes what "
@@ -462,11 +449,19 @@ class TaskGates(Gates):
             {"metric": config.metric, "value": value, "examples": count},
         )
 
-    def accuracy(self, part: str) -> float | None:
-        """Return the judge's own accuracy on a part, None where the metric is another one."""
+    def accuracies(self) -> Accuracies | str:
+        """Return the judge's own accuracies, where that is the metric."""
         config = self.replay.task_config
-        found = self._known("accuracy", part)
-        return found if config.metric == "accuracy" and config.better == "higher" else None
+        tested = self._known("accuracy", "test")
+        if tested is None or (config.metric, config.better) != ("accuracy", "higher"):
+            return f"the metric is {config.metric}"
+        return Accuracies(
+            test=tested,
+            validation=self._known("accuracy", "validation"),
+            own_target=config.target_accuracy,
+            classes=config.classes or 2,
+            examples=self.data.sizes["validation"],
+        )
 
 
 def _are_apart(
@@ -501,47 +496,25 @@ def tenths(count: int) -> list[tuple[int, int]]:
 
 def _outputs_of(worker: Worker, inputs: Rows, *, order: Tensor, bounds: Bounds) -> Rows:
     """Return the outputs of a worker's model, which it computes in this order and in pieces."""
-    found: _Scattered | None = None
+    like: Tensor | None = None
     for start, stop in spans(len(inputs), row_bytes(inputs), multiple=BATCH):
         asked = order[start:stop]
         _, answer = worker.ask("outputs", {}, spool({"inputs": (inputs, asked)}))
         outputs = read_named(answer, {"outputs"}, bounds)["outputs"]
         if len(outputs) != len(asked):
             raise StepError(f"the model gave {len(outputs)} outputs for {len(asked)} inputs")
-        found = found or _Scattered(outputs, count=len(inputs))
-        found.put(outputs, asked)
-    assert found is not None, "no part is empty"
-    return found.rows
-
-
-class _Scattered:
-    """Rows that are put at positions: in memory, or in a file where they are large."""
-
-    def __init__(self, like: Rows, *, count: int) -> None:
-        self._type, self._shape = like.dtype, (count, *like.shape[1:])
-        self._size = row_bytes(like)
-        self._file = Spooled(count * self._size) if count * self._size > _HELD else None
-        self._bytes = bytearray(0 if self._file else count * self._size)
-
-    def put(self, rows: Rows, places: Tensor) -> None:
-        """Put rows at their places; raises StepError where they are not like the first."""
-        if rows.dtype != self._type or tuple(rows.shape[1:]) != self._shape[1:]:
+        if like is None:
+            like, size = outputs[:1], row_bytes(outputs)
+            found = Spooled(len(inputs) * size)
+        if outputs.dtype != like.dtype or tuple(outputs.shape[1:]) != tuple(like.shape[1:]):
             raise StepError("the model gave outputs of different shapes")
-        for start, stop in spans(len(rows), self._size):
-            data = tensor_bytes(rows[start:stop])
-            for number, place in enumerate(places[start:stop].tolist()):
-                row, at = data[number * self._size : (number + 1) * self._size], place * self._size
-                if self._file is None:
-                    self._bytes[at : at + self._size] = row
-                else:
-                    self._file.put(row, at)
-
-    @property
-    def rows(self) -> Rows:
-        """All rows, when each has been put."""
-        if self._file is not None:
-            return self._file.tensor(self._type, self._shape)
-        return torch.frombuffer(self._bytes, dtype=self._type).reshape(self._shape)
+        for first, last in spans(len(outputs), size):
+            data = tensor_bytes(outputs[first:last])
+            for number, place in enumerate(asked[first:last].tolist()):
+                found.put(data[number * size : (number + 1) * size], place * size)
+    assert like is not None, "no part is empty"
+    rows = found.tensor(like.dtype, (len(inputs), *like.shape[1:]))
+    return rows[:] if len(found) <= _HELD else rows
 
 
 def _order(name: str, count: int) -> Tensor:
@@ -568,11 +541,3 @@ def _number(value: Any) -> float:
     if type(value) not in (int, float):
         raise TypeError("not a number")
     return float(value)
-
-
-def _close(recorded: Any, found: float, tolerance: float) -> bool:
-    if type(recorded) is not float:
-        return False
-    if recorded == found or (math.isnan(recorded) and math.isnan(found)):
-        return True
-    return abs(recorded - found) <= tolerance * max(abs(recorded), abs(found), 1e-6)

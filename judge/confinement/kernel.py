@@ -39,6 +39,11 @@ def limit_resources(
         (resource.RLIMIT_NOFILE, open_files),
         (resource.RLIMIT_CORE, 0),
     ):
-        _, hard = resource.getrlimit(what)
-        bound = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-        resource.setrlimit(what, (bound, bound))
+        lower_limit(what, amount)
+
+
+def lower_limit(what: int, amount: int) -> None:
+    """Lower one limit of this process, for good, unless it is lower."""
+    _, hard = resource.getrlimit(what)
+    bound = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+    resource.setrlimit(what, (bound, bound))

@@ -3,10 +3,14 @@
 I/O: the pipes.  Units: seconds of the monotonic clock.
 """
 
+import json
 import os
 import select
+import struct
 from collections.abc import Callable
 
+ENCODER = json.JSONEncoder(ensure_ascii=False)
+MESSAGE = struct.Struct(">QQ")  # begins a message: bytes of JSON (none: no fields), of tensors
 _CHUNK = 2**20  # bytes that are read or written at once
 _LONGEST = 3_600.0  # s of one wait
 

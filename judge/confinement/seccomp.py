@@ -26,6 +26,7 @@ from judge.confinement.kernel import LIBC, NO_NEW_PRIVILEGES
 from judge.confinement.system_calls import AARCH64, X86_64
 
 _WORD = 0xFFFFFFFF
+_FOREIGN = 0x40000000  # calls from this number on are of another interface: x32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +62,11 @@ class Architecture:
 
     word: int
     numbers: Mapping[str, int]
-    highest: int  # numbers from here on are of another interface
 
 
 ARCHITECTURES = {
-    "x86_64": Architecture(0xC000003E, X86_64, 0x40000000),  # from there on x32
-    "aarch64": Architecture(0xC00000B7, AARCH64, 0x40000000),
+    "x86_64": Architecture(0xC000003E, X86_64),
+    "aarch64": Architecture(0xC00000B7, AARCH64),
 }
 
 _INPUT_OUTPUT = """
@@ -258,7 +258,7 @@ def compile_filter(wanted: Filter, architecture: Architecture, *, pid: int) -> b
         _line(_EQUAL, architecture.word, 1, 0),
         _line(_RETURN, _KILL),
         _line(_LOAD, _NUMBER),
-        _line(_AT_LEAST, architecture.highest, 0, 1),
+        _line(_AT_LEAST, _FOREIGN, 0, 1),
         _line(_RETURN, _KILL),
     ]
     for name in sorted(wanted.allowed & numbers.keys()):

@@ -33,6 +33,7 @@ from judge.confinement.kernel import (
     PARENT_DEATH_SIGNAL,
     SET_DUMPABLE,
     limit_resources,
+    lower_limit,
 )
 from judge.confinement.landlock import LIST, READ, RUN, USE, WRITE, restrict
 from judge.confinement.messages import (
@@ -103,7 +104,7 @@ def _be_first(request: Request, control: int, report: int) -> NoReturn:
         try:
             cut_off()
             tasks = request.limits.processes * _THREADS
-            resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+            lower_limit(resource.RLIMIT_NPROC, tasks)
             bound_tasks(tasks)
             together = move_into(Path(request.root), seen=seen, written=scratch)
         except OSError as error:

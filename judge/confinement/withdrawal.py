@@ -24,6 +24,7 @@ from judge.confinement.kernel import (
     PARENT_DEATH_SIGNAL,
     SET_DUMPABLE,
     drop_capabilities,
+    lower_limit,
 )
 from judge.confinement.landlock import hide_files
 from judge.confinement.namespaces import become_stranger, bound_tasks, keep_only, leave_all
@@ -51,7 +52,7 @@ def give_up(
         in_force += withdraw(readable, root=root)
         limit_address_space(memory_bytes)
         if threads is not None and others is not None:
-            limit_tasks(others + threads)
+            lower_limit(resource.RLIMIT_NPROC, others + threads)  # of the user on the machine
     if hide_files(readable):
         in_force.append("hidden files")
     if filter_system_calls(SUBMISSION):
@@ -81,11 +82,7 @@ def withdraw(readable: Sequence[Path], *, root: Path) -> list[Step]:
 def limit_address_space(memory_bytes: int) -> None:
     """Let this process map as much again, of whatever kind, and no more."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    most = pages * resource.getpagesize() + memory_bytes
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
 
 
 def count_tasks() -> int:
@@ -98,14 +95,6 @@ def count_tasks() -> int:
             if told.get("Uid", [""])[0] == own:
                 found += int(told.get("Threads", ["0"])[0])
     return found
-
-
-def limit_tasks(most: int) -> None:
-    """Let this user have no more threads and processes: their numbers are the whole machine's."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def _leave_root(readable: Sequence[Path]) -> bool:

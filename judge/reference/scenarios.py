@@ -49,11 +49,11 @@ def scenario(
     name: str, seen: Observation, expected: Sequence[Mapping[str, Any]], *, origin: str
 ) -> Task:
     """Return a situation with its acceptable answers as a task."""
-    return _task(
-        KIND,
-        name,
-        origin=origin,
-        description=f"{', '.join(seen.due)} due",
+    return Task(
+        entry=_entry(name, origin=origin, description=f"{', '.join(seen.due)} due"),
+        kind=KIND,
+        stochastic=True,
+        scorer=KIND,
         files={_OBSERVATION: json.dumps(to_plain(seen), sort_keys=True).encode()},
         expected={"answers": [dict(each) for each in expected]},
     )
@@ -61,19 +61,18 @@ def scenario(
 
 def length_task() -> Task:
     """Return the deterministic task of being short, for a text that is to lose only length."""
-    return _task(LENGTH, LENGTH, origin="built in", description="The text's length")
+    return Task(
+        entry=_entry(LENGTH, origin="built in", description="The text's length"),
+        kind=LENGTH,
+        stochastic=False,
+        scorer=LENGTH,
+        files={},
+        expected={},
+    )
 
 
-def _task(
-    kind: str,
-    name: str,
-    *,
-    origin: str,
-    description: str,
-    files: Mapping[str, bytes] | None = None,
-    expected: Mapping[str, Any] | None = None,
-) -> Task:
-    entry = TaskEntry(
+def _entry(name: str, *, origin: str, description: str) -> TaskEntry:
+    return TaskEntry(
         task_id=name,
         source=origin,
         source_commit=None,
@@ -85,14 +84,6 @@ def _task(
         added_by=origin,
         added_at=_DAY,
         regression_anchor_for=None,
-    )
-    return Task(
-        entry=entry,
-        kind=kind,
-        stochastic=kind == KIND,
-        scorer=kind,
-        files=files or {},
-        expected=expected or {},
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from forked import examinations_forked
+from forked import workers_forked
 from judge_cases import Case, failed, off, rewrite
 
 from aggregates.run import Run
@@ -82,7 +82,7 @@ def judge_forgeries(folder: str, count: int) -> dict[str, Any]:
         }
     honest = Case(str(run_id), home.ledger, home.submission(run_id))
     redo = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
-    with examinations_forked():
+    with workers_forked():
         found = [
             failed(rewrite(honest, _forge(number)).audit(config=off(*_UNNAMED), redo=redo))
             for number in range(count)

@@ -95,25 +95,16 @@ def _command(
     _SERVER.ensure_running = lambda: None  # the tests' own, which forked this process
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # has children
     _MADE.update(made)  # by the tests' process: what is forked must not have used DuckDB
-    with examinations_forked(), tasks_forked(), saved():
+    with workers_forked(), saved():
         exec(code, {"__name__": "__main__"})
 
 
 @contextmanager
-def examinations_forked() -> Iterator[None]:
-    """Have submitted code run in forked processes, confined as ever, where it is examined."""
-    from judge.confinement import sandbox  # noqa: PLC0415 - loads torch
+def workers_forked() -> Iterator[None]:
+    """Have foreign code run in forked processes, confined as ever."""
+    from judge.confinement import process  # noqa: PLC0415 - loads torch
 
-    with mock.patch.object(sandbox, "_start", _Examination):
-        yield
-
-
-@contextmanager
-def tasks_forked() -> Iterator[None]:
-    """Have the code of tasks run in forked processes, confined as ever."""
-    from judge.confinement import tasks  # noqa: PLC0415 - loads torch
-
-    with mock.patch.object(tasks, "_start", _Task):
+    with mock.patch.object(process, "_start", _Worker):
         yield
 
 
@@ -141,8 +132,7 @@ def _begin_worker(
     _SERVER._forkserver_address = server
     _SERVER.ensure_running = lambda: None
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    _FOR_GOOD.enter_context(examinations_forked())
-    _FOR_GOOD.enter_context(tasks_forked())
+    _FOR_GOOD.enter_context(workers_forked())
     from monitor import datasets, shapes  # noqa: PLC0415 - loads torch
     from proctor.runs import pools  # noqa: PLC0415 - preloaded
 
@@ -165,17 +155,17 @@ def _begin_worker(
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Task:
-    """What of a process judge.confinement.tasks uses."""
+class _Worker:
+    """What of a process judge.confinement.process uses."""
 
-    def __init__(self, folder: Path, *, variables: dict[str, str]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         _ensure_running()
         theirs_in, self.stdin = _CONTEXT.Pipe(duplex=False)
         self.stdout, theirs_out = _CONTEXT.Pipe(duplex=False)
         self.stderr, theirs_err = _CONTEXT.Pipe(duplex=False)
         theirs = (theirs_in, theirs_out, theirs_err)
         self._process = _CONTEXT.Process(
-            target=_run_task, args=(folder, variables, theirs), daemon=True
+            target=_work, args=(folder, environment, theirs), daemon=True
         )
         self._process.start()
         for each in theirs:
@@ -186,64 +176,24 @@ class _Task:
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)
         if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("judge.confinement.task_child", timeout or 0.0)
+            raise subprocess.TimeoutExpired("judge.confinement.worker", timeout or 0.0)
         return self._process.exitcode
 
     def kill(self) -> None:
         self._process.kill()
 
 
-def _run_task(
-    folder: Path, variables: dict[str, str], pipes: tuple[Connection, Connection, Connection]
+def _work(
+    folder: Path, environment: dict[str, str], pipes: tuple[Connection, Connection, Connection]
 ) -> None:
-    stop()  # tasks run as the judge runs them
+    stop()  # foreign code runs as the judge runs it
     os.setsid()
     for descriptor, pipe in enumerate(pipes):
         os.dup2(pipe.fileno(), descriptor)
         pipe.close()
-    from judge.confinement import task_child  # noqa: PLC0415 - preloaded
+    from judge.confinement import worker  # noqa: PLC0415 - preloaded
 
     os.environ.clear()
-    os.environ.update(variables)
+    os.environ.update(environment)
     os.chdir(folder / "cwd")
-    task_child.main(folder)
-    os._exit(0)  # what else would follow is multiprocessing's own
-
-
-class _Examination:
-    """What of a process judge.confinement.sandbox uses."""
-
-    def __init__(self, folder: Path) -> None:
-        _ensure_running()
-        self.stdout, theirs = _CONTEXT.Pipe(duplex=False)
-        self._process = _CONTEXT.Process(target=_examine, args=(folder, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
-        assert self._process.pid is not None
-        self.pid = self._process.pid
-
-    def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("judge.confinement.child", timeout or 0.0)
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        self._process.kill()
-
-
-def _examine(folder: Path, out: Connection) -> None:
-    stop()  # submissions run as the judge runs them
-    os.setsid()
-    for descriptor in (1, 2):
-        os.dup2(out.fileno(), descriptor)
-    out.close()
-    from judge.confinement import child, interpreter  # noqa: PLC0415 - preloaded
-
-    os.environ.clear()
-    os.environ.update(interpreter.variables(folder / "cwd"))
-    os.chdir(folder / "cwd")
-    child.main(folder)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)  # what else would follow is multiprocessing's own
+    worker.main(folder)

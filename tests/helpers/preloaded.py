@@ -8,8 +8,7 @@ from importlib import import_module
 import torch._inductor.config  # torch imports it on its way to being deterministic
 
 import judge.auditing.audit
-import judge.confinement.child
-import judge.confinement.task_child
+import judge.confinement.worker
 import monitor.task_worker
 import proctor.cli.campaign_jobs
 import proctor.cli.jobs

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import examinations_forked
+from forked import workers_forked
 from judge_cases import Case, SilentPolicy, train_case
 
 from judge.auditing.report import AuditReport
-from judge.confinement import sandbox
+from judge.confinement import process
 from policies.playbook import PlaybookPolicy
 
 
@@ -21,20 +21,20 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-_AFRESH = sandbox._start  # as the judge does it, whatever a session of tests puts in its place
+_AFRESH = process._start  # as the judge does it, whatever a session of tests puts in its place
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked() -> Iterator[None]:
-    """Fork what examines submissions."""
-    with examinations_forked():
+    """Fork what foreign code runs in."""
+    with workers_forked():
         yield
 
 
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Examine in a fresh interpreter, as the judge does."""
-    monkeypatch.setattr(sandbox, "_start", _AFRESH)
+    monkeypatch.setattr(process, "_start", _AFRESH)
 
 
 @pytest.fixture(scope="session")

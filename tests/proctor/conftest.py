@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forked import examinations_forked
+from forked import workers_forked
 from frontdoor import TINY, call
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked() -> Iterator[None]:
-    with examinations_forked():
+    with workers_forked():
         yield
 
 

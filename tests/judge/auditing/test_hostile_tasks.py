@@ -8,11 +8,9 @@ honest function. `say` and `put` write to the pipe on which the judge reads answ
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forked import tasks_forked
 from frontdoor import call
 from hostile_tasks import MEASURED, PLAIN, recorded, source_of
 
@@ -140,7 +138,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
         MODEL.format("return honest.repeat(1, 800_000)"),  # 380 MB
         "validation loss|seconds|exited|killed",  # or stopped by a limit
     ),
-    "large claims": (TEST + "say({}, sizes=(2**60, 2**60))", "the answer to test is too large"),
+    "large claims": (TEST + "say({}, sizes=(2**60, 2**60))", "its answer is too large"),
     "large JSON": (TEST + "say(b'[' + b'[],' * 4_000_000 + b'[]]')", "malformed"),
     "deep JSON": (TEST + "say(b'[' * 900 + b']' * 900)", "malformed"),
     # Pipes
@@ -151,13 +149,13 @@ ATTACKS: dict[str, tuple[str, str]] = {
     "garbage": (TEST + "put(bytes(range(256)) * 9)", "too large"),
     "closes the pipe": (
         TEST + "os.close(harness().f_locals['answers']); time.sleep(1e6)",
-        f"closed the pipe|exited|killed|took more than {SECONDS} seconds",
+        f"closed the pipe|exited|killed|ran for more than {SECONDS} seconds",
     ),
-    "never reads": ("if TRAINS: " + RECEIVE, f"took more than {SECONDS} seconds"),
-    "never answers": (SCORE.format("time.sleep(1e6)"), f"took more than {SECONDS} seconds"),
+    "never reads": ("if TRAINS: " + RECEIVE, f"ran for more than {SECONDS} seconds"),
+    "never answers": (SCORE.format("time.sleep(1e6)"), f"ran for more than {SECONDS} seconds"),
     "one byte at a time": (
         TEST + "say({}, sizes=(2**20, 0))\n    while True: put(b' '); time.sleep(0.5)",
-        f"took more than {SECONDS} seconds",
+        f"ran for more than {SECONDS} seconds",
     ),
     "ends at once": ("if SCORES: os._exit(0)", "exited with status 0"),
     "starts processes": (
@@ -272,7 +270,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
     "second draw that exits": (SECOND + "raise SystemExit(0)", "test raised SystemExit"),
     "half closed pipe": (
         "if SCORES:\n    os.close(harness().f_locals['requests']); time.sleep(1e6)",
-        f"took more than {SECONDS} seconds",
+        f"ran for more than {SECONDS} seconds",
     ),
     "answers before it is asked": (
         "if INFERS:\n    [say({'spec': None}) for _ in range(4)]; time.sleep(1e6)",
@@ -354,12 +352,6 @@ QUICK = (
     "deep JSON",
     "words that raise",
 )
-
-
-@pytest.fixture(autouse=True)
-def _forked() -> Iterator[None]:
-    with tasks_forked():
-        yield
 
 
 def judged(home: Path, hostile: str, *settings: str) -> tuple[str, str]:

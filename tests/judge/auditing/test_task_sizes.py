@@ -1,13 +1,12 @@
 """Honest tasks of every size are judged, also where two draws of few examples are compared."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
-from forked import tasks_forked
 from frontdoor import answer, call_here
 from hostile_tasks import HONEST, recorded
 from task_runs import open_here
@@ -21,12 +20,6 @@ from monitor.tasks import read_task
 
 # Around the tens, and where `chunk(10)` of torch gives fewer pieces.
 SIZES = (2, 9, 10, 11, 19, 49, 50, 54, 61, 63, 72, 81, 99, 100, 101, 199, 200)
-
-
-@pytest.fixture(autouse=True)
-def _forked() -> Iterator[None]:
-    with tasks_forked():
-        yield
 
 
 def test_a_part_has_ten_pieces_whatever_its_size() -> None:

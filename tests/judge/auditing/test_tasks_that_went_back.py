@@ -1,13 +1,12 @@
 """Trainings of tasks that went back, honest ones and stories about them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID, uuid4
 
 import pytest
-from forked import tasks_forked
 from judge_cases import Case, events_of, failed, off, rewrite
 from task_runs import TABULAR, data_of, open_here
 
@@ -38,12 +37,6 @@ HOT = (
 SETTINGS: dict[str, Any] = {"rows": 400, "test_rows": 100, "epochs": 6, "hidden": 8, "lr": 0.001}
 AGAIN = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
 UNTRAINED = off("deliverable_hashes", "config_record")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forked() -> Iterator[None]:
-    with tasks_forked():
-        yield
 
 
 def train_case(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from submitted_code import HONEST, SPEC, judged
 
-from judge.confinement.sandbox import ISOLATION
+from judge.confinement.process import ISOLATION
 from monitor.model import ResidualCNN
 from monitor.weights import dump_weights
 

@@ -3,8 +3,10 @@
 import io
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from PIL import Image
 
 from judge.auditing.limits import judges_reading
 from judge.config import JudgeConfig
-from judge.confinement.decoding import _Decoder, confined_decoder
+from judge.confinement import process
+from judge.confinement.decoding import confined_decoder
 from monitor import datasets
 from monitor.config import RunConfig
 from monitor.datasets import load_test
@@ -22,6 +25,7 @@ from monitor.images import decode_image
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 MOST = 10_000  # pixels
+Decoder = Callable[[bytes, int], bytes]
 
 
 def picture(kind: str, *, width: int = 70, seed: int = 0) -> bytes:
@@ -31,14 +35,29 @@ def picture(kind: str, *, width: int = 70, seed: int = 0) -> bytes:
     return file.getvalue()
 
 
+@contextmanager
+def decoding() -> Iterator[tuple[Decoder, int]]:
+    """Yield a decoder, and the number of its process."""
+    with (
+        mock.patch.object(process, "Confined", wraps=process.Confined) as made,
+        confined_decoder(DataLimits()) as decoder,
+    ):
+        yield decoder, made.call_args.args[0].pid
+
+
 @pytest.fixture(scope="module")
-def decoder() -> Iterator[_Decoder]:
-    with confined_decoder(DataLimits()) as decoder:
-        yield decoder
+def decoder_and_process() -> Iterator[tuple[Decoder, int]]:
+    with decoding() as found:
+        yield found
+
+
+@pytest.fixture
+def decoder(decoder_and_process: tuple[Decoder, int]) -> Decoder:
+    return decoder_and_process[0]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_pixels_are_those_that_the_trainer_sees(decoder: _Decoder, kind: str) -> None:
+def test_pixels_are_those_that_the_trainer_sees(decoder: Decoder, kind: str) -> None:
     content = picture(kind)
     assert decoder(content, MOST) == decode_image(content, most_pixels=MOST)
 
@@ -54,7 +73,7 @@ def test_pixels_are_those_that_the_trainer_sees(decoder: _Decoder, kind: str) ->
     ],
 )
 def test_bytes_that_are_no_image_are_rejected_and_the_next_is_decoded(
-    decoder: _Decoder, content: bytes, error: type[DatasetError], words: str
+    decoder: Decoder, content: bytes, error: type[DatasetError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         decoder(content, MOST)
@@ -75,8 +94,10 @@ def family(process: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
-def test_process_that_decodes_has_given_up_its_rights(decoder: _Decoder) -> None:
-    status = Path(f"/proc/{family(decoder._process.pid)[-1]}/status").read_text()
+def test_process_that_decodes_has_given_up_its_rights(
+    decoder_and_process: tuple[Decoder, int],
+) -> None:
+    status = Path(f"/proc/{family(decoder_and_process[1])[-1]}/status").read_text()
     said = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert said["Seccomp"] == "2"
     assert said["NoNewPrivs"] == "1"
@@ -86,19 +107,19 @@ def test_process_that_decodes_has_given_up_its_rights(decoder: _Decoder) -> None
 
 
 def test_process_that_is_killed_ends_in_an_error_and_no_wait() -> None:
-    with confined_decoder(DataLimits()) as decoder:
-        os.killpg(decoder._process.pid, signal.SIGKILL)
-        with pytest.raises(DatasetError, match="its decoder was ended by signal 9"):
+    with decoding() as (decoder, pid):
+        os.killpg(pid, signal.SIGKILL)
+        with pytest.raises(DatasetError, match="its decoder failed: it was killed by signal 9"):
             decoder(picture("PNG") * 100, MOST)
 
 
 def test_process_that_does_not_read_ends_in_an_error_and_no_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with confined_decoder(DataLimits()) as decoder:
-        os.killpg(decoder._process.pid, signal.SIGSTOP)
+    with decoding() as (decoder, pid):
+        os.killpg(pid, signal.SIGSTOP)
         monkeypatch.setattr("judge.confinement.decoding._PATIENCE", 1.0)
-        with pytest.raises(DatasetError, match="took longer than 1 seconds"):
+        with pytest.raises(DatasetError, match="it ran for more than 1 seconds"):
             decoder(bytes(2**21), MOST)  # more than a pipe holds
 
 

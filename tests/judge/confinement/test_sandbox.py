@@ -15,9 +15,9 @@ from safetensors.torch import save
 from submitted_code import BATCH, HONEST, LIMITS, SPEC, judged
 
 from judge.config import JudgeConfig
-from judge.confinement.child import describe, load_submitted_model
 from judge.confinement.sandbox import Problem
 from judge.confinement.seccomp import ARCHITECTURES
+from judge.confinement.worker import SOURCE, describe, load_submitted_model
 from judge.declared import read_declared
 from judge.errors import JudgeError
 from monitor.model import ResidualCNN
@@ -71,16 +71,17 @@ def test_submission_with_a_model_is_loaded() -> None:
         ("\nraise SystemExit(0)", "SystemExit in line 2 of model.py"),
         ("import os; os._exit(0)", "it exited with status 0"),
         ("while True: pass", "it was killed by signal"),
-        ("while True: print('x' * 1_000)", "it printed more than 4096 bytes"),
+        ("while True: print('x' * 1_000)", "it printed more than 4,096 bytes"),
         ("import torch; torch.zeros(10**10)", "RuntimeError in line 1 of model.py"),
         ("import os; os.closerange(3, 256)", "it exited with status"),
+        ("\nraise StopIteration", "StopIteration in line 2 of model.py"),
         (
-            "import os\nfor fd in range(3, 12):\n  try: os.pwrite(fd, b'{' * 99, 0)\n"
+            "import os\nfor fd in range(3, 12):\n  try: os.write(fd, b'{' * 99)\n"
             "  except OSError: pass\nos._exit(0)",
-            "the report is malformed",
+            "its answer is too large",
         ),
     ],
-    ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage"],
+    ids=["exit", "vanish", "loop", "flood", "memory", "close", "stop", "garbage"],
 )
 def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None:
     found = judged(source, config=replace(LIMITS, child_cpu_seconds=2))
@@ -103,7 +104,7 @@ def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None
 def test_exception_is_told_by_its_type_and_line(source: str, words: str) -> None:
     with pytest.raises(BaseException) as raised:  # noqa: PT011 - of every kind
         load_submitted_model(source.encode())
-    assert words in str(read_declared(describe(raised.value), Problem))
+    assert words in str(read_declared(describe(raised.value, SOURCE), Problem))
 
 
 def test_submission_that_sleeps_is_rejected() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +17,10 @@ from safetensors.torch import save
 
 from aggregates.registry import REGISTRY
 from judge.config import JudgeConfig
-from judge.confinement.budget import Budget
-from judge.confinement.child import describe, load_submitted_model
-from judge.confinement.sandbox import Examination, Problem, _read_answer, examine
+from judge.confinement import process
+from judge.confinement.pipes import MESSAGE
+from judge.confinement.sandbox import Examination, Problem, examine
+from judge.confinement.worker import SOURCE, describe, load_submitted_model
 from judge.declared import read_declared
 from ledger.application import LedgerApplication
 from ledger.paths import LedgerPaths
@@ -135,16 +136,20 @@ EXCEPTIONS = {
     "file": "exec(compile('raise OSError', CANARY, 'exec'))",
 }
 FORGED: list[dict[str, object]] = [
-    {"stage": "load", "isolation": ["limits"], "problem": CANARY},
-    {"stage": "load", "isolation": [CANARY], "problem": None},
-    {"stage": "load", "isolation": ["limits"], "problem": {"phrase": CANARY}},
-    {"stage": "load", "isolation": ["limits"], "problem": {"type": CANARY, "line": 1}},
-    {"stage": "load", "isolation": ["limits"], "problem": {"type": "OSError", "line": CANARY}},
-    {"stage": "load", "isolation": ["limits"], "problem": {"type": "open", "line": 10**30}},
-    {"stage": "load", "isolation": ["limits"], "problem": None, "parameters": [CANARY]},
-    {"stage": "load", "isolation": ["limits"], "problem": None, "modules": [1]},
-    {"stage": CANARY, "isolation": ["limits"], "problem": None},
+    {"problem": CANARY},
+    {"problem": {"phrase": CANARY}},
+    {"problem": {"type": CANARY, "line": 1}},
+    {"problem": {"type": "OSError", "line": CANARY}},
+    {"problem": {"type": "open", "line": 10**30}},
+    {"parameters": [CANARY], "modules": []},
+    {"parameters": [], "modules": [1]},
+    {"parameters": [], CANARY: []},
 ]
+
+
+def message(said: dict[str, object]) -> bytes:
+    text = json.dumps(said).encode()
+    return MESSAGE.pack(len(text), 0) + text
 
 
 @pytest.mark.parametrize(
@@ -169,9 +174,7 @@ def test_words_of_a_submission_are_not_recorded(case: Case, channel: str) -> Non
 def test_exception_is_described_without_a_word_of_the_submission(channel: str) -> None:
     with pytest.raises(BaseException) as raised:  # noqa: PT011 - of every kind
         load_submitted_model(f"CANARY = {CANARY!r}\n{channel}\n".encode())
-    described = describe(raised.value)
-    assert CANARY not in str(read_declared(described, Problem))
-    assert set(described) <= {"phrase", "type", "line"}
+    assert CANARY not in str(read_declared(describe(raised.value, SOURCE), Problem))
 
 
 @pytest.mark.parametrize(
@@ -180,24 +183,30 @@ def test_exception_is_described_without_a_word_of_the_submission(channel: str) -
 def test_report_that_a_submission_forges_is_rejected(case: Case, said: dict[str, object]) -> None:
     forge = (
         "import os\nfor fd in range(3, 12):\n"
-        "    try: os.ftruncate(fd, 0); os.pwrite(fd, SAID, 0)\n"
+        "    try: os.write(fd, SAID)\n"
         "    except OSError: pass\n"
         "os._exit(0)\n"
     )
-    found = examined(case, f"SAID = {json.dumps(said).encode()!r}\n{forge}")
+    found = examined(case, f"SAID = {message(said)!r}\n{forge}")
     assert found.stage == "load"
     assert found.problem is not None
     assert CANARY not in repr(found)
 
 
 @pytest.mark.parametrize("said", FORGED)
-def test_forged_report_is_rejected_whatever_it_says(
-    tmp_path: Path, said: dict[str, object]
+def test_forged_answer_is_rejected_whatever_it_says(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, object]
 ) -> None:
-    (tmp_path / "started").write_bytes(b"1")
-    (tmp_path / "report.json").write_text(json.dumps(said))
-    found = _read_answer(tmp_path, "it exited with status 0", b"", LIMITS, Budget())
-    assert found.stage == "load"
+    told = message({"ready": [CANARY, "limits"]}) + message(said)
+    forge = [sys.executable, "-c", f"import sys; sys.stdout.buffer.write({told!r})"]
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+
+    def start(*_: object) -> Any:
+        return subprocess.Popen(forge, bufsize=0, start_new_session=True, **pipes)
+
+    monkeypatch.setattr(process, "_start", start)
+    found = examine(b"", b"", torch.zeros(1, 3, 32, 32), config=LIMITS)
+    assert (found.stage, found.isolation) == ("load", "limits")
     assert found.problem is not None
     assert CANARY not in repr(found)
 

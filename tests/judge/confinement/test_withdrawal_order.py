@@ -1,20 +1,24 @@
 """All that runs foreign code gives up the same rights, in one order, before it runs any."""
 
 import ast
+import json
+import os
 import platform
+import resource
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from judge.confinement import child, decoding, task_child, withdrawal
+from judge.confinement import withdrawal, worker
 from judge.confinement.seccomp import SUBMISSION
 
 _WHOLE = [
     "count_tasks",
     "withdraw",
     "limit_address_space",
-    "limit_tasks",
+    "lower_limit",
     "hide_files",
     "filter_system_calls",
 ]
@@ -37,37 +41,58 @@ def test_rights_are_given_up_in_one_order(
     threads = {} if limited else {"threads": None}
     found = withdrawal.give_up([Path("/lib")], root=tmp_path, memory_bytes=5, **threads)
     assert found == ["unprivileged user", "hidden files", "system-call filter"]
-    left_out = () if limited else ("count_tasks", "limit_tasks")
+    left_out = () if limited else ("count_tasks", "lower_limit")
     assert [name for name, _ in done] == [name for name in _WHOLE if name not in left_out]
     given = dict(done)
     assert given["limit_address_space"] == (5,)
     assert given["hide_files"] == ([Path("/lib")],)
     assert given["filter_system_calls"] == (SUBMISSION,)
-    assert given.get("limit_tasks") == ((7 + withdrawal.THREADS,) if limited else None)
-
-
-@pytest.mark.parametrize(
-    ("module", "foreign", "limited"),
-    [
-        (child, "load_submitted_model", True),
-        (task_child, "TaskWorker", True),
-        (decoding, "receive", False),  # the images; it runs no code of anybody's
-    ],
-)
-def test_rights_are_given_up_before_anything_foreign(
-    module: Any, foreign: str, limited: bool
-) -> None:
-    tree = ast.parse(Path(module.__file__).read_text("utf-8"))
-    (main,) = (
-        each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "main"
+    assert given.get("lower_limit") == (
+        (resource.RLIMIT_NPROC, 7 + withdrawal.THREADS) if limited else None
     )
-    calls = [
-        (each.lineno, each.func.id, each)
-        for each in ast.walk(main)
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
-    ]
-    wanted = ("limit_resources", "give_up", foreign)
-    order = [name for _, name, _ in sorted(calls, key=lambda each: each[0]) if name in wanted]
-    assert list(dict.fromkeys(order)) == [*wanted]
-    (given,) = (each for _, name, each in calls if name == "give_up")
-    assert ("threads" not in {each.arg for each in given.keywords}) == limited
+
+
+def functions(tree: ast.AST) -> dict[str, ast.FunctionDef]:
+    found = (each for each in ast.iter_child_nodes(tree) if isinstance(each, ast.FunctionDef))
+    return {each.name: each for each in found}
+
+
+def test_rights_are_given_up_before_anything_foreign() -> None:
+    code = functions(ast.parse(Path(worker.__file__).read_text("utf-8")))
+    calls = [each for each in ast.walk(code["main"]) if isinstance(each, ast.Call)]
+    order = [ast.unparse(each.func) for each in sorted(calls, key=lambda each: each.lineno)]
+    wanted = ["limit_resources", "_KINDS[asked['kind']]", "give_up", "serve"]
+    assert [name for name in order if name in wanted] == wanted
+    for kind, foreign in (
+        ("_submission", "load_submitted_model"),
+        ("_task", "TaskWorker"),
+        ("_images", "content"),
+    ):
+        assert worker._KINDS[kind.removeprefix("_")] is getattr(worker, kind)
+        served = functions(code[kind])["serve"]  # what is called when the rights are given up
+
+        def names(tree: ast.AST, foreign: str = foreign) -> int:
+            return sum(isinstance(e, ast.Name) and e.id == foreign for e in ast.walk(tree))
+
+        assert names(served) == names(code[kind]) > 0
+
+
+@pytest.mark.parametrize(("kind", "limited"), [("submission", True), ("images", False)])
+def test_threads_are_limited_where_code_of_others_runs(
+    kind: str, limited: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = {"kind": kind, "limits": {"memory_bytes": 5}, "readable": []}
+    (tmp_path / "request.json").write_text(json.dumps(asked))
+    given: dict[str, Any] = {}
+
+    def give_up(*_: object, **settings: Any) -> None:
+        given.update(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "give_up", give_up)
+    monkeypatch.setattr(worker, "limit_resources", lambda **_: None)
+    monkeypatch.setattr(worker, "os", mock.Mock(os))
+    monkeypatch.setitem(worker._KINDS, kind, lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        worker.main(tmp_path)
+    assert given["threads"] == (withdrawal.THREADS if limited else None)

@@ -4,12 +4,10 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import tasks_forked
 from frontdoor import call_here
 from PIL import Image
 from test_tasks import EXAMPLES, PORTABLE, failed_step, judge, run_task, write
@@ -18,12 +16,6 @@ pytestmark = pytest.mark.slow  # each trains twice or more
 
 VISION = EXAMPLES / "vision.py"
 SETTINGS = ("epochs=1", "images=160", "test_images=60", "width=16", "layers=1", "size=16")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forked() -> Iterator[None]:
-    with tasks_forked():
-        yield
 
 
 @pytest.fixture

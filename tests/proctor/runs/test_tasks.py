@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import tasks_forked
 from frontdoor import answer, call, call_here
 
 from ledger.handover.envelope import payload_of
@@ -16,12 +14,6 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "tasks"
 TABULAR = (EXAMPLES / "tabular.py").read_text("utf-8")
 PORTABLE = "numerics=portable"
 SMALL = ("rows=200", "test_rows=100", "epochs=2", "hidden=8")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forked() -> Iterator[None]:
-    with tasks_forked():
-        yield
 
 
 def run_task(home: Path, task: Path, *settings: str) -> dict[str, Any]:
