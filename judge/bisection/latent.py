@@ -278,7 +278,4 @@ def _raise(place: Workplace, search: Bisection, detail: str) -> None:
             continue
         if str(search.id) in event.detail:
             return
-    tasks = list(search.oracle.get("tasks", ()))
-    place.change_line(
-        lambda line: line.alarm(commit=line.head.commit, kind=ALARM, detail=detail, tasks=tasks)
-    )
+    place.alarm(ALARM, detail, tasks=search.oracle.get("tasks", ()))

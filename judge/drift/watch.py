@@ -129,7 +129,7 @@ def watch(
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
     raised = tuple(each for each in found if each.kind not in open_kinds)
     for each in raised:
-        _raise(place, each)
+        place.alarm(each.kind, each.detail)
     rollback = None
     if any(each.kind == BREAKER for each in found):  # also where one was interrupted after it
         rollback = _break(place, history, limits)
@@ -253,12 +253,6 @@ def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
         chain.append(production.get(here, (0, 0, 0))[:2])
         here = line.checkpoints[here].parent
     return chain[::-1]
-
-
-def _raise(place: Workplace, finding: Finding) -> None:
-    place.change_line(
-        lambda line: line.alarm(commit=line.head.commit, kind=finding.kind, detail=finding.detail)
-    )
 
 
 def _break(place: Workplace, history: DriftHistory, limits: ChartLimits) -> Rollback | None:

@@ -88,15 +88,7 @@ def record_batch(place: Workplace, envelope: str) -> list[Proposal]:
     names = sorted({name.partition(":")[2] for name in said.subjects if ":" in name})
     proposals = [place.proposal(uuid_of(name)) for name in names]
     approval = checked(place, envelope, BATCH, batch_subjects(place, proposals))
-
-    def make() -> list[Proposal]:
-        fresh = [place.proposal(each.id) for each in proposals]
-        for each in fresh:
-            record_word(each, "approve", envelope, approval)
-        return fresh
-
-    place.save(make)
-    return [place.proposal(each.id) for each in proposals]
+    return record_word(place, proposals, "approve", envelope, approval)
 
 
 def verify_named(place: Workplace, proposal: Proposal, *, base: str) -> Approval:
@@ -148,14 +140,7 @@ def approve_carried(place: Workplace, proposal: Proposal, *, by: Proposal) -> Pr
     if proposal.outcome is not None or proposal.review is not None:
         return proposal
     approval = read_approval(envelope, operators=place.operators())
-
-    def make() -> list[Proposal]:
-        fresh = place.proposal(proposal.id)
-        record_word(fresh, "approve", envelope, approval)
-        return [fresh]
-
-    place.save(make)
-    return place.proposal(proposal.id)
+    return record_word(place, [proposal], "approve", envelope, approval)[0]
 
 
 def origin_of(proposal: Proposal) -> UUID:
@@ -187,19 +172,33 @@ def _verify_between(place: Workplace, origin: Proposal, envelope: str, *, base: 
             raise ApprovalError(f"{path!r} has changed since the base that was signed")
 
 
-def record_word(proposal: Proposal, word: str, envelope: str, approval: Approval) -> None:
-    """Record an operator's word; an approval from before must not undo another one."""
-    if proposal.review in ("reject", "revise"):
-        raise ApprovalError(
-            f"an operator has already answered {proposal.review} to proposal {proposal.id}"
-        )
-    proposal.record_review(
-        word,
-        envelope=envelope,
-        key=approval.key,
-        expires=approval.expires,
-        note=approval.note,
-    )
+def record_word(
+    place: Workplace, proposals: Iterable[Proposal], word: str, envelope: str, approval: Approval
+) -> list[Proposal]:
+    """Record an operator's word on all of these, and return them as they are then.
+
+    An approval from before must not undo another word.
+    """
+    ids = [each.id for each in proposals]
+
+    def make() -> list[Proposal]:
+        fresh = [place.proposal(each) for each in ids]
+        for each in fresh:
+            if each.review in ("reject", "revise"):
+                raise ApprovalError(
+                    f"an operator has already answered {each.review} to proposal {each.id}"
+                )
+            each.record_review(
+                word,
+                envelope=envelope,
+                key=approval.key,
+                expires=approval.expires,
+                note=approval.note,
+            )
+        return fresh
+
+    place.save(make)
+    return [place.proposal(each) for each in ids]
 
 
 def checked(

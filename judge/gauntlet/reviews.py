@@ -36,14 +36,7 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
     approval = checked(
         place, envelope, said.kind, place.subjects(proposal), proposal=str(proposal_id)
     )
-
-    def make() -> list[Proposal]:
-        fresh = place.proposal(proposal_id)
-        record_word(fresh, approval.kind, envelope, approval)
-        return [fresh]
-
-    place.save(make)
-    return place.proposal(proposal_id)
+    return record_word(place, [proposal], approval.kind, envelope, approval)[0]
 
 
 def check_recorded(place: Workplace, proposal: Proposal) -> None:

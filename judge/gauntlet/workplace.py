@@ -135,6 +135,16 @@ class Workplace:
         self.save(make, author=author)
         return self.line()
 
+    def alarm(
+        self, kind: str, detail: str, *, tasks: Sequence[str] = (), commit: str | None = None
+    ) -> None:
+        """Raise an alarm about a commit, by default the active checkpoint's."""
+        self.change_line(
+            lambda line: line.alarm(
+                commit=commit or line.head.commit, kind=kind, detail=detail, tasks=tasks
+            )
+        )
+
     def manifest(self, commit: str) -> Manifest:
         """Return the manifest in a commit; raise ManifestError if it is another line's."""
         if commit not in self._manifests:

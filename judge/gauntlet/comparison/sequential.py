@@ -5,42 +5,30 @@ I/O: none.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
 from math import log
-from typing import TYPE_CHECKING
 
 from judge.gauntlet.comparison.claims import Outcome
-from judge.gauntlet.comparison.e_values import ComparisonSettings, schedule
+from judge.gauntlet.comparison.e_values import DEFAULTS, ComparisonSettings, schedule
 from judge.gauntlet.comparison.weighing import weigh
+from judge.gauntlet.tasks.benchmark import TaskResult
+from judge.gauntlet.tasks.reference_set import Task
 
-if TYPE_CHECKING:
-    from judge.gauntlet.tasks.benchmark import TaskResult
-    from judge.gauntlet.tasks.reference_set import Task
-
+ALPHA = 0.05
 _SHARES = 2.10974280  # sum of 1 / (n ln(n)^2) from n = 2 on, rounded up
 
 
-@dataclass(frozen=True)
-class ErrorBudget:
-    """The share of promotions that may be wrong, over all proposals that will ever be made.
+def error_level(earlier: Sequence[bool]) -> float:
+    """Return the error that the next proposal may spend; `earlier` has those before it.
 
-    A promotion is wrong if the change improves nothing, or harms a stochastic task by the margin.
-    The t-th proposal gets alpha times its share, times one more than were promoted before it. The
-    expected share of wrong promotions then stays at most alpha, however the proposals' evidence
-    hangs together; while there is nothing to find, so does the chance that anything is ever
-    promoted.
+    Only proposals count of whom repeats were looked at: those whose evaluation has a level above
+    zero. Each says whether it was promoted. A promotion is wrong if the change improves nothing, or
+    harms a stochastic task by the margin. The t-th proposal gets ALPHA times its share, times one
+    more than were promoted before it. The expected share of wrong promotions then stays at most
+    ALPHA over all proposals that will ever be made, however their evidence hangs together; while
+    there is nothing to find, so does the chance that anything is ever promoted.
     """
-
-    alpha: float = 0.05
-
-    def level(self, earlier: Sequence[bool]) -> float:
-        """Return what the next proposal may spend; `earlier` says what became of those before.
-
-        Only proposals count of whom repeats were looked at: those whose evaluation has a level
-        above zero. Each says whether it was promoted.
-        """
-        return self.alpha * share(len(earlier) + 1) * (1 + sum(earlier))
+    return ALPHA * share(len(earlier) + 1) * (1 + sum(earlier))
 
 
 def share(number: int) -> float:
@@ -49,11 +37,11 @@ def share(number: int) -> float:
 
 
 def wanted_pairs(
-    results: Iterable["TaskResult"],
+    results: Iterable[TaskResult],
     *,
-    tasks: Sequence["Task"],
+    tasks: Sequence[Task],
     level: float,
-    settings: ComparisonSettings | None = None,
+    settings: ComparisonSettings = DEFAULTS,
     record: Mapping[str, Collection[Outcome]] | None = None,
 ) -> list[tuple[str, int]]:
     """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
@@ -63,7 +51,6 @@ def wanted_pairs(
     Where an arm's answer to a pair is there already, the other's is wanted. `record` as weigh()
     takes it.
     """
-    settings = settings or ComparisonSettings()
     results = list(results)
     known = weigh(results, tasks=tasks, level=level, settings=settings, record=record)
     have = {task: {pair.base.repeat for pair in each} for task, each in known.pairs.items()}
@@ -71,16 +58,16 @@ def wanted_pairs(
         if result.cached and result.task_id in have:  # its repeat cannot be answered again
             have[result.task_id].add(result.repeat)
 
-    def more(task: str, wanted: int) -> list[tuple[str, int]]:
+    def more(task: str, wanted: int = 1) -> list[tuple[str, int]]:
         free = (repeat for repeat in count() if repeat not in have[task])
         return [(task, repeat) for repeat in islice(free, wanted)]
 
     if known.exact.losses:
         return []
-    if known.exact.missing:
-        return [pair for task in known.exact.missing for pair in more(task, 1)]
-    for task in (*known.exact.open_losses, *known.promising):
-        return more(task, 1)
+    if known.missing:
+        return [pair for task in known.missing for pair in more(task)]
+    for task in (*known.open.losses, *known.promising):
+        return more(task)
     if known.standing is None:
         return []
     pairs = []

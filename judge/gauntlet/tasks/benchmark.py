@@ -67,8 +67,8 @@ def drawn_seed(task: Task, random: Random) -> int:
 
 def export(repository: "Repository", commit: str, manifest: Manifest, into: Path) -> None:
     """Write the tree that a candidate answers from: without the tasks of the reference set."""
-    tree = repository.tree_of(commit)
-    repository.export(tree, into, without=(f"{manifest.reference_set}/{TASKS}",))
+    hidden = f"{manifest.reference_set}/{TASKS}/"
+    repository.export(commit, into, keep=lambda path: not f"{path}/".startswith(hidden))
 
 
 def _weighed(task: Task, conversation: Conversation, scorer: Scorer) -> Score:
