@@ -21,7 +21,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.bisection import driver, reports
 from judge.bisection.probes import Oracle, Tasks, probe, tasks_oracle, with_repeats
 from judge.errors import BisectionError
-from judge.gauntlet.hygiene import Rollback, roll_back
+from judge.gauntlet.promotion import Rollback, roll_back
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.workplace import Workplace

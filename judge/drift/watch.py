@@ -20,7 +20,7 @@ from judge.drift.charts import ChartLimits
 from judge.drift.evaluation import Maker, count_tasks, evaluate
 from judge.drift.history import DriftHistory, Repeats, read_baseline, read_history
 from judge.errors import DriftError
-from judge.gauntlet.hygiene import Rollback, roll_back
+from judge.gauntlet.promotion import Rollback, roll_back
 from judge.gauntlet.workplace import Workplace
 from ledger.entries import AuthorKey
 from ledger.progress import advanced

@@ -23,9 +23,8 @@ from judge.gauntlet.comparison.sequential import error_level
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, TaskError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, drawn_seed
-from judge.gauntlet.tasks.drawing import drawn, told_seed
 from judge.gauntlet.tasks.reference_set import Task, load, write_tasks
-from judge.gauntlet.tasks.scoring import SCORERS, Ask
+from judge.gauntlet.tasks.scoring import SCORERS, Ask, drawn, told_seed
 from proctor.sample.tasks import make_tasks
 
 TASKS = {task.task_id: task for task in make_tasks(seed=1)}

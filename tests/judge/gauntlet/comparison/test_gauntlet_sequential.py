@@ -25,6 +25,7 @@ from studies.gate.trials import (
 )
 
 from judge.gauntlet.comparison.e_values import (
+    DEFAULTS,
     ComparisonSettings,
     Floats,
     LogEValues,
@@ -119,7 +120,7 @@ TASKS = [task("exact"), *STOCHASTIC]
 LEVEL = error_level([])
 
 
-def evaluated(results: list[TaskResult], *, settings: ComparisonSettings | None = None) -> str:
+def evaluated(results: list[TaskResult], *, settings: ComparisonSettings = DEFAULTS) -> str:
     base = [each for each in results if each.arm == "base"]
     candidate = [each for each in results if each.arm == "candidate"]
     found = compare([*base, *candidate], tasks=TASKS, level=LEVEL, settings=settings)
