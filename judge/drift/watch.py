@@ -115,7 +115,9 @@ def watch(
         if not _is_pending(read_history(place, pause=limits.pause), limits, line.active):
             share = evaluate(place, line.active, purpose="drift", make=make)
             place.tell(line.active, f"evaluated: {share:.1%}")
-        while (until := _waits_until(place, limits)) is not None and until <= _now():
+        while (
+            until := _waits_until(place, limits)
+        ) is not None and until <= Line.Evaluated.create_timestamp():
             share = evaluate(place, line.active, purpose="confirmation", make=make)
             place.tell(
                 line.active, f"evaluated again, because the first value was far below: {share:.1%}"
@@ -125,7 +127,8 @@ def watch(
     # An evaluation that waits for its confirmation raises no alarm.
     known = history if waits is None else replace(history, points=history.points[:-1])
     deficit = production.get(line.active, (0, 0, 0))[2]
-    found = look(known, limits, _chain(line, production), deficit=deficit)
+    chain = [production.get(each, (0, 0, 0))[:2] for each in reversed(line.ancestors(line.active))]
+    found = look(known, limits, chain, deficit=deficit)
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
     raised = tuple(each for each in found if each.kind not in open_kinds)
     for each in raised:
@@ -238,21 +241,6 @@ def _waits_until(place: Workplace, limits: ChartLimits) -> datetime | None:
     if not _is_pending(history, limits, active):
         return None
     return history.points[-1].at + timedelta(seconds=limits.pause)
-
-
-def _now() -> datetime:
-    """Return the time as events have it."""
-    return Line.Evaluated.create_timestamp()
-
-
-def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
-    """Return the runs of the checkpoints that the active one descends from, and its own."""
-    chain: list[tuple[int, int]] = []
-    here: str | None = line.active
-    while here is not None:
-        chain.append(production.get(here, (0, 0, 0))[:2])
-        here = line.checkpoints[here].parent
-    return chain[::-1]
 
 
 def _break(place: Workplace, history: DriftHistory, limits: ChartLimits) -> Rollback | None:

@@ -339,14 +339,11 @@ def on_record(place: Workplace, envelope: str, subjects: Mapping[str, str]) -> d
 
     It is from before if it was on record here before any approval that names a ledger.
     """
-    start = 1
-    while found := place.log.recorder.select_notifications(start, 1_000, topics=RECORDED):
-        for each in found:
-            told = getattr(place.log.mapper.to_domain_event(each), "envelope", "")
-            named = LEDGER in names_of(told)
-            if named or told == envelope:
-                return {k: v for k, v in subjects.items() if named or k != LEDGER}
-        start = found[-1].id + 1
+    for each in place.recorded(RECORDED):
+        told = getattr(each, "envelope", "")
+        named = LEDGER in names_of(told)
+        if named or told == envelope:
+            return {k: v for k, v in subjects.items() if named or k != LEDGER}
     return dict(subjects)
 
 

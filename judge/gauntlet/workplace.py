@@ -110,6 +110,13 @@ class Workplace:
                 return found
         raise GauntletError(f"proposal {proposal_id} not found on this line")
 
+    def recorded(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the events of these names, of whatever line, in the ledger's order."""
+        start, select = 1, self.log.recorder.select_notifications
+        while found := select(start, 1_000, topics=names):
+            yield from map(self.log.mapper.to_domain_event, found)
+            start = found[-1].id + 1
+
     def save(
         self, make: Callable[[], Sequence[Aggregate]], *, author: AuthorKey | None = None
     ) -> None:
