@@ -12,7 +12,7 @@ I/O: the workplace, processes, a folder that is passed in.  Units: seconds, byte
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -149,16 +149,16 @@ def tasks_oracle(
     if measured:
         before, after = (_successes(place, commit, bad, folder) for commit in (good, bad))
         lost = [task for task in whole.tasks if task.task_id in before - after]
+        times = place.settings.confirmed
         with (
-            _exported(place, good, bad, folder) as old,
-            _exported(place, bad, bad, folder) as new,
+            _asking(place, good, bad, folder, times=times) as old,
+            _asking(place, bad, bad, folder, times=times) as new,
         ):
-            times = place.settings.confirmed
             names = tuple(
                 task.task_id
                 for task in lost
-                if all(each.success for each in _answers(place, task, bad, old, times=times))
-                and not any(each.success for each in _answers(place, task, bad, new, times=times))
+                if all(each.success for each in old(task))
+                and not any(each.success for each in new(task))
             )
     if not names:
         raise BisectionError(
@@ -268,12 +268,9 @@ def _verdict(ended: Ended) -> Verdict:
 def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Path) -> Probed:
     whole = place.reference_set(oracle.commit)
     reason = "all tasks are answered"
-    with _exported(place, commit, oracle.commit, folder) as tree:
+    with _asking(place, commit, oracle.commit, folder, times=oracle.asked, first=repeat) as ask:
         for name in oracle.tasks:
-            task = whole.task(name)
-            results = list(
-                _answers(place, task, oracle.commit, tree, times=oracle.asked, first=repeat)
-            )
+            results = list(ask(whole.task(name)))
             failed = [each for each in results if not each.success]
             if failed and len(failed) < len(results):
                 raise BisectionError(
@@ -288,45 +285,40 @@ def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Pa
     return Probed(verdict="bad" if failed else "good", evidence=told)
 
 
-def _answers(
-    place: Workplace, task: Task, asked_as: str, tree: Path, *, times: int, first: int = 0
-) -> Iterator[TaskResult]:
-    """Give a commit's answers to one task, as the manifest of `asked_as` says, one by one."""
-    for number in range(times):
-        yield run_task(
-            task,
-            tree,
-            place.manifest(asked_as),
-            scorers=place.scorers,
-            arm="candidate",
-            scratch=tree.parent,
-            repeat=first * times + number,
-        )
-
-
 def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> set[str]:
     """Return the deterministic tasks of the set in `asked_as` that a commit answers once."""
     whole = place.reference_set(asked_as)
     exact = {task.task_id: task for task in whole.tasks if not task.stochastic}
     results = recorded(place, commit=commit, tasks=whole)
     if results is None:
-        with _exported(place, commit, asked_as, folder) as tree:
-            results = [
-                each
-                for task in exact.values()
-                for each in _answers(place, task, asked_as, tree, times=1)
-            ]
+        with _asking(place, commit, asked_as, folder) as ask:
+            results = [each for task in exact.values() for each in ask(task)]
     return {result.task_id for result in results if result.success and result.task_id in exact}
 
 
 @contextmanager
-def _exported(place: Workplace, commit: str, asked_as: str, folder: Path) -> Iterator[Path]:
-    """Give a commit's files, in a folder of their own."""
+def _asking(
+    place: Workplace, commit: str, asked_as: str, folder: Path, *, times: int = 1, first: int = 0
+) -> Iterator[Callable[[Task], Iterator[TaskResult]]]:
+    """Give what asks a commit a task so many times, as the manifest of `asked_as` says."""
+    manifest = place.manifest(asked_as)
     with discarded(folder) as own:
         tree = own / "tree"
-        tree.mkdir()
-        export(place.repository, commit, place.manifest(asked_as), tree)
-        yield tree
+        export(place.repository, commit, manifest, tree)
+
+        def ask(task: Task) -> Iterator[TaskResult]:
+            for number in range(times):
+                yield run_task(
+                    task,
+                    tree,
+                    manifest,
+                    scorers=place.scorers,
+                    arm="candidate",
+                    scratch=own,
+                    repeat=first * times + number,
+                )
+
+        yield ask
 
 
 def _begins_with_one(text: str, names: Collection[str]) -> bool:

@@ -40,19 +40,20 @@ if TYPE_CHECKING:
 MAX_BYTES = 2**20
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
-_SPECIAL = _words(  # what stands between the underscores of names that plain code defines or reads
+_SPECIAL = words(  # what stands between the underscores of names that plain code defines or reads
     "all call contains doc enter exit future getitem init iter len main name next post_init repr"
     " slots str version"
 )
-_FORBIDDEN = _words(
+_FORBIDDEN = words(
     "BaseException GeneratorExit KeyboardInterrupt SystemExit attrgetter breakpoint compile delattr"
     " eval exec exit globals help input locals methodcaller open quit setattr vars"
 )
-_REACHING = _words(  # attributes that lead from any object to the interpreter's inside
+_REACHING = words(  # attributes that lead from any object to the interpreter's inside
     "CodeType ForwardRef Formatter FunctionType LambdaType ModuleType ag_code ag_frame attrgetter"
     " bltns builtins convert_ cr_code cr_frame ctypes defstruct delattr eval evaluate"
     " evaluate_forward_ref exec f_back f_builtins f_code f_globals f_locals force_setattr"
@@ -63,8 +64,8 @@ _REACHING = _words(  # attributes that lead from any object to the interpreter's
 )
 _READS = ("getattr", "hasattr")
 _DATACLASS = "dataclass"  # executes the names of a class's fields
-_MAKERS = _words("NamedTuple NewType TypedDict namedtuple")  # of classes, from names
-_ENUMS = _words("Enum Flag IntEnum IntFlag ReprEnum StrEnum")
+_MAKERS = words("NamedTuple NewType TypedDict namedtuple")  # of classes, from names
+_ENUMS = words("Enum Flag IntEnum IntFlag ReprEnum StrEnum")
 _OBEYED_BY_PYTEST = ("pytest_", "pytestmark")  # how names begin that it looks for in modules
 _SINKS = frozenset((_DATACLASS, *_MAKERS, *_ENUMS))
 _UNSEEN = re.compile(  # nothing that shows; or an end of a line that Python does not take for one

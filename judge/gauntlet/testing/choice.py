@@ -22,21 +22,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from judge.gauntlet.repository.lint import words
 from judge.gauntlet.testing.plants import is_test_file
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_STARTS = _words(  # names in code that imports, or starts programs, by strings
+_STARTS = words(  # names in code that imports, or starts programs, by strings
     "Popen __import__ create_subprocess_exec create_subprocess_shell eval exec execv execve execvp"
     " find_spec import_module multiprocessing posix_spawn pytest_plugins run_module run_path"
     " runpy spawnv subprocess system"
 )
-_LISTS = _words("copytree glob iglob iterdir listdir rglob scandir walk")
+_LISTS = words("copytree glob iglob iterdir listdir rglob scandir walk")
 _HERE = "__file__"
-_ANYWHERE = _words("cwd getcwd parents resources")  # places beyond a file's own folder
+_ANYWHERE = words("cwd getcwd parents resources")  # places beyond a file's own folder
 _LISTED_BY_GIT = "ls-files"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _OPEN_END = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.$", re.ASCII)
