@@ -169,22 +169,13 @@ def _intended(place: Workplace) -> str | None:
 
 
 def _record_promotion(place: Workplace, proposal: Proposal) -> None:
+    contents = place.contents(str(proposal.commit))
+
     def make() -> list[Line | Proposal]:
         line, fresh = place.line(), place.proposal(proposal.id)
-        assert fresh.commit is not None  # it was branched, and all four are there
-        assert fresh.tree is not None
-        assert fresh.manifest is not None
-        assert fresh.reference_set is not None
         valley, crossed = line.valley, is_last_step(line, fresh)
         lets = valley["id"] if valley is not None and fresh.verdict != "better" else None
-        checkpoint = line.promote(
-            commit=fresh.commit,
-            tree=fresh.tree,
-            proposals=[str(fresh.id)],
-            manifest=fresh.manifest,
-            reference_set=fresh.reference_set,
-            code=place.code(fresh.commit),
-        )
+        checkpoint = line.promote(proposals=[str(fresh.id)], **contents)
         if crossed:
             line.close_valley("crossed: better than at its start")
         reason = f"{fresh.verdict}: {'; '.join(fresh.reasons)}"

@@ -95,7 +95,7 @@ def open_valley(place: Workplace, envelope: str) -> Line:
 
     A valley goes by what was signed: one signature opens it once, in any envelope.
     """
-    approval = checked(place, envelope, "valley", line_subjects(place))
+    approval = checked(place, envelope, "valley", place.line_subjects(place.line().head.commit))
     valley = signed(envelope)
     events = place.log.events.get(place.line_id)
     if valley in {signed(each.envelope) for each in events if isinstance(each, Line.ValleyOpened)}:
@@ -111,16 +111,8 @@ def adopt(place: Workplace, envelope: str) -> Line:
     """Take over where people have moved the branch, as a checkpoint of its own."""
     subjects = adoption_subjects(place)
     checked(place, envelope, "adopt", subjects)
-    return place.change_line(
-        lambda line: line.adopt(
-            commit=subjects["commit"],
-            tree=subjects["tree"],
-            manifest=subjects["manifest"],
-            reference_set=subjects["reference_set"],
-            envelope=envelope,
-            code=place.code(subjects["commit"]),
-        )
-    )
+    contents = place.contents(subjects["commit"])
+    return place.change_line(lambda line: line.adopt(**contents, envelope=envelope))
 
 
 def admit(place: Workplace, envelope: str, *, task: str, sha256: str) -> Line:
@@ -140,27 +132,8 @@ def adoption_subjects(place: Workplace) -> dict[str, str]:
     commit = place.repository.head(place.branch)
     if commit == active.commit:
         raise ApprovalError("the branch is at its checkpoint: there is nothing to adopt")
-    return {
-        "base": active.commit,
-        "base_tree": active.tree,
-        "commit": commit,
-        LEDGER: place.ledger,
-        "tree": place.repository.tree_of(commit),
-        "manifest": place.manifest(commit).sha256,
-        "reference_set": place.reference_set(commit).sha256,
-    }
-
-
-def line_subjects(place: Workplace) -> dict[str, str]:
-    """Return what a word on the line itself has to be about: its active checkpoint."""
-    head = place.line().head
-    return {
-        "base": head.commit,
-        "base_tree": head.tree,
-        LEDGER: place.ledger,
-        "manifest": place.manifest(head.commit).sha256,
-        "reference_set": place.reference_set(head.commit).sha256,
-    }
+    subjects = {**place.contents(commit), "base": active.commit, "base_tree": active.tree}
+    return {**{name: subjects[name] for name in subjects if name != "code"}, LEDGER: place.ledger}
 
 
 def batch_subjects(place: Workplace, proposals: Iterable[Proposal]) -> dict[str, str]:
@@ -168,7 +141,7 @@ def batch_subjects(place: Workplace, proposals: Iterable[Proposal]) -> dict[str,
 
     Raises ApprovalError for one that is not of tier 1, or does not begin at the line's checkpoint.
     """
-    subjects = line_subjects(place)
+    subjects = place.line_subjects(place.line().head.commit)
     for proposal in proposals:
         if proposal.outcome is not None:
             raise ApprovalError(f"proposal {proposal.id} is already concluded: {proposal.outcome}")

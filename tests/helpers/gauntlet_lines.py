@@ -222,7 +222,7 @@ class Line:
         payload = make_approval(
             "valley",
             line=str(self.id),
-            subjects=reviews.line_subjects(controller.place),
+            subjects=controller.place.line_subjects(controller.line.head.commit),
             steps=steps,
             expires=self.now + days * 86_400,
         )

@@ -184,7 +184,7 @@ def _valley(
     controller: Controller, signing: Signing, kind: str, diffs: Sequence[str], days: int
 ) -> Output:
     steps = tuple(sha256(read_text(Path(diff)).encode()).hexdigest() for diff in diffs)
-    subjects = reviews.line_subjects(controller.place)
+    subjects = controller.place.line_subjects(controller.line.head.commit)
     line = controller.line.id
     controller.open_valley(
         signing.envelope(kind, line=line, subjects=subjects, steps=steps, days=days)
