@@ -27,6 +27,7 @@ from ledger.progress import advanced
 
 BREAKER = "circuit breaker"
 PRODUCTION = "production"
+_LIMITS = ChartLimits()
 Production = Mapping[str, tuple[int, int, int]]
 """Checkpoint -> runs that went well, all that have ended, and their largest deficit."""
 
@@ -70,13 +71,12 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
     return known
 
 
-def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits | None = None) -> bool:
+def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits = _LIMITS) -> bool:
     """Tell whether the active checkpoint is to be evaluated; DriftError where there is no baseline.
 
     It is due if it was never evaluated, if `every` runs or more were `begun` under it since, or if
     an evaluation far below the original must be confirmed.
     """
-    limits = limits or ChartLimits()
     history, active = read_history(place, pause=limits.pause), place.line().active
     never = all(point.checkpoint != active for point in history.points)
     return never or begun >= every or _is_pending(history, limits, active)
@@ -99,7 +99,7 @@ def watch(
     *,
     make: Maker | None,
     production: Production,
-    limits: ChartLimits | None = None,
+    limits: ChartLimits = _LIMITS,
     measure: bool = True,
 ) -> Watched:
     """Evaluate the active checkpoint, and look; DriftError where there is no baseline.
@@ -108,7 +108,6 @@ def watch(
     before that it evaluates nothing. The caller holds the line's lock. An open alarm is not raised
     again.
     """
-    limits = limits or ChartLimits()
     read_baseline(place).baseline()  # before anything is run
     line = place.line()
     if measure:

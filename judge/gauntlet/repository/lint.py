@@ -27,15 +27,12 @@ import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from aggregates.errors import WeightsError
 from aggregates.weights import verify_canonical
 from judge.gauntlet.repository.changes import PathChange, Verdict
+from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest
-
-if TYPE_CHECKING:
-    from judge.gauntlet.repository.git import Repository
 
 MAX_BYTES = 2**20
 
@@ -76,7 +73,7 @@ _UNSEEN = re.compile(  # nothing that shows; or an end of a line that Python doe
 
 
 def check_changed(
-    repository: "Repository",
+    repository: Repository,
     base: str,
     tree: str,
     changes: Sequence[PathChange],
