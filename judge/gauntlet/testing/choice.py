@@ -94,11 +94,15 @@ def closure(
     The `__init__.py` above each is among them, the `conftest.py` above a test, and files that are
     not Python, lie in a folder of these modules, and are named there.
     """
-    graph = _Graph(files, paths, is_test)
+    return _all_from(start, _Graph(files, paths, is_test).imported_by)
+
+
+def _all_from(start: Iterable[str], step: Callable[[str], set[str]]) -> set[str]:
+    """Return what any number of steps leads to."""
     found = set(start)
     left = list(found)
     while left:
-        new = graph.imported_by(left.pop()) - found
+        new = step(left.pop()) - found
         found |= new
         left += new
     return found
@@ -144,11 +148,7 @@ class _Graph:
         said = self._said.get(path)
         if said is None:
             return set()
-        found = self._all_named(said.imports) | self._above(path, "__init__.py")
-        for each in list(found):
-            found |= self._above(each, "__init__.py")
-        if self._is_test(path):
-            found |= self._above(path, "conftest.py")
+        found = self._with_above(path, self._all_named(said.imports))
         folder = path.rpartition("/")[0]
         data = {each for each in self._beneath[folder] if not each.endswith(".py")}
         return found | {each for each in data if PurePosixPath(each).name in said.strings}
@@ -159,14 +159,8 @@ class _Graph:
         for path, others in self._runs.items():
             for other in others:
                 comes_from[other].add(path)
-        found = {*changed}
-        found |= {path for path, reads in self._reads.items() if any(map(reads, changed))}
-        left = list(found)
-        while left:
-            for path in comes_from[left.pop()] - found:
-                found.add(path)
-                left.append(path)
-        return found
+        reading = {path for path, reads in self._reads.items() if any(map(reads, changed))}
+        return _all_from({*changed, *reading}, comes_from.__getitem__)
 
     def _named(self) -> Mapping[Name, set[str]]:
         """Return the files by the names that they can be imported by.
@@ -197,11 +191,7 @@ class _Graph:
             name = tuple(text.split("."))
             begun = (files for each, files in self._modules.items() if each[: len(name)] == name)
             found = found.union(*begun)
-        for each in [*found, path]:
-            found |= self._above(each, "__init__.py")
-        if self._is_test(path):
-            found |= self._above(path, "conftest.py")
-        return found - {path}
+        return self._with_above(path, found) - {path}
 
     def _all_named(self, names: Iterable[Name]) -> set[str]:
         """Return the modules of names, and those that their beginnings name."""
@@ -231,6 +221,13 @@ class _Graph:
             if "/" in each:
                 found |= self._beneath.get(each, set())
         return found
+
+    def _with_above(self, path: str, found: set[str]) -> set[str]:
+        """Return the files that a file leads to, with what lies above all of them and runs first."""
+        above = [self._above(each, "__init__.py") for each in (*found, path)]
+        if self._is_test(path):
+            above.append(self._above(path, "conftest.py"))
+        return found.union(*above)
 
     def _above(self, path: str, name: str) -> set[str]:
         """Return the files of a name in a file's folder and in the folders above it."""
