@@ -223,7 +223,7 @@ class _Graph:
         return found
 
     def _with_above(self, path: str, found: set[str]) -> set[str]:
-        """Return the files that a file leads to, with what lies above all of them and runs first."""
+        """Return the files that a file leads to, and what lies above all of them and runs first."""
         above = [self._above(each, "__init__.py") for each in (*found, path)]
         if self._is_test(path):
             above.append(self._above(path, "conftest.py"))
