@@ -116,7 +116,9 @@ def go_on(
     """
     line, oracle, search = place.line(), oracle_of(found.oracle), search_of(found)
     order = (found.good, *found.suspects)
-    known = {} if _is_afresh(found) else _known(place, found)
+    # Not of one that was made although there was one with the same question.
+    is_first = found.id == _search_id(UUID(found.line), _asked(found), 0)
+    known = _known(place, found) if is_first else {}
     made = 0
     while not found.ended:
         probes = probes_of(found)
@@ -169,11 +171,6 @@ def _asked(found: Bisection) -> dict[str, Any]:
     # The first searches did not name their rules, and their ids follow from what they named.
     rules = {"rules": found.rules} if found.rules != 1 else {}
     return {name: getattr(found, name) for name in names} | rules
-
-
-def _is_afresh(found: Bisection) -> bool:
-    """Tell whether a search was made although there was one with the same question."""
-    return bool(found.id != _search_id(UUID(found.line), _asked(found), 0))
 
 
 def _verify(found: Bisection, asked: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from aggregates.improvement.line import Checkpoint
 from judge.bisection.search import Verdict
 from judge.confinement.interpreter import PYTHON
 from judge.confinement.messages import ResourceLimits
-from judge.confinement.supervised import Ended, discarded, run
+from judge.confinement.supervised import discarded, run
 from judge.errors import BisectionError
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
@@ -128,7 +128,8 @@ def verify_command(argv: Sequence[str], *, files: Collection[str]) -> None:
                     f"{', '.join(_KNOWN)}. To use other braces, put them in a file"
                 )
         for found in _BELOW_FILES.finditer(part):
-            if not _begins_with_one(part[found.start(1) :], files):
+            named = part[found.start(1) :]
+            if not any(named.startswith(n) and not _NAME.match(named, len(n)) for n in files):
                 raise BisectionError(
                     f"the command names {found[0]}, which is not given: add --file {found[1]}, "
                     "otherwise every checkpoint would be judged bad"
@@ -256,13 +257,9 @@ def _run(place: Workplace, oracle: Command, commit: str, repeat: int, folder: Pa
         "output": place.blobs.put(said),
         "isolation": list(ended.isolation),
     }
-    return Probed(verdict=_verdict(ended), evidence=evidence)
-
-
-def _verdict(ended: Ended) -> Verdict:
-    if ended.status == "exited" and ended.code == CANNOT_TEST:
-        return "skip"
-    return "good" if ended.status == "exited" and ended.code == 0 else "bad"
+    verdicts: dict[int, Verdict] = {0: "good", CANNOT_TEST: "skip"}
+    verdict = verdicts.get(ended.code, "bad") if ended.status == "exited" else "bad"
+    return Probed(verdict=verdict, evidence=evidence)
 
 
 def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Path) -> Probed:
@@ -319,10 +316,6 @@ def _asking(
                 )
 
         yield ask
-
-
-def _begins_with_one(text: str, names: Collection[str]) -> bool:
-    return any(text.startswith(name) and not _NAME.match(text, len(name)) for name in names)
 
 
 def _filled(part: str, told: Mapping[str, str]) -> str:

@@ -160,7 +160,7 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
         rejected = answers.get(row["rejected_run"], row["rejected"])
         asked = chosen if row.get("kept", True) else rejected  # a fork is asked nothing
         if asked.prompt is not None:
-            id_ = _pair(row)
+            id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
             told = {
                 "chosen": [_assistant(chosen.said)],
                 "id": id_,
@@ -195,10 +195,6 @@ def is_measured(tables: Tables) -> Callable[[Member], bool]:
         )
 
     return is_shown
-
-
-def _pair(row: Mapping[str, Any]) -> str:
-    return f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
 
 
 def _measured(tables: Tables, query: Query) -> Iterator[dict[str, Any]]:

@@ -117,7 +117,8 @@ def settle(place: Workplace, records: ProposalIndex) -> None:
     """Finish what a killed process had begun; end a valley whose time is over or key is revoked."""
     line = place.line()
     head = place.repository.head(place.branch)
-    if head != line.head.commit and _intended(place) == head:
+    intent = _intent(place)
+    if head != line.head.commit and intent.exists() and intent.read_text() == head:
         for proposal_id in records.open_proposals():
             proposal = place.proposal(proposal_id)
             if proposal.commit == head and proposal.base == line.head.commit:
@@ -162,10 +163,6 @@ def settle_branch(place: Workplace) -> None:
 def _intent(place: Workplace) -> Path:
     """Return the file that says which commit the branch is about to be moved to, by us."""
     return place.folder / INTENT
-
-
-def _intended(place: Workplace) -> str | None:
-    return _intent(place).read_text() if _intent(place).exists() else None
 
 
 def _record_promotion(place: Workplace, proposal: Proposal) -> None:

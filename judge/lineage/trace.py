@@ -13,7 +13,7 @@ entries' own authors, which open_selection() and the reader of a ledger verify.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -432,19 +432,14 @@ class _LineageWalk(Chain):
         if any(found.get(key) != value for key, value in wanted.items()):
             raise LineageError(f"entry {entry.index}: the approval is for something else")
         ledger = said.subjects.get(LEDGER)
-        if ledger is None and any(map(_names_ledger, self._recorded(entry))):
+        earlier = (body for name in RECORDED for _, body in self.all(name, before=entry.index))
+        if ledger is None and any(LEDGER in names_of(str(b.get("envelope"))) for b in earlier):
             raise LineageError(f"entry {entry.index}: the approval names no ledger")
         if ledger not in (None, ledger_digest(self._authority.keys[0].vkey)):
             raise LineageError(f"entry {entry.index}: the approval is for another ledger")
         if entry.time_ns >= said.expires * 10**9:
             raise LineageError(f"entry {entry.index}: the approval had expired", index=entry.index)
         return said
-
-    def _recorded(self, before: VerifiedEntry) -> Iterator[Body]:
-        """Yield what earlier entries have recorded of approvals."""
-        for name in RECORDED:
-            for _, body in self.all(name, before=before.index):
-                yield body
 
     def _accept_score(self, scored: VerifiedEntry, *, audit: VerifiedEntry) -> bool:
         """Tell whether a judge has signed a score, where a judge's key was granted before it.
@@ -469,10 +464,6 @@ class _LineageWalk(Chain):
             and (revoked.lifted is None or entry.index <= revoked.lifted)
             for revoked in next(found).revocations
         )
-
-
-def _names_ledger(body: Body) -> bool:
-    return LEDGER in names_of(str(body.get("envelope")))
 
 
 def _said(body: Body) -> str | None:

@@ -248,7 +248,8 @@ class _Walk:
         match node:
             case ast.Import():
                 for alias in node.names:
-                    yield from self._import(alias.name)
+                    if not self._allowed(alias.name):
+                        yield f"imports {alias.name}, which is not in the list of allowed modules"
                     yield from _name(alias.asname or "")
             case ast.ImportFrom():
                 yield from self._import_from(node)
@@ -288,10 +289,6 @@ class _Walk:
                 yield from self._assigned(node)
             case _:
                 return
-
-    def _import(self, module: str) -> Iterator[str]:
-        if not self._allowed(module):
-            yield f"imports {module}, which is not in the list of allowed modules"
 
     def _import_from(self, node: ast.ImportFrom) -> Iterator[str]:
         module = self._absolute(node)

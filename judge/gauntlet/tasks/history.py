@@ -13,7 +13,6 @@ I/O: reads the repository; processes.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import PurePosixPath
 
 from judge.gauntlet.errors import CandidateError, TaskError
 from judge.gauntlet.repository.git import Repository
@@ -82,7 +81,7 @@ def read_change(
         for path in {*needed, *wanted, *_imported(repository, before, code, is_test)}
         if not tests_side(path)
     }
-    changed = tuple(sorted(path for path in touched if path in shown or _is_code(path, tests_side)))
+    changed = tuple(sorted(path for path in touched if path in shown or path in own))
     if not changed:
         raise TaskError(f"commit {commit[:12]} changes nothing that its tests import")
     return Change(
@@ -176,10 +175,6 @@ def _mean(runs: Sequence[SuiteResult]) -> float:
 def _listed(cases: Sequence[str], verb: str = "passes") -> str:
     more = f" and {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else ""
     return f"{', '.join(cases[:_SHOWN])}{more} {verb}"
-
-
-def _is_code(path: str, tests_side: Callable[[str], bool]) -> bool:
-    return PurePosixPath(path).suffix == ".py" and not tests_side(path)
 
 
 def _texts(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, str]:

@@ -255,16 +255,13 @@ def _parse(files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Referen
         tasks.append(_task(entry, folders.pop(entry.task_id), scorers))
     if folders:
         raise TaskError(f"{TASKS}/{min(folders)}: is not in {MANIFEST}")
-    unasked = tuple(task for task in tasks if not _is_asked(scorers[task.scorer]))
+    by_tests = {name: scorer for name, scorer in scorers.items() if isinstance(scorer, ByTests)}
+    unasked = tuple(t for t in tasks if t.scorer in by_tests and not by_tests[t.scorer].asked)
     return ReferenceSet(
         tasks=tuple(task for task in tasks if task not in unasked),
         sha256=digest({"tasks": [task.sha256 for task in tasks]}),
         unasked=unasked,
     )
-
-
-def _is_asked(scorer: Scorer) -> bool:
-    return not isinstance(scorer, ByTests) or scorer.asked
 
 
 def _manifest(files: Mapping[str, bytes]) -> tuple[TaskEntry, ...]:

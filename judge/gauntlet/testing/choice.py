@@ -18,7 +18,7 @@ import ast
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -241,20 +241,15 @@ class _Graph:
         if said.names & _LISTS:
             if said.climbs or said.names & _ANYWHERE:
                 return _everything
-            if self._is_test(path) and any(map(self._tells_a_place, self._helpers(said))):
-                return _everything
+            if self._is_test(path):
+                helpers = filter(self._is_test, self._all_named(said.imports))
+                known = [self._said.get(each) for each in helpers]
+                if any(each is None or {_HERE, *_ANYWHERE} & each.names for each in known):
+                    return _everything
         found = set().union(*map(self._pointed_at, said.strings))
         if said.names & _LISTS and _HERE in said.names:
             found |= self._beneath["" if "/" not in path else path.rpartition("/")[0]]
         return found.__contains__
-
-    def _helpers(self, said: _Said) -> Iterator[_Said | None]:
-        for path in self._all_named(said.imports):
-            if self._is_test(path):
-                yield self._said.get(path)
-
-    def _tells_a_place(self, said: _Said | None) -> bool:
-        return said is None or bool({_HERE, *_ANYWHERE} & said.names)
 
 
 def _everything(_: str) -> bool:

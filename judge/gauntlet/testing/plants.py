@@ -33,10 +33,9 @@ def module_of(path: str) -> str:
 
 def uncollected(paths: Iterable[str], cases: Iterable[str]) -> list[str]:
     """Return those Python files that no case of a report comes from."""
-    known = {case.partition("::")[0] for case in cases}
-    return [
-        path for path in paths if path.endswith(".py") and not _collected(module_of(path), known)
-    ]
+    known = {f"{case.partition('::')[0]}." for case in cases}
+    python = (path for path in paths if path.endswith(".py"))
+    return [p for p in python if not any(each.startswith(f"{module_of(p)}.") for each in known)]
 
 
 def within(cases: Iterable[str], paths: Iterable[str]) -> frozenset[str]:
@@ -72,10 +71,6 @@ def plant(tree: Path, tests: Iterable[str], cases: Mapping[str, str]) -> frozens
         (tree / path).write_text("\n\n".join(_failing(test, draw) for test in names), "utf-8")
         planted |= {f"{module_of(str(path))}::{test}" for test in names}
     return frozenset(planted)
-
-
-def _collected(module: str, classes: Iterable[str]) -> bool:
-    return any(each == module or each.startswith(f"{module}.") for each in classes)
 
 
 def is_test_file(path: str) -> bool:
