@@ -18,8 +18,7 @@ import msgspec
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.arms import answering, in_turn
-from judge.gauntlet.comparison.evaluate import Evaluation, compare
-from judge.gauntlet.comparison.sequential import error_level, wanted_pairs
+from judge.gauntlet.comparison.evaluate import Evaluation, compare, error_level, wanted_pairs
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.stages import record
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult

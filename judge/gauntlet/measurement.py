@@ -16,8 +16,7 @@ from typing import Any
 
 from aggregates.improvement.line import Line
 from judge.gauntlet.arms import answering, in_turn
-from judge.gauntlet.comparison.evaluate import Evaluation, compare
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace

@@ -22,8 +22,7 @@ from msgspec import to_builtins
 from aggregates.decisions import Decision
 from aggregates.transcript import Call
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.evaluate import Evaluation, compare
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.scenarios import LENGTH, length_task, observation_of, unaccepted

@@ -20,7 +20,7 @@ from aggregates.improvement.advice import Advice, Tried
 from judge.auditing.report import AuditReport
 from judge.gauntlet.arms import in_turn
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.sequential import error_level
+from judge.gauntlet.comparison.evaluate import error_level
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.observations import from_plain, to_plain

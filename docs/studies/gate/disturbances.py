@@ -29,8 +29,7 @@ from judge.gauntlet.comparison.e_values import (
     schedule,
     standing,
 )
-from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import error_level, wanted_pairs
+from judge.gauntlet.comparison.evaluate import compare, error_level, wanted_pairs
 from judge.gauntlet.comparison.weighing import GUARDED
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task, TaskEntry

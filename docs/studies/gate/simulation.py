@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.sequential import error_level
+from judge.gauntlet.comparison.evaluate import error_level
 from studies.gate.disturbances import (
     DISTURBANCES,
     Change,

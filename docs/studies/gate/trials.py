@@ -24,7 +24,7 @@ from judge.gauntlet.comparison.e_values import (
     schedule,
     standing,
 )
-from judge.gauntlet.comparison.sequential import error_level
+from judge.gauntlet.comparison.evaluate import error_level
 from judge.gauntlet.comparison.weighing import GUARDED
 
 __all__ = [

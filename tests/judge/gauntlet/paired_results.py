@@ -8,7 +8,7 @@ import numpy as np
 from made_tasks import made_task
 
 from judge.gauntlet.comparison.e_values import DEFAULTS, ComparisonSettings
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.evaluate import wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 

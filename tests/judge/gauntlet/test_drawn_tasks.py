@@ -18,8 +18,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.bisection.probes import tasks_oracle, with_repeats
 from judge.errors import BisectionError
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import error_level
+from judge.gauntlet.comparison.evaluate import compare, error_level
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, TaskError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, drawn_seed

@@ -13,8 +13,7 @@ from msgspec import to_builtins
 from paired_results import CONFIRMED, confirmed, pair, result, task
 
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.comparison.evaluate import Evaluation, compare
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.tasks.benchmark import TaskResult
 from judge.gauntlet.tasks.reference_set import Task

@@ -33,8 +33,7 @@ from judge.gauntlet.comparison.e_values import (
     schedule,
     standing,
 )
-from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import error_level, share, wanted_pairs
+from judge.gauntlet.comparison.evaluate import compare, error_level, share, wanted_pairs
 from judge.gauntlet.comparison.weighing import weigh
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 
