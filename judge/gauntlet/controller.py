@@ -275,7 +275,7 @@ class Controller:
                 "halted",
                 stage="propose",
                 reason=str(error),
-                stops_line=error.halts == "line",
+                stops_line=error.halts_line,
                 ends_valley=not isinstance(error, DeclarationError),
             )
             return None
