@@ -384,6 +384,15 @@ class Line(Aggregate):
         if found.rolled_back is None:
             self.checkpoints[checkpoint] = replace(found, rolled_back=reason)
 
+    def ancestors(self, checkpoint: str) -> list[str]:
+        """Return a checkpoint and those that it descends from, the newest first."""
+        found, here = [], self.checkpoints[checkpoint]
+        while True:
+            found.append(here.id)
+            if here.parent is None:
+                return found
+            here = self.checkpoints[here.parent]
+
     def descendants(self, checkpoint: str) -> list[str]:
         """Return a checkpoint and all that descend from it, in the order of the chain."""
         found = [checkpoint]

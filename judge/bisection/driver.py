@@ -20,14 +20,14 @@ from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
 from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, plain_oracle, probe
 from judge.bisection.reports import culprit_of, fault_of, probes_of, reason_of, search_of
-from judge.bisection.search import RULES, SearchState, next_probe, standing
+from judge.bisection.search import RULES, next_probe, standing
 from judge.confinement.supervised import discard
 from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
 from ledger.progress import advanced
 
 FOLDER = "bisecting"
-_FIRST = 1  # where notifications begin
+_EVENTS = ("bisection.opened", "bisection.probed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +44,13 @@ class Question:
 
 def chain(line: Line, *, good: str, bad: str) -> tuple[str, ...]:
     """Return the checkpoints after the good one up to the bad one, in their order."""
-    found: list[str] = []
-    at: str | None = bad
-    while at is not None and at != good:
-        found.append(at)
-        at = line.checkpoints[at].parent
-    if at is None or not found:
+    found = line.ancestors(bad)
+    if good not in found[1:]:
         raise BisectionError(
             f"checkpoint {bad} does not descend from checkpoint {good}: name a good "
             "checkpoint and one of its descendants"
         )
-    return tuple(reversed(found))
+    return tuple(reversed(found[: found.index(good)]))
 
 
 @contextmanager
@@ -120,13 +116,22 @@ def go_on(
     """
     line, oracle, search = place.line(), oracle_of(found.oracle), search_of(found)
     order = (found.good, *found.suspects)
-    known = {} if _is_afresh(found) else _known(place, found)
+    # Not of one that was made although there was one with the same question.
+    is_first = found.id == _search_id(UUID(found.line), _asked(found), 0)
+    known = _known(place, found) if is_first else {}
     made = 0
     while not found.ended:
         probes = probes_of(found)
         now = standing(search, probes)
         if now.over:
-            return _ended(place, found, now)
+            found.end(
+                culprit=culprit_of(found),
+                candidates=[order[at] for at in now.likely if at < len(order) and now.probability],
+                posterior=now.probability,
+                reason=reason_of(found),
+            )
+            place.log.save(found)
+            return found
         if made == most:
             return found
         number = next_probe(search, probes)
@@ -138,7 +143,8 @@ def go_on(
             advanced("probes", made, most)
             got = probe(place, oracle, checkpoint, repeat=repeat, folder=folder)
             made += 1
-        found = _recorded(place, found, order[number], got)
+        found.probe(order[number], got.verdict, got.evidence)
+        place.log.save(found)  # nobody else appends to it: this process holds the lock
         tell(found)
     return found
 
@@ -149,10 +155,9 @@ def chosen_before(place: Workplace, *, good: str, bad: str) -> Tasks | None:
     They are not chosen again: a process that carries on must not come to others.
     """
     found: Oracle | None = None
-    for event in _events(place):
-        if not isinstance(event, Bisection.Opened) or not event.oracle.get("measured"):
-            continue
-        if (event.line, event.good, event.suspects[-1]) == (str(place.line_id), good, bad):
+    for event in place.recorded(_EVENTS[:1]):
+        asked = (event.line, event.good, event.suspects[-1])
+        if event.oracle.get("measured") and asked == (str(place.line_id), good, bad):
             found = oracle_of(event.oracle)
     return found if isinstance(found, Tasks) else None
 
@@ -166,11 +171,6 @@ def _asked(found: Bisection) -> dict[str, Any]:
     # The first searches did not name their rules, and their ids follow from what they named.
     rules = {"rules": found.rules} if found.rules != 1 else {}
     return {name: getattr(found, name) for name in names} | rules
-
-
-def _is_afresh(found: Bisection) -> bool:
-    """Tell whether a search was made although there was one with the same question."""
-    return bool(found.id != _search_id(UUID(found.line), _asked(found), 0))
 
 
 def _verify(found: Bisection, asked: Mapping[str, Any]) -> None:
@@ -191,7 +191,7 @@ def _verify(found: Bisection, asked: Mapping[str, Any]) -> None:
 def _known(place: Workplace, found: Bisection) -> dict[tuple[str, int], Probed]:
     """Return what other searches were told by the same oracle, by checkpoint and repeat."""
     key, alike, told = key_of(found.oracle), set(), {}
-    for event in _events(place):
+    for event in place.recorded(_EVENTS):
         if isinstance(event, Bisection.Opened):
             if event.line == found.line and key_of(event.oracle) == key:
                 alike.add(event.originator_id)
@@ -202,32 +202,3 @@ def _known(place: Workplace, found: Bisection) -> dict[tuple[str, int], Probed]:
             if event.verdict in ("bad", "good") and type(repeat) is int:
                 told[event.checkpoint, repeat] = Probed(verdict=event.verdict, evidence=evidence)
     return told
-
-
-def _events(place: Workplace) -> Iterator[Any]:
-    start = _FIRST
-    topics = ["bisection.opened", "bisection.probed"]
-    while notes := place.log.recorder.select_notifications(start, 1_000, topics=topics):
-        for note in notes:
-            yield place.log.mapper.to_domain_event(note)
-        start = notes[-1].id + 1
-
-
-def _recorded(place: Workplace, found: Bisection, checkpoint: str, got: Probed) -> Bisection:
-    found.probe(checkpoint, got.verdict, got.evidence)
-    place.log.save(found)  # nobody else appends to it: this process holds the lock
-    return found
-
-
-def _ended(place: Workplace, found: Bisection, now: SearchState) -> Bisection:
-    order = (found.good, *found.suspects)
-    inside = [order[number] for number in now.likely if number < len(order)]
-    possible = now.probability > 0.0
-    found.end(
-        culprit=culprit_of(found),
-        candidates=inside if possible else [],
-        posterior=now.probability,
-        reason=reason_of(found),
-    )
-    place.log.save(found)
-    return found

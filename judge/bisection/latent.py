@@ -21,7 +21,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.bisection import driver, reports
 from judge.bisection.probes import Oracle, Tasks, probe, tasks_oracle, with_repeats
 from judge.errors import BisectionError
-from judge.gauntlet.hygiene import Rollback, roll_back
+from judge.gauntlet.promotion import Rollback, roll_back
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.workplace import Workplace
@@ -102,7 +102,7 @@ def reveal(
     further and further back.
     """
     line = place.line()
-    ancestors = _ancestors(line)
+    ancestors = line.ancestors(line.active)[1:]
     if not ancestors:
         return None
     failed = _failed(place, records)
@@ -116,16 +116,6 @@ def reveal(
         return _by_alarm(place, line, folder=folder, known=known)
     tasks = tuple(task for task, checkpoint in good.items() if checkpoint == newest)
     return Revealed(tasks=tasks, good=newest, by=f"proposal {failed[tasks[0]]}")
-
-
-def _ancestors(line: Line) -> list[str]:
-    """Return the checkpoints before the active one, the newest first."""
-    found = []
-    here = line.head.parent
-    while here is not None:
-        found.append(here)
-        here = line.checkpoints[here].parent
-    return found
 
 
 def _failed(place: Workplace, records: ProposalIndex) -> dict[str, UUID]:
@@ -167,16 +157,18 @@ def _answered_by(
 ) -> dict[str, str]:
     """Return of each task the newest ancestor that is known to answer it, if one is."""
     line = place.line()
-    wanted = {task: _content(place, line.head.commit, task) for task in tasks}
+    wanted = _contents(place, line.head.commit)
     found: dict[str, str] = {}
     asked: set[str] = set()
     for ancestor in ancestors:
         said: dict[str, list[bool]] = {}
         commit = line.checkpoints[ancestor].commit
         for proposal, results in _answers(place, records, commit, arms=ARMS):
+            then = _contents(place, proposal.base)
             for each in results:
-                if _content(place, proposal.base, each.task_id) == wanted.get(each.task_id, ""):
-                    said.setdefault(each.task_id, []).append(each.success)
+                name = each.task_id
+                if name in tasks and name in then and then[name] == wanted[name]:
+                    said.setdefault(name, []).append(each.success)
         asked |= said.keys()
         found = {task: ancestor for task, passed in said.items() if all(passed)} | found
     # A task that was asked before and never answered is no fault of a later checkpoint.
@@ -199,10 +191,9 @@ def _further_back(ancestors: Sequence[str]) -> list[str]:
     return [ancestors[step] for step in sorted(steps | {len(ancestors) - 1})]
 
 
-def _content(place: Workplace, commit: str, task: str) -> str | None:
-    """Return the hash of a task in a commit's reference set; None if it has no such task."""
-    tasks = place.reference_set(commit).tasks
-    return next((each.sha256 for each in tasks if each.task_id == task), None)
+def _contents(place: Workplace, commit: str) -> dict[str, str]:
+    """Return the hash of each task in a commit's reference set."""
+    return {each.task_id: each.sha256 for each in place.reference_set(commit).tasks}
 
 
 def _oracle(place: Workplace, tasks: tuple[str, ...], *, revealed_by: str | None = None) -> Oracle:
@@ -249,7 +240,15 @@ def _concluded(place: Workplace, found: Revealed, search: Bisection) -> LatentFa
             f"{search.id}; {found.by} revealed it"
         )
         if needs is not None:
-            _raise(place, search, f"{reason}. Roll back checkpoint {search.culprit}: {needs}")
+            raised = (
+                isinstance(event, Line.DriftAlarmed)
+                and event.kind == ALARM
+                and str(search.id) in event.detail
+                for event in place.log.events.get(place.line_id)
+            )
+            if not any(raised):  # once, however an operator has answered it
+                detail = f"{reason}. Roll back checkpoint {search.culprit}: {needs}"
+                place.alarm(ALARM, detail, tasks=search.oracle.get("tasks", ()))
         else:
             rollback = roll_back(place, search.culprit, reason)
             place.tell(search.culprit, f"rolled back: {reason}")
@@ -269,16 +268,3 @@ def _needs_operator(place: Workplace, line: Line, culprit: str) -> str | None:
             if proposal.real_tier != 2 or proposal.verdict != "better":
                 return f"an operator approved proposal {each}, which goes with it"
     return None
-
-
-def _raise(place: Workplace, search: Bisection, detail: str) -> None:
-    """Raise an alarm about a search's culprit, once, however an operator has answered it."""
-    for event in place.log.events.get(place.line_id):
-        if not isinstance(event, Line.DriftAlarmed) or event.kind != ALARM:
-            continue
-        if str(search.id) in event.detail:
-            return
-    tasks = list(search.oracle.get("tasks", ()))
-    place.change_line(
-        lambda line: line.alarm(commit=line.head.commit, kind=ALARM, detail=detail, tasks=tasks)
-    )

@@ -12,7 +12,7 @@ I/O: the workplace, processes, a folder that is passed in.  Units: seconds, byte
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,7 +25,7 @@ from aggregates.improvement.line import Checkpoint
 from judge.bisection.search import Verdict
 from judge.confinement.interpreter import PYTHON
 from judge.confinement.messages import ResourceLimits
-from judge.confinement.supervised import Ended, discarded, run
+from judge.confinement.supervised import discarded, run
 from judge.errors import BisectionError
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
@@ -128,7 +128,8 @@ def verify_command(argv: Sequence[str], *, files: Collection[str]) -> None:
                     f"{', '.join(_KNOWN)}. To use other braces, put them in a file"
                 )
         for found in _BELOW_FILES.finditer(part):
-            if not _begins_with_one(part[found.start(1) :], files):
+            named = part[found.start(1) :]
+            if not any(named.startswith(n) and not _NAME.match(named, len(n)) for n in files):
                 raise BisectionError(
                     f"the command names {found[0]}, which is not given: add --file {found[1]}, "
                     "otherwise every checkpoint would be judged bad"
@@ -149,16 +150,16 @@ def tasks_oracle(
     if measured:
         before, after = (_successes(place, commit, bad, folder) for commit in (good, bad))
         lost = [task for task in whole.tasks if task.task_id in before - after]
+        times = place.settings.confirmed
         with (
-            _exported(place, good, bad, folder) as old,
-            _exported(place, bad, bad, folder) as new,
+            _asking(place, good, bad, folder, times=times) as old,
+            _asking(place, bad, bad, folder, times=times) as new,
         ):
-            times = place.settings.confirmed
             names = tuple(
                 task.task_id
                 for task in lost
-                if all(each.success for each in _answers(place, task, bad, old, times=times))
-                and not any(each.success for each in _answers(place, task, bad, new, times=times))
+                if all(each.success for each in old(task))
+                and not any(each.success for each in new(task))
             )
     if not names:
         raise BisectionError(
@@ -256,24 +257,17 @@ def _run(place: Workplace, oracle: Command, commit: str, repeat: int, folder: Pa
         "output": place.blobs.put(said),
         "isolation": list(ended.isolation),
     }
-    return Probed(verdict=_verdict(ended), evidence=evidence)
-
-
-def _verdict(ended: Ended) -> Verdict:
-    if ended.status == "exited" and ended.code == CANNOT_TEST:
-        return "skip"
-    return "good" if ended.status == "exited" and ended.code == 0 else "bad"
+    verdicts: dict[int, Verdict] = {0: "good", CANNOT_TEST: "skip"}
+    verdict = verdicts.get(ended.code, "bad") if ended.status == "exited" else "bad"
+    return Probed(verdict=verdict, evidence=evidence)
 
 
 def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Path) -> Probed:
     whole = place.reference_set(oracle.commit)
     reason = "all tasks are answered"
-    with _exported(place, commit, oracle.commit, folder) as tree:
+    with _asking(place, commit, oracle.commit, folder, times=oracle.asked, first=repeat) as ask:
         for name in oracle.tasks:
-            task = whole.task(name)
-            results = list(
-                _answers(place, task, oracle.commit, tree, times=oracle.asked, first=repeat)
-            )
+            results = list(ask(whole.task(name)))
             failed = [each for each in results if not each.success]
             if failed and len(failed) < len(results):
                 raise BisectionError(
@@ -288,49 +282,40 @@ def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Pa
     return Probed(verdict="bad" if failed else "good", evidence=told)
 
 
-def _answers(
-    place: Workplace, task: Task, asked_as: str, tree: Path, *, times: int, first: int = 0
-) -> Iterator[TaskResult]:
-    """Give a commit's answers to one task, as the manifest of `asked_as` says, one by one."""
-    for number in range(times):
-        yield run_task(
-            task,
-            tree,
-            place.manifest(asked_as),
-            scorers=place.scorers,
-            arm="candidate",
-            scratch=tree.parent,
-            repeat=first * times + number,
-        )
-
-
 def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> set[str]:
     """Return the deterministic tasks of the set in `asked_as` that a commit answers once."""
     whole = place.reference_set(asked_as)
     exact = {task.task_id: task for task in whole.tasks if not task.stochastic}
     results = recorded(place, commit=commit, tasks=whole)
     if results is None:
-        with _exported(place, commit, asked_as, folder) as tree:
-            results = [
-                each
-                for task in exact.values()
-                for each in _answers(place, task, asked_as, tree, times=1)
-            ]
+        with _asking(place, commit, asked_as, folder) as ask:
+            results = [each for task in exact.values() for each in ask(task)]
     return {result.task_id for result in results if result.success and result.task_id in exact}
 
 
 @contextmanager
-def _exported(place: Workplace, commit: str, asked_as: str, folder: Path) -> Iterator[Path]:
-    """Give a commit's files, in a folder of their own."""
+def _asking(
+    place: Workplace, commit: str, asked_as: str, folder: Path, *, times: int = 1, first: int = 0
+) -> Iterator[Callable[[Task], Iterator[TaskResult]]]:
+    """Give what asks a commit a task so many times, as the manifest of `asked_as` says."""
+    manifest = place.manifest(asked_as)
     with discarded(folder) as own:
         tree = own / "tree"
-        tree.mkdir()
-        export(place.repository, commit, place.manifest(asked_as), tree)
-        yield tree
+        export(place.repository, commit, manifest, tree)
 
+        def ask(task: Task) -> Iterator[TaskResult]:
+            for number in range(times):
+                yield run_task(
+                    task,
+                    tree,
+                    manifest,
+                    scorers=place.scorers,
+                    arm="candidate",
+                    scratch=own,
+                    repeat=first * times + number,
+                )
 
-def _begins_with_one(text: str, names: Collection[str]) -> bool:
-    return any(text.startswith(name) and not _NAME.match(text, len(name)) for name in names)
+        yield ask
 
 
 def _filled(part: str, told: Mapping[str, str]) -> str:

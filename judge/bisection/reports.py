@@ -4,7 +4,7 @@ I/O: none.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from aggregates.improvement.bisection import VERDICTS, Bisection
@@ -75,10 +75,11 @@ def reason_of(found: Bisection) -> str:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         nobody = ", or none of them is bad" if last == len(order) else ""
         told = f"one of {', '.join(names[:_NAMED])}{more}{nobody}: "
-        if _untested(probes, now.likely):
+        skipped = {number for number, verdict in probes if verdict == "skip"}
+        if skipped.issuperset(now.likely[:-1]):  # no probe can tell these apart
             told += "the others cannot be tested"
-        else:
-            told += f"with probability {_floor(now.probability)}"
+        else:  # rounded down: it is stated as the least
+            told += f"with probability {math.floor(1_000 * now.probability) / 10:.1f}%"
             told += (
                 f" at least; further probes tell too little to reach {search.confidence:.0%} for "
                 "one of them"
@@ -109,17 +110,6 @@ def reason_of(found: Bisection) -> str:
     if "bad" in believed:
         told += "; it was assumed to be bad and not verified"
     return told
-
-
-def _untested(probes: Sequence[Probe], likely: range) -> bool:
-    """Tell whether no probe can tell these hypotheses apart: all numbers between were skipped."""
-    skipped = {number for number, verdict in probes if verdict == "skip"}
-    return skipped.issuperset(likely[:-1])
-
-
-def _floor(probability: float) -> str:
-    """Return a probability in percent, rounded down: it is stated as the least."""
-    return f"{math.floor(1_000 * probability) / 10:.1f}%"
 
 
 def believed_of(found: Bisection) -> list[str]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
-from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import MAX_TEXT, Proposal
 from judge.errors import BisectionError
 from judge.gauntlet.controller import Controller
@@ -49,7 +48,9 @@ def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged
 
 def _salvaged(controller: Controller, culprit: str, *, run: bool) -> Iterator[Salvaged]:
     line = controller.line
-    bad_too = _rolled_back_for_themselves(line, culprit)
+    # What was rolled back by name, and what descends from that.
+    named = [each for each in line.descendants(culprit)[1:] if each in line.rollbacks]
+    bad_too = {each for checkpoint in named for each in line.descendants(checkpoint)}
     for checkpoint in line.descendants(culprit)[1:]:
         if checkpoint in bad_too:
             yield _left(checkpoint, "", "it was rolled back itself, or after a checkpoint that was")
@@ -77,12 +78,16 @@ def _again(
             return _left(checkpoint, original, f"its diff does not apply: {error}")
         if run:
             known = controller.carry_on(known.id)
+    if known.outcome is None:
+        what = controller.waits(known) or "submitted; `proctor line run` judges it"
+    else:
+        what = f"{known.outcome}: {known.reason}"
     return Salvaged(
         checkpoint=checkpoint,
         original=original,
         proposal=str(known.id),
         outcome=known.outcome,
-        what=_what(controller, known),
+        what=what,
     )
 
 
@@ -124,22 +129,10 @@ def _latest(controller: Controller, original: str) -> tuple[int, Proposal | None
     return number, place.proposal(newest) if number else None
 
 
-def _what(controller: Controller, proposal: Proposal) -> str:
-    if proposal.outcome is not None:
-        return f"{proposal.outcome}: {proposal.reason}"
-    return controller.waits(proposal) or "submitted; `proctor line run` judges it"
-
-
 def _left(checkpoint: str, original: str, what: str) -> Salvaged:
     return Salvaged(
         checkpoint=checkpoint, original=original, proposal=None, outcome=None, what=what
     )
-
-
-def _rolled_back_for_themselves(line: Line, culprit: str) -> set[str]:
-    """Return descendants that were rolled back by name, with what descends from those."""
-    named = [each for each in line.descendants(culprit)[1:] if each in line.rollbacks]
-    return {each for checkpoint in named for each in line.descendants(checkpoint)}
 
 
 def _retry_id(line: UUID, original: str, number: int) -> UUID:

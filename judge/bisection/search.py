@@ -108,8 +108,12 @@ def next_probe(search: Search, probes: Sequence[Probe]) -> int | None:
         len(probes) >= _MOST[search.rules] or max(told.values(), default=0.0) < _LEAST
     ):
         return None
-    if _is_exhausted(search, probes):
-        return None
+    # It has had its share of probes beyond those of a plain search.
+    settled = _settled_at(search, tuple(probes))
+    if settled is not None:
+        repeating = _weighed(search, probes).repeating
+        if len(probes) >= (_SHORTER if repeating else _LONGER) * settled:
+            return None
     skipped = _skipped(probes)
     worths = {
         number: bits * (1.0 - 0.5 ** min((abs(number - each) for each in skipped), default=64))
@@ -208,15 +212,6 @@ def _settled_at(search: Search, probes: tuple[Probe, ...]) -> int | None:
     return len(probes) if max(masses) >= search.confidence else None
 
 
-def _is_exhausted(search: Search, probes: Sequence[Probe]) -> bool:
-    """Tell whether a search has had its share of probes beyond those of a plain search."""
-    settled = _settled_at(search, tuple(probes))
-    if settled is None:
-        return False
-    repeating = _weighed(search, probes).repeating
-    return len(probes) >= (_SHORTER if repeating else _LONGER) * settled
-
-
 def _weighed(search: Search, probes: Sequence[Probe]) -> Weighed:
     bad, good = ([0] * (search.suspects + 1) for _ in range(2))
     for number, verdict in probes:
@@ -240,9 +235,11 @@ def _told(search: Search, probes: Sequence[Probe]) -> dict[int, float]:
         bits = weighed.plain_information if settled is None else weighed.information
         # Tie-breaking must not hang on the last bits of a sum.
         return {at: round(float(each), 9) for at, each in enumerate(bits) if at not in skipped}
-    shares = _shares(search, probes).items()
+    sums = accumulate(posterior(search, probes))  # with what probability each number is bad
     return {
-        number: _information(bad, search.error) for number, bad in shares if number not in skipped
+        number: _information(bad, search.error)
+        for number, bad in zip(search.hypotheses, sums, strict=True)
+        if number <= search.suspects and number not in skipped
     }
 
 
@@ -253,13 +250,6 @@ def _best(worths: Mapping[int, float]) -> tuple[int | None, float]:
         if worth > most + 1e-12:
             best, most = number, worth
     return best, most
-
-
-def _shares(search: Search, probes: Sequence[Probe]) -> dict[int, float]:
-    """Return of each number with what probability it is bad."""
-    sums = accumulate(posterior(search, probes))
-    bad = dict(zip(search.hypotheses, sums, strict=True))
-    return {number: bad[number] for number in range(search.suspects + 1) if number in bad}
 
 
 def _skipped(probes: Sequence[Probe]) -> set[int]:

@@ -4,25 +4,56 @@ A line is canonical JSON (sorted keys, no spaces, ASCII). Beside its id it holds
 conversational dataset: `messages`; `prompt`, `chosen` and `rejected`; or, of a proposal, `prompt`,
 `completion` and `label`.
 
+The prompt of a decision without a model call is the situation in which it was made. It is built
+from recorded measurements alone and not by the policies' own prompt, which the system may change.
+So an export as of an index never changes. It contains no text written by a model or a person, and
+no measurement that a policy does not see, such as the validation accuracy.
+
 Source: TRL, "Dataset formats and types"; docs/reference/curation.md.
 Trust: requests are what a policy once stored; one that is no list of messages is left out.
-I/O: reads blobs.
+I/O: reads blobs.  Units: epochs from 0.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
 from aggregates.credit import Interval, better_of
+from aggregates.situation import COLUMNS, SETTINGS, TASK, Due, Earlier, describe
 from judge.curation.intervals import interval, level_of
 from judge.curation.query import Query
-from judge.curation.situations import Message, situation
 from judge.curation.tables import Tables
 from ledger.blobs import Blobs
 
+Message = dict[str, str]
+
+_EPOCH_ROWS = f"""
+SELECT {", ".join(COLUMNS)}, {", ".join(SETTINGS)} FROM epochs
+WHERE run_id = ? AND epoch <= ? ORDER BY epoch
+"""  # noqa: S608 - our own names
+_DUE_ROWS = """
+SELECT rule, side, value, ema, streak FROM rule_evaluations
+WHERE run_id = ? AND epoch = ? AND LIST_CONTAINS(?, rule) ORDER BY precedence
+"""
+_EARLIER_ROWS = """
+SELECT
+    d.epoch, d.direction, d.params::VARCHAR AS params, r.outcome,
+    (SELECT LIST(c.rule) FROM citations AS c
+     WHERE c.run_id = d.run_id AND c.number = d.number) AS cites
+FROM decisions AS d
+LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number
+WHERE d.run_id = ? AND d.epoch < ? ORDER BY d.number
+"""
+_MODEL = """
+SELECT COALESCE(
+    (SELECT ARG_MAX(spec, idx)::VARCHAR FROM remedies
+     WHERE run_id = s.run_id AND outcome = 'applied' AND epoch < ?), s.spec::VARCHAR
+) AS spec
+FROM run_starts AS s WHERE s.run_id = ?
+"""
 _ROLES = ("assistant", "system", "user")
 _ANSWERS = "CREATE OR REPLACE TEMP TABLE answers AS SELECT * FROM curated_answers"
 _SFT = """
@@ -129,7 +160,7 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
         rejected = answers.get(row["rejected_run"], row["rejected"])
         asked = chosen if row.get("kept", True) else rejected  # a fork is asked nothing
         if asked.prompt is not None:
-            id_ = _pair(row)
+            id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
             told = {
                 "chosen": [_assistant(chosen.said)],
                 "id": id_,
@@ -164,10 +195,6 @@ def is_measured(tables: Tables) -> Callable[[Member], bool]:
         )
 
     return is_shown
-
-
-def _pair(row: Mapping[str, Any]) -> str:
-    return f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
 
 
 def _measured(tables: Tables, query: Query) -> Iterator[dict[str, Any]]:
@@ -301,3 +328,19 @@ def _messages(request: bytes) -> list[Message] | None:
 
 def _assistant(said: str) -> Message:
     return {"content": said, "role": "assistant"}
+
+
+def situation(tables: Tables, *, run: str, epoch: int, rules: Sequence[str]) -> list[Message]:
+    """Return the messages that ask about these rules in this epoch of a run."""
+    epochs = tables.ask(_EPOCH_ROWS, [run, epoch])
+    asked = describe(
+        due=[Due(**row) for row in tables.ask(_DUE_ROWS, [run, epoch, list(rules)])],
+        settings=epochs[-1],
+        spec=json.loads(tables.ask(_MODEL, [epoch, run])[0]["spec"]),
+        epochs=epochs,
+        earlier=[
+            Earlier(**{**row, "params": json.loads(row["params"])})
+            for row in tables.ask(_EARLIER_ROWS, [run, epoch])
+        ],
+    )
+    return [{"role": "system", "content": TASK}, {"role": "user", "content": asked}]

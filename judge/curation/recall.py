@@ -4,7 +4,7 @@ Trust: a list of members is trusted if its hash is the sealed one.
 I/O: reads blobs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -37,7 +37,7 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
     Where the list of members is missing or changed, the whole export is to be called back: which
     examples are clean cannot be told.
     """
-    standing = _Standing.of(tables)
+    standing = _Standing(tables)
     for sealed in tables.ask("SELECT export_id, members, examples FROM exports ORDER BY idx"):
         if export is not None and sealed["export_id"] != export:
             continue
@@ -51,31 +51,22 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
 
 def recall_of(tables: Tables, export: str, members: Iterable[Member]) -> list[Recalled]:
     """Return those examples that would be kept out by these tables, of an export still unsealed."""
-    return list(_Standing.of(tables).against(export, members))
+    return list(_Standing(tables).against(export, members))
 
 
-@dataclass(frozen=True)
 class _Standing:
     """What speaks against runs, decisions and proposals."""
 
-    runs: Mapping[str, tuple[bool, bool, list[str]]]  # tainted, usable as a failure, why not
-    faults: Mapping[tuple[str, int], list[str]]
-    proposals: Mapping[str, tuple[bool, bool, list[str]]]
-    measured: Callable[[], Callable[[Member], bool]]  # whether measurements show a pair now
-
-    @classmethod
-    def of(cls, tables: Tables) -> "_Standing":
+    def __init__(self, tables: Tables) -> None:
         with tables.settled():
             runs, faults, proposals = map(tables.ask, (_RUNS, _FAULTS, _PROPOSALS))
-        return cls(
-            {row["run_id"]: (row["tainted"], row["usable"], row["why_not"]) for row in runs},
-            {(row["run_id"], row["number"]): row["faults"] for row in faults},
-            {
-                row["proposal_id"]: (row["tainted"], row["let_in"], row["why_not"])
-                for row in proposals
-            },
-            cache(lambda: is_measured(tables)),
-        )
+        # Of each run and proposal, whether it is tainted, whether it is usable as a failure (of a
+        # proposal: let in), and why not.
+        self._told = {row[0]: row[1:] for row in map(tuple, map(dict.values, (*runs, *proposals)))}
+        self._proposals = {row["proposal_id"] for row in proposals}
+        self._faults = {(row["run_id"], row["number"]): row["faults"] for row in faults}
+        # Whether measurements show a pair now.
+        self._is_measured = cache(lambda: is_measured(tables))
 
     def against(self, export: str, members: Iterable[Member]) -> Iterator[Recalled]:
         for member in members:
@@ -85,15 +76,15 @@ class _Standing:
             named = (run for run, _ in (*member.decisions, *member.rejected))
             for run in dict.fromkeys((*named, *member.measured)):
                 unknown = (True, False, ["not found in this ledger"])
-                noun = "proposal" if run in self.proposals else "run"
-                reached, usable, reasons = self.runs.get(run) or self.proposals.get(run, unknown)
+                noun = "proposal" if run in self._proposals else "run"
+                reached, usable, reasons = self._told.get(run, unknown)
                 tainted = tainted or reached
                 if run in shown or not usable:
                     why += [f"{noun} {run}: {reason}" for reason in reasons]
             for run, number in member.decisions:
-                faults = self.faults.get((run, number), [])
+                faults = self._faults.get((run, number), [])
                 why += [f"decision {number}: {fault}" for fault in faults]
-            if member.measured and not why and not self.measured()(member):
+            if member.measured and not why and not self._is_measured()(member):
                 why = ["what is measured now does not say which answer is better"]
             if why:
                 yield Recalled(export, member.id, tainted=tainted, why=tuple(why))

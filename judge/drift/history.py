@@ -9,7 +9,6 @@ Trust: evaluations are believed as they are on record; what cannot be one is lef
 I/O: reads the line's events.  Units: shares.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -151,13 +150,14 @@ def read_history(place: Workplace, *, pause: float | None = None) -> DriftHistor
             again = (*last.again, value) if later else last.again
             points[-1] = replace(last, again=again, at=found.timestamp)
         if found.purpose == "drift":
+            code, first = found.code, repeats.complexity
             points.append(
                 Point(
                     checkpoint=active,
                     value=value,
                     again=(),
                     at=found.timestamp,
-                    complexity=_relative(found.code, repeats.complexity),
+                    complexity=code["complexity"] / first if code is not None and first else None,
                     answered=answered,
                 )
             )
@@ -176,7 +176,3 @@ def _evaluations(place: Workplace) -> list[tuple[int, Line.Evaluated]]:
         and 0 <= event.right <= event.tasks
         and event.tasks > 0
     ]
-
-
-def _relative(code: Mapping[str, int] | None, original: int | None) -> float | None:
-    return None if code is None or not original else code["complexity"] / original

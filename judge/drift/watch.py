@@ -20,13 +20,14 @@ from judge.drift.charts import ChartLimits
 from judge.drift.evaluation import Maker, count_tasks, evaluate
 from judge.drift.history import DriftHistory, Repeats, read_baseline, read_history
 from judge.errors import DriftError
-from judge.gauntlet.hygiene import Rollback, roll_back
+from judge.gauntlet.promotion import Rollback, roll_back
 from judge.gauntlet.workplace import Workplace
 from ledger.entries import AuthorKey
 from ledger.progress import advanced
 
 BREAKER = "circuit breaker"
 PRODUCTION = "production"
+_LIMITS = ChartLimits()
 Production = Mapping[str, tuple[int, int, int]]
 """Checkpoint -> runs that went well, all that have ended, and their largest deficit."""
 
@@ -70,13 +71,12 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
     return known
 
 
-def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits | None = None) -> bool:
+def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits = _LIMITS) -> bool:
     """Tell whether the active checkpoint is to be evaluated; DriftError where there is no baseline.
 
     It is due if it was never evaluated, if `every` runs or more were `begun` under it since, or if
     an evaluation far below the original must be confirmed.
     """
-    limits = limits or ChartLimits()
     history, active = read_history(place, pause=limits.pause), place.line().active
     never = all(point.checkpoint != active for point in history.points)
     return never or begun >= every or _is_pending(history, limits, active)
@@ -99,7 +99,7 @@ def watch(
     *,
     make: Maker | None,
     production: Production,
-    limits: ChartLimits | None = None,
+    limits: ChartLimits = _LIMITS,
     measure: bool = True,
 ) -> Watched:
     """Evaluate the active checkpoint, and look; DriftError where there is no baseline.
@@ -108,14 +108,15 @@ def watch(
     before that it evaluates nothing. The caller holds the line's lock. An open alarm is not raised
     again.
     """
-    limits = limits or ChartLimits()
     read_baseline(place).baseline()  # before anything is run
     line = place.line()
     if measure:
         if not _is_pending(read_history(place, pause=limits.pause), limits, line.active):
             share = evaluate(place, line.active, purpose="drift", make=make)
             place.tell(line.active, f"evaluated: {share:.1%}")
-        while (until := _waits_until(place, limits)) is not None and until <= _now():
+        while (
+            until := _waits_until(place, limits)
+        ) is not None and until <= Line.Evaluated.create_timestamp():
             share = evaluate(place, line.active, purpose="confirmation", make=make)
             place.tell(
                 line.active, f"evaluated again, because the first value was far below: {share:.1%}"
@@ -125,11 +126,12 @@ def watch(
     # An evaluation that waits for its confirmation raises no alarm.
     known = history if waits is None else replace(history, points=history.points[:-1])
     deficit = production.get(line.active, (0, 0, 0))[2]
-    found = look(known, limits, _chain(line, production), deficit=deficit)
+    chain = [production.get(each, (0, 0, 0))[:2] for each in reversed(line.ancestors(line.active))]
+    found = look(known, limits, chain, deficit=deficit)
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
     raised = tuple(each for each in found if each.kind not in open_kinds)
     for each in raised:
-        _raise(place, each)
+        place.alarm(each.kind, each.detail)
     rollback = None
     if any(each.kind == BREAKER for each in found):  # also where one was interrupted after it
         rollback = _break(place, history, limits)
@@ -238,27 +240,6 @@ def _waits_until(place: Workplace, limits: ChartLimits) -> datetime | None:
     if not _is_pending(history, limits, active):
         return None
     return history.points[-1].at + timedelta(seconds=limits.pause)
-
-
-def _now() -> datetime:
-    """Return the time as events have it."""
-    return Line.Evaluated.create_timestamp()
-
-
-def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
-    """Return the runs of the checkpoints that the active one descends from, and its own."""
-    chain: list[tuple[int, int]] = []
-    here: str | None = line.active
-    while here is not None:
-        chain.append(production.get(here, (0, 0, 0))[:2])
-        here = line.checkpoints[here].parent
-    return chain[::-1]
-
-
-def _raise(place: Workplace, finding: Finding) -> None:
-    place.change_line(
-        lambda line: line.alarm(commit=line.head.commit, kind=finding.kind, detail=finding.detail)
-    )
 
 
 def _break(place: Workplace, history: DriftHistory, limits: ChartLimits) -> Rollback | None:

@@ -54,15 +54,19 @@ def answering(place: Workplace, commits: Mapping[Arm, str], manifest: Manifest) 
 
 
 def in_turn(
-    wanted: Callable[[], Sequence[tuple[Task, int]]],
+    wanted: Callable[[], Sequence[tuple[str, int]]],
+    tasks: Sequence[Task],
     *,
     random: Random,
     arms: Sequence[Arm] = ARMS,
 ) -> Iterator[tuple[Task, int, int, list[Arm]]]:
     """Yield the pairs that are wanted until none is: task, repeat, seed, and the arms' order.
 
-    `wanted` is asked again when all that it wanted has been answered.
+    `wanted` gives them as wanted_pairs() does, of these tasks. It is asked again when all that it
+    wanted has been answered.
     """
+    by_id = {task.task_id: task for task in tasks}
     while pairs := wanted():
-        for task, repeat in random.sample(pairs, k=len(pairs)):
-            yield task, repeat, drawn_seed(task, random), random.sample(arms, k=len(arms))
+        for name, repeat in random.sample(pairs, k=len(pairs)):
+            seed = drawn_seed(by_id[name], random)
+            yield by_id[name], repeat, seed, random.sample(arms, k=len(arms))

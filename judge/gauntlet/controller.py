@@ -21,7 +21,7 @@ from uuid import UUID
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.errors import ApprovalError
-from judge.gauntlet import batches, benchmarking, promotion, reviews, stages
+from judge.gauntlet import benchmarking, promotion, reviews, stages
 from judge.gauntlet.errors import DeclarationError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.changes import tier_of_change
@@ -255,11 +255,11 @@ class Controller:
 
     def _carried(self, proposal: Proposal, *, to: str) -> Proposal | None:
         """Submit a proposal again on the line's checkpoint, if a batch approves it there, too."""
-        said = batches.carry(self.place, proposal, to=to)
+        said = reviews.carry(self.place, proposal, to=to)
         if said is None:
             return None
         again = self.submit(self.place.blobs.get(proposal.diff), **said)
-        return batches.approve_carried(self.place, again, by=proposal)
+        return reviews.approve_carried(self.place, again, by=proposal)
 
     def _examine(self, proposal: Proposal) -> stages.Examined | None:
         """Look at what a proposal touches; None if that was the end of it."""
@@ -275,7 +275,7 @@ class Controller:
                 "halted",
                 stage="propose",
                 reason=str(error),
-                stops_line=error.halts == "line",
+                stops_line=error.halts_line,
                 ends_valley=not isinstance(error, DeclarationError),
             )
             return None

@@ -1,7 +1,5 @@
 """Errors of the gauntlet; one root, so that callers catch one thing."""
 
-from typing import Literal
-
 from judge.errors import JudgeError
 
 
@@ -28,16 +26,13 @@ class DiffError(GauntletError):
 class TierError(GauntletError):
     """A change reaches for what it must not touch, or says what it touches wrongly."""
 
-    def __init__(self, message: str, *, halts: Literal["proposal", "line"]) -> None:
+    def __init__(self, message: str, *, halts_line: bool = False) -> None:
         super().__init__(message)
-        self.halts = halts
+        self.halts_line = halts_line
 
 
 class DeclarationError(TierError):
     """A change that is allowed says wrongly what it touches: it can be declared again."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, halts="proposal")
 
 
 class TaskError(GauntletError):

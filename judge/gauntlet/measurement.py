@@ -10,16 +10,13 @@ I/O: the workplace; processes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from aggregates.improvement.line import Line
 from judge.gauntlet.arms import answering, in_turn
-from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace
@@ -61,7 +58,7 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
             Deviation("not promoted", f"the branch is at {head}, which has not passed the gauntlet")
         )
     for name, tasks in sets.items():
-        answers = _answers(place, active.commit, head, tasks.tasks)
+        answers, worse = _compared(place, active.commit, head, tasks.tasks)
         base, found = ([each for each in answers if each.arm == arm] for arm in ARMS)
         if head == active.commit:  # one arm was asked, for both
             base = found
@@ -69,10 +66,11 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
             _record(place, active.commit, name, tasks, base)
         _record(place, head, name, tasks, found)
         shares[name] = (_share(base), _share(found))
-        if head != active.commit:
-            alarms += _compared(name, tasks.tasks, base, found, settings=_confirming(place))
+        if worse is not None and worse.regressions:
+            detail = f"the {name} set: {'; '.join(worse.reasons)}"
+            alarms.append(Deviation("worse", detail, worse.regressions))
     for alarm in alarms:
-        place.change_line(partial(_raise, commit=head, alarm=alarm))
+        place.alarm(**asdict(alarm), commit=head)
     return Measurement(commit=head, checkpoint=active.id, shares=shares, alarms=tuple(alarms))
 
 
@@ -99,34 +97,37 @@ def recorded(place: Workplace, *, commit: str, tasks: ReferenceSet) -> list[Task
     ]
 
 
-def _answers(
+def _compared(
     place: Workplace, checkpoint: str, head: str, tasks: Sequence[Task]
-) -> list[TaskResult]:
+) -> tuple[list[TaskResult], Evaluation | None]:
     """Return both commits' answers, confined as a candidate's; one arm's where they are the same.
 
-    Both are asked again where they differ on a deterministic task.
+    Both are asked again where they differ on a deterministic task; what these answers come to is
+    returned, too. No more pairs are asked of an unsteady one.
     """
-    by_id = {task.task_id: task for task in tasks}
     exact = [task for task in tasks if not task.stochastic]
     commits: dict[Arm, str] = {"base": checkpoint, "candidate": head}
     if checkpoint == head:
         del commits["base"]
     results: list[TaskResult] = []
+    settings = replace(place.settings, most=place.settings.confirmed)
 
-    def wanted() -> list[tuple[Task, int]]:
+    def wanted() -> list[tuple[str, int]]:
         if not results:
-            return [(task, 0) for task in tasks]
+            return [(task.task_id, 0) for task in tasks]
         if len(commits) < len(ARMS) or not exact:
             return []
-        pairs = wanted_pairs(results, tasks=exact, level=_ONCE, settings=_confirming(place))
-        return [(by_id[name], repeat) for name, repeat in pairs]
+        return wanted_pairs(results, tasks=exact, level=_ONCE, settings=settings)
 
     with answering(place, commits, place.manifest(place.line().head.commit)) as ask:
-        turns = in_turn(wanted, random=place.random, arms=[*commits])
+        turns = in_turn(wanted, tasks, random=place.random, arms=[*commits])
         for task, repeat, seed, arms in turns:
             results += [ask(task, arm, repeat=repeat, seed=seed) for arm in arms]
     places = {task.task_id: number for number, task in enumerate(tasks)}
-    return sorted(results, key=lambda each: (places[each.task_id], each.repeat))
+    results.sort(key=lambda each: (places[each.task_id], each.repeat))
+    if len(commits) < len(ARMS):
+        return results, None
+    return results, compare(results, tasks=exact, level=_ONCE, settings=settings)
 
 
 def _record(
@@ -140,39 +141,6 @@ def _record(
     place.change_line(
         lambda line: line.measure(commit=commit, set=name, sha256=tasks.sha256, tasks=told)
     )
-
-
-def _compared(
-    name: str,
-    tasks: Sequence[Task],
-    base: Sequence[TaskResult],
-    found: Sequence[TaskResult],
-    *,
-    settings: ComparisonSettings,
-) -> list[Deviation]:
-    """Return an alarm if a task that the checkpoint answers once is answered worse by the head."""
-    exact = [task for task in tasks if not task.stochastic]
-    ids = {task.task_id for task in exact}
-    result = compare(
-        [each for each in base if each.task_id in ids],
-        [each for each in found if each.task_id in ids],
-        tasks=exact,
-        level=_ONCE,
-        settings=settings,
-    )
-    if not result.regressions:
-        return []
-    detail = f"the {name} set: {'; '.join(result.reasons)}"
-    return [Deviation("worse", detail, tuple(result.regressions))]
-
-
-def _confirming(place: Workplace) -> ComparisonSettings:
-    """Return settings by which no more pairs are asked of an unsteady task."""
-    return replace(place.settings, most=place.settings.confirmed)
-
-
-def _raise(line: Line, *, commit: str, alarm: Deviation) -> None:
-    line.alarm(commit=commit, kind=alarm.kind, detail=alarm.detail, tasks=alarm.tasks)
 
 
 def _share(results: Sequence[TaskResult]) -> float:

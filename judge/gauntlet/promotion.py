@@ -1,14 +1,17 @@
-"""The end of a proposal, with or without a promotion, and the end of a valley.
+"""Moves the line: the end of a proposal or of a valley, and the rollback of a checkpoint.
 
 A line moves in two steps. A promotion first moves the branch by compare-and-swap and is then
-recorded; a return from a valley is first recorded, and then the branch is moved. If a crash comes
-between the two, the next process completes the move with settle().
+recorded; a return from a valley and a rollback are first recorded, and then the branch is moved. If
+a crash comes between the two, the next process completes the move with settle(), or reports what
+people must do first.
 
-Source: docs/reference/gauntlet.md, "Stages" and "Valleys".
+Source: docs/reference/gauntlet.md, "Stages" and "Valleys"; docs/explanation/hygiene.md.
+Trust: whoever calls may roll back; an author's signature is checked where it is recorded.
 I/O: the workplace.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,11 @@ from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.approvals import read_approval
 from judge.errors import ApprovalError
-from judge.gauntlet.errors import MovedError, RepositoryError
+from judge.gauntlet.errors import GauntletError, MovedError, RepositoryError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.workplace import Workplace
+from ledger.entries import AuthorKey
 
 INTENT = "promoting"
 
@@ -113,7 +117,8 @@ def settle(place: Workplace, records: ProposalIndex) -> None:
     """Finish what a killed process had begun; end a valley whose time is over or key is revoked."""
     line = place.line()
     head = place.repository.head(place.branch)
-    if head != line.head.commit and _intended(place) == head:
+    intent = _intent(place)
+    if head != line.head.commit and intent.exists() and intent.read_text() == head:
         for proposal_id in records.open_proposals():
             proposal = place.proposal(proposal_id)
             if proposal.commit == head and proposal.base == line.head.commit:
@@ -160,27 +165,14 @@ def _intent(place: Workplace) -> Path:
     return place.folder / INTENT
 
 
-def _intended(place: Workplace) -> str | None:
-    return _intent(place).read_text() if _intent(place).exists() else None
-
-
 def _record_promotion(place: Workplace, proposal: Proposal) -> None:
+    contents = place.contents(str(proposal.commit))
+
     def make() -> list[Line | Proposal]:
         line, fresh = place.line(), place.proposal(proposal.id)
-        assert fresh.commit is not None  # it was branched, and all four are there
-        assert fresh.tree is not None
-        assert fresh.manifest is not None
-        assert fresh.reference_set is not None
         valley, crossed = line.valley, is_last_step(line, fresh)
         lets = valley["id"] if valley is not None and fresh.verdict != "better" else None
-        checkpoint = line.promote(
-            commit=fresh.commit,
-            tree=fresh.tree,
-            proposals=[str(fresh.id)],
-            manifest=fresh.manifest,
-            reference_set=fresh.reference_set,
-            code=place.code(fresh.commit),
-        )
+        checkpoint = line.promote(proposals=[str(fresh.id)], **contents)
         if crossed:
             line.close_valley("crossed: better than at its start")
         reason = f"{fresh.verdict}: {'; '.join(fresh.reasons)}"
@@ -205,3 +197,88 @@ def _turn_back(line: Line, reason: str) -> None:
             if each.parent == start and each.rolled_back is None
         )
         line.roll_back(first, f"a valley was not crossed: {reason}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback:
+    """What was taken back, and what is in force now."""
+
+    checkpoint: str
+    reached: tuple[str, ...]  # the checkpoint and what descends from it, in the chain's order
+    to: str  # the checkpoint that is active now
+    commit: str  # of that one
+    branch_at: str  # commit at which the branch is now
+    advice: str | None  # what people have to do; None: the branch is where it belongs
+
+
+def roll_back(
+    place: Workplace, checkpoint: str, reason: str | None, *, author: AuthorKey | None = None
+) -> Rollback:
+    """Mark a checkpoint and its descendants, and bring the branch back to what is active then.
+
+    One that was rolled back by name is not marked again, but the branch is brought after it. One
+    that went with an ancestor is, for a reason of its own: salvage leaves it alone. Without a
+    reason, one that is rolled back already stays as it is marked. Raises
+    GauntletError where there is no such line, checkpoint or reason; ConflictError's like, and
+    whatever the ledger says of the author's key, from the log. Whoever calls holds the line's lock.
+    """
+    if reason is not None and not reason.strip():
+        raise GauntletError(
+            "a rollback needs a reason: it is shown with everything that the rollback taints"
+        )
+    if place.line_id not in place.log.repository:
+        raise GauntletError(
+            f"{place.branch!r} of {place.repository.path} is not a line of this ledger: choose "
+            "another with --repo and --line, or another --home"
+        )
+    found = place.line().checkpoints.get(checkpoint)
+    if found is None:
+        raise GauntletError(f"checkpoint {checkpoint} not found on this line")
+    if found.parent is None:
+        raise GauntletError(
+            f"checkpoint {checkpoint} is the first of the line, so there is no earlier one to "
+            "return to; commit a fix, and take it over with `proctor line sign adopt --key KEY`"
+        )
+    if reason is None:
+        if found.rolled_back is None:
+            raise GauntletError(
+                f"checkpoint {checkpoint} is not rolled back; do that first: `proctor line "
+                f"rollback {checkpoint} --reason TEXT`"
+            )
+    elif checkpoint not in place.line().rollbacks:
+        place.change_line(lambda line: _mark(line, checkpoint, reason), author=author)
+    advice = _bring_back(place)
+    line = place.line()
+    return Rollback(
+        checkpoint=checkpoint,
+        reached=tuple(line.descendants(checkpoint)),
+        to=line.active,
+        commit=line.head.commit,
+        branch_at=place.repository.head(place.branch),
+        advice=advice,
+    )
+
+
+def _mark(line: Line, checkpoint: str, reason: str) -> None:
+    """Mark a checkpoint; a valley that leads over it ends."""
+    valley = line.valley
+    if valley is not None and line.active in line.descendants(checkpoint):
+        line.close_valley(f"checkpoint {checkpoint} was rolled back")
+    if checkpoint not in line.rollbacks:  # somebody may have been quicker
+        line.roll_back(checkpoint, reason)
+
+
+def _bring_back(place: Workplace) -> str | None:
+    """Move the branch to the active checkpoint if it may be; return what people must do if not."""
+    try:
+        settle_branch(place)
+    except RepositoryError as error:
+        return f"the branch was not moved: {error}; then run this command again"
+    line, head = place.line(), place.repository.head(place.branch)
+    if head == line.head.commit:
+        return None
+    return (
+        f"branch {place.branch!r} is at {head[:12]}, because it was moved by hand, and was not "
+        f"changed; the active checkpoint is {line.head.commit[:12]}: revert the bad change in a "
+        "commit, and take that over with `proctor line sign adopt --key KEY`"
+    )

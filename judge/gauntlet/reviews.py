@@ -3,25 +3,45 @@
 An approval is recorded as the signed envelope. The controller acts on it and records that as
 another event.
 
-Source: docs/reference/gauntlet.md, "Approvals".
-Trust: envelopes are hostile; keys count while the ledger says that they are operators'.
+A batch approves several proposals of tier 1 with one signature, each still judged alone. It names
+the base that all of them begin at, and of each proposal its diff and all that was shown of it. When
+the first is promoted, the others no longer begin at the line's checkpoint. They are then carried
+over: proposed again, word for word, on the new checkpoint. The signature counts there as long as a
+person has approved everything that becomes effective: no file that the proposal touches has changed
+since the signed base, and whatever else has changed came with proposals of the same signature.
+
+Source: docs/reference/gauntlet.md, "Approvals";
+docs/explanation/decisions/0036-batches-of-approvals.md.
+Trust: envelopes are hostile, and so is what a proposal says of where it comes from; keys count
+while the ledger says that they are operators'.
 I/O: the workplace.  Units: seconds.
 """
 
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID, uuid5
+
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import REVIEWS, Proposal
-from judge.approvals import BATCH, LEDGER, TEXT_SHOWN, read_approval
-from judge.errors import ApprovalError
-from judge.gauntlet import batches
-from judge.gauntlet.batches import (
-    checked,
-    line_subjects,
-    on_record,
-    record_word,
-    signed,
-    uuid_of,
+from judge.approvals import (
+    BATCH,
+    CARRIED,
+    LEDGER,
+    OF_EACH,
+    RECORDED,
+    SUBJECTS,
+    TEXT_SHOWN,
+    Approval,
+    check_approval,
+    names_of,
+    of_proposal,
+    read_approval,
 )
+from judge.errors import ApprovalError
+from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.workplace import Workplace
+from ledger.handover.envelope import payload_of
 
 
 def record_review(place: Workplace, envelope: str) -> Proposal:
@@ -36,14 +56,7 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
     approval = checked(
         place, envelope, said.kind, place.subjects(proposal), proposal=str(proposal_id)
     )
-
-    def make() -> list[Proposal]:
-        fresh = place.proposal(proposal_id)
-        record_word(fresh, approval.kind, envelope, approval)
-        return [fresh]
-
-    place.save(make)
-    return place.proposal(proposal_id)
+    return record_word(place, [proposal], approval.kind, envelope, approval)[0]
 
 
 def check_recorded(place: Workplace, proposal: Proposal) -> None:
@@ -52,7 +65,7 @@ def check_recorded(place: Workplace, proposal: Proposal) -> None:
         raise ApprovalError("an operator must approve it")
     said = read_approval(proposal.envelope, operators=place.operators())
     if said.kind == BATCH:
-        batches.verify_named(place, proposal, base=proposal.base)
+        verify_named(place, proposal, base=proposal.base)
         return
     subjects = place.subjects(proposal)
     if TEXT_SHOWN not in said.subjects:
@@ -82,7 +95,7 @@ def open_valley(place: Workplace, envelope: str) -> Line:
 
     A valley goes by what was signed: one signature opens it once, in any envelope.
     """
-    approval = checked(place, envelope, "valley", line_subjects(place))
+    approval = checked(place, envelope, "valley", place.line_subjects(place.line().head.commit))
     valley = signed(envelope)
     events = place.log.events.get(place.line_id)
     if valley in {signed(each.envelope) for each in events if isinstance(each, Line.ValleyOpened)}:
@@ -98,16 +111,8 @@ def adopt(place: Workplace, envelope: str) -> Line:
     """Take over where people have moved the branch, as a checkpoint of its own."""
     subjects = adoption_subjects(place)
     checked(place, envelope, "adopt", subjects)
-    return place.change_line(
-        lambda line: line.adopt(
-            commit=subjects["commit"],
-            tree=subjects["tree"],
-            manifest=subjects["manifest"],
-            reference_set=subjects["reference_set"],
-            envelope=envelope,
-            code=place.code(subjects["commit"]),
-        )
-    )
+    contents = place.contents(subjects["commit"])
+    return place.change_line(lambda line: line.adopt(**contents, envelope=envelope))
 
 
 def admit(place: Workplace, envelope: str, *, task: str, sha256: str) -> Line:
@@ -127,12 +132,202 @@ def adoption_subjects(place: Workplace) -> dict[str, str]:
     commit = place.repository.head(place.branch)
     if commit == active.commit:
         raise ApprovalError("the branch is at its checkpoint: there is nothing to adopt")
+    subjects = {**place.contents(commit), "base": active.commit, "base_tree": active.tree}
+    return {**{name: subjects[name] for name in subjects if name != "code"}, LEDGER: place.ledger}
+
+
+def batch_subjects(place: Workplace, proposals: Iterable[Proposal]) -> dict[str, str]:
+    """Return what an operator signs who approves all of these at once.
+
+    Raises ApprovalError for one that is not of tier 1, or does not begin at the line's checkpoint.
+    """
+    subjects = place.line_subjects(place.line().head.commit)
+    for proposal in proposals:
+        if proposal.outcome is not None:
+            raise ApprovalError(f"proposal {proposal.id} is already concluded: {proposal.outcome}")
+        if proposal.tier != 1 or proposal.base != subjects["base"]:
+            raise ApprovalError(
+                f"proposal {proposal.id} is not a proposal of tier 1 on the line's checkpoint"
+            )
+        if origin_of(proposal) != proposal.id:
+            raise ApprovalError(
+                f"proposal {proposal.id} was carried over from another; approve it by itself"
+            )
+        subjects |= named_in_batch(proposal, place.subjects(proposal))
+    return subjects
+
+
+def named_in_batch(proposal: Proposal | str, subjects: Mapping[str, str]) -> dict[str, str]:
+    """Return a proposal's own subjects of a batch."""
+    name = proposal if isinstance(proposal, str) else str(proposal.id)
+    return {of_proposal(what, name): subjects[what] for what in OF_EACH}
+
+
+def record_batch(place: Workplace, envelope: str) -> list[Proposal]:
+    """Record a batch as the approval of each of its proposals; ApprovalError if it does not count.
+
+    All of them have to be open, and as they were when it was signed.
+    """
+    said = read_approval(envelope, operators=place.operators())
+    if said.kind != BATCH:
+        raise ApprovalError(f"an approval of kind {said.kind!r} is no batch")
+    names = sorted({name.partition(":")[2] for name in said.subjects if ":" in name})
+    proposals = [place.proposal(uuid_of(name)) for name in names]
+    approval = checked(place, envelope, BATCH, batch_subjects(place, proposals))
+    return record_word(place, proposals, "approve", envelope, approval)
+
+
+def verify_named(place: Workplace, proposal: Proposal, *, base: str) -> Approval:
+    """Return the batch on record for a proposal if it counts on a base; raise ApprovalError.
+
+    `base` is the commit of a checkpoint: the proposal's own, or one that it may be carried to.
+    """
+    if proposal.review != "approve" or proposal.envelope is None:
+        raise ApprovalError("an operator must approve it")
+    origin = place.proposal(origin_of(proposal))
+    subjects = place.subjects(origin)
+    named = {name: subjects[name] for name in SUBJECTS[BATCH]} | named_in_batch(origin, subjects)
+    approval = checked(place, proposal.envelope, BATCH, on_record(place, proposal.envelope, named))
+    if (proposal.diff, proposal.targets) != (origin.diff, origin.targets):
+        raise ApprovalError("it is not the change that was approved")
+    _verify_between(place, origin, proposal.envelope, base=base)
+    return approval
+
+
+def carry(place: Workplace, proposal: Proposal, *, to: str) -> dict[str, Any] | None:
+    """Return what a proposal is submitted with again on another base; None if nothing carries it.
+
+    It has one successor on each base, so that a crash on the way makes no second one.
+    """
+    if proposal.review != "approve" or proposal.envelope is None:
+        return None
+    try:
+        if read_approval(proposal.envelope, operators=place.operators()).kind != BATCH:
+            return None
+        verify_named(place, proposal, base=to)
+    except (ApprovalError, GauntletError):
+        return None
+    others = [each for each in proposal.evidence if each.get("kind") != CARRIED]
     return {
-        "base": active.commit,
-        "base_tree": active.tree,
-        "commit": commit,
-        LEDGER: place.ledger,
-        "tree": place.repository.tree_of(commit),
-        "manifest": place.manifest(commit).sha256,
-        "reference_set": place.reference_set(commit).sha256,
+        "declared": proposal.targets,
+        "rationale": proposal.rationale,
+        "trigger": proposal.trigger,
+        "proposer": proposal.proposer,
+        "task": proposal.task,
+        "evidence": [*others, {"kind": CARRIED, "proposal": str(origin_of(proposal))}],
+        "proposal_id": uuid5(proposal.id, to),
     }
+
+
+def approve_carried(place: Workplace, proposal: Proposal, *, by: Proposal) -> Proposal:
+    """Record for a carried proposal the batch that approves the one that it comes from."""
+    envelope = by.envelope
+    assert envelope is not None
+    if proposal.outcome is not None or proposal.review is not None:
+        return proposal
+    approval = read_approval(envelope, operators=place.operators())
+    return record_word(place, [proposal], "approve", envelope, approval)[0]
+
+
+def origin_of(proposal: Proposal) -> UUID:
+    """Return the proposal that an operator was shown: the first that this one was carried from."""
+    told = [each for each in proposal.evidence if each.get("kind") == CARRIED]
+    return uuid_of(str(told[0].get("proposal"))) if told else proposal.id
+
+
+def _verify_between(place: Workplace, origin: Proposal, envelope: str, *, base: str) -> None:
+    """Raise ApprovalError unless the line came from one base to the other by this batch alone."""
+    line = place.line()
+    chain = {each.commit: each for each in line.checkpoints.values()}
+    at = chain.get(base)
+    while at is not None and at.commit != origin.base:
+        for name in at.proposals:
+            with_it = place.proposal(uuid_of(name)).envelope
+            if with_it is None or signed(with_it) != signed(envelope):
+                raise ApprovalError(
+                    f"checkpoint {at.id[:8]} came with a change that this batch does not name"
+                )
+        if not at.proposals:
+            raise ApprovalError(f"checkpoint {at.id[:8]} was made by people after the signature")
+        at = None if at.parent is None else line.checkpoints[at.parent]
+    if at is None:
+        raise ApprovalError("the line no longer descends from the base that was signed")
+    then, now = place.repository.files(origin.base), place.repository.files(base)
+    for path in origin.targets:
+        if then.get(path) != now.get(path):
+            raise ApprovalError(f"{path!r} has changed since the base that was signed")
+
+
+def record_word(
+    place: Workplace, proposals: Iterable[Proposal], word: str, envelope: str, approval: Approval
+) -> list[Proposal]:
+    """Record an operator's word on all of these, and return them as they are then.
+
+    An approval from before must not undo another word.
+    """
+    ids = [each.id for each in proposals]
+
+    def make() -> list[Proposal]:
+        fresh = [place.proposal(each) for each in ids]
+        for each in fresh:
+            if each.review in ("reject", "revise"):
+                raise ApprovalError(
+                    f"an operator has already answered {each.review} to proposal {each.id}"
+                )
+            each.record_review(
+                word,
+                envelope=envelope,
+                key=approval.key,
+                expires=approval.expires,
+                note=approval.note,
+            )
+        return fresh
+
+    place.save(make)
+    return [place.proposal(each) for each in ids]
+
+
+def checked(
+    place: Workplace,
+    envelope: str,
+    kind: str,
+    subjects: Mapping[str, str],
+    *,
+    proposal: str | None = None,
+) -> Approval:
+    """Return an operator's word if it is this one, about exactly this; raise ApprovalError."""
+    return check_approval(
+        envelope,
+        operators=place.operators(),
+        now=place.clock(),
+        kind=kind,
+        line=str(place.line_id),
+        proposal=proposal,
+        subjects=subjects,
+    )
+
+
+def on_record(place: Workplace, envelope: str, subjects: Mapping[str, str]) -> dict[str, str]:
+    """Return what a recorded approval has to name: no ledger, if it is from before they did.
+
+    It is from before if it was on record here before any approval that names a ledger.
+    """
+    for each in place.recorded(RECORDED):
+        told = getattr(each, "envelope", "")
+        named = LEDGER in names_of(told)
+        if named or told == envelope:
+            return {k: v for k, v in subjects.items() if named or k != LEDGER}
+    return dict(subjects)
+
+
+def signed(envelope: str) -> str:
+    """Return the SHA-256 of what the envelope's signatures sign."""
+    return hashlib.sha256(payload_of(envelope)).hexdigest()
+
+
+def uuid_of(text: str | None) -> UUID:
+    """Return a proposal's id; raise ApprovalError for what is none."""
+    try:
+        return UUID(text or "")
+    except ValueError as e:
+        raise ApprovalError(f"{text!r} is not a proposal id") from e

@@ -10,20 +10,18 @@ I/O: reads the repository and the blobs that are passed in.
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from aggregates.errors import WeightsError
 from aggregates.improvement.proposal import Proposal
 from aggregates.weights import describe_tensors
 from judge.gauntlet.errors import GauntletError
-from judge.gauntlet.repository.changes import EXECUTABLE, FILE, PathChange, check_changes
+from judge.gauntlet.repository.changes import EXECUTABLE, FILE, check_changes
+from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.lint import check_changed
-from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
+from judge.gauntlet.repository.manifest import PATH, parse_manifest
 from ledger.blobs import Blobs
-
-if TYPE_CHECKING:
-    from judge.gauntlet.repository.git import Repository
 
 FACTS = (
     "base",
@@ -46,7 +44,7 @@ def facts(proposal: Proposal) -> dict[str, Any]:
     return {name: own[name] if name in own else getattr(proposal, name) for name in FACTS}
 
 
-def applied(repository: "Repository", blobs: Blobs, proposal: Proposal) -> str:
+def applied(repository: Repository, blobs: Blobs, proposal: Proposal) -> str:
     """Return what a proposal does to the files, whatever its diff looks like; or why nothing.
 
     It begins with what the lint finds in a change of tier 1, which an approval accepts.
@@ -58,13 +56,21 @@ def applied(repository: "Repository", blobs: Blobs, proposal: Proposal) -> str:
     except GauntletError as error:
         return f"the diff cannot be applied: {error}"
     changes = repository.changes(proposal.base_tree, tree)
-    parts = [
-        f"to accept: {each}" for each in _to_accept(repository, tree, changes, proposal, manifest)
-    ]
+    try:
+        verdict = check_changes(changes, proposal.targets, manifest, repository.paths(tree))
+        _, accepted = check_changed(
+            repository, proposal.base, tree, changes, verdict, manifest=manifest
+        )
+    except GauntletError:  # it gets no further, and its stage says why
+        accepted = []
+    parts = [f"to accept: {each}" for each in accepted]
     for change in changes:
         told = _told_weights if manifest.is_weights(change.path) else _told_text
-        before = _lines(repository, proposal.base_tree, change.path, change.old_mode, told)
-        after = _lines(repository, tree, change.path, change.new_mode, told)
+        before, after = (
+            # What is no plain file is told by its mode.
+            told(repository.read(at, change.path)) if mode in (FILE, EXECUTABLE) else []
+            for at, mode in ((proposal.base_tree, change.old_mode), (tree, change.new_mode))
+        )
         lines = difflib.unified_diff(before, after, change.path, change.path, lineterm="")
         parts += [f"{change.kind} {change.path}, mode {change.new_mode}", *lines]
     text = "\n".join(parts)
@@ -75,33 +81,6 @@ def digest_of_shown(told: Mapping[str, Any], *, changes: str) -> str:
     """Return the SHA-256 of a proposal's FACTS and of the changes that applied() tells."""
     whole = {"applied": changes, **{name: told[name] for name in FACTS}}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
-
-
-def _to_accept(
-    repository: "Repository",
-    tree: str,
-    changes: Sequence[PathChange],
-    proposal: Proposal,
-    manifest: Manifest,
-) -> list[str]:
-    try:
-        paths = repository.paths(tree)
-        verdict = check_changes(changes, proposal.targets, manifest, paths)
-    except GauntletError:  # it gets no further, and its stage says why
-        return []
-    return check_changed(repository, proposal.base, tree, changes, verdict, manifest=manifest)[1]
-
-
-def _lines(
-    repository: "Repository",
-    tree: str,
-    path: str,
-    mode: str | None,
-    told: Callable[[bytes], list[str]],
-) -> list[str]:
-    if mode not in (FILE, EXECUTABLE):
-        return []  # what is no plain file is told by its mode
-    return told(repository.read(tree, path))
 
 
 def _told_weights(data: bytes) -> list[str]:

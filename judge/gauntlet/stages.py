@@ -9,10 +9,10 @@ I/O: the workplace; processes for tests and tasks.  Units: seconds, bytes.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from aggregates.improvement.proposal import Proposal
@@ -21,9 +21,8 @@ from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository import lint
 from judge.gauntlet.repository.changes import PathChange, Verdict, check_changes
 from judge.gauntlet.repository.git import PROPOSALS
-from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.testing.plants import PLANTED
-from judge.gauntlet.testing.suite import SuiteResult, choose_tests, run_base, run_rest, run_tests
+from judge.gauntlet.testing.suite import Suite, SuiteResult
 from judge.gauntlet.workplace import Workplace
 
 MOST_PROBLEMS = 20  # of the lint, that are told
@@ -101,29 +100,18 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
 
     The base's own outcomes are known if it was tested before, as a base or as a candidate.
     """
-    assert proposal.commit is not None
-    manifest = place.manifest(proposal.base)
     place.tell(str(proposal.id), "testing")
-    choice = choose_tests(place.repository, proposal.commit, proposal.base, manifest)
-    left_out = () if choice is None else choice.left_out
-    with place.scratch() as scratch:
+    with _suite(place, proposal) as suite:
+        choice = suite.choose(str(proposal.commit))
+        left_out = () if choice is None else choice.left_out
         known = records.expected_cases(base=proposal.base)
         if known is None:
             place.tell(str(proposal.id), "testing the line first, whose tests have not run yet")
-            cases = base_cases(place, proposal.base, manifest, scratch)
-            known = _put_cases(place, cases)
+            known = _put_cases(place, base_cases(suite))
         if choice is not None:
             place.tell(str(proposal.id), f"testing: {choice.reason}")
-        run = partial(
-            run_tests,
-            place.repository,
-            proposal.commit,
-            proposal.base,
-            manifest,
-            workspace=scratch,
-            without=left_out,
-        )
-        found, known = _held_against(place, proposal, known, scratch=scratch, run=run)
+        run = partial(suite.run, str(proposal.commit), without=left_out)
+        found, known = _held_against(place, proposal, known, suite=suite, run=run)
     told = _kept(place, found, {PLANTED: "failed"} if found.planted else {})
     record(
         place,
@@ -141,25 +129,27 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
 
 def test_rest(place: Workplace, proposal: Proposal) -> None:
     """Run the tests that were left out; after that the whole suite has run on the candidate."""
-    assert proposal.commit is not None
     assert proposal.expected is not None
     assert proposal.outcomes is not None
     count = len(proposal.left_out)
     place.tell(str(proposal.id), f"testing the {count} test files that were left out")
-    with place.scratch() as scratch:
-        run = partial(
-            run_rest,
-            place.repository,
-            proposal.commit,
-            proposal.base,
-            place.manifest(proposal.base),
-            workspace=scratch,
-            left_out=proposal.left_out,
-        )
-        found, _ = _held_against(place, proposal, proposal.expected, scratch=scratch, run=run)
+    with _suite(place, proposal) as suite:
+        run = partial(suite.run_rest, str(proposal.commit), left_out=proposal.left_out)
+        found, _ = _held_against(place, proposal, proposal.expected, suite=suite, run=run)
     told = _kept(place, found, json.loads(place.blobs.get(proposal.outcomes)))
     record(place, proposal, lambda each: each.record_rest(**told))
     place.tell(str(proposal.id), f"tested: {_said_of(found)}")
+
+
+@contextmanager
+def _suite(place: Workplace, proposal: Proposal) -> Iterator[Suite]:
+    with place.scratch() as scratch:
+        yield Suite(
+            repository=place.repository,
+            base=proposal.base,
+            manifest=place.manifest(proposal.base),
+            workspace=scratch,
+        )
 
 
 def _kept(place: Workplace, found: SuiteResult, others: Mapping[str, str]) -> dict[str, Any]:
@@ -190,7 +180,7 @@ def _held_against(
     proposal: Proposal,
     known: str,
     *,
-    scratch: Path,
+    suite: Suite,
     run: Callable[..., SuiteResult],
 ) -> tuple[SuiteResult, str]:
     """Run tests against the base's cases, of which `known` is the blob; return also the blob used.
@@ -203,8 +193,7 @@ def _held_against(
     if not found.only_missing:
         return found, known
     place.tell(str(proposal.id), f"{len(found.missing)} cases are missing; testing the line again")
-    own = base_cases(place, proposal.base, place.manifest(proposal.base), scratch)
-    gone = set(found.missing) - own.keys()
+    gone = set(found.missing) - base_cases(suite).keys()
     steady = {case: outcome for case, outcome in expected.items() if case not in gone}
     if not gone:
         return found, known
@@ -219,15 +208,15 @@ def _said_of(found: SuiteResult) -> str:
     return f"{len(found.cases)} cases passed{flaky}, {planted}, in {found.seconds:.0f} s"
 
 
-def base_cases(place: Workplace, base: str, manifest: Manifest, scratch: Path) -> Mapping[str, str]:
+def base_cases(suite: Suite) -> Mapping[str, str]:
     """Return how a base's own tests end; raise GauntletError where they do not pass."""
-    own = run_base(place.repository, base, manifest, workspace=scratch)
+    own = suite.run_on_base()
     if own.problem is not None:
         said = own.output[-_MOST_SAID:].decode(errors="replace")
         raise GauntletError(
-            f"the line's own tests fail at {base}: {own.problem}. No proposal can be compared "
-            f"with them; fix them by hand, then run `proctor line sign adopt --key KEY`. Their "
-            f"output: {said}"
+            f"the line's own tests fail at {suite.base}: {own.problem}. No proposal can be "
+            "compared with them; fix them by hand, then run `proctor line sign adopt --key KEY`. "
+            f"Their output: {said}"
         )
     return own.cases
 

@@ -70,16 +70,8 @@ class Workplace:
         if line_id not in self.log.repository:
             self._verify_new()
             commit = self.repository.head(self.branch)
-            opened = Line.open(
-                root=self.repository.root(self.branch),
-                branch=self.branch,
-                commit=commit,
-                tree=self.repository.tree_of(commit),
-                manifest=self.manifest(commit).sha256,
-                reference_set=self.reference_set(commit).sha256,
-                code=self.code(commit),
-            )
-            self.log.save(opened)
+            root = self.repository.root(self.branch)
+            self.log.save(Line.open(root=root, branch=self.branch, **self.contents(commit)))
         found: Line = self.log.repository.get(line_id)
         return found
 
@@ -110,6 +102,13 @@ class Workplace:
                 return found
         raise GauntletError(f"proposal {proposal_id} not found on this line")
 
+    def recorded(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the events of these names, of whatever line, in the ledger's order."""
+        start, select = 1, self.log.recorder.select_notifications
+        while found := select(start, 1_000, topics=names):
+            yield from map(self.log.mapper.to_domain_event, found)
+            start = found[-1].id + 1
+
     def save(
         self, make: Callable[[], Sequence[Aggregate]], *, author: AuthorKey | None = None
     ) -> None:
@@ -134,6 +133,16 @@ class Workplace:
 
         self.save(make, author=author)
         return self.line()
+
+    def alarm(
+        self, kind: str, detail: str, *, tasks: Sequence[str] = (), commit: str | None = None
+    ) -> None:
+        """Raise an alarm about a commit, by default the active checkpoint's."""
+        self.change_line(
+            lambda line: line.alarm(
+                commit=commit or line.head.commit, kind=kind, detail=detail, tasks=tasks
+            )
+        )
 
     def manifest(self, commit: str) -> Manifest:
         """Return the manifest in a commit; raise ManifestError if it is another line's."""
@@ -160,22 +169,33 @@ class Workplace:
         """Return the reference set in a folder outside of the repository."""
         return load(folder, scorers=self.scorers)
 
-    def code(self, commit: str) -> str:
-        """Return the SHA-256 over what in a commit decides a run, as runs record it."""
-        return hash_files(self.repository.contents(commit, keep=decides_a_run))
+    def contents(self, commit: str) -> dict[str, str]:
+        """Return what a checkpoint of a commit records; `code` as runs record it."""
+        return {
+            "commit": commit,
+            "tree": self.repository.tree_of(commit),
+            "manifest": self.manifest(commit).sha256,
+            "reference_set": self.reference_set(commit).sha256,
+            "code": hash_files(self.repository.contents(commit, keep=decides_a_run)),
+        }
+
+    def line_subjects(self, base: str) -> dict[str, str]:
+        """Return what a word on the line itself has to be about, at one of its checkpoints."""
+        return {
+            "base": base,
+            "base_tree": self.repository.tree_of(base),
+            LEDGER: self.ledger,
+            "manifest": self.manifest(base).sha256,
+            "reference_set": self.reference_set(base).sha256,
+        }
 
     def subjects(self, proposal: Proposal) -> dict[str, str]:
         """Return what an operator's word on a proposal has to be about."""
-        return {
-            "base": proposal.base,
+        changes = applied(self.repository, self.blobs, proposal)
+        return self.line_subjects(proposal.base) | {
             "base_tree": proposal.base_tree,
             "diff": proposal.diff,
-            LEDGER: self.ledger,
-            TEXT_SHOWN: digest_of_shown(
-                facts(proposal), changes=applied(self.repository, self.blobs, proposal)
-            ),
-            "manifest": self.manifest(proposal.base).sha256,
-            "reference_set": self.reference_set(proposal.base).sha256,
+            TEXT_SHOWN: digest_of_shown(facts(proposal), changes=changes),
         }
 
     @contextmanager

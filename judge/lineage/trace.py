@@ -8,7 +8,8 @@ Source: docs/reference/curation.md, "Links", whose numbers the comments name.
 Trust: entries are the ledger's, whose tree head its key has signed; which of them were picked, and
 what they say, is hostile.
 I/O: none.
-Not covered: what came later (a rollback, a revocation, a withdrawn origin), which takes the ledger.
+Not covered: what came later (a rollback, a revocation, a withdrawn origin), which takes the ledger;
+entries' own authors, which open_selection() and the reader of a ledger verify.
 """
 
 import re
@@ -18,13 +19,25 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.line import INSTALLED, Line
-from judge.approvals import BATCH, CARRIED, of_proposal
-from judge.errors import LineageError
+from judge.approvals import (
+    BATCH,
+    CARRIED,
+    LEDGER,
+    RECORDED,
+    Approval,
+    ledger_digest,
+    names_of,
+    of_proposal,
+    read_approval,
+)
+from judge.errors import ApprovalError, LineageError
 from judge.lineage.chain import Body, Chain, Found, LineageStep, natural, verify_created
 from judge.lineage.example import ExportLine, as_shown, decisions_of, shown_by
-from judge.lineage.keys import Keys
-from ledger.errors import VerificationError
-from ledger.verification.authority import Authority
+from ledger.errors import MalformedError, VerificationError
+from ledger.handover.envelope import payload_of
+from ledger.mapper import readable_body
+from ledger.strict_json import read_json
+from ledger.verification.authority import Authority, KeyRecord
 from ledger.verification.proofs import leaf_hash, verify_inclusion
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.counting import CountingAudit
@@ -82,9 +95,7 @@ def trace(
     run; files of the first form do not say.
     With `whole`, entries that do not belong to it are an error too. Raises LineageError.
     """
-    chain = Chain(entries)
-    keys = Keys(chain, authority)
-    walk = _LineageWalk(chain, keys, counting)
+    walk = _LineageWalk(entries, authority, counting)
     decisions = [walk.decision(run, number) for run, number in decisions_of(example)]
     shown = list(decisions)
     if line is not None:
@@ -93,32 +104,35 @@ def trace(
         walk.run(run, [entry.index for entry in shown if entry.stream_id == run])
     if line is not None:
         walk.export(line, newest=max(entry.index for entry in shown))
-    keys.take()
-    if whole and (strange := chain.rest()):
+    walk.take_keys()
+    if whole and (strange := walk.rest()):
         raise LineageError(f"entry {strange[0]} does not belong to this lineage", index=strange[0])
-    return Lineage(example=example, steps=tuple(chain.steps.values()))
+    return Lineage(example=example, steps=tuple(walk.steps.values()))
 
 
-class _LineageWalk:
-    """Takes entries, each by a link to one that was taken before."""
+class _LineageWalk(Chain):
+    """Takes entries, each by a link to one that was taken before.
+
+    Which keys were in force is decided by the ledger's own rules (Authority), over the whole
+    authority stream.
+    """
 
     def __init__(
         self,
-        chain: Chain,
-        keys: Keys,
+        entries: Iterable[VerifiedEntry],
+        authority: Authority,
         counting: Callable[[], Mapping[str, CountingAudit]] | None,
     ) -> None:
-        self._chain = chain
-        self._keys = keys
+        super().__init__(entries)
+        self._authority = authority  # after the last entry
+        self._keys = self.stream(authority.stream_id)
         self._counting = counting
 
     def decision(self, run: UUID, number: int) -> VerifiedEntry:
         """1. The decision."""
-        entry, body = self._chain.last("run.decision_made", stream=run, number=number)
+        entry, body = self.last("run.decision_made", stream=run, number=number)
         what = f"{body.get('direction')} for {_listed(body.get('cites'))} in epoch "
-        self._chain.take(
-            entry, f"decision {number}: {what}{body.get('epoch')}, by {body.get('source')}"
-        )
+        self.take(entry, f"decision {number}: {what}{body.get('epoch')}, by {body.get('source')}")
         return entry
 
     def shown(
@@ -130,9 +144,7 @@ class _LineageWalk:
         """
         taken = []
         for said, first in zip(shown_by(line, example), decisions, strict=True):
-            recorded = self._chain.all(
-                "run.decision_made", stream=first.stream_id, after=first.index - 1
-            )
+            recorded = self.all("run.decision_made", stream=first.stream_id, after=first.index - 1)
             alike = iter(recorded)
             for place, decision in enumerate(said):
                 found = next((entry for entry, body in alike if as_shown(body) == decision), None)
@@ -141,15 +153,13 @@ class _LineageWalk:
                         "the line of the export shows a decision that is not recorded",
                         index=first.index,
                     )
-                self._chain.take(found, f"shown in the line: {decision['direction']}")
+                self.take(found, f"shown in the line: {decision['direction']}")
                 taken.append(found)
         return taken
 
     def run(self, run: UUID, decisions: Sequence[int]) -> None:
         """2. The run that they were made in, and 3. an audit of it, later and with every check."""
-        start, body = self._chain.last(
-            "run.started", stream=run, before=min(decisions), created=True
-        )
+        start, body = self.last("run.started", stream=run, before=min(decisions), created=True)
         checkpoint = body.get("checkpoint")
         if not isinstance(checkpoint, str):
             raise LineageError(
@@ -158,14 +168,14 @@ class _LineageWalk:
             )
         parent = body.get("parent_run")
         more = "" if parent is None else f"; it continues run {parent}, which is not shown"
-        self._chain.take(start, f"run {run} under checkpoint {checkpoint}{more}")
+        self.take(start, f"run {run} under checkpoint {checkpoint}{more}")
         audit, (scored, scores) = self._audit(run, start, newest=max(decisions))
         if scores.get("hard_fail") is not False:
             raise LineageError(f"the audit of run {run} failed", index=scored.index)
         who = "nobody" if scored.author is None else f"a key of the role {scored.author.role}"
-        self._chain.take(audit, f"audit of run {run}, signed by {who}")
+        self.take(audit, f"audit of run {run}, signed by {who}")
         told = (f"{name} {scores.get(f'{name}_score')}" for name in ("accuracy", "process"))
-        self._chain.take(scored, f"it held: {', '.join(told)}")
+        self.take(scored, f"it held: {', '.join(told)}")
         environment = body.get("environment")
         code = environment.get("code_sha256") if isinstance(environment, dict) else None
         self.checkpoint(checkpoint, before=start.index, code=code)
@@ -178,7 +188,7 @@ class _LineageWalk:
         Where the grant of a judge's key comes before a score, that has to be signed by a judge.
         Where it is not known which audit counts, it is the last such audit.
         """
-        begun = self._chain.all("audit.started", run=str(run))
+        begun = self.all("audit.started", run=str(run))
         counts = None
         if self._counting is not None and begun:
             counts = self._counting().get(str(run))
@@ -189,13 +199,13 @@ class _LineageWalk:
             ended = self._judged_end(run, told)
             if ended == []:
                 continue
-            scores = self._chain.all("audit.scored", stream=audit.stream_id, after=audit.index)
+            scores = self.all("audit.scored", stream=audit.stream_id, after=audit.index)
             for scored in reversed(scores):
                 if counts is not None and scored[0].index != counts.scored:
                     continue
-                if self._keys.accept_score(scored[0], audit=audit):
+                if self._accept_score(scored[0], audit=audit):
                     for entry in ended or ():
-                        self._chain.take(entry, "the run's end, up to which it was judged")
+                        self.take(entry, "the run's end, up to which it was judged")
                     return audit, scored
         raise LineageError(
             f"no valid audit of run {run} found: it must follow the decision, be of the run as it "
@@ -208,13 +218,13 @@ class _LineageWalk:
         judged = told.get("judged")
         if not isinstance(judged, dict) or "root" not in judged:  # an earlier version's audit
             return None
-        ends = (entry for entry, _ in self._chain.all("run.ended", stream=run))
+        ends = (entry for entry, _ in self.all("run.ended", stream=run))
         return [entry for entry in ends if entry.entry_hash.hex() == judged.get("entry")][-1:]
 
     def checkpoint(self, checkpoint: str, *, before: int, code: Any) -> None:
         """4. The checkpoint that the run names, which was there when it began and is what ran."""
         for name in ("checkpoint.promoted", "checkpoint.adopted", "line.opened"):
-            if found := self._chain.all(name, checkpoint=checkpoint, before=before):
+            if found := self.all(name, checkpoint=checkpoint, before=before):
                 entry, body = found[-1]
                 break
         else:
@@ -228,7 +238,7 @@ class _LineageWalk:
                 f"the code of checkpoint {checkpoint} is not the code that the run recorded",
                 index=entry.index,
             )
-        if entry.index in self._chain.steps:  # both runs of a preference name it
+        if entry.index in self.steps:  # both runs of a preference name it
             return
         what = f"checkpoint {checkpoint}, commit {body.get('commit')}"
         if name == "line.opened":
@@ -237,13 +247,13 @@ class _LineageWalk:
                 raise LineageError(
                     "the line's id does not match its repository and branch", index=entry.index
                 )
-            self._chain.take(entry, f"{what}: the original baseline")
+            self.take(entry, f"{what}: the original baseline")
         elif entry.stream_id == Line.id_of(INSTALLED, INSTALLED):
-            self._chain.take(entry, f"{what}: a version that was installed, approved by nobody")
+            self.take(entry, f"{what}: a version that was installed, approved by nobody")
         elif name == "checkpoint.adopted":
             subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
-            self._chain.take(entry, f"{what}, adopted")
-            self._keys.approval(entry, body, kind="adopt", line=entry.stream_id, subjects=subjects)
+            self.take(entry, f"{what}, adopted")
+            self._approval(entry, body, kind="adopt", line=entry.stream_id, subjects=subjects)
         else:
             self._promotion(entry, body, checkpoint, what)
 
@@ -251,7 +261,7 @@ class _LineageWalk:
         proposals = body.get("proposals")
         if not isinstance(proposals, list) or not proposals:
             raise LineageError("the promotion names no proposal", index=entry.index)
-        self._chain.take(entry, f"{what}, promoted with {_listed(proposals)}")
+        self.take(entry, f"{what}, promoted with {_listed(proposals)}")
         for proposal in proposals:
             branched = self.proposal(_id(proposal, entry), checkpoint, line=entry)
         if any(branched.get(key) != body.get(key) for key in ("commit", "tree")):
@@ -259,7 +269,7 @@ class _LineageWalk:
 
     def proposal(self, proposal: UUID, checkpoint: str, *, line: VerifiedEntry) -> Body:
         """5. A proposal that was promoted, from its submission to its end; return its branch."""
-        last, take = self._chain.last, self._chain.take
+        last, take = self.last, self.take
         submitted, change = last(
             "proposal.submitted",
             stream=proposal,
@@ -303,17 +313,17 @@ class _LineageWalk:
 
     def _reviewed(self, proposal: UUID, change: Body, *, line: VerifiedEntry, before: int) -> None:
         """6. What touches tier 1 was approved before anything of it was run."""
-        review, body = self._chain.last(
+        review, body = self.last(
             "proposal.reviewed", stream=proposal, verdict="approve", before=before
         )
-        self._chain.take(review, "approved by an operator")
-        if self._keys.said(body) == BATCH:
+        self.take(review, "approved by an operator")
+        if _said(body) == BATCH:
             shown, told = self._shown(proposal, change, line=line, before=review.index)
             subjects = {key: told.get(key) for key in ("base", "base_tree")}
             subjects[of_proposal("diff", str(shown))] = change.get("diff")
-            self._keys.approval(review, body, kind=BATCH, line=line.stream_id, subjects=subjects)
+            self._approval(review, body, kind=BATCH, line=line.stream_id, subjects=subjects)
             return
-        self._keys.approval(
+        self._approval(
             review,
             body,
             kind="approve",
@@ -335,7 +345,7 @@ class _LineageWalk:
         if not told:
             return proposal, change
         shown = _id(told[0], line)
-        entry, first = self._chain.last(
+        entry, first = self.last(
             "proposal.submitted",
             stream=shown,
             line=str(line.stream_id),
@@ -344,25 +354,25 @@ class _LineageWalk:
         )
         if any(first.get(key) != change.get(key) for key in ("diff", "targets")):
             raise LineageError("it is not the change that was approved", index=entry.index)
-        self._chain.take(entry, f"approved as proposal {shown}")
+        self.take(entry, f"approved as proposal {shown}")
         return shown, first
 
     def _valley(self, valley: Any, change: Body, *, line: VerifiedEntry, before: int) -> None:
         """7. An operator has suspended the comparison for exactly this proposal."""
-        entry, body = self._chain.last(
+        entry, body = self.last(
             "valley.opened", stream=line.stream_id, valley=valley, before=before
         )
         if change.get("diff") not in (body.get("steps") or ()):
             raise LineageError("the valley is for a different proposal", index=entry.index)
-        self._chain.take(entry, f"valley {body.get('valley')}")
-        said = self._keys.approval(entry, body, kind="valley", line=line.stream_id, subjects={})
+        self.take(entry, f"valley {body.get('valley')}")
+        said = self._approval(entry, body, kind="valley", line=line.stream_id, subjects={})
         if list(said.steps) != body.get("steps"):
             raise LineageError("the valley's steps were not signed", index=entry.index)
 
     def export(self, line: ExportLine, *, newest: int) -> None:
         """8. The export that holds the line, as it was sealed."""
         fault = "no sealed export found"
-        for seal, body in reversed(self._chain.all("export.sealed", after=newest)):
+        for seal, body in reversed(self.all("export.sealed", after=newest)):
             try:
                 verify_inclusion(
                     leaf_hash(line.data),
@@ -378,9 +388,91 @@ class _LineageWalk:
                 raise LineageError("the export is as of a different entry", index=seal.index)
             verify_created(seal)
             what = f"export {seal.stream_id} ({body.get('kind')}) as of {body.get('as_of')}"
-            self._chain.take(seal, f"{what}, line {line.number} of {body.get('examples')}")
+            self.take(seal, f"{what}, line {line.number} of {body.get('examples')}")
             return
         raise LineageError(f"the example is not in a sealed export: {fault}")
+
+    def take_keys(self) -> None:
+        """9. Take the authority stream."""
+        for entry in self._keys:
+            told = readable_body(entry.body) or {}
+            about = " ".join(str(told[name]) for name in ("role", "vkey") if name in told)
+            self.take(entry, f"{entry.name.partition('.')[2]} {about}".strip())
+
+    def _before(self, entry: VerifiedEntry) -> Authority:
+        """Return the keys as they stood where an entry is."""
+        authority = Authority(self._authority.keys[0].vkey)
+        for each in self._keys:
+            if each.index < entry.index:
+                authority.apply(each)
+        return authority
+
+    def _approval(
+        self,
+        entry: VerifiedEntry,
+        body: Body,
+        *,
+        kind: str,
+        line: UUID,
+        subjects: dict[str, Any],
+        proposal: str | None = None,
+    ) -> Approval:
+        """Check the envelope in an entry, which an operator in force has signed."""
+        operators = [
+            key.vkey
+            for key in self._before(entry).keys
+            if key.role == "operator" and key.ended is None and not self._is_doubted(key, entry)
+        ]
+        try:
+            said = read_approval(str(body.get("envelope")), operators=operators)
+        except ApprovalError as e:
+            raise LineageError(f"entry {entry.index}: {e}", index=entry.index) from e
+        wanted = {"kind": kind, "line": str(line), "proposal": proposal, **subjects}
+        found = {"kind": said.kind, "line": said.line, "proposal": said.proposal, **said.subjects}
+        if any(found.get(key) != value for key, value in wanted.items()):
+            raise LineageError(f"entry {entry.index}: the approval is for something else")
+        ledger = said.subjects.get(LEDGER)
+        earlier = (body for name in RECORDED for _, body in self.all(name, before=entry.index))
+        if ledger is None and any(LEDGER in names_of(str(b.get("envelope"))) for b in earlier):
+            raise LineageError(f"entry {entry.index}: the approval names no ledger")
+        if ledger not in (None, ledger_digest(self._authority.keys[0].vkey)):
+            raise LineageError(f"entry {entry.index}: the approval is for another ledger")
+        if entry.time_ns >= said.expires * 10**9:
+            raise LineageError(f"entry {entry.index}: the approval had expired", index=entry.index)
+        return said
+
+    def _accept_score(self, scored: VerifiedEntry, *, audit: VerifiedEntry) -> bool:
+        """Tell whether a judge has signed a score, where a judge's key was granted before it.
+
+        And the start of its audit with the same key: the score does not say which run it is of.
+        """
+        judges = [key for key in self._before(scored).keys if key.role == "judge"]
+        if not judges:
+            return True
+        if scored.author is None or audit.author is None:
+            return False
+        named = scored.author.key_id
+        return audit.author.key_id == named and any(
+            key.key_id == named and not self._is_doubted(key, scored) for key in judges
+        )
+
+    def _is_doubted(self, key: KeyRecord, entry: VerifiedEntry) -> bool:
+        """Tell whether a key was revoked since a time before an entry."""
+        found = (each for each in self._authority.keys if each.key_id == key.key_id)
+        return any(
+            revoked.since <= entry.time_ns
+            and (revoked.lifted is None or entry.index <= revoked.lifted)
+            for revoked in next(found).revocations
+        )
+
+
+def _said(body: Body) -> str | None:
+    """Return what kind of approval an envelope says that it is; _approval() verifies it."""
+    try:
+        found = read_json(payload_of(str(body.get("envelope"))))["predicate"]["kind"]
+    except (MalformedError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _id(proposal: Any, named_in: VerifiedEntry) -> UUID:

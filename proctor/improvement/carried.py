@@ -17,7 +17,7 @@ from typing import Any
 
 from judge.approvals import BATCH, SUBJECTS, TEXT_SHOWN
 from judge.errors import JudgeError
-from judge.gauntlet import batches, reviews
+from judge.gauntlet import reviews
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.shown import digest_of_shown, facts
 from ledger.wording import counted
@@ -112,7 +112,7 @@ def _imported(controller: Controller, file: Path) -> dict[str, Any]:
     try:
         said = read_text(file)
         if file.parent.name == _BATCH:
-            names = [str(each.id) for each in batches.record_batch(controller.place, said)]
+            names = [str(each.id) for each in reviews.record_batch(controller.place, said)]
             return row | {"proposal": ", ".join(names), "review": "approve"}
         found = reviews.record_review(controller.place, said)
         return row | {"proposal": str(found.id), "review": found.review}
@@ -127,7 +127,7 @@ def _of_batch(read: Sequence[_Carried], pending: Path) -> dict[str, str]:
         of_line = {name: each.subjects.get(name, "") for name in SUBJECTS[BATCH]}
         if any(whole.get(name, value) != value for name, value in of_line.items()):
             raise ProctorError(f"{each.folder} does not begin at the same base as the others")
-        whole |= of_line | batches.named_in_batch(each.folder.name, each.subjects)
+        whole |= of_line | reviews.named_in_batch(each.folder.name, each.subjects)
     if len({each.line for each in read}) != 1:
         raise ProctorError(f"{pending} does not hold the proposals of one line")
     return whole

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import to_builtins
+
 from aggregates.decisions import Decision
 from aggregates.transcript import Call
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.evaluate import Evaluation, compare
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.scenarios import LENGTH, length_task, observation_of, unaccepted
@@ -127,7 +128,7 @@ class Comparison:
             "regressions": list(self.regressions),
             "improvements": list(self.improvements),
             "reasons": list(self.evaluation.reasons),
-            "comparisons": [each.to_dict() for each in self.evaluation.comparisons],
+            "comparisons": to_builtins(self.evaluation.comparisons),
         }
 
 
@@ -158,25 +159,19 @@ class Judge:
         told = "\n".join(sorted(task.sha256 for task in self._scenarios))
         return hashlib.sha256(told.encode()).hexdigest()
 
-    def wanted(self, results: Sequence[TaskResult]) -> list[tuple[Task, int]]:
+    def wanted(self, results: Sequence[TaskResult]) -> list[tuple[str, int]]:
         """Return the pairs that are to be asked next; none: what there is decides."""
         if self._given_up(results):
             return []
-        by_id = {task.task_id: task for task in self._scenarios}
         wanted = wanted_pairs(
             self._measured(results), tasks=self._tasks, level=self._level, settings=self._settings
         )
-        return [(by_id[name], repeat) for name, repeat in wanted if name in by_id]
+        return [pair for pair in wanted if pair[0] != LENGTH]
 
     def compare(self, results: Sequence[TaskResult]) -> Comparison:
         """Return what the answers say."""
-        measured = self._measured(results)
         found = compare(
-            [each for each in measured if each.arm == "base"],
-            [each for each in measured if each.arm == "candidate"],
-            tasks=self._tasks,
-            level=self._level,
-            settings=self._settings,
+            self._measured(results), tasks=self._tasks, level=self._level, settings=self._settings
         )
         rates = self._rates(results)
         base, candidate = (_mean(each) for each in (rates["base"], rates["candidate"]))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NotRequired, Self, TypedDict
 from aggregates.improvement.line import Alarm
 from aggregates.improvement.proposal import Proposal as Recorded
 from judge.drift.watch import Finding
-from judge.gauntlet.hygiene import Rollback
+from judge.gauntlet.promotion import Rollback
 from judge.gauntlet.tasks.benchmark import TaskResult
 from policies.proposing.tuner import Tally
 from proctor.output.shape import Answer, columns

@@ -20,7 +20,7 @@ from aggregates.improvement.advice import Advice, Tried
 from judge.auditing.report import AuditReport
 from judge.gauntlet.arms import in_turn
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.sequential import ErrorBudget
+from judge.gauntlet.comparison.evaluate import error_level
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.observations import from_plain, to_plain
@@ -368,11 +368,12 @@ class Tuner:
         opened = advice.open
         assert opened is not None
         earlier = [each.outcome == "promoted" for each in advice.tried if each.level > 0]
+        scenarios = self._scenarios()
         judge = Judge(
-            self._scenarios(),
+            scenarios,
             champion=advice.champion,
             candidate=opened["text"],
-            level=ErrorBudget().level(earlier),
+            level=error_level(earlier),
             shorter=opened["technique"] == DISTILLATION,
             settings=self._comparison,
         )
@@ -382,7 +383,7 @@ class Tuner:
             return self._end("unanswered", str(error))
         results, missing = _results(advice), 0
         self._say(f"testing version {opened['version']} of the advice ({opened['technique']})")
-        turns = in_turn(lambda: judge.wanted(results), random=self._random)
+        turns = in_turn(lambda: judge.wanted(results), scenarios, random=self._random)
         for task, repeat, seed, order in turns:
             advanced(_ANSWERS, len(results))
             pair = self._ask_pair(tester, task, repeat, seed, order)

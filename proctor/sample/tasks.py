@@ -115,7 +115,7 @@ def _draw(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
 
 
 def _draw_pool(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
-    """Return a stochastic task: judge/gauntlet/tasks/drawing.py draws from its pool."""
+    """Return a stochastic task: judge/gauntlet/tasks/scoring.py draws from its pool."""
     draw = random.Random(seed)  # noqa: S311 - documents, no secrets
     words = _words(draw, 120)
     queries = [words[3 * number : 3 * number + 3] for number in range(shape.topics)]

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from judge.approvals import make_approval, sign
-from judge.gauntlet import batches, benchmarking, reviews
+from judge.gauntlet import benchmarking, reviews
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
@@ -204,7 +204,7 @@ class Line:
         payload = make_approval(
             "batch",
             line=str(self.id),
-            subjects={**batches.batch_subjects(controller.place, proposals), **other},
+            subjects={**reviews.batch_subjects(controller.place, proposals), **other},
             expires=self.now + WEEK,
         )
         return sign(payload, self.operator)
@@ -222,7 +222,7 @@ class Line:
         payload = make_approval(
             "valley",
             line=str(self.id),
-            subjects=batches.line_subjects(controller.place),
+            subjects=controller.place.line_subjects(controller.line.head.commit),
             steps=steps,
             expires=self.now + days * 86_400,
         )

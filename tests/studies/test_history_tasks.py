@@ -114,7 +114,7 @@ def base(answers: Answers) -> list[TaskResult]:
 
 def evaluated(base: list[TaskResult], candidate: list[TaskResult]) -> Evaluation:
     settings = ComparisonSettings(confirmed=1)  # the stand-in's answers are steady
-    return compare(base, candidate, tasks=COMMITS, level=0.05, settings=settings)
+    return compare([*base, *candidate], tasks=COMMITS, level=0.05, settings=settings)
 
 
 @pytest.mark.slow

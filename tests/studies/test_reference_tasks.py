@@ -24,7 +24,6 @@ from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.rules import RULES
 from judge.gauntlet.errors import CandidateError, GauntletError, TaskError
-from judge.gauntlet.tasks.drawing import drawn, told_seed
 from judge.gauntlet.tasks.reference_set import (
     Task,
     gaps,
@@ -33,7 +32,7 @@ from judge.gauntlet.tasks.reference_set import (
     write_snapshot,
     write_tasks,
 )
-from judge.gauntlet.tasks.scoring import Score
+from judge.gauntlet.tasks.scoring import Score, drawn, told_seed
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
 from judge.reference.rules import REFERENCE_RULES

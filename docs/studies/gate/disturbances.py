@@ -29,8 +29,7 @@ from judge.gauntlet.comparison.e_values import (
     schedule,
     standing,
 )
-from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import ErrorBudget, wanted_pairs
+from judge.gauntlet.comparison.evaluate import compare, error_level, wanted_pairs
 from judge.gauntlet.comparison.weighing import GUARDED
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task, TaskEntry
@@ -184,12 +183,11 @@ def _follow(
     settings: ComparisonSettings,
     cached: bool,
 ) -> Outcomes:
-    budget = ErrorBudget()
     promoted = np.zeros((sequences, proposals), dtype=bool)
     worse, pairs = promoted.copy(), np.zeros((sequences, proposals), dtype=np.int64)
     known = np.full((sequences, change.tasks, settings.most), -1, dtype=np.int8) if cached else None
     for number in range(proposals):
-        levels = np.array([budget.level(row) for row in promoted[:, :number].tolist()])
+        levels = np.array([error_level(row) for row in promoted[:, :number].tolist()])
         ask = partial(_ask, partial(disturbance, rng, number), change, rng=rng)
         found, asked = _judge(ask, change, levels, settings=settings, known=known)
         promoted[:, number], worse[:, number] = found
@@ -326,14 +324,14 @@ def follow_exact(
     answers the first task rightly, and the candidate as often as it answers the others. Every
     decision is that of wanted_pairs() and compare(), with the base's record of the sequence.
     """
-    budget, settings = ErrorBudget(), settings or ComparisonSettings()
+    settings = settings or ComparisonSettings()
     whole = [_exact_task(f"t{number}") for number in range(tasks)]
     promoted = np.zeros((sequences, proposals), dtype=bool)
     worse, pairs = promoted.copy(), np.zeros((sequences, proposals), dtype=np.int64)
     for sequence in range(sequences):
         record: dict[str, set[Outcome]] = {}
         for number in range(proposals):
-            level = budget.level(promoted[sequence, :number].tolist())
+            level = error_level(promoted[sequence, :number].tolist())
             results: list[TaskResult] = []
             while wanted := wanted_pairs(
                 results, tasks=whole, level=level, settings=settings, record=record
@@ -346,10 +344,7 @@ def follow_exact(
                         for arm, success in zip(ARMS, right, strict=True)
                     ]
             base = [each for each in results if each.arm == "base"]
-            candidate = [each for each in results if each.arm == "candidate"]
-            found = compare(
-                base, candidate, tasks=whole, level=level, settings=settings, record=record
-            )
+            found = compare(results, tasks=whole, level=level, settings=settings, record=record)
             promoted[sequence, number] = found.verdict == "better"
             worse[sequence, number] = found.verdict == "worse"
             pairs[sequence, number] = len(base)

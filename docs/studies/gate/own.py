@@ -28,9 +28,8 @@ from msgspec.structs import replace
 from judge.gauntlet.comparison.weighing import loss_of
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, seed_of
-from judge.gauntlet.tasks.drawing import drawn
 from judge.gauntlet.tasks.reference_set import Task, message_of, write_snapshot
-from judge.gauntlet.tasks.scoring import Score
+from judge.gauntlet.tasks.scoring import Score, drawn
 from studies.gate.mutation import (
     Equivalent,
     MutationReport,

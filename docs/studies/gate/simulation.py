@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.sequential import ErrorBudget
+from judge.gauntlet.comparison.evaluate import error_level
 from studies.gate.disturbances import (
     DISTURBANCES,
     Change,
@@ -64,11 +64,10 @@ def simulate(scale: Scale | None = None) -> Iterator[Table]:
 
 def positions() -> Mapping[str, float]:
     """Return places in the queue, and the levels that proposals have there."""
-    budget = ErrorBudget()
     return {
-        "the 1st": budget.level([]),
-        "the 30th, after 5 promotions": budget.level([True] * 5 + [False] * 24),
-        "the 1,000th, after none": budget.level([False] * 999),
+        "the 1st": error_level([]),
+        "the 30th, after 5 promotions": error_level([True] * 5 + [False] * 24),
+        "the 1,000th, after none": error_level([False] * 999),
     }
 
 

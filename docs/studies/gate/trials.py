@@ -24,7 +24,7 @@ from judge.gauntlet.comparison.e_values import (
     schedule,
     standing,
 )
-from judge.gauntlet.comparison.sequential import ErrorBudget
+from judge.gauntlet.comparison.evaluate import error_level
 from judge.gauntlet.comparison.weighing import GUARDED
 
 __all__ = [
@@ -161,7 +161,6 @@ def null_sequences(
 
     `cached`: all proposals of a sequence are compared to the same answers of the base.
     """
-    budget = ErrorBudget()
     promoted = np.zeros((sequences, proposals), dtype=bool)
     pairs = np.zeros((sequences, proposals), dtype=np.int64)
     new = np.diff(schedule(settings), prepend=0)
@@ -170,7 +169,7 @@ def null_sequences(
         at = 0
         while at < proposals:  # as if nothing more were promoted; where something is, from there on
             before = promoted[sequence, :at].tolist()
-            levels = [budget.level([*before, *[False] * more]) for more in range(proposals - at)]
+            levels = [error_level([*before, *[False] * more]) for more in range(proposals - at)]
             found = try_changes(world, np.array(levels), rng=rng, settings=settings, cached=failed)
             upto = 1 + (int(found.better.argmax()) if found.better.any() else len(levels) - 1)
             promoted[sequence, at : at + upto] = found.better[:upto]
@@ -189,11 +188,10 @@ def mixed_sequences(
     settings: ComparisonSettings,
 ) -> tuple[Floats, Floats]:
     """Return each sequence's (wrong, right) promotions; its proposals are drawn from `worlds`."""
-    budget = ErrorBudget()
     promoted = np.zeros((sequences, 0), dtype=bool)
     counts = np.zeros((2, sequences))  # right, wrong
     for _ in range(proposals):
-        levels = np.array([budget.level(earlier) for earlier in promoted.tolist()])
+        levels = np.array([error_level(earlier) for earlier in promoted.tolist()])
         kind = rng.integers(len(worlds), size=sequences)
         better = np.zeros(sequences, dtype=bool)
         for number, world in enumerate(worlds):

@@ -14,9 +14,8 @@ from typing import Any
 from aggregates.decisions import Decision, Observation
 from aggregates.errors import DecisionError
 from judge.gauntlet.errors import CandidateError
-from judge.gauntlet.tasks.drawing import Drawing
 from judge.gauntlet.tasks.reference_set import Task
-from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score, Scorer, same
+from judge.gauntlet.tasks.scoring import QUESTION, Ask, Drawing, Score, Scorer, same
 from judge.reference.observations import to_plain
 from judge.reference.scorers import (
     MOST_ANSWERS,

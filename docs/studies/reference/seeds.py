@@ -23,7 +23,6 @@ from random import Random
 import msgspec
 
 from judge.gauntlet.errors import TaskError
-from judge.gauntlet.tasks.drawing import told_seed
 from judge.gauntlet.tasks.reference_set import (
     DIFFICULTIES,
     Difficulty,
@@ -31,6 +30,7 @@ from judge.gauntlet.tasks.reference_set import (
     TaskEntry,
     write_tasks,
 )
+from judge.gauntlet.tasks.scoring import told_seed
 from studies.reference.decisions import (
     make_blocked,
     make_changed,

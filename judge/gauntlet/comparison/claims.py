@@ -11,14 +11,11 @@ Trust: results are the scorers', which are ours.  I/O: none.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.tasks.benchmark import ARMS, TaskResult
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import METRICS
-
-if TYPE_CHECKING:
-    from judge.gauntlet.tasks.benchmark import TaskResult
-    from judge.gauntlet.tasks.reference_set import Task
 
 Outcome = tuple[bool, int, tuple[tuple[str, float], ...]]
 """Success, validation failures and metrics: what two answers to a deterministic task share."""
@@ -31,12 +28,12 @@ THRIFTS = tuple(sorted(name for name, metric in METRICS.items() if metric.guard)
 class Pair:
     """Both arms' answers to one repeat, drawn with one seed."""
 
-    base: "TaskResult"
-    candidate: "TaskResult"
+    base: TaskResult
+    candidate: TaskResult
 
 
 def pairs_of(
-    results: Iterable["TaskResult"], *, tasks: Sequence["Task"]
+    results: Iterable[TaskResult], *, tasks: Sequence[Task]
 ) -> Mapping[str, tuple[Pair, ...]]:
     """Return each task's complete pairs by repeat; raise GauntletError for what is no pair.
 
@@ -55,7 +52,7 @@ def pairs_of(
         arms[result.arm] = result
     pairs: dict[str, list[Pair]] = {task.task_id: [] for task in tasks}
     for (task_id, repeat), arms in sorted(found.items()):
-        if set(arms) != {"base", "candidate"}:
+        if len(arms) < len(ARMS):
             continue
         if arms["base"].seed != arms["candidate"].seed:
             raise GauntletError(f"task {task_id}, repeat {repeat}: the arms have different seeds")
@@ -65,7 +62,7 @@ def pairs_of(
     return {task_id: tuple(each) for task_id, each in pairs.items()}
 
 
-def value(result: "TaskResult", name: str) -> float | None:
+def value(result: TaskResult, name: str) -> float | None:
     """Return a quality, a thrift or a guard as a number; none where the result lacks it."""
     return float(result.success) if name == "success" else result.metrics.get(name)
 
@@ -104,7 +101,7 @@ def extra_cost(pair: Pair, name: str) -> float:
     return -difference(pair, name) if both else 0.0
 
 
-def outcome(result: "TaskResult") -> Outcome:
+def outcome(result: TaskResult) -> Outcome:
     """Return what an answer has to be again if its task is deterministic."""
     metrics = tuple(sorted(item for item in result.metrics.items() if item[0] in METRICS))
     return result.success, result.validation_failures, metrics

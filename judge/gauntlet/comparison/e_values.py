@@ -37,6 +37,9 @@ class ComparisonSettings:
     futile: float = 0.05  # chance of giving a task up that was improved by the margin
 
 
+DEFAULTS = ComparisonSettings()
+
+
 def log_e(differences: npt.ArrayLike, counts: npt.ArrayLike, *, margin: float) -> Floats:
     """Return log evidence against "the mean is at most -margin".
 

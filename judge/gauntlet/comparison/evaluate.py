@@ -1,26 +1,29 @@
 """Compares both arms of a benchmark: better, worse, or undecided.
 
 Deterministic tasks are compared exactly, once their differences are confirmed; stochastic and
-unsteady ones by what their pairs of repeats prove.
+unsteady ones by what their pairs of repeats prove. How many repeats are asked for, and how much
+error each proposal may spend, is said here, too.
 
-Source: docs/reference/gauntlet.md, "The calibrated gate".
+Source: docs/reference/gauntlet.md, "The calibrated gate". Of the budget: Xu & Ramdas 2024, "Online
+multiple testing with e-values" (AISTATS), e-LOND.
 Trust: results are the scorers', which are ours.  I/O: none.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from judge.gauntlet.comparison.claims import THRIFTS, Outcome, Pair, value
-from judge.gauntlet.comparison.e_values import ComparisonSettings
+from judge.gauntlet.comparison.e_values import DEFAULTS, ComparisonSettings, schedule
 from judge.gauntlet.comparison.weighing import Weighed, weigh
 from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.tasks.benchmark import TaskResult
+from judge.gauntlet.tasks.reference_set import Task
 
-if TYPE_CHECKING:
-    from judge.gauntlet.tasks.benchmark import TaskResult
-    from judge.gauntlet.tasks.reference_set import Task
-
+ALPHA = 0.05
+_SHARES = 2.10974280  # sum of 1 / (n ln(n)^2) from n = 2 on, rounded up
 _UNSTEADY = "its answers differ from one time to the next"
 Means = tuple[float | None, float | None]
 """Of the base, and of the candidate; none where an arm never gave it."""
@@ -40,20 +43,6 @@ class TaskComparison:
     evidence: Mapping[str, float]  # log e-values of a stochastic task
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as an event takes them."""
-        return {
-            "task_id": self.task_id,
-            "stochastic": self.stochastic,
-            "pairs": self.pairs,
-            "verdict": self.verdict,
-            "success": None if self.success is None else list(self.success),
-            "missing": list(self.missing),
-            "metrics": {name: list(means) for name, means in self.metrics.items()},
-            "evidence": dict(self.evidence),
-            "notes": list(self.notes),
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
@@ -68,25 +57,23 @@ class Evaluation:
 
 
 def compare(
-    base: Sequence["TaskResult"],
-    candidate: Sequence["TaskResult"],
+    results: Iterable[TaskResult],
     *,
-    tasks: Sequence["Task"],
+    tasks: Sequence[Task],
     level: float,
-    settings: ComparisonSettings | None = None,
+    settings: ComparisonSettings = DEFAULTS,
     record: Mapping[str, Collection[Outcome]] | None = None,
 ) -> Evaluation:
     """Compare what both arms have answered to these tasks; other tasks' results are left out.
 
-    `level` is what ErrorBudget grants this proposal, `record` what weigh() takes. Raises
+    `level` is what error_level() grants this proposal, `record` what weigh() takes. Raises
     GauntletError where a deterministic task lacks an answer, or results contradict each other.
     """
     if not 0.0 < level < 1.0:
         raise GauntletError(f"an error level must lie between 0 and 1, not {level}")
-    settings = settings or ComparisonSettings()
-    known = weigh([*base, *candidate], tasks=tasks, level=level, settings=settings, record=record)
-    if known.exact.missing:
-        missing = ", ".join(known.exact.missing)
+    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record)
+    if known.missing:
+        missing = ", ".join(known.missing)
         raise GauntletError(f"nothing is compared before both arms have answered {missing}")
     comparisons = tuple(
         _of_repeats(task.task_id, known, level=level, settings=settings)
@@ -97,57 +84,109 @@ def compare(
     verdict = _verdict(known)
     regressions = [each for each in comparisons if each.verdict == "worse"]
     improvements = [each for each in comparisons if each.verdict == "better"]
-    reasons = {
-        "worse": [
-            *(note for each in regressions for note in each.notes),
-            *(
-                note
-                for each in comparisons
-                if each.task_id in known.exact.open_losses
-                for note in each.notes
-            ),
-        ],
-        "better": [note for each in improvements for note in each.notes],
-        "cannot tell": _doubts(known, improvements, level=level, settings=settings),
-    }
+    if verdict == "cannot tell":
+        reasons = _doubts(known, bool(improvements), level=level, settings=settings)
+    else:
+        open_ = [each for each in comparisons if each.task_id in known.open.losses]
+        shown = improvements if verdict == "better" else [*regressions, *open_]
+        reasons = [note for each in shown for note in each.notes]
     return Evaluation(
         verdict=verdict,
         level=level if any(known.pairs[task] for task in known.proofs) else 0.0,
         regressions=tuple(each.task_id for each in regressions),
         improvements=tuple(each.task_id for each in improvements),
         comparisons=comparisons,
-        reasons=tuple(reasons[verdict]),
+        reasons=tuple(reasons),
     )
+
+
+def error_level(earlier: Sequence[bool]) -> float:
+    """Return the error that the next proposal may spend; `earlier` has those before it.
+
+    Only proposals count of whom repeats were looked at: those whose evaluation has a level above
+    zero. Each says whether it was promoted. A promotion is wrong if the change improves nothing, or
+    harms a stochastic task by the margin. The t-th proposal gets ALPHA times its share, times one
+    more than were promoted before it. The expected share of wrong promotions then stays at most
+    ALPHA over all proposals that will ever be made, however their evidence hangs together; while
+    there is nothing to find, so does the chance that anything is ever promoted.
+    """
+    return ALPHA * share(len(earlier) + 1) * (1 + sum(earlier))
+
+
+def share(number: int) -> float:
+    """Return the share of the budget that the number-th proposal (from 1) has; they sum to one."""
+    return 1.0 / ((number + 1) * log(number + 1) ** 2 * _SHARES)
+
+
+def wanted_pairs(
+    results: Iterable[TaskResult],
+    *,
+    tasks: Sequence[Task],
+    level: float,
+    settings: ComparisonSettings = DEFAULTS,
+    record: Mapping[str, Collection[Outcome]] | None = None,
+) -> list[tuple[str, int]]:
+    """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
+
+    Deterministic tasks come first. Where the arms differ, both are asked again, one task after the
+    other, losses before gains: one loss that stays is the end, and one gain that stays is enough.
+    Where an arm's answer to a pair is there already, the other's is wanted. `record` as weigh()
+    takes it.
+    """
+    results = list(results)
+    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record)
+    have = {task: {pair.base.repeat for pair in each} for task, each in known.pairs.items()}
+    for result in results:
+        if result.cached and result.task_id in have:  # its repeat cannot be answered again
+            have[result.task_id].add(result.repeat)
+
+    def more(task: str, wanted: int = 1) -> list[tuple[str, int]]:
+        free = (repeat for repeat in count() if repeat not in have[task])
+        return [(task, repeat) for repeat in islice(free, wanted)]
+
+    if known.exact.losses:
+        return []
+    if known.missing:
+        return [pair for task in known.missing for pair in more(task)]
+    for task in (*known.open.losses, *known.promising):
+        return more(task)
+    if known.standing is None:
+        return []
+    pairs = []
+    for task, wanted in zip(known.proofs, known.standing.wanted, strict=True):
+        if wanted:
+            seen = len(known.pairs[task])
+            upto = next(look for look in schedule(settings) if look > seen)
+            pairs += more(task, upto - seen)
+    return pairs
 
 
 def _verdict(known: Weighed) -> str:
     if known.exact.losses or (known.standing is not None and known.standing.worse):
         return "worse"
-    if known.exact.open_losses:
+    if known.open.losses:
         return "cannot tell"
     better = bool(known.gains) if known.standing is None else bool(known.standing.better)
     return "better" if better else "cannot tell"
 
 
 def _exact(task: str, known: Weighed) -> TaskComparison:
-    exact, pairs = known.exact, known.pairs[task]
-    losses, gains = exact.losses.get(task, ()), known.gains.get(task, ())
+    open_, pairs = known.open, known.pairs[task]
+    losses, gains = known.exact.losses.get(task, ()), known.gains.get(task, ())
     seen = f"(not confirmed: seen in {len(pairs)} pair{'s' if len(pairs) > 1 else ''})"
-    open_ = [
+    unconfirmed = [
         f"{note} {seen}"
-        for each in (exact.open_losses, exact.open_gains, exact.open_savings, exact.open_costs)
+        for each in (open_.losses, open_.gains, open_.savings, open_.costs)
         for note in each.get(task, ())
     ]
+    verdict = "better" if gains else "unconfirmed" if unconfirmed else "same"
     return TaskComparison(
         task_id=task,
         stochastic=False,
-        pairs=len(pairs),
-        verdict="worse" if losses else "better" if gains else "unconfirmed" if open_ else "same",
-        success=_mean(pairs, "success"),
-        missing=_missing(pairs),
-        metrics=_means(pairs),
+        verdict="worse" if losses else verdict,
         evidence={},
-        notes=(*losses, *gains, *exact.costs.get(task, ()), *open_),
+        notes=(*losses, *gains, *known.exact.costs.get(task, ()), *unconfirmed),
+        **_summed(pairs),
     )
 
 
@@ -168,11 +207,7 @@ def _of_repeats(
     return TaskComparison(
         task_id=task,
         stochastic=task not in known.unsteady,
-        pairs=len(pairs),
         verdict=verdict or "cannot tell",
-        success=_mean(pairs, "success") if pairs else None,
-        missing=_missing(pairs),
-        metrics=_means(pairs),
         evidence={
             **{f"improved {name}": log_e for name, log_e in proof.improved.items()},
             **{f"harmed {name}": log_e for name, log_e in proof.harmed.items()},
@@ -184,44 +219,47 @@ def _of_repeats(
             *(f"{task}: {name} is worse, {_shown(pairs, name)}" for name in worse),
             *(f"{task}: {name} is better, {_shown(pairs, name)}" for name in better),
         ),
+        **_summed(pairs),
     )
 
 
-def _missing(pairs: Sequence[Pair]) -> tuple[int, int]:
-    return sum(pair.base.missing for pair in pairs), sum(pair.candidate.missing for pair in pairs)
+def _summed(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return what a comparison says of its pairs together."""
+    names = {name for pair in pairs for name in (*pair.base.metrics, *pair.candidate.metrics)}
+    return {
+        "pairs": len(pairs),
+        "success": _mean(pairs, "success") if pairs else None,
+        "missing": tuple(sum(each.missing for each in arm) for arm in _arms(pairs)),
+        "metrics": {name: _mean(pairs, name) for name in sorted(names)},
+    }
+
+
+def _arms(pairs: Sequence[Pair]) -> tuple[list[TaskResult], list[TaskResult]]:
+    return [pair.base for pair in pairs], [pair.candidate for pair in pairs]
 
 
 def _shown(pairs: Sequence[Pair], name: str) -> str:
     if name == "validity":
-        counts = [
-            sum(result.validation_failures > 0 for result in arm)
-            for arm in ([pair.base for pair in pairs], [pair.candidate for pair in pairs])
-        ]
-        return f"{counts[0]} -> {counts[1]} invalid answers in {len(pairs)} pairs"
+        before, after = (sum(each.validation_failures > 0 for each in arm) for arm in _arms(pairs))
+        return f"{before} -> {after} invalid answers in {len(pairs)} pairs"
     if name == "repeatability":
         return f"answers differ from one time to the next more often over {len(pairs)} pairs"
-    base, candidate = _mean(pairs, name)
-    ends = "nothing" if candidate is None else f"{candidate:.3f}"
-    begins = "nothing" if base is None else f"{base:.3f}"
+    begins, ends = ("nothing" if each is None else f"{each:.3f}" for each in _mean(pairs, name))
     return f"{begins} -> {ends} over {len(pairs)} pairs"
 
 
 def _doubts(
-    known: Weighed,
-    improvements: Sequence[TaskComparison],
-    *,
-    level: float,
-    settings: ComparisonSettings,
+    known: Weighed, improved: bool, *, level: float, settings: ComparisonSettings
 ) -> list[str]:
     """Return why neither is shown."""
-    doubts = [f"{task}: its loss was seen in too few pairs" for task in known.exact.open_losses]
+    doubts = [f"{task}: its loss was seen in too few pairs" for task in known.open.losses]
     doubts += [f"{task}: {_UNSTEADY}" for task in known.unsteady]
-    if not improvements:
+    if not improved:
         doubts.append("no task is shown to be better")
     if known.dear and known.exact.savings:
         doubts.append("a saving does not count while another metric is worse")
         doubts += [note for notes in known.dear.values() for note in notes]
-    if improvements:
+    if improved:
         doubts += [
             f"{task}: after {len(known.pairs[task])} pairs, a loss of {settings.margin:g} cannot "
             "be excluded"
@@ -231,17 +269,9 @@ def _doubts(
     return doubts
 
 
-def _means(pairs: Sequence[Pair]) -> Mapping[str, Means]:
-    names = {
-        name for pair in pairs for each in (pair.base, pair.candidate) for name in each.metrics
-    }
-    return {name: _mean(pairs, name) for name in sorted(names)}
-
-
 def _mean(pairs: Sequence[Pair], name: str) -> Means:
     """Return base's and candidate's mean, over the pairs in which each has it."""
-    arms = ([pair.base for pair in pairs], [pair.candidate for pair in pairs])
-    found = [[value(result, name) for result in arm] for arm in arms]
+    found = [[value(result, name) for result in arm] for arm in _arms(pairs)]
     there = [[each for each in arm if each is not None] for arm in found]
     base, candidate = (sum(arm) / len(arm) if arm else None for arm in there)
     return base, candidate

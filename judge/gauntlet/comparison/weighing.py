@@ -8,9 +8,8 @@ Source: claims.py says what is compared, e_values.py what it proves.
 I/O: none.  Units: natural logarithms.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,10 +34,8 @@ from judge.gauntlet.comparison.e_values import (
     log_e,
     standing,
 )
-
-if TYPE_CHECKING:
-    from judge.gauntlet.tasks.benchmark import TaskResult
-    from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.tasks.benchmark import TaskResult
+from judge.gauntlet.tasks.reference_set import Task
 
 GUARDED = (*QUALITIES, "validity", "repeatability")
 """What a change can be called worse for."""
@@ -48,18 +45,13 @@ Notes = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact:
-    """What the deterministic tasks say."""
+class Findings:
+    """What pairs of deterministic tasks show."""
 
-    missing: tuple[str, ...]  # tasks that an arm has not answered
     losses: Notes
     gains: Notes
     savings: Notes  # of thrifts
     costs: Notes
-    open_losses: Notes  # as above, but shown by too few pairs so far
-    open_gains: Notes
-    open_savings: Notes
-    open_costs: Notes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +70,14 @@ class Weighed:
     """Everything together."""
 
     pairs: Mapping[str, tuple[Pair, ...]]
-    exact: Exact
+    missing: tuple[str, ...]  # deterministic tasks that an arm has not answered
+    exact: Findings
+    open: Findings  # shown by too few pairs so far
     proofs: Mapping[str, TaskEvidence]  # stochastic or unsteady task -> what is known of it
     unsteady: tuple[str, ...]  # deterministic tasks whose answers contradict each other
     dear: Notes  # thrifts that got worse somewhere: while there are any, no saving counts
-    standing: (
-        SequentialState | None
-    )  # none where no task is stochastic or unsteady, or an exact loss settles it
+    # None where no task is stochastic or unsteady, or an exact loss settles it.
+    standing: SequentialState | None = None
 
     @property
     def gains(self) -> Notes:
@@ -100,20 +93,20 @@ class Weighed:
 
         A cost that is not confirmed yet is cleared up first where something else is saved.
         """
-        exact = self.exact
         if self.gains:
             return ()
-        found = dict.fromkeys(exact.open_gains)
-        saved = exact.savings or exact.open_savings or any(map(_has_thrifts, self.proofs.values()))
-        if saved and all(task in exact.open_costs for task in self.dear):
-            found |= dict.fromkeys([*exact.open_costs, *exact.open_savings])
-        return tuple(task for task in found if task not in exact.open_losses)
+        found = dict.fromkeys(self.open.gains)
+        thrifty = any(name in THRIFTS for proof in self.proofs.values() for name in proof.improved)
+        saved = self.exact.savings or self.open.savings or thrifty
+        if saved and all(task in self.open.costs for task in self.dear):
+            found |= dict.fromkeys([*self.open.costs, *self.open.savings])
+        return tuple(task for task in found if task not in self.open.losses)
 
 
 def weigh(
-    results: Iterable["TaskResult"],
+    results: Iterable[TaskResult],
     *,
-    tasks: Sequence["Task"],
+    tasks: Sequence[Task],
     level: float,
     settings: ComparisonSettings,
     record: Mapping[str, Collection[Outcome]] | None = None,
@@ -129,32 +122,32 @@ def weigh(
     unsteady = tuple(
         task for task, each in exact_pairs.items() if _is_unsteady(each, record.get(task, ()))
     )
-    exact = _exactly(
-        {task: each for task, each in exact_pairs.items() if task not in unsteady},
-        confirmed=settings.confirmed,
-        together=not unsteady and _lose_together(exact_pairs, settings.confirmed),
-    )
+    steady = {task: each for task, each in exact_pairs.items() if task not in unsteady}
+    together = not unsteady and _lose_together(exact_pairs, settings.confirmed)
+    exact, open_ = _findings(steady, confirmed=settings.confirmed, together=together)
     proofs = {
         task.task_id: _prove(pairs[task.task_id], settings, repeatable=not task.stochastic)
         for task in tasks
         if task.stochastic or task.task_id in unsteady
     }
-    dear = {**exact.costs, **exact.open_costs}
+    dear = {**exact.costs, **open_.costs}
     for task, proof in proofs.items():
         shown = [name for name, log in proof.costs.items() if log >= -np.log(settings.worse)]
         if shown:
             dear[task] = tuple(f"{task}: {name} is worse" for name in shown)
     known = Weighed(
-        pairs=pairs, exact=exact, proofs=proofs, unsteady=unsteady, dear=dear, standing=None
+        pairs=pairs,
+        missing=tuple(task for task, each in steady.items() if not each),
+        exact=exact,
+        open=open_,
+        proofs=proofs,
+        unsteady=unsteady,
+        dear=dear,
     )
     if exact.losses or not proofs:
         return known
     evidence = _evidence(known, tasks=len(tasks), level=level, settings=settings)
     return replace(known, standing=standing(evidence, settings=settings))
-
-
-def _has_thrifts(proof: TaskEvidence) -> bool:
-    return any(name in THRIFTS for name in proof.improved)
 
 
 def _is_unsteady(pairs: Sequence[Pair], before: Collection[Outcome]) -> bool:
@@ -179,27 +172,27 @@ def _loses(pair: Pair) -> bool | None:
     return all(sign <= 0 for sign in signs) if any(signs) else None
 
 
-def _exactly(pairs: Mapping[str, tuple[Pair, ...]], *, confirmed: int, together: bool) -> Exact:
+def _findings(
+    pairs: Mapping[str, tuple[Pair, ...]], *, confirmed: int, together: bool
+) -> Iterator[Findings]:
+    """Yield what is shown, and what is shown by too few pairs; losses count `together` or alone."""
     answered = {task: each[0] for task, each in pairs.items() if each}
-    shown = {task: pair for task, pair in answered.items() if len(pairs[task]) >= confirmed}
-    open_ = {task: pair for task, pair in answered.items() if task not in shown}
     losses = _lost(answered)
-    return Exact(
-        missing=tuple(task for task, each in pairs.items() if not each),
-        losses={task: notes for task, notes in losses.items() if task in shown or together},
-        gains=_notes(shown, QUALITIES, difference),
-        savings=_notes(shown, THRIFTS, _saved),
-        costs=_notes(shown, THRIFTS, extra_cost),
-        open_losses={
-            task: notes for task, notes in losses.items() if task in open_ and not together
-        },
-        open_gains=_notes(open_, QUALITIES, difference),
-        open_savings=_notes(open_, THRIFTS, _saved),
-        open_costs=_notes(open_, THRIFTS, extra_cost),
-    )
+    for shown in (True, False):
+        some = {t: pair for t, pair in answered.items() if (len(pairs[t]) >= confirmed) is shown}
+        yield Findings(
+            losses={
+                task: notes
+                for task, notes in losses.items()
+                if (together or len(pairs[task]) >= confirmed) is shown
+            },
+            gains=_notes(some, QUALITIES, difference),
+            savings=_notes(some, THRIFTS, _saved),
+            costs=_notes(some, THRIFTS, extra_cost),
+        )
 
 
-def loss_of(base: "TaskResult", candidate: "TaskResult") -> str | None:
+def loss_of(base: TaskResult, candidate: TaskResult) -> str | None:
     """Return what one answer to a deterministic task lost, in words; None if nothing."""
     losses = _lost({base.task_id: Pair(base, candidate)})
     return losses[base.task_id][0] if losses else None
@@ -253,7 +246,8 @@ def _prove(
     pairs: Sequence[Pair], settings: ComparisonSettings, *, repeatable: bool
 ) -> TaskEvidence:
     given = {"success"}
-    given.update(name for pair in pairs for each in _both(pair) for name in each.metrics)
+    for pair in pairs:
+        given |= pair.base.metrics.keys() | pair.candidate.metrics.keys()
     better = {name: [difference(pair, name) for pair in pairs] for name in QUALITIES}
     better = {name: each for name, each in better.items() if name in given}
     cheaper = {name: [saving(pair, name) for pair in pairs] for name in THRIFTS if name in given}
@@ -272,10 +266,6 @@ def _prove(
     )
 
 
-def _both(pair: Pair) -> "tuple[TaskResult, TaskResult]":
-    return pair.base, pair.candidate
-
-
 def _repeated(pairs: Sequence[Pair]) -> list[float]:
     """Return by how much more often the candidate gives one right answer twice.
 
@@ -288,7 +278,7 @@ def _repeated(pairs: Sequence[Pair]) -> list[float]:
     ]
 
 
-def _same(one: "TaskResult", two: "TaskResult") -> bool:
+def _same(one: TaskResult, two: TaskResult) -> bool:
     return one.success and outcome(one) == outcome(two)
 
 

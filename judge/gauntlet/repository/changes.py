@@ -79,7 +79,7 @@ def check_changes(
     if not changes:
         raise DiffError("the diff changes nothing: change at least one file, or submit no proposal")
     if len(changes) > MAX_PATHS:
-        raise _refused(
+        raise TierError(
             f"the diff changes {len(changes)} files; the maximum is {MAX_PATHS}: propose less"
         )
     for change in changes:
@@ -87,7 +87,7 @@ def check_changes(
             raise TierError(
                 f"{change.path!r} belongs to the code that judges proposals: the line is halted "
                 "until an operator has reviewed it",
-                halts="line",
+                halts_line=True,
             )
     known = set(paths) - {change.path for change in changes if change.kind == "added"}
     known |= {folder for path in known for folder in _folders(path)}
@@ -101,7 +101,7 @@ def check_changes(
     tiers = {change.path: tier_of_change(change, manifest) for change in changes}
     for path, tier in tiers.items():
         if tier == 0:
-            raise _refused(f"{path!r} is tier 0: only people may change it, by their own commits")
+            raise TierError(f"{path!r} is tier 0: only people may change it, by their own commits")
     _check_declared(declared, tiers)
     additions = tuple(c.path for c in changes if manifest.tier_of(c.path) == 0)
     return Verdict(
@@ -119,17 +119,13 @@ def check_changes(
     )
 
 
-def _refused(message: str) -> TierError:
-    return TierError(message, halts="proposal")
-
-
 def _check_path(path: str) -> None:
     parts = path.split("/")
     if len(path) > MAX_PATH or any(len(p.encode(errors="replace")) > MAX_PART for p in parts):
-        raise _refused(f"the path {path[:80]!r}... is too long")
+        raise TierError(f"the path {path[:80]!r}... is too long")
     for part in parts:
         if problem := _problem_of_name(part):
-            raise _refused(f"a proposal may not change the path {path!r}: {part!r} {problem}")
+            raise TierError(f"a proposal may not change the path {path!r}: {part!r} {problem}")
 
 
 def _problem_of_name(part: str) -> str | None:
@@ -156,12 +152,12 @@ def _check_new_names(path: str, known: Collection[str]) -> None:
         part = name.rpartition("/")[2]
         if not part.isascii():
             odd = next(mark for mark in part if not mark.isascii())
-            raise _refused(
+            raise TierError(
                 f"a proposal may not create the path {path!r}: {part!r} contains {odd!a}; use "
                 "ASCII characters in new names"
             )
         if _DEVICE.fullmatch(part):
-            raise _refused(
+            raise TierError(
                 f"a proposal may not create the path {path!r}: {part!r} is a device on Windows"
             )
 
@@ -172,7 +168,7 @@ def _check_modes(change: PathChange) -> None:
     for mode in (change.old_mode, change.new_mode):
         if mode not in (None, FILE):
             what = _MODES.get(str(mode), f"of mode {mode}")
-            raise _refused(
+            raise TierError(
                 f"{change.path!r} is {what}: a proposal may only change the content of regular "
                 "files"
             )
@@ -201,7 +197,7 @@ def _check_collisions(changes: Sequence[PathChange], paths: Collection[str]) -> 
             continue
         for name in (change.path, *_folders(change.path)):
             if others := names[_folded(name)] - {name}:
-                raise _refused(
+                raise TierError(
                     f"{name!r} and {min(others)!r} are the same name on systems that ignore case "
                     "or Unicode forms"
                 )
@@ -217,11 +213,11 @@ def _check_imports(changes: Sequence[PathChange], paths: Collection[str]) -> Non
     for path in sorted(added):
         for folder in _folders(path):
             if f"{folder}.py" in before:
-                raise _refused(f"{path!r} creates a package that replaces {folder + '.py'!r}")
+                raise TierError(f"{path!r} creates a package that replaces {folder + '.py'!r}")
         is_code = re.search(r"\.(py\w*|so)$", path)
         for top in [_top(path, root) for root in roots if is_code and path.startswith(root)]:
             if top not in tops or path.startswith(f"{top}/__init__."):
-                raise _refused(
+                raise TierError(
                     f"{path!r} creates a new top-level module, which may shadow another one"
                 )
 

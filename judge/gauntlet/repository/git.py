@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Self
 
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
-from judge.gauntlet.repository.changes import EXECUTABLE, FILE, PathChange
+from judge.gauntlet.repository.changes import EXECUTABLE, FILE, Kind, PathChange
 from judge.gauntlet.repository.diffs import check_form, check_once
 from ledger.held_folder import HeldFolder
 
@@ -38,6 +38,7 @@ _ONLY_TEXT = (
     "form of `git diff --binary`"
 )
 _TREES = 8  # that are kept in mind
+_NO_MORE: Mapping[str, str] = {}  # of the environment
 _IDENTITY = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -69,7 +70,7 @@ class Repository:
         self._shared = _git_folder(self.path)
         self._own = self._home.path / "own"
         self._listed: dict[str, dict[str, TreeEntry]] = {}  # trees never change
-        self._make_own()
+        _write_bare(self._own, self._refs("rev-parse", "--show-object-format").decode().strip())
 
     @classmethod
     def of_files(cls, folder: Path, *versions: Mapping[str, bytes]) -> tuple[Self, str]:
@@ -152,7 +153,13 @@ class Repository:
         if tree not in self._listed:
             if len(self._listed) >= _TREES:
                 self._listed.clear()
-            self._listed[tree] = self._list(tree)
+            found = {}
+            listed = self._objects("ls-tree", "-r", "-z", "--full-tree", _hash(tree))
+            for line in listed.split(b"\0")[:-1]:
+                words, path = line.split(b"\t", 1)
+                mode, _, name = words.decode().split(" ")
+                found[path.decode(errors="surrogateescape")] = TreeEntry(mode, name)
+            self._listed[tree] = found
         return self._listed[tree]
 
     def paths(self, tree: str) -> tuple[str, ...]:
@@ -174,13 +181,10 @@ class Repository:
         old, new = self.files(base_tree), self.files(tree)
         found = []
         for path in sorted(old.keys() | new.keys()):
-            before, after = old.get(path), new.get(path)
-            if before is None and after is not None:
-                found.append(PathChange(path, "added", None, after.mode))
-            elif before is not None and after is None:
-                found.append(PathChange(path, "deleted", before.mode, None))
-            elif before is not None and after is not None and before != after:
-                found.append(PathChange(path, "changed", before.mode, after.mode))
+            if old.get(path) != new.get(path):
+                before, after = (each[path].mode if path in each else None for each in (old, new))
+                kind: Kind = "deleted" if after is None else "changed" if before else "added"
+                found.append(PathChange(path, kind, before, after))
         return tuple(found)
 
     def candidate_tree(
@@ -192,18 +196,19 @@ class Repository:
         may have binary parts.
         """
         _check_diff(diff)
-        with self._index() as index:
-            self._objects("read-tree", f"{_hash(base)}^{{tree}}", index=index)
+        with tempfile.TemporaryDirectory(dir=self._home.path) as folder:
+            index = {"GIT_INDEX_FILE": f"{folder}/index"}
+            self._objects("read-tree", f"{_hash(base)}^{{tree}}", extra=index)
             apply = ("apply", "--cached", "-p1", "--whitespace=nowarn", "-")
             try:
-                self._objects(*apply, stdin=diff, index=index)
+                self._objects(*apply, stdin=diff, extra=index)
                 counts = self._objects("apply", "-p1", "--numstat", "-z", "-", stdin=diff)
             except RepositoryError as error:
                 raise DiffError(
                     f"the diff does not apply to {base}: {error.__cause__ or error}; make it "
                     "against the head of the line with `git diff`"
                 ) from error
-            tree = self._objects("write-tree", index=index).decode().strip()
+            tree = self._objects("write-tree", extra=index).decode().strip()
         named = [line.split(b"\t", 2) for line in counts.split(b"\0")[:-1]]
         paths = [each[-1].decode(errors="surrogateescape") for each in named]
         for path, each in zip(paths, named, strict=True):
@@ -290,27 +295,13 @@ class Repository:
             )
 
     def export(
-        self,
-        tree: str,
-        into: Path,
-        *,
-        without: Sequence[str] = (),
-        keep: Callable[[str], bool] | None = None,
+        self, tree: str, into: Path, *, keep: Callable[[str], bool] = lambda _: True
     ) -> None:
-        """Write the files of a tree (or of a commit's), as they are; `into` may hold others.
-
-        Left out are submodules, what lies beneath the paths in `without`, and what `keep` refuses.
-        """
-        chosen = {
-            path: entry
-            for path, entry in self.files(tree).items()
-            if entry.mode != "160000"
-            and not any(path == place or path.startswith(f"{place}/") for place in without)
-            and (keep is None or keep(path))
-        }
+        """Write what contents() gives, as it is; `into` may hold other files."""
+        files = self.files(tree)
         into.mkdir(parents=True, exist_ok=True)
-        for path, content in self._contents(chosen, tree):
-            _write(into, path, chosen[path].mode, content)
+        for path, content in self.contents(tree, keep=keep):
+            _write(into, path, files[path].mode, content)
 
     def contents(self, tree: str, *, keep: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
         """Give the files of a tree (or of a commit's) that `keep` takes, with their bytes.
@@ -319,9 +310,6 @@ class Repository:
         """
         files = self.files(tree).items()
         chosen = {path: each for path, each in files if each.mode != "160000" and keep(path)}
-        yield from self._contents(chosen, tree)
-
-    def _contents(self, chosen: Mapping[str, TreeEntry], tree: str) -> Iterator[tuple[str, bytes]]:
         wanted = "".join(f"{entry.object}\n" for entry in chosen.values()).encode()
         with self._running(self._own, ("cat-file", "--batch"), stdin=wanted) as output:
             left = MAX_EXPORT
@@ -332,47 +320,22 @@ class Repository:
                     raise RepositoryError(f"the files of {tree} have more than {MAX_EXPORT} bytes")
                 yield path, output.read(size + 1)[:-1]
 
-    def _list(self, tree: str) -> dict[str, TreeEntry]:
-        listed = self._objects("ls-tree", "-r", "-z", "--full-tree", _hash(tree))
-        found = {}
-        for line in listed.split(b"\0")[:-1]:
-            words, path = line.split(b"\t", 1)
-            mode, _, name = words.decode().split(" ")
-            found[path.decode(errors="surrogateescape")] = TreeEntry(mode, name)
-        return found
-
-    @contextmanager
-    def _index(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(dir=self._home.path) as folder:
-            yield Path(folder) / "index"
-
-    def _make_own(self) -> None:
-        known = self._refs("rev-parse", "--show-object-format").decode().strip()
-        _write_bare(self._own, known)
-
     def _refs(self, *arguments: str) -> bytes:
         """Run git in the repository itself: for branches and work trees only."""
         return self._run(self._shared, arguments)
 
     def _objects(
-        self,
-        *arguments: str,
-        stdin: bytes = b"",
-        index: Path | None = None,
-        extra: Mapping[str, str] | None = None,
+        self, *arguments: str, stdin: bytes = b"", extra: Mapping[str, str] = _NO_MORE
     ) -> bytes:
         """Run git in our own directory, beside the repository's objects."""
-        more = dict(extra or {})
-        if index is not None:
-            more["GIT_INDEX_FILE"] = str(index)
-        return self._run(self._own, arguments, stdin, more)
+        return self._run(self._own, arguments, stdin, extra)
 
     def _run(
         self,
         folder: Path,
         arguments: Sequence[str],
         stdin: bytes = b"",
-        extra: Mapping[str, str] | None = None,
+        extra: Mapping[str, str] = _NO_MORE,
     ) -> bytes:
         with self._running(folder, arguments, stdin, extra) as output:
             found = output.read(MAX_OUTPUT + 1)
@@ -388,12 +351,12 @@ class Repository:
         folder: Path,
         arguments: Sequence[str],
         stdin: bytes = b"",
-        extra: Mapping[str, str] | None = None,
+        extra: Mapping[str, str] = _NO_MORE,
     ) -> Iterator[IO[bytes]]:
         """Give what git prints; raise RepositoryError where it fails or takes too long."""
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         command = ["git", "--no-pager", *settings, *arguments]
-        environment = {**self._environment(folder), **(extra or {})}
+        environment = {**self._environment(folder), **extra}
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
             given.write(stdin)
             given.seek(0)

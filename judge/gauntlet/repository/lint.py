@@ -27,33 +27,30 @@ import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from aggregates.errors import WeightsError
 from aggregates.weights import verify_canonical
 from judge.gauntlet.repository.changes import PathChange, Verdict
+from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest
-
-if TYPE_CHECKING:
-    from judge.gauntlet.repository.git import Repository
 
 MAX_BYTES = 2**20
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
-_SPECIAL = _words(  # what stands between the underscores of names that plain code defines or reads
+_SPECIAL = words(  # what stands between the underscores of names that plain code defines or reads
     "all call contains doc enter exit future getitem init iter len main name next post_init repr"
     " slots str version"
 )
-_FORBIDDEN = _words(
+_FORBIDDEN = words(
     "BaseException GeneratorExit KeyboardInterrupt SystemExit attrgetter breakpoint compile delattr"
     " eval exec exit globals help input locals methodcaller open quit setattr vars"
 )
-_REACHING = _words(  # attributes that lead from any object to the interpreter's inside
+_REACHING = words(  # attributes that lead from any object to the interpreter's inside
     "CodeType ForwardRef Formatter FunctionType LambdaType ModuleType ag_code ag_frame attrgetter"
     " bltns builtins convert_ cr_code cr_frame ctypes defstruct delattr eval evaluate"
     " evaluate_forward_ref exec f_back f_builtins f_code f_globals f_locals force_setattr"
@@ -64,8 +61,8 @@ _REACHING = _words(  # attributes that lead from any object to the interpreter's
 )
 _READS = ("getattr", "hasattr")
 _DATACLASS = "dataclass"  # executes the names of a class's fields
-_MAKERS = _words("NamedTuple NewType TypedDict namedtuple")  # of classes, from names
-_ENUMS = _words("Enum Flag IntEnum IntFlag ReprEnum StrEnum")
+_MAKERS = words("NamedTuple NewType TypedDict namedtuple")  # of classes, from names
+_ENUMS = words("Enum Flag IntEnum IntFlag ReprEnum StrEnum")
 _OBEYED_BY_PYTEST = ("pytest_", "pytestmark")  # how names begin that it looks for in modules
 _SINKS = frozenset((_DATACLASS, *_MAKERS, *_ENUMS))
 _UNSEEN = re.compile(  # nothing that shows; or an end of a line that Python does not take for one
@@ -76,7 +73,7 @@ _UNSEEN = re.compile(  # nothing that shows; or an end of a line that Python doe
 
 
 def check_changed(
-    repository: "Repository",
+    repository: Repository,
     base: str,
     tree: str,
     changes: Sequence[PathChange],
@@ -93,79 +90,59 @@ def check_changed(
     accepted: list[str] = []
     for path in verdict.code:
         before = None if path in added else repository.read(base, path)
-        after = repository.read(tree, path)
-        found = check_code(path, before, after, manifest)
-        form = check_form(path, before, after, manifest) if verdict.tier == 1 else found
+        form, fence = check_code(path, before, repository.read(tree, path), manifest)
         problems += form
-        accepted += [each for each in found if each not in form]
-    problems += [
-        problem
-        for change in changes
-        if change.kind != "deleted" and manifest.is_weights(change.path)
-        for problem in _weights_problems(repository, tree, change.path, manifest)
-    ]
+        (accepted if verdict.tier == 1 else problems).extend(fence)
+    for change in changes:
+        if change.kind != "deleted" and manifest.weights and manifest.is_weights(change.path):
+            data, most = repository.read(tree, change.path), manifest.weights.max_bytes
+            try:
+                if len(data) > most:
+                    problems.append(f"{change.path}: has {len(data)} bytes; the maximum is {most}")
+                else:
+                    verify_canonical(data)
+            except WeightsError as error:
+                problems.append(f"{change.path}: {error}")
     return problems, accepted
-
-
-def _weights_problems(
-    repository: "Repository", tree: str, path: str, manifest: Manifest
-) -> list[str]:
-    """Return why a file cannot be a model's parameters, if there is a reason."""
-    assert manifest.weights is not None
-    data, most = repository.read(tree, path), manifest.weights.max_bytes
-    if len(data) > most:
-        return [f"{path}: has {len(data)} bytes; the maximum is {most}"]
-    try:
-        verify_canonical(data)
-    except WeightsError as error:
-        return [f"{path}: {error}"]
-    return []
 
 
 def check_code(
     path: str, before: bytes | None, after: bytes, manifest: Manifest
-) -> tuple[str, ...]:
-    """Return the problems that a changed Python file has and did not have before."""
-    return _new(path, before, after, manifest, fenced=True)
+) -> tuple[list[str], list[str]]:
+    """Return the problems that a changed Python file has and did not have before.
 
-
-def check_form(
-    path: str, before: bytes | None, after: bytes, manifest: Manifest
-) -> tuple[str, ...]:
-    """Return those of the problems that no reader can be asked to accept.
-
-    They are about what a reader sees: invisible characters, encodings, sizes, invalid Python.
+    First those that no reader can be asked to accept, which are about what a reader sees: invisible
+    characters, encodings, sizes, invalid Python. Then those of the fence.
     """
-    return _new(path, before, after, manifest, fenced=False)
-
-
-def _new(
-    path: str, before: bytes | None, after: bytes, manifest: Manifest, *, fenced: bool
-) -> tuple[str, ...]:
-    known = _problems(path, before, manifest, fenced=fenced) if before else []
-    had = Counter(text for _, text in known)
     found = []
-    for line, text in _problems(path, after, manifest, fenced=fenced):
-        if had[text]:
-            had[text] -= 1
-        else:
-            found.append(f"{path}:{line}: {text}")
-    return (*found, *_too_long(path, before, after, manifest))
-
-
-def _too_long(path: str, before: bytes | None, after: bytes, manifest: Manifest) -> tuple[str, ...]:
+    for known, now in zip(
+        _problems(path, before, manifest) if before else ([], []),
+        _problems(path, after, manifest),
+        strict=True,
+    ):
+        had = Counter(text for _, text in known)
+        new = []
+        for line, text in now:
+            if had[text]:
+                had[text] -= 1
+            else:
+                new.append(f"{path}:{line}: {text}")
+        found.append(new)
+    form, fence = found
     bound, lines = manifest.lint.max.file_lines, after.count(b"\n")
-    if bound is None or lines <= max(bound, (before or b"").count(b"\n")):
-        return ()
-    return (f"{path}: has {lines} lines; the maximum is {bound}",)
+    if bound is not None and lines > max(bound, (before or b"").count(b"\n")):
+        form.append(f"{path}: has {lines} lines; the maximum is {bound}")
+    return form, fence
 
 
-def _problems(
-    path: str, source: bytes, manifest: Manifest, *, fenced: bool
-) -> list[tuple[int, str]]:
-    """The problems of one version, each with its line."""
+Problems = list[tuple[int, str]]
+"""Each with its line."""
+
+
+def _problems(path: str, source: bytes, manifest: Manifest) -> tuple[Problems, Problems]:
+    """Return the problems of one version: of its form, and of the fence."""
     if len(source) > MAX_BYTES:
-        return [(1, f"has more than {MAX_BYTES} bytes")]
+        return [(1, f"has more than {MAX_BYTES} bytes")], []
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         text = source.decode()
@@ -173,29 +150,19 @@ def _problems(
             warnings.simplefilter("ignore")
             tree = ast.parse(source, filename=path)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return [(1, f"is not valid Python: {str(error)[:200]}")]
+        return [(1, f"is not valid Python: {str(error)[:200]}")], []
     if encoding != "utf-8":
-        return [(1, f"is written in {encoding}; write it in UTF-8")]
-    found = [
+        return [(1, f"is written in {encoding}; write it in UTF-8")], []
+    form = [
         (number, f"contains the invisible character {mark!r}")
         for number, line in enumerate(text.split("\n"), start=1)
         for mark in _UNSEEN.findall(line)
     ]
-    found += _looking_alike(text)
-    if not fenced:
-        return found
+    form += _looking_alike(text)
     try:
-        walk = _Walk(
-            path,
-            manifest,
-            _imported(tree),
-            modules=_imported(tree, modules=True),
-            others=_imported(tree, beside=path.split("/", maxsplit=1)[0]),
-        )
-        walk.prepare(tree)
-        return sorted(found + list(walk.problems(tree)))
+        return form, sorted(_Walk(path, manifest, tree).problems())
     except RecursionError:
-        return [(1, "is nested too deeply")]
+        return form, [(1, "is nested too deeply")]
 
 
 def _looking_alike(text: str) -> list[tuple[int, str]]:
@@ -210,21 +177,6 @@ def _looking_alike(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def _imported(tree: ast.AST, *, modules: bool = False, beside: str | None = None) -> frozenset[str]:
-    """Every name that an import binds anywhere in the file, or those that are surely modules.
-
-    `beside`: only those of absolute imports from outside of this top-level package.
-    """
-    kinds = ast.Import if modules else ast.Import | ast.ImportFrom
-    return frozenset(
-        alias.asname or alias.name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, kinds)
-        for alias in node.names
-        if beside is None or _top(node, alias) not in (beside, None)
-    )
-
-
 def _top(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
     """Return the top-level package that something is imported from; None for a relative import."""
     if isinstance(node, ast.ImportFrom):
@@ -232,25 +184,35 @@ def _top(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
     return alias.name.split(".")[0]
 
 
-@dataclass(frozen=True)
 class _Walk:
     """One walk over one file."""
 
-    path: str
-    manifest: Manifest
-    imported: frozenset[str]
-    modules: frozenset[str]
-    others: frozenset[str]  # names that come from outside of the file's own package
-    dotted: set[int] = field(default_factory=set)  # ids of names that stand before a dot
-    called: set[int] = field(default_factory=set)  # ids of names that are called where they stand
-    harmless: set[int] = field(default_factory=set)  # ids of what may stand where it stands
+    def __init__(self, path: str, manifest: Manifest, tree: ast.AST) -> None:
+        self._path = path
+        self._package = path.split("/", maxsplit=1)[0]
+        self._manifest = manifest
+        self._tree = tree
+        self._imported: set[str] = set()  # every name that an import binds anywhere in the file
+        self._modules: set[str] = set()  # of these, what surely are modules
+        self._others: set[str] = set()  # names from outside of the file's own package
+        self._dotted: set[int] = set()  # ids of names that stand before a dot
+        self._called: set[int] = set()  # ids of names that are called where they stand
+        self._harmless: set[int] = set()  # ids of what may stand where it stands
 
-    def prepare(self, tree: ast.AST) -> None:
-        """Note where `dataclass` and `type` do no more than they say."""
-        for node in ast.walk(tree):
+    def _prepare(self) -> None:
+        """Note what is imported, and where `dataclass` and `type` do no more than they say."""
+        for node in ast.walk(self._tree):
             match node:
+                case ast.Import() | ast.ImportFrom():
+                    for alias in node.names:
+                        name = alias.asname or alias.name.split(".")[0]
+                        self._imported.add(name)
+                        if isinstance(node, ast.Import):
+                            self._modules.add(name)
+                        if _top(node, alias) not in (self._package, None):
+                            self._others.add(name)
                 case ast.ClassDef(decorator_list=[*_, innermost]):
-                    self.harmless.add(id(_plainly_called(innermost)))
+                    self._harmless.add(id(_plainly_called(innermost)))
                 case ast.arg(annotation=ast.expr() as types) | ast.AnnAssign(annotation=types):
                     self._allow_types(types)
                 case ast.FunctionDef(returns=ast.expr() as types):
@@ -270,14 +232,15 @@ class _Walk:
     def _allow_types(self, node: ast.expr) -> None:
         """Let `type` itself stand for the type of classes."""
         found = (each for each in ast.walk(node) if isinstance(each, ast.Name))
-        self.harmless.update(id(each) for each in found if each.id == "type")
+        self._harmless.update(id(each) for each in found if each.id == "type")
 
-    def problems(self, tree: ast.AST) -> Iterator[tuple[int, str]]:
-        for node in ast.walk(tree):
+    def problems(self) -> Iterator[tuple[int, str]]:
+        self._prepare()
+        for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):  # breadth first: before the name that it calls
-                self.called.add(id(node.func))
+                self._called.add(id(node.func))
             elif isinstance(node, ast.Attribute):
-                self.dotted.add(id(node.value))
+                self._dotted.add(id(node.value))
             for problem in self._of(node):
                 yield getattr(node, "lineno", 1), problem
 
@@ -285,7 +248,8 @@ class _Walk:
         match node:
             case ast.Import():
                 for alias in node.names:
-                    yield from self._import(alias.name)
+                    if not self._allowed(alias.name):
+                        yield f"imports {alias.name}, which is not in the list of allowed modules"
                     yield from _name(alias.asname or "")
             case ast.ImportFrom():
                 yield from self._import_from(node)
@@ -326,10 +290,6 @@ class _Walk:
             case _:
                 return
 
-    def _import(self, module: str) -> Iterator[str]:
-        if not self._allowed(module):
-            yield f"imports {module}, which is not in the list of allowed modules"
-
     def _import_from(self, node: ast.ImportFrom) -> Iterator[str]:
         module = self._absolute(node)
         for alias in node.names:
@@ -349,20 +309,16 @@ class _Walk:
             yield from _attribute_name(alias.name)
             yield from _name(alias.asname or "")
 
-    @property
-    def _package(self) -> str:
-        return self.path.split("/")[0]
-
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
             return node.module or ""
-        folders = self.path.split("/")[: -node.level]
+        folders = self._path.split("/")[: -node.level]
         return ".".join([*folders, *([node.module] if node.module else [])])
 
     def _allowed(self, module: str) -> bool:
         return module == "__future__" or any(
             module == name or (name.endswith(".*") and f"{module}.".startswith(name[:-1]))
-            for name in self.manifest.code.imports
+            for name in self._manifest.code.imports
         )
 
     def _is_module_of_others(self, name: str, whole: str) -> bool:
@@ -370,42 +326,43 @@ class _Walk:
         return (
             name.lstrip("_") in sys.stdlib_module_names
             and not self._allowed(name.lstrip("_"))
-            and whole not in self.manifest.code.imports
+            and whole not in self._manifest.code.imports
         )
 
     def _plain_name(self, node: ast.Name) -> Iterator[str]:
         if node.id in _FORBIDDEN:
             yield f"uses {node.id}"
-        elif node.id in _READS and id(node) not in self.called:
+        elif node.id in _READS and id(node) not in self._called:
             yield f"uses {node.id} without calling it directly"
-        elif node.id in self.modules and id(node) not in self.dotted:
+        elif node.id in self._modules and id(node) not in self._dotted:
             yield f"uses the module {node.id} as a value, not only its attributes"
         yield from self._maker(node, node.id)
         yield from _name(node.id)
 
     def _maker(self, node: ast.expr, name: str) -> Iterator[str]:
         """Look at what makes classes, or code from their names."""
-        if not isinstance(getattr(node, "ctx", None), ast.Load) or id(node) in self.harmless:
+        if not isinstance(getattr(node, "ctx", None), ast.Load) or id(node) in self._harmless:
             return
         if name == _DATACLASS:
             yield "uses dataclass other than as the innermost decorator of a class"
-        elif name == "type" and isinstance(node, ast.Name) and id(node) not in self.called:
+        elif name == "type" and isinstance(node, ast.Name) and id(node) not in self._called:
             yield "uses type as a value"
-        elif name == "namedtuple" and id(node) not in self.called:
+        elif name == "namedtuple" and id(node) not in self._called:
             yield "uses namedtuple without calling it directly"
 
     def _attribute(self, node: ast.Attribute) -> Iterator[str]:
         yield from _attribute_name(node.attr)
         yield from self._maker(node, node.attr)
-        if _root(node) in self.others and _is_private(node.attr):
+        root = _root(node)
+        if root in self._others and _is_private(node.attr):
             yield f"accesses the private name {ast.unparse(node)[:100]}"
-        if _root(node) in self.imported and self._is_module_of_others(node.attr, ast.unparse(node)):
+        if root in self._imported and self._is_module_of_others(node.attr, ast.unparse(node)):
             yield f"accesses the module {node.attr} through {ast.unparse(node)[:100]}"
         if not isinstance(node.ctx, ast.Load):
             yield from self._assigned(node)
 
     def _assigned(self, node: ast.Attribute | ast.Subscript) -> Iterator[str]:
-        if _root(node) in self.imported:
+        if _root(node) in self._imported:
             yield f"assigns to {ast.unparse(node)[:100]}, in what it imported"
 
     def _call(self, node: ast.Call) -> Iterator[str]:
@@ -414,7 +371,7 @@ class _Walk:
                 named = node.args[1] if len(node.args) > 1 else None
                 if isinstance(named, ast.Constant) and isinstance(named.value, str):
                     yield from _attribute_name(named.value)
-                    if _is_private(named.value) and _root(node.args[0]) in self.others:
+                    if _is_private(named.value) and _root(node.args[0]) in self._others:
                         yield f"accesses the private name {named.value} by its name"
                     if named.value in _SINKS:
                         yield f"reads {named.value} by its name"
@@ -474,8 +431,6 @@ def _is_literal(node: ast.expr | ast.keyword) -> bool:
             return all(_is_literal(each) for each in node.elts)
         case ast.Dict():
             return all(isinstance(key, ast.Constant) for key in node.keys)
-        case ast.Name() | ast.Attribute():
-            return False
     return False
 
 

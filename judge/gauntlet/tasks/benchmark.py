@@ -1,37 +1,42 @@
 """One arm's answers to reference tasks: the candidate in its own process, the scorer in ours.
 
-Each repeat gets a copy of the task's input under a new name, read-only, and a scratch folder of its
-own; both are gone before the next one begins, so that no answer depends on an earlier one.
+They talk in lines of JSON, one each way. Each repeat gets a copy of the task's input under a new
+name, read-only, and a scratch folder of its own; both are gone before the next one begins, so that
+no answer depends on an earlier one.
 
-Trust: whatever the candidate does wrong is its result, in words of ours; errors are only our own.
+Source: docs/reference/gauntlet.md, "How a candidate is run".
+Trust: answers are bounded in size and time, and read strictly; whatever the candidate does wrong is
+its result, in words of ours; errors are only our own.
 I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Literal
+from types import TracebackType
+from typing import Any, Literal
 
 from judge.confinement.messages import ResourceLimits
-from judge.confinement.supervised import discarded
+from judge.confinement.supervised import Supervised, discarded
 from judge.errors import JudgeError
-from judge.gauntlet.errors import CandidateError, NoAnswerError
+from judge.gauntlet.errors import CandidateError, GauntletError, NoAnswerError
+from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest
-from judge.gauntlet.tasks.conversation import Conversation
-from judge.gauntlet.tasks.drawing import drawn as drawn_task
 from judge.gauntlet.tasks.hidden_tests import Bench, ByTests
 from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score, Scorer, same
-
-if TYPE_CHECKING:
-    from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.tasks.scoring import drawn as drawn_task
+from ledger.strict_json import read_json
 
 Arm = Literal["base", "candidate"]
 ARMS: tuple[Arm, Arm] = ("base", "candidate")
 _MAX_OUTPUT = 4 * 2**20
 READY: Mapping[str, bool] = {"ready": True}
 """The only reply to the first message."""
+MAX_MESSAGE = 8 * 2**20
+_GRACE = 2.0  # s for a candidate to leave when nothing more is asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +70,49 @@ def drawn_seed(task: Task, random: Random) -> int:
     return random.getrandbits(63) if task.stochastic else task.seed
 
 
-def export(repository: "Repository", commit: str, manifest: Manifest, into: Path) -> None:
+def export(repository: Repository, commit: str, manifest: Manifest, into: Path) -> None:
     """Write the tree that a candidate answers from: without the tasks of the reference set."""
-    tree = repository.tree_of(commit)
-    repository.export(tree, into, without=(f"{manifest.reference_set}/{TASKS}",))
+    hidden = f"{manifest.reference_set}/{TASKS}/"
+    repository.export(commit, into, keep=lambda path: not f"{path}/".startswith(hidden))
+
+
+class Conversation(Supervised):
+    """A command that is asked and answers, one line of JSON each way, until the block is left."""
+
+    def ask(self, message: object) -> Any:
+        """Send one message and return the one answer; raise CandidateError where there is none."""
+        line = json.dumps(message, allow_nan=False).encode() + b"\n"
+        if len(line) > MAX_MESSAGE:
+            raise GauntletError(f"a message of {len(line)} bytes is too long to be sent")
+        self._check_quiet()
+        self.say(line)
+        answer = self.line()
+        if answer is None:
+            raise NoAnswerError(f"there is no answer: {self.end().words}")
+        try:
+            return read_json(answer)
+        except ValueError as error:
+            raise CandidateError(f"the answer is malformed: {error}") from error
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.say_no_more()
+                ended = self.end(grace=_GRACE)
+                self._check_quiet()
+                if ended.leftovers:
+                    raise CandidateError(f"it left {ended.leftovers} processes behind")
+        finally:
+            super().__exit__(kind, error, trace)
+
+    def _check_quiet(self) -> None:
+        if self.unread():
+            raise CandidateError("it printed more than the replies it was asked for")
 
 
 def _weighed(task: Task, conversation: Conversation, scorer: Scorer) -> Score:

@@ -13,7 +13,6 @@ I/O: reads the repository; processes.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import PurePosixPath
 
 from judge.gauntlet.errors import CandidateError, TaskError
 from judge.gauntlet.repository.git import Repository
@@ -72,20 +71,17 @@ def read_change(
     run = [path for path in run if not only_tests or path in only_tests]
     if not run:
         raise TaskError(f"commit {commit[:12]} changes no test file that pytest collects")
-    needed = closure(
-        dict(repository.contents(after, keep=lambda path: path.endswith(".py"))),
-        [*run, *(path for path in touched if path.endswith(".py") and not tests_side(path))],
-        paths=repository.paths(after),
-        is_test=is_test,
-    )
+    code = [path for path in touched if path.endswith(".py") and not is_test(path)]
+    own = [path for path in code if not is_obeyed(path)]
+    needed = _imported(repository, after, [*run, *own], is_test)
     needed |= {path for path in _SETTINGS if path in repository.paths(after)}
     wanted = {path for path in repository.paths(before) if any(fnmatch(path, p) for p in also)}
     shown = {
         path
-        for path in {*needed, *wanted, *_imported_before(repository, before, touched, is_test)}
+        for path in {*needed, *wanted, *_imported(repository, before, code, is_test)}
         if not tests_side(path)
     }
-    changed = tuple(sorted(path for path in touched if path in shown or _is_code(path, tests_side)))
+    changed = tuple(sorted(path for path in touched if path in shown or path in own))
     if not changed:
         raise TaskError(f"commit {commit[:12]} changes nothing that its tests import")
     return Change(
@@ -99,18 +95,15 @@ def read_change(
     )
 
 
-def _imported_before(
-    repository: Repository,
-    before: str,
-    touched: Collection[str],
-    is_test: Callable[[str], bool],
+def _imported(
+    repository: Repository, tree: str, start: Collection[str], is_test: Callable[[str], bool]
 ) -> set[str]:
-    """Return what the changed files imported before the change."""
-    there = [path for path in touched if path in repository.paths(before)]
+    """Return what the files of a tree among these import, with themselves."""
+    paths = repository.paths(tree)
     return closure(
-        dict(repository.contents(before, keep=lambda path: path.endswith(".py"))),
-        [path for path in there if path.endswith(".py") and not is_test(path)],
-        paths=repository.paths(before),
+        dict(repository.contents(tree, keep=lambda path: path.endswith(".py"))),
+        [path for path in start if path in paths],
+        paths=paths,
         is_test=is_test,
     )
 
@@ -182,10 +175,6 @@ def _mean(runs: Sequence[SuiteResult]) -> float:
 def _listed(cases: Sequence[str], verb: str = "passes") -> str:
     more = f" and {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else ""
     return f"{', '.join(cases[:_SHOWN])}{more} {verb}"
-
-
-def _is_code(path: str, tests_side: Callable[[str], bool]) -> bool:
-    return PurePosixPath(path).suffix == ".py" and not tests_side(path)
 
 
 def _texts(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, str]:

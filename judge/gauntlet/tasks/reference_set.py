@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -25,14 +25,12 @@ from aggregates.canonical import digest
 from judge.declared import read_declared
 from judge.gauntlet.errors import TaskError
 from judge.gauntlet.repository.changes import EXECUTABLE, FILE
+from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.hidden_tests import BY_MODEL, TESTED, ByTests
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer, check_expected
 from ledger.errors import StorageError
 from ledger.files import read_bounded
 from ledger.strict_json import read_object
-
-if TYPE_CHECKING:
-    from judge.gauntlet.repository.git import Repository
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
@@ -144,7 +142,7 @@ class ReferenceSet:
 
 
 def load(
-    source: "Path | Repository",
+    source: Path | Repository,
     *,
     commit: str = "",
     path: str = "",
@@ -257,16 +255,13 @@ def _parse(files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Referen
         tasks.append(_task(entry, folders.pop(entry.task_id), scorers))
     if folders:
         raise TaskError(f"{TASKS}/{min(folders)}: is not in {MANIFEST}")
-    unasked = tuple(task for task in tasks if not _is_asked(scorers[task.scorer]))
+    by_tests = {name: scorer for name, scorer in scorers.items() if isinstance(scorer, ByTests)}
+    unasked = tuple(t for t in tasks if t.scorer in by_tests and not by_tests[t.scorer].asked)
     return ReferenceSet(
         tasks=tuple(task for task in tasks if task not in unasked),
         sha256=digest({"tasks": [task.sha256 for task in tasks]}),
         unasked=unasked,
     )
-
-
-def _is_asked(scorer: Scorer) -> bool:
-    return not isinstance(scorer, ByTests) or scorer.asked
 
 
 def _manifest(files: Mapping[str, bytes]) -> tuple[TaskEntry, ...]:

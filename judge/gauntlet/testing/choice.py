@@ -18,25 +18,21 @@ import ast
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from judge.gauntlet.repository.lint import words
 from judge.gauntlet.testing.plants import is_test_file
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_STARTS = _words(  # names in code that imports, or starts programs, by strings
+_STARTS = words(  # names in code that imports, or starts programs, by strings
     "Popen __import__ create_subprocess_exec create_subprocess_shell eval exec execv execve execvp"
     " find_spec import_module multiprocessing posix_spawn pytest_plugins run_module run_path"
     " runpy spawnv subprocess system"
 )
-_LISTS = _words("copytree glob iglob iterdir listdir rglob scandir walk")
+_LISTS = words("copytree glob iglob iterdir listdir rglob scandir walk")
 _HERE = "__file__"
-_ANYWHERE = _words("cwd getcwd parents resources")  # places beyond a file's own folder
+_ANYWHERE = words("cwd getcwd parents resources")  # places beyond a file's own folder
 _LISTED_BY_GIT = "ls-files"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _OPEN_END = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.$", re.ASCII)
@@ -98,11 +94,15 @@ def closure(
     The `__init__.py` above each is among them, the `conftest.py` above a test, and files that are
     not Python, lie in a folder of these modules, and are named there.
     """
-    graph = _Graph(files, paths, is_test)
+    return _all_from(start, _Graph(files, paths, is_test).imported_by)
+
+
+def _all_from(start: Iterable[str], step: Callable[[str], set[str]]) -> set[str]:
+    """Return what any number of steps leads to."""
     found = set(start)
     left = list(found)
     while left:
-        new = graph.imported_by(left.pop()) - found
+        new = step(left.pop()) - found
         found |= new
         left += new
     return found
@@ -148,11 +148,7 @@ class _Graph:
         said = self._said.get(path)
         if said is None:
             return set()
-        found = self._all_named(said.imports) | self._above(path, "__init__.py")
-        for each in list(found):
-            found |= self._above(each, "__init__.py")
-        if self._is_test(path):
-            found |= self._above(path, "conftest.py")
+        found = self._with_above(path, self._all_named(said.imports))
         folder = path.rpartition("/")[0]
         data = {each for each in self._beneath[folder] if not each.endswith(".py")}
         return found | {each for each in data if PurePosixPath(each).name in said.strings}
@@ -163,14 +159,8 @@ class _Graph:
         for path, others in self._runs.items():
             for other in others:
                 comes_from[other].add(path)
-        found = {*changed}
-        found |= {path for path, reads in self._reads.items() if any(map(reads, changed))}
-        left = list(found)
-        while left:
-            for path in comes_from[left.pop()] - found:
-                found.add(path)
-                left.append(path)
-        return found
+        reading = {path for path, reads in self._reads.items() if any(map(reads, changed))}
+        return _all_from({*changed, *reading}, comes_from.__getitem__)
 
     def _named(self) -> Mapping[Name, set[str]]:
         """Return the files by the names that they can be imported by.
@@ -201,11 +191,7 @@ class _Graph:
             name = tuple(text.split("."))
             begun = (files for each, files in self._modules.items() if each[: len(name)] == name)
             found = found.union(*begun)
-        for each in [*found, path]:
-            found |= self._above(each, "__init__.py")
-        if self._is_test(path):
-            found |= self._above(path, "conftest.py")
-        return found - {path}
+        return self._with_above(path, found) - {path}
 
     def _all_named(self, names: Iterable[Name]) -> set[str]:
         """Return the modules of names, and those that their beginnings name."""
@@ -236,6 +222,13 @@ class _Graph:
                 found |= self._beneath.get(each, set())
         return found
 
+    def _with_above(self, path: str, found: set[str]) -> set[str]:
+        """Return the files that a file leads to, and what lies above all of them and runs first."""
+        above = [self._above(each, "__init__.py") for each in (*found, path)]
+        if self._is_test(path):
+            above.append(self._above(path, "conftest.py"))
+        return found.union(*above)
+
     def _above(self, path: str, name: str) -> set[str]:
         """Return the files of a name in a file's folder and in the folders above it."""
         folders = PurePosixPath(path).parents
@@ -248,20 +241,15 @@ class _Graph:
         if said.names & _LISTS:
             if said.climbs or said.names & _ANYWHERE:
                 return _everything
-            if self._is_test(path) and any(map(self._tells_a_place, self._helpers(said))):
-                return _everything
+            if self._is_test(path):
+                helpers = filter(self._is_test, self._all_named(said.imports))
+                known = [self._said.get(each) for each in helpers]
+                if any(each is None or {_HERE, *_ANYWHERE} & each.names for each in known):
+                    return _everything
         found = set().union(*map(self._pointed_at, said.strings))
         if said.names & _LISTS and _HERE in said.names:
             found |= self._beneath["" if "/" not in path else path.rpartition("/")[0]]
         return found.__contains__
-
-    def _helpers(self, said: _Said) -> Iterator[_Said | None]:
-        for path in self._all_named(said.imports):
-            if self._is_test(path):
-                yield self._said.get(path)
-
-    def _tells_a_place(self, said: _Said | None) -> bool:
-        return said is None or bool({_HERE, *_ANYWHERE} & said.names)
 
 
 def _everything(_: str) -> bool:

@@ -13,21 +13,12 @@ I/O: writes into the tree that is passed in.
 import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 PLANTED = "proctor::planted"
 """Among the cases of a base: its own run reported the planted tests as failed."""
 _MOST_FILES = 20
 _MOST_TESTS = 3  # in a file
-
-
-@dataclass(frozen=True)
-class _Module:
-    """A file of real tests, with the names of its functions."""
-
-    path: PurePosixPath
-    names: tuple[str, ...]
 
 
 def runs_pytest(command: Sequence[str]) -> bool:
@@ -42,10 +33,9 @@ def module_of(path: str) -> str:
 
 def uncollected(paths: Iterable[str], cases: Iterable[str]) -> list[str]:
     """Return those Python files that no case of a report comes from."""
-    known = {case.partition("::")[0] for case in cases}
-    return [
-        path for path in paths if path.endswith(".py") and not _collected(module_of(path), known)
-    ]
+    known = {f"{case.partition('::')[0]}." for case in cases}
+    python = (path for path in paths if path.endswith(".py"))
+    return [p for p in python if not any(each.startswith(f"{module_of(p)}.") for each in known)]
 
 
 def within(cases: Iterable[str], paths: Iterable[str]) -> frozenset[str]:
@@ -67,24 +57,20 @@ def plant(tree: Path, tests: Iterable[str], cases: Mapping[str, str]) -> frozens
     """
     draw = random.Random(secrets.randbits(128))  # noqa: S311 - seeded by the system's own
     found = [
-        _Module(PurePosixPath(path), _functions(path, cases))
+        PurePosixPath(path)
         for path in tests
         if is_test_file(path) and (not cases or not uncollected([path], cases))
     ]
-    taken = {each.path.name for each in found}
+    taken = {each.name for each in found}
     planted: set[str] = set()
     for each in draw.sample(found, k=min(len(found), _MOST_FILES)):
         name = _new_name(each, found, taken, draw)
         taken.add(name)
-        path = each.path.with_name(name)
-        names = draw.sample(each.names, k=min(len(each.names), _MOST_TESTS)) or ["test_it"]
+        path, known = each.with_name(name), _functions(str(each), cases)
+        names = draw.sample(known, k=min(len(known), _MOST_TESTS)) or ["test_it"]
         (tree / path).write_text("\n\n".join(_failing(test, draw) for test in names), "utf-8")
         planted |= {f"{module_of(str(path))}::{test}" for test in names}
     return frozenset(planted)
-
-
-def _collected(module: str, classes: Iterable[str]) -> bool:
-    return any(each == module or each.startswith(f"{module}.") for each in classes)
 
 
 def is_test_file(path: str) -> bool:
@@ -101,16 +87,19 @@ def _functions(path: str, cases: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _new_name(
-    beside: _Module, others: Sequence[_Module], taken: Iterable[str], draw: random.Random
+    beside: PurePosixPath,
+    others: Sequence[PurePosixPath],
+    taken: Iterable[str],
+    draw: random.Random,
 ) -> str:
     """Return a file name that looks like those of the others."""
-    known = sorted({word for each in others for word in each.path.stem.split("_")} - {"test"})
+    known = sorted({word for each in others for word in each.stem.split("_")} - {"test"})
     while True:
         words = [draw.choice(known or ["more"]), draw.choice(known or ["cases"])]
         if draw.random() < 0.5:
             words.append(str(draw.randrange(100)))
         stem = "_".join(words)
-        ends = beside.path.stem.endswith("_test")
+        ends = beside.stem.endswith("_test")
         name = f"{stem}_test.py" if ends else f"test_{stem}.py"
         if name not in taken:
             return name

@@ -75,72 +75,116 @@ class SuiteResult:
         return self.problem is None
 
 
-def run_base(
-    repository: Repository, base: str, manifest: Manifest, *, workspace: Path
-) -> SuiteResult:
-    """Run a commit's own suite; its cases are what a candidate is held against.
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """The tests of one commit, the base; raises GauntletError where nothing can be run."""
 
-    Where its report has the planted tests as well, PLANTED is among the cases.
-    """
-    files: tuple[str, ...] = ()
-    if runs_pytest(manifest.tests.command):
-        with discarded(workspace) as folder:
-            repository.export(base, folder / "tree")
-            planted = plant(folder / "tree", _tests(repository, base, manifest), {})
-            found = _go_again(folder, manifest, expected={}, planted=planted)
-            files = _files_of(_failed(found), folder / "tree")
-        if planted and found.passed:
-            return replace(found, cases={**found.cases, PLANTED: "failed"})
-    with discarded(workspace) as folder:  # its tests fail, or do not bear others beside them
-        repository.export(base, folder / "tree")
-        if files:
-            alone = _go(folder, manifest, expected={}, only=files)
-            if _failed(alone):  # they fail by themselves, so the rest needs no second run
-                return replace(found, output=found.output + alone.output)
-        return _go_again(folder, manifest, expected={})
+    repository: Repository
+    base: str
+    manifest: Manifest
+    workspace: Path
 
+    def run_on_base(self) -> SuiteResult:
+        """Run them on the base itself; its cases are what a candidate is held against.
 
-def _failed(found: SuiteResult) -> list[str]:
-    return [case for case, outcome in found.cases.items() if outcome == "failed"]
+        Where its report has the planted tests as well, PLANTED is among the cases.
+        """
+        files: tuple[str, ...] = ()
+        if runs_pytest(self.manifest.tests.command):
+            with discarded(self.workspace) as folder:
+                self.repository.export(self.base, folder / "tree")
+                planted = plant(folder / "tree", self._tests(), {})
+                found = _go_again(folder, self.manifest, expected={}, planted=planted)
+                files = _files_of(_failed(found.cases), folder / "tree")
+            if planted and found.passed:
+                return replace(found, cases={**found.cases, PLANTED: "failed"})
+        with discarded(self.workspace) as folder:  # they fail, or do not bear others beside them
+            self.repository.export(self.base, folder / "tree")
+            if files:
+                alone = _go(folder, self.manifest, expected={}, only=files)
+                if _failed(alone.cases):  # they fail by themselves, so the rest needs no second run
+                    return replace(found, output=found.output + alone.output)
+            return _go_again(folder, self.manifest, expected={})
 
+    def run(
+        self, commit: str, *, expected: Mapping[str, str], without: Collection[str] = ()
+    ) -> SuiteResult:
+        """Run them on a candidate, but for the files in `without`, and then what it adds to them.
 
-def _tests(repository: Repository, commit: str, manifest: Manifest) -> list[str]:
-    return [path for path in repository.paths(commit) if manifest.is_test(path)]
-
-
-def choose_tests(
-    repository: Repository, commit: str, base: str, manifest: Manifest
-) -> Choice | None:
-    """Choose the tests that a candidate can reach; None if the manifest wants all at once."""
-    if manifest.tests.choose == "all" or not runs_pytest(manifest.tests.command):
-        return None
-    changes = repository.changes(repository.tree_of(base), repository.tree_of(commit))
-    changed = {each.path for each in changes if manifest.tier_of(each.path) > 0}
-    return choose(
-        dict(repository.contents(base, keep=lambda path: path.endswith(".py"))),
-        changed,
-        paths={*repository.paths(base), *changed},
-        is_test=manifest.is_test,
-    )
-
-
-def run_rest(
-    repository: Repository,
-    commit: str,
-    base: str,
-    manifest: Manifest,
-    *,
-    workspace: Path,
-    expected: Mapping[str, str],
-    left_out: Collection[str],
-) -> SuiteResult:
-    """Run the test files of the base that were left out, and no others, on a candidate."""
-    tests = _tests(repository, base, manifest)
-    others = [path for path in tests if is_test_file(path) and path not in left_out]
-    with discarded(workspace) as folder:
-        return _run_on_candidate(
-            folder, repository, commit, base, manifest, expected=expected, without=others
+        `expected` is run_on_base()'s cases.
+        """
+        before = set(self.repository.paths(self.base))
+        paths = (path for path in self.repository.paths(commit) if path not in before)
+        added = tuple(filter(self.manifest.may_add, paths))
+        with discarded(self.workspace) as folder:
+            first = self._run(folder, commit, expected=expected, without=without)
+            if not added or first.problem is not None:
+                return replace(first, added=added)
+            self.repository.export(commit, folder / "tree", keep=lambda path: path in added)
+            second = _go(folder, self.manifest, expected={}, only=added)
+        problem = second.problem and f"in the added tests: {second.problem}"
+        return replace(
+            first,
+            problem=problem,
+            cases={**second.cases, **first.cases},
+            added=added,
+            seconds=first.seconds + second.seconds,
+            output=first.output + second.output,
+            leftovers=first.leftovers + second.leftovers,
         )
+
+    def run_rest(
+        self, commit: str, *, expected: Mapping[str, str], left_out: Collection[str]
+    ) -> SuiteResult:
+        """Run on a candidate the test files that were left out, and no others."""
+        others = [each for each in self._tests() if is_test_file(each) and each not in left_out]
+        with discarded(self.workspace) as folder:
+            return self._run(folder, commit, expected=expected, without=others)
+
+    def choose(self, commit: str) -> Choice | None:
+        """Choose the tests that a candidate can reach; None if the manifest wants all at once."""
+        tests = self.manifest.tests
+        if tests.choose == "all" or not runs_pytest(tests.command):
+            return None
+        changed = self._freed(commit)
+        return choose(
+            dict(self.repository.contents(self.base, keep=lambda path: path.endswith(".py"))),
+            changed,
+            paths={*self.repository.paths(self.base), *changed},
+            is_test=self.manifest.is_test,
+        )
+
+    def _tests(self) -> list[str]:
+        return list(filter(self.manifest.is_test, self.repository.paths(self.base)))
+
+    def _freed(self, commit: str) -> list[str]:
+        """Return what a candidate changes of tiers 1 and 2."""
+        changes = self.repository.changes(*map(self.repository.tree_of, (self.base, commit)))
+        return [each.path for each in changes if self.manifest.tier_of(each.path) > 0]
+
+    def _run(
+        self, folder: Path, commit: str, *, expected: Mapping[str, str], without: Collection[str]
+    ) -> SuiteResult:
+        tree, tier_of = folder / "tree", self.manifest.tier_of
+        self.repository.export(commit, tree, keep=lambda path: tier_of(path) > 0)
+        self.repository.export(self.base, tree, keep=lambda path: tier_of(path) == 0)
+        bears_plants = PLANTED in expected
+        elsewhere = {PLANTED, *within(expected, without)}
+        # What the base does not collect is no test: pytest would obey what it finds in it.
+        known = expected.keys() - {PLANTED}
+        pytest = runs_pytest(self.manifest.tests.command)
+        passed_over = uncollected(self._freed(commit), known) if pytest else []
+        passed_over += sorted(without)
+        expected = {case: expected[case] for case in expected if case not in elsewhere}
+        tests = [path for path in self._tests() if path not in set(without)]
+        planted = plant(tree, tests if bears_plants else (), expected)
+        return _go_again(
+            folder, self.manifest, expected=expected, planted=planted, passed_over=passed_over
+        )
+
+
+def _failed(cases: Mapping[str, str]) -> list[str]:
+    return [case for case, outcome in cases.items() if outcome == "failed"]
 
 
 def run_files(
@@ -169,73 +213,6 @@ def run_files(
     )
 
 
-def run_tests(
-    repository: Repository,
-    commit: str,
-    base: str,
-    manifest: Manifest,
-    *,
-    workspace: Path,
-    expected: Mapping[str, str],
-    without: Collection[str] = (),
-) -> SuiteResult:
-    """Run the base's suite on a candidate; `expected` is run_base()'s cases.
-
-    The test files in `without` are left out. Raises GauntletError where nothing can be run.
-    """
-    before = set(repository.paths(base))
-    added = tuple(
-        path for path in repository.paths(commit) if path not in before and manifest.may_add(path)
-    )
-    with discarded(workspace) as folder:
-        first = _run_on_candidate(
-            folder, repository, commit, base, manifest, expected=expected, without=without
-        )
-        if not added or first.problem is not None:
-            return replace(first, added=added)
-        repository.export(commit, folder / "tree", keep=lambda path: path in added)
-        second = _go(folder, manifest, expected={}, only=added)
-    problem = second.problem and f"in the added tests: {second.problem}"
-    return replace(
-        first,
-        problem=problem,
-        cases={**second.cases, **first.cases},
-        added=added,
-        seconds=first.seconds + second.seconds,
-        output=first.output + second.output,
-        leftovers=first.leftovers + second.leftovers,
-    )
-
-
-def _run_on_candidate(
-    folder: Path,
-    repository: Repository,
-    commit: str,
-    base: str,
-    manifest: Manifest,
-    *,
-    expected: Mapping[str, str],
-    without: Collection[str],
-) -> SuiteResult:
-    """Run the base's tests on a candidate, but for the files in `without`."""
-    tree = folder / "tree"
-    repository.export(commit, tree, keep=lambda path: manifest.tier_of(path) > 0)
-    repository.export(base, tree, keep=lambda path: manifest.tier_of(path) == 0)
-    bears_plants = PLANTED in expected
-    expected = {case: outcome for case, outcome in expected.items() if case != PLANTED}
-    changes = repository.changes(repository.tree_of(base), repository.tree_of(commit))
-    freed = [each.path for each in changes if manifest.tier_of(each.path) > 0]
-    # What the base does not collect is no test: pytest would obey what it finds in it.
-    passed_over = uncollected(freed, expected) if runs_pytest(manifest.tests.command) else []
-    if without:
-        passed_over += sorted(without)
-        elsewhere = within(expected, without)
-        expected = {case: expected[case] for case in expected if case not in elsewhere}
-    tests = [path for path in _tests(repository, base, manifest) if path not in set(without)]
-    planted = plant(tree, tests if bears_plants else (), expected)
-    return _go_again(folder, manifest, expected=expected, planted=planted, passed_over=passed_over)
-
-
 def _go_again(
     folder: Path,
     manifest: Manifest,
@@ -253,7 +230,7 @@ def _go_again(
         return _go(folder, manifest, expected=expected, planted=planted, passed_over=passed_over)
 
     first = go_whole()
-    failed = _failed(first)
+    failed = _failed(first.cases)
     files = _files_of(failed, folder / "tree")
     if first.missing or first.leftovers or not files or len(failed) > MOST_FLAKY:
         return first
@@ -344,7 +321,7 @@ def _go(
 
 
 def _problem_of(ended: Ended, cases: Mapping[str, str], *, planting: bool) -> str | None:
-    failed = [case for case, outcome in cases.items() if outcome == "failed"]
+    failed = _failed(cases)
     told = f"; {_listed(failed)} failed" if failed else ""
     expected = planting and ended.code == _FAILED and cases and not failed
     if ended.status != "exited" or (ended.code and not expected):
@@ -371,7 +348,7 @@ def _problem_in(
 ) -> str | None:
     if missing:
         return f"{_listed(missing)} of the base were not run"
-    if failed := [case for case, outcome in cases.items() if outcome == "failed"]:
+    if failed := _failed(cases):
         return f"{_listed(failed)} failed, although the command exited with status 0"
     passed = [case for case, outcome in expected.items() if outcome == "passed"]
     if skipped := [case for case in passed if cases[case] == "skipped"]:

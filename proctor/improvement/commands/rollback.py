@@ -6,7 +6,7 @@ from typing import Annotated
 
 from aggregates.improvement.line import INSTALLED
 from judge.bisection.salvage import Salvaged, salvage
-from judge.gauntlet.hygiene import Rollback, roll_back
+from judge.gauntlet.promotion import Rollback, roll_back
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.wording import counted

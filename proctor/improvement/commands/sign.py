@@ -15,7 +15,7 @@ from uuid import UUID
 
 from judge.approvals import BATCH, MOST_DAYS, make_approval, sign
 from judge.drift.watch import answer
-from judge.gauntlet import batches, reviews
+from judge.gauntlet import reviews
 from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
@@ -146,9 +146,9 @@ def _review(
     place = controller.place
     found = [place.proposal(find_proposal(controller, each)) for each in names]
     if kind == "approve" and len(found) > 1:
-        subjects = batches.batch_subjects(place, found)
+        subjects = reviews.batch_subjects(place, found)
         said = signing.envelope(BATCH, line=controller.line.id, subjects=subjects, days=days)
-        found = batches.record_batch(controller.place, said)
+        found = reviews.record_batch(controller.place, said)
     else:
         for number, each in enumerate(found):
             subjects = place.subjects(each)
@@ -184,7 +184,7 @@ def _valley(
     controller: Controller, signing: Signing, kind: str, diffs: Sequence[str], days: int
 ) -> Output:
     steps = tuple(sha256(read_text(Path(diff)).encode()).hexdigest() for diff in diffs)
-    subjects = batches.line_subjects(controller.place)
+    subjects = controller.place.line_subjects(controller.line.head.commit)
     line = controller.line.id
     controller.open_valley(
         signing.envelope(kind, line=line, subjects=subjects, steps=steps, days=days)

@@ -18,7 +18,7 @@ from judge.confinement.messages import ResourceLimits
 from judge.confinement.supervised import ISOLATION
 from judge.errors import ConfinementError
 from judge.gauntlet.errors import CandidateError, GauntletError
-from judge.gauntlet.tasks.conversation import Conversation
+from judge.gauntlet.tasks.benchmark import Conversation
 
 # Conversations
 

@@ -11,7 +11,7 @@ from frontdoor import TINY, call_here, with_settings
 
 from aggregates.playbook import REMEDIES
 from aggregates.situation import TASK
-from judge.curation.situations import situation
+from judge.curation.examples import situation
 from judge.curation.tables import open_tables
 from ledger.verification.reader import open_verified
 from proctor.home import Home

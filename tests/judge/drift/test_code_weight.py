@@ -1,6 +1,6 @@
 """The weight of code: what is counted, and that no file makes it costly."""
 
-from judge.drift.code_weight import weigh
+from judge.drift.evaluation import weigh
 
 CODE = b'''"""Says what it is."""
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from made_tasks import made_task
 
-from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.e_values import DEFAULTS, ComparisonSettings
+from judge.gauntlet.comparison.evaluate import wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 
@@ -79,7 +79,7 @@ def asked(
     results: Iterable[TaskResult] = (),
     *,
     level: float,
-    settings: ComparisonSettings | None = None,
+    settings: ComparisonSettings = DEFAULTS,
 ) -> list[TaskResult]:
     """Return all results once no more are wanted; `answer` gives each success."""
     found = list(results)

@@ -7,7 +7,7 @@ from gauntlet_lines import COMPONENT, NAMES, SELECTION, SETTINGS, SMALL, THRIFTY
 
 from aggregates.improvement.proposal import Proposal
 from judge.errors import ApprovalError
-from judge.gauntlet import batches, reviews
+from judge.gauntlet import reviews
 from judge.gauntlet.controller import Controller
 
 MANIFEST = "judge/tiers.toml"
@@ -45,7 +45,7 @@ def proposals(line: Line, controller: Controller) -> list[Proposal]:
 def test_batch_is_judged_one_by_one_and_carried_while_no_touched_file_changes(line: Line) -> None:
     with line.controller() as controller:
         thrifty, renamed, penalty = proposals(line, controller)
-        batches.record_batch(controller.place, line.batch(controller, thrifty, renamed, penalty))
+        reviews.record_batch(controller.place, line.batch(controller, thrifty, renamed, penalty))
         assert controller.carry_on(thrifty.id).outcome == "promoted"
         other = controller.carry_on(renamed.id)
         assert other.outcome == "superseded"
@@ -69,7 +69,7 @@ def test_batch_is_judged_one_by_one_and_carried_while_no_touched_file_changes(li
 def test_batch_does_not_count_after_a_change_that_it_does_not_name(line: Line) -> None:
     with line.controller() as controller:
         _, _, penalty = proposals(line, controller)
-        batches.record_batch(controller.place, line.batch(controller, penalty))
+        reviews.record_batch(controller.place, line.batch(controller, penalty))
         aside = submit(controller, line.diff(SELECTION, THRIFTY), {SELECTION: 2})
         assert controller.carry_on(aside.id).outcome == "promoted"
         found = controller.carry_on(penalty.id)
@@ -79,14 +79,14 @@ def test_batch_does_not_count_after_a_change_that_it_does_not_name(line: Line) -
 def test_batch_does_not_count_after_a_commit_by_people_or_a_revoked_key(line: Line) -> None:
     with line.controller() as controller:
         thrifty, _, penalty = proposals(line, controller)
-        batches.record_batch(controller.place, line.batch(controller, thrifty, penalty))
+        reviews.record_batch(controller.place, line.batch(controller, thrifty, penalty))
         assert [controller.waits(each) for each in controller.queue()][::2] == [None, None]
         line.commit("README.md", "By hand.\n")
         controller.adopt(line.adoption(controller))
         found = controller.carry_on(penalty.id)
         assert (found.outcome, "propose it again" in str(found.reason)) == ("superseded", True)
         (fresh,) = (submit(controller, line.diff(SETTINGS, lambda t: t + "\n"), {SETTINGS: 1}),)
-        batches.record_batch(controller.place, line.batch(controller, fresh))
+        reviews.record_batch(controller.place, line.batch(controller, fresh))
         line.revoke_operator()
         assert "not signed by an operator" in str(controller.waits(controller.queue()[-1]))
 
@@ -118,7 +118,7 @@ def test_batch_of_something_else_is_rejected(line: Line) -> None:
             (line.word(controller, "approve", thrifty), "of kind 'approve' is no batch"),
         ):
             with pytest.raises(ApprovalError, match=problem):
-                batches.record_batch(controller.place, envelope)
+                reviews.record_batch(controller.place, envelope)
         for more in ("other", "diff:nobody"):
             with pytest.raises(ApprovalError, match="not these digests"):
                 batch(controller, thrifty, **{more: "0" * 64})
@@ -126,6 +126,6 @@ def test_batch_of_something_else_is_rejected(line: Line) -> None:
         good = batch(controller, thrifty, penalty)
         reviews.record_review(controller.place, line.word(controller, "reject", penalty))
         with pytest.raises(ApprovalError, match="already answered reject"):
-            batches.record_batch(controller.place, good)
-        batches.record_batch(controller.place, batch(controller, thrifty))
+            reviews.record_batch(controller.place, good)
+        reviews.record_batch(controller.place, batch(controller, thrifty))
         assert controller.place.proposal(thrifty.id).review == "approve"

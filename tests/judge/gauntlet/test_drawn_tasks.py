@@ -18,14 +18,12 @@ from aggregates.improvement.proposal import Proposal
 from judge.bisection.probes import tasks_oracle, with_repeats
 from judge.errors import BisectionError
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import ErrorBudget
+from judge.gauntlet.comparison.evaluate import compare, error_level
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, TaskError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, drawn_seed
-from judge.gauntlet.tasks.drawing import drawn, told_seed
 from judge.gauntlet.tasks.reference_set import Task, load, write_tasks
-from judge.gauntlet.tasks.scoring import SCORERS, Ask
+from judge.gauntlet.tasks.scoring import SCORERS, Ask, drawn, told_seed
 from proctor.sample.tasks import make_tasks
 
 TASKS = {task.task_id: task for task in make_tasks(seed=1)}
@@ -150,10 +148,12 @@ def test_gate_decides_by_the_samples_stochastic_tasks_alone(
     seeds = [drawn_seed(STOCHASTIC[0], Random(number)) for number in range(50)]
     base = chooser({"length_penalty": 0.0, "title_weight": 2.0})
     found = compare(
-        answers(names, "base", seeds, base),
-        answers(names, "candidate", seeds, chooser(settings)),
+        [
+            *answers(names, "base", seeds, base),
+            *answers(names, "candidate", seeds, chooser(settings)),
+        ],
         tasks=STOCHASTIC,
-        level=ErrorBudget().level([]),
+        level=error_level([]),
     )
     assert found.verdict == verdict
     for name in set(sys.modules) - before:

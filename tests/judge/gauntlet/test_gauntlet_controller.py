@@ -29,7 +29,7 @@ from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from judge.approvals import make_approval, sign
 from judge.errors import ApprovalError
-from judge.gauntlet import anchors, batches, benchmarking, reviews
+from judge.gauntlet import anchors, benchmarking, reviews
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, RepositoryError
@@ -338,7 +338,7 @@ def test_word_that_was_signed_for_another_ledger_is_rejected(line: Line, tmp_pat
         adoption = line.adoption(controller)
         for refused in (
             lambda: reviews.record_review(elsewhere.place, words),
-            lambda: batches.record_batch(elsewhere.place, batch),
+            lambda: reviews.record_batch(elsewhere.place, batch),
             lambda: elsewhere.open_valley(valley),
             lambda: elsewhere.adopt(adoption),
         ):

@@ -10,7 +10,7 @@ from gauntlet_lines import SETTINGS, Line, digest_of
 from aggregates.improvement.line import Line as LineRecord
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, RepositoryError
-from judge.gauntlet.hygiene import roll_back
+from judge.gauntlet.promotion import roll_back
 from ledger.entries import AuthorKey
 from ledger.errors import AuthorityError
 from proctor.sample.init import git

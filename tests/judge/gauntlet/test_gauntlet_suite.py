@@ -4,8 +4,6 @@ import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from gauntlet_scene import FILES, MANIFEST, Edit, Scene, writes
@@ -14,12 +12,12 @@ from msgspec.structs import replace
 from judge.confinement.supervised import ISOLATION
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.repository.lint import check_code
-from judge.gauntlet.repository.manifest import parse_manifest
+from judge.gauntlet.repository.manifest import Manifest, parse_manifest
 from judge.gauntlet.stages import base_cases
 from judge.gauntlet.testing import suite
 from judge.gauntlet.testing.junit import read_report
 from judge.gauntlet.testing.plants import PLANTED
-from judge.gauntlet.testing.suite import SuiteResult, run_base, run_tests
+from judge.gauntlet.testing.suite import Suite, SuiteResult
 from ledger.progress import listening
 
 TESTS = """\
@@ -66,7 +64,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def base(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
     workspace = tmp_path_factory.mktemp("base")
     manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
-    return run_base(scene.repository, scene.base, manifest, workspace=workspace)
+    return suite_of(scene, manifest, workspace).run_on_base()
+
+
+def suite_of(scene: Scene, manifest: Manifest, workspace: Path) -> Suite:
+    return Suite(
+        repository=scene.repository, base=scene.base, manifest=manifest, workspace=workspace
+    )
 
 
 def real(base: SuiteResult) -> Mapping[str, str]:
@@ -86,14 +90,8 @@ def judged(
     tree = scene.repository.candidate_tree(scene.base, scene.diff(*edits))
     commit = scene.repository.commit(tree, scene.base, "a candidate", 1_000_000_000)
     manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
-    found = run_tests(
-        scene.repository,
-        commit,
-        scene.base,
-        replace(manifest, tests=replace(manifest.tests, seconds=seconds)),
-        workspace=workspace,
-        expected=base.cases,
-    )
+    limited = replace(manifest, tests=replace(manifest.tests, seconds=seconds))
+    found = suite_of(scene, limited, workspace).run(commit, expected=base.cases)
     assert list(workspace.iterdir()) == []
     return found
 
@@ -243,8 +241,8 @@ def test_report_that_is_forged_whole_is_rejected(
     # The code that it takes is refused before anything is run.
     manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
     before = FILES["sample/select.py"].encode()
-    assert check_code("sample/select.py", before, code.encode(), manifest)
-    assert not check_code("sample/select.py", before, BETTER.encode(), manifest)
+    assert any(check_code("sample/select.py", before, code.encode(), manifest))
+    assert not any(check_code("sample/select.py", before, BETTER.encode(), manifest))
 
 
 # Tests that have to fail
@@ -339,20 +337,14 @@ def test_planted_tests_end_no_honest_run(tmp_path: Path) -> None:
     ):
         scene = Scene(tmp_path / name, files)
         manifest = parse_manifest(files["judge/tiers.toml"].encode())
-        own = run_base(scene.repository, scene.base, manifest, workspace=tmp_path)
+        suite = suite_of(scene, manifest, tmp_path)
+        own = suite.run_on_base()
         assert (own.problem, PLANTED in own.cases) == (None, planted)
         tree = scene.repository.candidate_tree(
             scene.base, scene.diff(writes("sample/select.py", BETTER))
         )
         commit = scene.repository.commit(tree, scene.base, "a candidate", 1_000_000_000)
-        found = run_tests(
-            scene.repository,
-            commit,
-            scene.base,
-            manifest,
-            workspace=tmp_path,
-            expected=own.cases,
-        )
+        found = suite.run(commit, expected=own.cases)
         assert (found.problem, found.planted > 0) == (None, planted)
 
 
@@ -401,9 +393,8 @@ def test_base_that_fails_is_nobodys_yardstick(tmp_path: Path) -> None:
     broken = {**HERE, "sample/select.py": "def select(rows):\n    return rows\n"}
     scene = Scene(tmp_path / "repository", broken)
     manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
-    place: Any = SimpleNamespace(repository=scene.repository)
     with pytest.raises(GauntletError, match=f"the line's own tests fail at {scene.base}"):
-        base_cases(place, scene.base, manifest, tmp_path)
+        base_cases(suite_of(scene, manifest, tmp_path))
 
 
 @pytest.mark.slow
@@ -411,7 +402,7 @@ def test_base_that_fails_by_itself_is_not_run_whole_a_second_time(tmp_path: Path
     broken = {**HERE, "sample/select.py": "def select(rows):\n    return rows\n"}
     scene = Scene(tmp_path / "repository", broken)
     manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
-    found = run_base(scene.repository, scene.base, manifest, workspace=tmp_path)
+    found = suite_of(scene, manifest, tmp_path).run_on_base()
     assert failing(found)
     summaries = re.findall(rb"^(\d+ failed.*?) in \d", found.output, flags=re.MULTILINE)
     assert len(summaries) == 3, "whole; its file again; its file with nothing planted"

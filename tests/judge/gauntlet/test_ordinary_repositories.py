@@ -16,7 +16,7 @@ from judge.gauntlet import reviews
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.shown import applied
 from judge.gauntlet.testing import suite
-from judge.gauntlet.testing.suite import SuiteResult, run_base
+from judge.gauntlet.testing.suite import Suite, SuiteResult
 from proctor.sample.init import git
 from proctor.sample.repository import FILES
 
@@ -26,7 +26,8 @@ def run_suite(line: Line, workspace: Path) -> SuiteResult:
         head = controller.line.head.commit
         manifest = controller.place.manifest(head)
         workspace.mkdir(exist_ok=True)
-        return run_base(line.repository, head, manifest, workspace=workspace)
+        suite = Suite(repository=line.repository, base=head, manifest=manifest, workspace=workspace)
+        return suite.run_on_base()
 
 
 def with_pytest(manifest: str = "", **files: str) -> dict[str, str]:

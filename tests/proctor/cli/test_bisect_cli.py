@@ -17,7 +17,7 @@ from frontdoor import call_here
 from gauntlet_lines import SELECTION, SETTINGS, UNSORTED
 
 from aggregates.improvement.bisection import Bisection
-from judge.gauntlet.hygiene import roll_back
+from judge.gauntlet.promotion import roll_back
 from proctor.sample.repository import FILES
 
 CULPRIT = 3

@@ -71,7 +71,7 @@ class LearningLine(Line):
         """Record a judged run of a commit's code, labelled with the active checkpoint; or not."""
         with self.controller() as controller:
             head = controller.line.head
-            code = controller.place.code(commit or head.commit)
+            code = controller.place.contents(commit or head.commit)["code"]
         run = told_run(
             checkpoint=head.id if labelled else None,
             code=code,

@@ -17,7 +17,7 @@ from judge.curation.tables import open_tables
 from judge.drift.charts import ChartLimits
 from judge.drift.history import FEWEST
 from judge.drift.watch import Watched, measure_baseline, watch
-from judge.gauntlet.hygiene import roll_back
+from judge.gauntlet.promotion import roll_back
 from ledger.verification.reader import open_verified
 from proctor.sample.drift_tasks import maker_of
 

@@ -14,7 +14,7 @@ from synthetic import synthetic_run
 from aggregates.improvement.line import INSTALLED
 from aggregates.improvement.line import Line as Line_
 from aggregates.registry import REGISTRY
-from judge.gauntlet.hygiene import roll_back
+from judge.gauntlet.promotion import roll_back
 from ledger.application import LedgerApplication
 from monitor.code import code_sha256
 from proctor.runs.labels import Label, find_label, record_installed

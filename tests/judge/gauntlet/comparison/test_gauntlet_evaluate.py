@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from paired_results import CONFIRMED, confirmed, pair, result, task
 
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.comparison.evaluate import Evaluation, compare
-from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.tasks.benchmark import TaskResult
 from judge.gauntlet.tasks.reference_set import Task
@@ -25,8 +25,7 @@ def compared(*results: list[TaskResult], stochastic: tuple[str, ...] = ()) -> Ev
     flat = confirmed([each for one in results for each in one], stochastic=stochastic)
     names = dict.fromkeys(each.task_id for each in flat)
     return compare(
-        [each for each in flat if each.arm == "base"],
-        [each for each in flat if each.arm == "candidate"],
+        flat,
         tasks=[task(name, stochastic=name in stochastic) for name in names],
         level=LEVEL,
     )
@@ -185,7 +184,7 @@ def test_cost_that_one_pair_shows_is_cleared_up_while_a_saving_depends_on_it() -
 def compared_as_given(results: list[TaskResult], tasks: list[Task]) -> Evaluation:
     base = [each for each in results if each.arm == "base"]
     candidate = [each for each in results if each.arm == "candidate"]
-    return compare(base, candidate, tasks=tasks, level=LEVEL)
+    return compare([*base, *candidate], tasks=tasks, level=LEVEL)
 
 
 def evaluated_of(results: list[TaskResult], tasks: list[Task]) -> str | None:
@@ -211,10 +210,10 @@ def test_deterministic_task_that_the_base_answered_otherwise_before_is_unsteady(
     base = [each for each in results if each.arm == "base"]
     candidate = [each for each in results if each.arm == "candidate"]
     for record, verdict in (({"a": {(True, 0, ())}}, "cannot tell"), ({}, "better")):
-        found = compare(base, candidate, tasks=tasks, level=LEVEL, record=record)
+        found = compare([*base, *candidate], tasks=tasks, level=LEVEL, record=record)
         assert found.verdict == verdict
     same = {"a": {(False, 0, ())}}
-    found = compare(base, candidate, tasks=tasks, level=LEVEL, record=same)
+    found = compare([*base, *candidate], tasks=tasks, level=LEVEL, record=same)
     assert found.verdict == "better"
 
 
@@ -228,8 +227,7 @@ def test_candidate_that_answers_at_random_is_worse_when_the_base_repeats_itself(
         )
     ]
     found = compare(
-        [each for each in results if each.arm == "base"],
-        [each for each in results if each.arm == "candidate"],
+        results,
         tasks=[task("a")],
         level=LEVEL,
     )
@@ -356,8 +354,7 @@ def test_quality_that_stays_away_is_told_as_nothing() -> None:
 def test_level_is_spent_when_one_task_was_repeated() -> None:
     results = repeats("a", (5, True, True))
     found = compare(
-        [each for each in results if each.arm == "base"],
-        [each for each in results if each.arm == "candidate"],
+        results,
         tasks=[task("a", stochastic=True), task("b", stochastic=True)],
         level=LEVEL,
     )
@@ -367,17 +364,16 @@ def test_level_is_spent_when_one_task_was_repeated() -> None:
 def test_comparison_tells_means_of_each_metric_by_name() -> None:
     base = {"steps": 4, "rows": 2, "recall": 1.0, "precision": 0.5, "bytes": 9, "agreement": 1.0}
     found = compared(pair("a", base, {**base, "rows": 1}), pair("b", True, False))
-    told = found.comparisons[0].to_dict()
+    told = to_builtins(found.comparisons[0])
     assert set(told) == set(found.comparisons[0].__dataclass_fields__)
     assert list(told["metrics"]) == sorted(base)
-    assert (told["pairs"], told["metrics"]["rows"]) == (CONFIRMED, [2.0, 1.0])
+    assert (told["pairs"], told["metrics"]["rows"]) == (CONFIRMED, (2.0, 1.0))
 
 
 def test_nothing_is_spent_when_a_deterministic_task_decides() -> None:
     results = confirmed(pair("a", True, False))
     found = compare(
-        [each for each in results if each.arm == "base"],
-        [each for each in results if each.arm == "candidate"],
+        results,
         tasks=[task("a"), task("b", stochastic=True)],
         level=LEVEL,
     )
@@ -387,8 +383,7 @@ def test_nothing_is_spent_when_a_deterministic_task_decides() -> None:
 def test_results_of_other_tasks_are_left_out() -> None:
     results = confirmed([*pair("a", False, True), *pair("b", True, False)])
     found = compare(
-        [each for each in results if each.arm == "base"],
-        [each for each in results if each.arm == "candidate"],
+        results,
         tasks=[task("a")],
         level=LEVEL,
     )
@@ -413,7 +408,7 @@ def test_results_that_are_no_pairs_are_rejected(results: list[TaskResult], messa
 
 def test_level_that_is_no_chance_is_rejected() -> None:
     with pytest.raises(GauntletError, match="must lie between 0 and 1, not 0"):
-        compare([], [], tasks=[], level=0.0)
+        compare([], tasks=[], level=0.0)
 
 
 def test_evaluation_is_what_a_proposal_records() -> None:
@@ -422,8 +417,7 @@ def test_evaluation_is_what_a_proposal_records() -> None:
         repeats("a", (60, True, True)),
         stochastic=("a",),
     )
-    told = [each.to_dict() for each in found.comparisons]
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    told = json.loads(json.dumps(to_builtins(found.comparisons), allow_nan=False))
     proposal = Proposal.submit(
         line=str(uuid4()),
         targets={"a.py": 2},
@@ -478,6 +472,6 @@ def test_order_of_results_is_no_matter(drawn: list[tuple[bool, bool]], rng: rand
     def found(those: list[TaskResult]) -> Evaluation:
         base = [each for each in those if each.arm == "base"]
         candidate = [each for each in those if each.arm == "candidate"]
-        return compare(base, candidate, tasks=tasks, level=LEVEL)
+        return compare([*base, *candidate], tasks=tasks, level=LEVEL)
 
     assert found(results) == found(other)

@@ -25,6 +25,7 @@ from studies.gate.trials import (
 )
 
 from judge.gauntlet.comparison.e_values import (
+    DEFAULTS,
     ComparisonSettings,
     Floats,
     LogEValues,
@@ -32,8 +33,7 @@ from judge.gauntlet.comparison.e_values import (
     schedule,
     standing,
 )
-from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import ErrorBudget, share, wanted_pairs
+from judge.gauntlet.comparison.evaluate import compare, error_level, share, wanted_pairs
 from judge.gauntlet.comparison.weighing import weigh
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 
@@ -102,11 +102,10 @@ def test_shares_of_the_budget_sum_to_at_most_one() -> None:
 
 
 def test_level_is_restored_by_promotions() -> None:
-    budget = ErrorBudget(alpha=0.05)
-    levels = [budget.level([False] * count) for count in (0, 1, 10, 100)]
+    levels = [error_level([False] * count) for count in (0, 1, 10, 100)]
     assert levels == sorted(levels, reverse=True)
-    assert budget.level([True] * 9 + [False]) == pytest.approx(10 * budget.level([False] * 10))
-    assert sum(budget.level([False] * count) for count in range(1_000)) < 0.05
+    assert error_level([True] * 9 + [False]) == pytest.approx(10 * error_level([False] * 10))
+    assert sum(error_level([False] * count) for count in range(1_000)) < 0.05
 
 
 def test_schedule_ends_at_the_most_pairs() -> None:
@@ -117,13 +116,13 @@ def test_schedule_ends_at_the_most_pairs() -> None:
 
 STOCHASTIC = [task("one", stochastic=True), task("two", stochastic=True)]
 TASKS = [task("exact"), *STOCHASTIC]
-LEVEL = ErrorBudget().level([])
+LEVEL = error_level([])
 
 
-def evaluated(results: list[TaskResult], *, settings: ComparisonSettings | None = None) -> str:
+def evaluated(results: list[TaskResult], *, settings: ComparisonSettings = DEFAULTS) -> str:
     base = [each for each in results if each.arm == "base"]
     candidate = [each for each in results if each.arm == "candidate"]
-    found = compare(base, candidate, tasks=TASKS, level=LEVEL, settings=settings)
+    found = compare([*base, *candidate], tasks=TASKS, level=LEVEL, settings=settings)
     return found.verdict
 
 

@@ -22,7 +22,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def refused(scene: Scene, diff: bytes, message: str, *, halts: str = "proposal") -> None:
     with pytest.raises(TierError, match=message) as caught:
         scene.check(diff)
-    assert caught.value.halts == halts
+    assert caught.value.halts_line == (halts == "line")
 
 
 def made(path: str, mode: str = "100644", line: str = "x = 1") -> bytes:
@@ -249,7 +249,7 @@ def test_link_through_which_another_file_is_written_is_rejected(scene: Scene) ->
 def test_path_that_leads_elsewhere_is_rejected(scene: Scene, path: str) -> None:
     with pytest.raises((DiffError, TierError)) as caught:
         scene.check(made(path))
-    assert not isinstance(caught.value, TierError) or caught.value.halts == "proposal"
+    assert not isinstance(caught.value, TierError) or not caught.value.halts_line
     assert not (scene.path.parent / "outside.py").exists()
 
 
@@ -367,7 +367,7 @@ def test_wrong_declaration_is_rejected(
     assert scene.check(diff, {"sample/select.py": 2}).tier == 2
     with pytest.raises(TierError, match=message) as caught:
         scene.check(diff, declared)
-    assert caught.value.halts == "proposal"
+    assert not caught.value.halts_line
 
 
 def test_tier_1_declared_as_tier_2_is_rejected(scene: Scene) -> None:

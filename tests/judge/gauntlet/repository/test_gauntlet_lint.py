@@ -58,8 +58,13 @@ if __name__ == "__main__":
 '''
 
 
+def checked(path: str, before: bytes | None, after: bytes) -> list[str]:
+    form, fence = check_code(path, before, after, SAMPLE)
+    return form + fence
+
+
 def problems(after: str, before: str | None = None, path: str = "sample/select.py") -> str:
-    found = check_code(path, None if before is None else before.encode(), after.encode(), SAMPLE)
+    found = checked(path, None if before is None else before.encode(), after.encode())
     return "\n".join(found)
 
 
@@ -266,9 +271,9 @@ def test_deep_nesting_is_told_and_no_error(text: str) -> None:
 
 def test_other_encodings_are_rejected() -> None:
     hidden = b"# coding: utf-7\nx = '+AG8-'\n"
-    assert "is written in utf-7" in check_code("sample/a.py", None, hidden, SAMPLE)[0]
-    assert "is not valid Python" in check_code("sample/a.py", None, b"x = '\xff'\n", SAMPLE)[0]
-    assert check_code("sample/a.py", None, "# coding: utf-8\nx = 'ü'\n".encode(), SAMPLE) == ()
+    assert "is written in utf-7" in checked("sample/a.py", None, hidden)[0]
+    assert "is not valid Python" in checked("sample/a.py", None, b"x = '\xff'\n")[0]
+    assert checked("sample/a.py", None, "# coding: utf-8\nx = 'ü'\n".encode()) == []
 
 
 def test_problems_that_were_there_do_not_count() -> None:
@@ -305,4 +310,4 @@ def test_own_code_of_tier_2_passes_its_own_fence() -> None:
     freed = [path for path in own_paths() if path.endswith(".py") and manifest.tier_of(path) == 2]
     assert len(freed) >= 7
     for path in freed:
-        assert check_code(path, None, (OWN / path).read_bytes(), manifest) == ()
+        assert check_code(path, None, (OWN / path).read_bytes(), manifest) == ([], [])
