@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 from uuid import UUID
@@ -96,7 +97,7 @@ class Worker:
     def __init__(self, commands: BinaryIO, answers_to: BinaryIO) -> None:
         self._commands = commands
         self._answers_to = answers_to
-        self._data: dict[str, Splits] = {}
+        self._load = lru_cache(_KEPT)(prepare)
         self._episode: dict[str, Any] = {}
         self._accuracy = 0.0
 
@@ -117,7 +118,7 @@ class Worker:
     def _trained(self) -> dict[str, Any]:
         """Train the episode to its end, and return what is said of it."""
         config = RunConfig.from_dict(self._episode["config"])
-        splits = self._load(config)
+        splits = self._load(replace(config, seed=0))
         if self._episode["record"] is None:
             log = LedgerApplication.in_memory(REGISTRY)
             run = train(
@@ -135,10 +136,10 @@ class Worker:
         settings = run.settings or {
             key: config.to_dict()[key] for key in ("lr", "batch_size", "accumulation", "clip_norm")
         }
-        process = {"process": 0.0}
+        process = {"process_score": 0.0}
         if self._episode["process"]:
             found = measure_process(_entries(events, run.id))
-            process = {"process": found.score, "obligations": found.obligations}
+            process = {"process_score": found.score, "obligations": found.obligations}
         return {
             "end": run.end_reason,
             "run": str(run.id),
@@ -183,11 +184,7 @@ class Worker:
                 Attempt(config),
                 make_policy=prepared,
                 splits=splits,
-                watching=Watching(
-                    on_start=lambda _run, _config: None,
-                    on_epoch=self._on_epoch,
-                    say=lambda _text: None,
-                ),
+                watching=Watching(on_epoch=self._on_epoch),
             )
             assert isinstance(log.recorder, RemoteRecorder | SignedRecorder)
             tally = Tally() if transcript is None else transcript.tally
@@ -200,14 +197,6 @@ class Worker:
 
     def _agent(self) -> OutsidePolicy:
         return OutsidePolicy("agent", self._ask, told=self._episode["policy"])
-
-    def _load(self, config: RunConfig) -> Splits:
-        key = replace(config, seed=0).hash
-        if key not in self._data:
-            if len(self._data) == _KEPT:
-                del self._data[next(iter(self._data))]
-            self._data[key] = prepare(config)
-        return self._data[key]
 
     def _on_epoch(self, _: Run, measured: dict[str, Any]) -> None:
         self._accuracy = measured["validation"]["accuracy"]

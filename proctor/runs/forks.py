@@ -7,13 +7,13 @@ Trust: the parent comes from a ledger that has just been verified.
 I/O: reads the home; trains; appends to the log.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from aggregates.decisions import Decision, Observation, Said, parse_decision
+from aggregates.decisions import Decision, Observation, Said
 from aggregates.forks import Fork, Order, fork_of, shared_digest, shared_events
 from aggregates.rules import PROFILES
 from aggregates.run import Run
@@ -32,7 +32,7 @@ from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.remembering import open_remembered
-from proctor.runs.executors import choice_of, is_done
+from proctor.runs.executors import is_done
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.replay import find_recorded, folded, read_streams
@@ -242,28 +242,6 @@ class Job:
             watching=watching,
             run_id=UUID(self.run),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all but the home in plain values."""
-        said = [{"decision": each.decision.to_dict(), "source": each.source} for each in self.said]
-        plain = ("run", "parent", "epoch", "digest", "state", "order")
-        return {
-            **{name: getattr(self, name) for name in plain},
-            "said": said,
-            "then": None if self.then is None else self.then.to_dict(),
-            "config": self.config.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, home: Path, value: Mapping[str, Any]) -> "Job":
-        """Return the job that these describe, in another home."""
-        said = (Said(parse_decision(each["decision"]), each["source"]) for each in value["said"])
-        given = {
-            "said": tuple(said),
-            "then": None if value["then"] is None else choice_of(value["then"]),
-            "config": RunConfig.from_dict(value["config"]),
-        }
-        return cls(home, **{**value, **given})
 
 
 class GivenPolicy:

@@ -3,37 +3,31 @@
 I/O: appends to the log; reads and writes the home.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
-from monitor.config import RunConfig, TaskConfig, WatchConfig, config_of
+from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
-from monitor.tasks import TaskText, read_task
+from monitor.tasks import TaskText
 from proctor.home import Home
-from proctor.runs.executors import choice_of, is_done
+from proctor.runs.executors import is_done
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.tasks import run_task
 from proctor.runs.training import SILENT, Attempt, Told, Watching, train_run
 from proctor.runs.transcript_log import Tally
 
-_data: dict[str, Splits] = {}  # the last one that was loaded, by the configuration without a seed
+_prepare = lru_cache(1)(prepare)
 
 
 def data_of(config: RunConfig) -> Splits:
     """Return the data of a configuration, as prepare() does; that of the last one is kept."""
-    key = config.hash
-    if key not in _data:
-        found = prepare(config)
-        _data.clear()
-        _data[key] = found
-    return _data[key]
+    return _prepare(replace(config, seed=0))  # on which no data depends
 
 
 @dataclass(frozen=True)
@@ -88,29 +82,3 @@ class Job:
                 watching=watching,
                 run_id=run_id,
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all but the home and the progress in plain values."""
-        task = self.task
-        return {
-            **{name: getattr(self, name) for name in ("run", "parent", "campaign")},
-            "config": self.config.to_dict(),
-            "choice": self.choice.to_dict(),
-            "task": None if task is None else {"name": task.name, "source": task.source.decode()},
-            "spec": None if self.spec is None else self.spec.to_dict(),
-            "told": asdict(self.told),
-        }
-
-    @classmethod
-    def from_dict(cls, home: Path, value: Mapping[str, Any]) -> "Job":
-        """Return the job that these describe, in another home."""
-        task, spec, config = value["task"], value["spec"], config_of(value["config"])
-        assert not isinstance(config, WatchConfig), "watched loops are trained by their owners"
-        given = {
-            "config": config,
-            "choice": choice_of(value["choice"]),
-            "task": None if task is None else read_task(task["source"].encode(), task["name"]),
-            "spec": None if spec is None else ModelSpec.from_dict(spec),
-            "told": Told(**value["told"]),
-        }
-        return cls(home, **{**value, **given})

@@ -1,7 +1,7 @@
 """Jobs carried out by the workers of a Ray cluster.
 
-Only bytes of ours travel: a job as JSON, then the messages of proctor/runs/remote.py. The owner's
-process pulls each message, so a worker that was given up can send nothing more.
+A job goes to a worker, and the messages of proctor/runs/remote.py come back. The owner's process
+pulls each message, so a worker that was given up can send nothing more.
 
 Trust: a cluster runs the code of each of its machines on all others, and this process unpickles
 what the cluster returns. Its machines are trusted as processes of this user are; whoever needs the
@@ -32,7 +32,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.executors import DIED, J, Outcome, train_only
 from proctor.runs.pools import pool
-from proctor.runs.remote import Assignment, Station, encode, verify_worker
+from proctor.runs.remote import Assignment, Station, verify_worker
 from proctor.runs.training import SILENT, Watching
 
 MAX_TRIES = 3  # workers that a job may lose
@@ -174,7 +174,7 @@ class RayExecutor:
             return worker.actor.hello.remote()
         worker.assignment = Assignment(job, self._home, self._log)
         self._watching.on_start(UUID(job.run), job.config)
-        return worker.actor.begin.remote(encode(job))
+        return worker.actor.begin.remote(job)
 
     def _take(self, worker: _Worker, job: J, message: bytes) -> Any:
         """Return what to wait for next, or what the training has come to."""

@@ -21,17 +21,13 @@ import shutil
 import socket
 import struct
 import threading
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from uuid import UUID
 
-from eventsourcing.application import AggregateNotFoundError
-
 from aggregates.registry import REGISTRY
-from aggregates.run import Run
-from aggregates.spec import spec_of
+from aggregates.run import OWN_ENDS, Run
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
 from ledger.errors import ConflictError
@@ -45,28 +41,12 @@ from ledger.verification.reader import read_vkey
 from monitor.code import code_sha256
 from monitor.config import TaskConfig
 from monitor.dispatch import current_variables
-from monitor.session import SavedWeights
-from monitor.submission import write_submission, write_task_submission
+from monitor.submission import write_submission
 from proctor.errors import ProctorError
 from proctor.home import NOTARY, Home
-from proctor.runs.executors import Job, Outcome, failed, is_done
-from proctor.runs.forks import Job as ForkJob
-from proctor.runs.jobs import Job as RunJob
+from proctor.runs.executors import Job, Outcome, failed, recorded_run
 
-_KINDS: Mapping[str, type[RunJob | ForkJob]] = {"run": RunJob, "fork": ForkJob}
 _CLOSED = b""
-
-
-def encode(job: Job) -> bytes:
-    """Return a job as bytes that a worker reads; nothing in them is code."""
-    (kind,) = (name for name, each in _KINDS.items() if isinstance(job, each))
-    return json.dumps({"kind": kind, "job": job.to_dict()}).encode()
-
-
-def decode(data: bytes, home: Path) -> Job:
-    """Return the job that encode() was given, in the worker's home."""
-    told = json.loads(data)
-    return _KINDS[told["kind"]].from_dict(home, told["job"])
 
 
 class Station:
@@ -93,7 +73,7 @@ class Station:
         }
         return b"H" + bytes(4) + json.dumps(here).encode()
 
-    def begin(self, job: bytes) -> bytes:
+    def begin(self, job: Job) -> bytes:
         """Begin to train and return the first message."""
         threading.Thread(target=self._train, args=(job,), daemon=True).start()
         return self._next()
@@ -114,13 +94,13 @@ class Station:
         self._last = int.from_bytes(message[1:5], "big")
         return message
 
-    def _train(self, data: bytes) -> None:
+    def _train(self, job: Job) -> None:
         found = Outcome(None, None)
         try:
             home = Home(self._home)
             log = LedgerApplication.connect(Path(os.environ[NOTARY]), REGISTRY)
             try:
-                decode(data, self._home).train(home, log)
+                job.train(home, log)
             finally:
                 log.close()
                 shutil.rmtree(self._home / "runs", ignore_errors=True)
@@ -214,25 +194,15 @@ class Assignment:
 
     def hand_in(self) -> str | None:
         """Write what the run hands in, from what was recorded; return what is wrong with it."""
-        if not is_done(self._log, self.job.run):
+        run, config = recorded_run(self._log, self.job.run), self.job.config
+        if run is None or run.end_reason not in OWN_ENDS:
             return "the worker has not recorded the end of its run"
-        run_id = UUID(self.job.run)
-        run: Run = self._log.repository.get(run_id)
-        config = self.job.config
         if run.config != config.to_dict():
             return "the worker has recorded another configuration than it was given"
-        saved = {
-            each.kind: SavedWeights(each.kind, each.epoch, each.sha256, spec_of(each.spec))
-            for each in self._log.events.get(run_id)
-            if isinstance(each, Run.WeightsSaved)
-        }
-        folder, blobs = self._home.submission(run_id), self._home.blobs
-        if isinstance(config, TaskConfig):
-            source = blobs.get(config.task)
-            hashes = write_task_submission(folder, run, blobs, config, source, saved=saved)
-        else:
-            hashes = write_submission(folder, run, blobs, config, saved=saved)
-        *_, last = self._log.events.get(run_id)
+        folder, blobs = self._home.submission(run.id), self._home.blobs
+        task = blobs.get(config.task) if isinstance(config, TaskConfig) else b""
+        hashes = write_submission(folder, run, blobs, config, task=task)
+        *_, last = self._log.events.get(run.id)
         if not isinstance(last, Run.Ended) or hashes != last.deliverables:
             return "the worker has handed in other files than its record leads to"
         return None
@@ -240,11 +210,8 @@ class Assignment:
     def close(self, reason: str | None = None, *, detail: str = "") -> None:
         """Let go of the run; with a reason, end it in the ledger unless it has ended."""
         with self._open:
-            if reason is None:
-                return
-            # It may not have begun; or another command was quicker.
-            with suppress(AggregateNotFoundError, ConflictError):
-                run: Run = self._log.repository.get(UUID(self.job.run))
-                if run.end_reason is None:
+            run = None if reason is None else recorded_run(self._log, self.job.run)
+            if reason is not None and run is not None and run.end_reason is None:
+                with suppress(ConflictError):  # another command was quicker
                     run.end(reason, detail=detail)
                     self._log.save(run)

@@ -201,7 +201,7 @@ def describe_state(
         fired=list(run.fired()),
         decisions=len(run.decisions),
         remedies=[asdict(remedy) for remedy in run.remedies],
-        weights={kind: {"epoch": at, "sha256": h} for kind, (at, h) in run.weights.items()},
+        weights={k: {"epoch": w.epoch, "sha256": w.sha256} for k, w in run.weights.items()},
     )
 
 

@@ -26,16 +26,12 @@ from proctor.runs.transcript_log import Tally, TranscriptLog
 class Watching:
     """Who is told while runs go on."""
 
-    on_start: Callable[[UUID, RunConfig | TaskConfig], None]
-    on_epoch: OnEpoch
-    say: Callable[[str], None]  # anything else that is worth a line
+    on_start: Callable[[UUID, RunConfig | TaskConfig], None] = lambda _run, _config: None
+    on_epoch: OnEpoch = lambda _run, _measured: None
+    say: Callable[[str], None] = lambda _text: None  # anything else that is worth a line
 
 
-SILENT = Watching(
-    on_start=lambda _run, _config: None,
-    on_epoch=lambda _run, _measured: None,
-    say=lambda _text: None,
-)
+SILENT = Watching()
 
 
 @dataclass(frozen=True)

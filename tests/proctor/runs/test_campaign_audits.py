@@ -250,11 +250,11 @@ def test_data_that_has_changed_between_attempts_is_rejected(tmp_path: Path) -> N
     )
     command += ["--limit", "min_validation_examples=4"]
     _paint(data, seed=2)
-    jobs._data.clear()  # each command is a process of its own
+    jobs._prepare.cache_clear()  # each command is a process of its own
     size = len(answer(call_here(["log", "--json"], home=home)))
     done = call_here(command, home=home)
     assert (done.returncode, "the data has changed since run" in done.stderr) == (2, True)
     assert len(answer(call_here(["log", "--json"], home=home))) == size
     _paint(data, seed=1)
-    jobs._data.clear()
+    jobs._prepare.cache_clear()
     assert len(answer(call_here(command, home=home))["attempts"]) == 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,7 +38,7 @@ from proctor.home import NOTARY, Home
 from proctor.runs.executors import Outcome
 from proctor.runs.jobs import Job
 from proctor.runs.policies import PolicyChoice
-from proctor.runs.remote import Assignment, Station, decode, encode, verify_worker
+from proctor.runs.remote import Assignment, Station, verify_worker
 from proctor.runs.run_settings import read_config
 from proctor.runs.training import Told
 
@@ -76,7 +77,7 @@ def test_worker_trains_what_its_owner_records(
     verify_worker(station.hello())
     assignment = Assignment(job, home, log)
     assert not home.is_gone(job.run)  # so that no other command closes it as crashed
-    assert serve(station, assignment, station.begin(encode(job))) == Outcome(None, None)
+    assert serve(station, assignment, station.begin(job)) == Outcome(None, None)
     assert assignment.hand_in() is None
     assignment.close()
     assert not home.is_gone(job.run)
@@ -101,7 +102,7 @@ def test_worker_of_an_owner_with_a_notary_is_bound_by_its_rules(
         with home.open_log() as log, closing(Station()) as station:
             assert home.ledger.exists()
             assignment = Assignment(job, home, log)
-            found = serve(station, assignment, station.begin(encode(job)))
+            found = serve(station, assignment, station.begin(job))
             assert found == Outcome(None, None)
             assert assignment.hand_in() is None
             assignment.close()
@@ -117,7 +118,7 @@ def test_attempt_reaches_a_worker_as_it_was_given(
     told = Told({"attempts": [{"process_score": 0.5}]}, "an advice block")
     spec, campaign = job.config.spec(10), str(uuid4())
     attempt = replace(job, spec=spec, parent=str(uuid4()), campaign=campaign, told=told)
-    assert decode(encode(attempt), job.home) == attempt
+    assert pickle.loads(pickle.dumps(attempt)) == attempt
 
 
 def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(
@@ -125,7 +126,7 @@ def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(
 ) -> None:
     home, log, job = owner
     assignment = Assignment(job, home, log)
-    message = station.begin(encode(job))
+    message = station.begin(job)
     while Run.Started not in map(type, log.events.get(UUID(job.run))):
         answer = assignment.take(message)
         assert isinstance(answer, bytes)
