@@ -200,7 +200,7 @@ class Harness:
             spec=this.spec,
             parent=this.parent,
             campaign=str(campaign.id),
-            told=Told(campaign.told.get(number), campaign.advised.get(number, "")),
+            told=told_to(campaign, number),
             spent=spent,
         )
         try:
@@ -246,6 +246,11 @@ class Harness:
             f"{counted(verdict.found, 'violation')}" + "".join(failed)
         )
         return following_attempt(run)
+
+
+def told_to(campaign: Campaign, number: int) -> Told:
+    """Return what the policy of an attempt is told."""
+    return Told(campaign.told.get(number), campaign.advised.get(number, ""))
 
 
 def read_spent(log: LedgerApplication, campaign: Campaign) -> Tally:

@@ -61,24 +61,25 @@ class Origin:
     rebuilt: Rebuilt
     digest: str
 
-    def attempt(self, order: int) -> Attempt:
-        """Return what a fork with this order of the examples starts from."""
-        run, epoch = self.parent.run, self.rebuilt.epoch
+    def job(
+        self,
+        home: Home,
+        *,
+        run: str,
+        order: int,
+        said: Sequence[Said],
+        then: PolicyChoice | None,
+    ) -> "Job":
+        """Return the job of a fork with this order of the examples."""
+        parent, epoch = self.parent.run, self.rebuilt.epoch
         above = fork_of(self.parent.events)
         orders = tuple(o for o in (above.orders if above else ()) if o.after < epoch)
         if order:
             orders = (*orders, Order(epoch, order))
         elif above is not None:  # an order that begins right here is the parent's own
             orders = tuple(o for o in above.orders if o.after <= epoch)
-        fork = Fork(str(run.id), epoch, self.digest, self.rebuilt.sha256, orders)
-        assert isinstance(run.initial_spec, ModelSpec), "only such runs are rebuilt"
-        return Attempt(
-            RunConfig.from_dict(run.config),
-            spec=run.initial_spec,
-            parent=run.parent_run,
-            fork=fork,
-            start=Start(tuple(shared_events(self.parent.events, epoch)), self.rebuilt.state),
-        )
+        fork = Fork(str(parent.id), epoch, self.digest, self.rebuilt.sha256, orders)
+        return Job(home.path, run, RunConfig.from_dict(parent.config), fork, tuple(said), then)
 
 
 def read_parent(home: Home, name: str) -> Parent:
@@ -189,31 +190,10 @@ class Job:
 
     home: Path
     run: str
-    parent: str
-    epoch: int
-    digest: str
-    state: str
-    order: int
-    said: tuple[Said, ...]  # on that epoch
-    then: PolicyChoice | None  # None: the parent's record
     config: RunConfig
-
-    @classmethod
-    def of(
-        cls,
-        home: Home,
-        origin: Origin,
-        *,
-        run: str,
-        order: int,
-        said: Sequence[Said],
-        then: PolicyChoice | None,
-    ) -> "Job":
-        """Return the job of a fork from an origin."""
-        parent, rebuilt = origin.parent.run, origin.rebuilt
-        config = RunConfig.from_dict(parent.config)
-        where = (str(parent.id), rebuilt.epoch, origin.digest, rebuilt.sha256)
-        return cls(home.path, run, *where, order, tuple(said), then, config)
+    fork: Fork
+    said: tuple[Said, ...]  # on the epoch that it starts at
+    then: PolicyChoice | None  # None: the parent's record
 
     def allot(self, log: LedgerApplication) -> None:
         """Do nothing: a fork begins with its run."""
@@ -222,21 +202,29 @@ class Job:
         """Train the fork in this process, unless that was done before."""
         if is_done(log, self.run):
             return
-        events = list(log.events.get(UUID(self.parent)))
-        if shared_digest(events, self.epoch) != self.digest:
-            raise ProctorError(f"run {self.parent} is not what it was when its fork was planned")
-        state = home.blobs.get(self.state)
+        fork = self.fork
+        events = list(log.events.get(UUID(fork.parent)))
+        if shared_digest(events, fork.epoch) != fork.digest:
+            raise ProctorError(f"run {fork.parent} is not what it was when its fork was planned")
         parent = Parent((), events, folded(events))
-        origin = Origin(parent, Rebuilt(self.epoch, state, self.state, None, 0, 0), self.digest)
+        spec = parent.run.initial_spec
+        assert isinstance(spec, ModelSpec), "only such runs are rebuilt"
         policy = recorded(parent)
         if self.then is not None:
             policy = make_policies(self.then, log, home.blobs)
         if self.said:
-            policy = given(self.epoch, self.said, policy)
+            policy = given(fork.epoch, self.said, policy)
+        state = home.blobs.get(fork.state)
         train_run(
             home,
             log,
-            origin.attempt(self.order),
+            Attempt(
+                self.config,
+                spec,
+                parent.run.parent_run,
+                fork=fork,
+                start=Start(tuple(shared_events(events, fork.epoch)), state),
+            ),
             make_policy=policy,
             splits=data_of(self.config),
             watching=watching,

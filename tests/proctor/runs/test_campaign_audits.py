@@ -27,6 +27,7 @@ from proctor.runs.executors import Here
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_config
+from proctor.runs.training import Told
 
 TASK = [
     *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
@@ -169,7 +170,7 @@ def test_audit_of_another_run_is_told_when_the_campaign_is_replayed(home: Path) 
 def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: Path) -> None:
     told = answer(call_here(PLAYBOOK, home=home))
     records = read_records(Home(home), told["campaign"])
-    forged: dict[str, Any] = {told["ranking"][0]: {"attempts": []}}
+    forged = {told["ranking"][0]: Told({"attempts": []})}
     unjudged = replace(records, verdicts={})  # which saves judging it again
     for given, places in ((forged, ["attempt 1 feedback"]), (records.told, [])):
         again = redo_campaign(
