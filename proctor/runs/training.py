@@ -41,8 +41,6 @@ class Attempt:
     config: RunConfig
     spec: ModelSpec | None = None
     parent: str | None = None
-    # What earlier versions recorded as the configuration: the model's fields as in the parent's.
-    first_config: RunConfig | None = None
     fork: Fork | None = None
     start: Start | None = None
 
@@ -136,9 +134,8 @@ def following_attempt(run: Run) -> Attempt | None:
     carried = ("lr", "batch_size", "accumulation", "clip_norm")
     now = {key: run.settings[key] for key in carried if key in run.settings}
     unprovoked = replace(RunConfig.from_dict(run.config), provocation=None, provocation_seed=0)
-    first = replace(unprovoked, **now)
-    config = replace(first, **_model_fields(run.restart_spec))
-    return Attempt(config, spec=run.restart_spec, parent=str(run.id), first_config=first)
+    config = replace(unprovoked, **now, **_model_fields(run.restart_spec))
+    return Attempt(config, spec=run.restart_spec, parent=str(run.id))
 
 
 def _model_fields(spec: ModelSpec) -> dict[str, Any]:
