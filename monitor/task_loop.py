@@ -10,7 +10,7 @@ I/O: appends to the log and the blob store that are passed in.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,6 @@ def train_task(
     run_id: UUID | None = None,
     submission_dir: Path | None = None,
     until_epoch: int | None = None,
-    on_start: Callable[[TaskConfig], None] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> Run:
     """Train a task under watch and return its closed run; up to `until_epoch`, where one is given.
@@ -141,8 +140,6 @@ def train_task(
             checkpoint=checkpoint,
             run_id=run_id,
         )
-        if on_start is not None:
-            on_start(config)
         settings = Settings(
             lr=config.lr,
             batch_size=config.batch_size,

@@ -176,7 +176,7 @@ class RayExecutor:
         self._watching.on_start(UUID(job.run), job.config)
         return worker.actor.begin.remote(job)
 
-    def _take(self, worker: _Worker, job: J, message: bytes) -> Any:
+    def _take(self, worker: _Worker, job: J, message: Any) -> Any:
         """Return what to wait for next, or what the training has come to."""
         if not worker.known:
             verify_worker(message)

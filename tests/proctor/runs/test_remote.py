@@ -1,6 +1,5 @@
 """A run that a worker trains without key and ledger, and what its owner takes from it."""
 
-import json
 import os
 import pickle
 import threading
@@ -38,7 +37,7 @@ from proctor.home import NOTARY, Home
 from proctor.runs.executors import Outcome
 from proctor.runs.jobs import Job
 from proctor.runs.policies import PolicyChoice
-from proctor.runs.remote import Assignment, Station, verify_worker
+from proctor.runs.remote import Assignment, Message, Station, verify_worker
 from proctor.runs.run_settings import read_config
 from proctor.runs.training import Told
 
@@ -62,7 +61,7 @@ def station(owner: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Station]
     station.close()
 
 
-def serve(station: Station, assignment: Assignment, message: bytes) -> Outcome:
+def serve(station: Station, assignment: Assignment, message: Message) -> Outcome:
     while True:
         found = assignment.take(message)
         if isinstance(found, Outcome):
@@ -148,18 +147,14 @@ def client(owner: tuple[Home, LedgerApplication, Job], station: Station) -> Iter
     assignment = Assignment(job, home, log)
 
     def run() -> None:
-        message = station.answer(b"")
-        while message[:1] != b"E":
-            found = assignment.take(message)
-            assert isinstance(found, bytes)
-            message = station.answer(found)
+        serve(station, assignment, station.answer(b""))
 
     thread = threading.Thread(target=run)
     thread.start()
     client = NotaryClient(Path(os.environ[NOTARY]))
     yield client
     client.close()
-    station._out.put(b"E" + bytes(4))
+    station._out.put(Outcome(None, None))
     thread.join()
 
 
@@ -210,11 +205,10 @@ def test_blobs_of_a_worker_arrive_whole_or_not_at_all(
 
 
 def test_worker_with_other_code_or_other_variables_is_refused(station: Station) -> None:
-    message = station.hello()
-    told = json.loads(message[5:])
+    told = station.hello()
     for changed, said in (
         ({"code": "0" * 64}, f"the worker on {told['where']} has other code"),
         ({"variables": {"MKL_CBWR": "AVX2"}}, "computes with {'MKL_CBWR': 'AVX2'}, not with"),
     ):
         with pytest.raises(ProctorError, match=said):
-            verify_worker(message[:5] + json.dumps({**told, **changed}).encode())
+            verify_worker({**told, **changed})
