@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from aggregates.decisions import Observation
 from aggregates.errors import AggregateError
@@ -53,7 +53,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.policies import model_policy
 from proctor.runs.training import Attempt, Prepared, Told, Watching, train_run
-from proctor.runs.transcript_log import Tally, TranscriptLog
+from proctor.runs.transcript_log import TranscriptLog
 
 MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
 _KEPT = 4  # data sets
@@ -161,33 +161,31 @@ class Worker:
         """Train in a home; return the run, its events, and what else its ledger says."""
         home = Home(Path(self._episode["record"]))
         with home.open_log() as log:
-            transcript: TranscriptLog | None = None
-
-            def prepared(run_id: UUID, told: Told) -> Prepared:
-                nonlocal transcript
-                if "model" not in self._episode:
-                    return Prepared(self._agent())
-                transcript = TranscriptLog(log, run_id)
+            run_id = uuid4()
+            transcript = TranscriptLog(log, run_id)
+            if "model" in self._episode:
                 policy = model_policy(
                     ModelSettings.from_dict(self._episode["model"]),
                     client=_Elsewhere(self._exchange, run_id, self._episode["endpoint"]),
                     log=transcript,
                     blobs=home.blobs,
                     answers=None,
-                    told=told,
+                    told=Told(),
                 )
-                return Prepared(policy, transcript)
-
+                prepared = Prepared(policy, transcript)
+            else:
+                prepared = Prepared(self._agent())
             run = train_run(
                 home,
                 log,
                 Attempt(config),
-                make_policy=prepared,
                 splits=splits,
+                run_id=run_id,
+                prepared=prepared,
                 watching=Watching(on_epoch=self._on_epoch),
             )
             assert isinstance(log.recorder, RemoteRecorder | SignedRecorder)
-            tally = Tally() if transcript is None else transcript.tally
+            tally = transcript.tally
             recorded = {
                 "tree_head": log.recorder.tree_head(),
                 "requests": tally.calls,

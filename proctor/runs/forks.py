@@ -34,9 +34,9 @@ from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.executors import is_done
 from proctor.runs.jobs import data_of
-from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.policies import PolicyChoice, make_policy
 from proctor.runs.replay import find_recorded, folded, read_streams
-from proctor.runs.training import SILENT, Attempt, MakePolicy, Prepared, Told, Watching, train_run
+from proctor.runs.training import SILENT, Attempt, Prepared, Watching, train_run
 
 
 @dataclass(frozen=True)
@@ -209,12 +209,13 @@ class Job:
         parent = Parent((), events, folded(events))
         spec = parent.run.initial_spec
         assert isinstance(spec, ModelSpec), "only such runs are rebuilt"
-        policy = recorded(parent)
+        run_id, state, splits = UUID(self.run), home.blobs.get(fork.state), data_of(self.config)
+        prepared = Prepared(parent.policy)
         if self.then is not None:
-            policy = make_policies(self.then, log, home.blobs)
+            prepared = make_policy(self.then, log, home.blobs, run_id)
         if self.said:
-            policy = given(fork.epoch, self.said, policy)
-        state = home.blobs.get(fork.state)
+            said = GivenPolicy(fork.epoch, self.said, prepared.policy)
+            prepared = replace(prepared, policy=said)
         train_run(
             home,
             log,
@@ -225,10 +226,10 @@ class Job:
                 fork=fork,
                 start=Start(tuple(shared_events(events, fork.epoch)), state),
             ),
-            make_policy=policy,
-            splits=data_of(self.config),
+            splits=splits,
+            run_id=run_id,
+            prepared=prepared,
             watching=watching,
-            run_id=UUID(self.run),
         )
 
 
@@ -252,18 +253,3 @@ class GivenPolicy:
         if observation.epoch == self._epoch:
             return list(self._decisions)
         return list(self._then.decide(observation))
-
-
-def given(epoch: int, decisions: Sequence[Said], then: MakePolicy) -> MakePolicy:
-    """Return what makes a policy that answers an epoch so, and then as another one."""
-
-    def make(run_id: UUID, told: Told) -> Prepared:
-        prepared = then(run_id, told)
-        return replace(prepared, policy=GivenPolicy(epoch, decisions, prepared.policy))
-
-    return make
-
-
-def recorded(parent: Parent) -> MakePolicy:
-    """Return what makes the policy that decides as the parent's record says."""
-    return lambda _run_id, _told: Prepared(parent.policy)

@@ -4,7 +4,7 @@ I/O: appends to the log; reads and writes the home.
 """
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from monitor.loop import prepare
 from monitor.tasks import TaskText
 from proctor.home import Home
 from proctor.runs.executors import is_done
-from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.policies import PolicyChoice, make_policy
 from proctor.runs.tasks import run_task
 from proctor.runs.training import SILENT, Attempt, Told, Watching, train_run
 from proctor.runs.transcript_log import Tally
@@ -57,20 +57,20 @@ class Job:
         """Train the run in this process, unless that was done before."""
         if is_done(log, self.run):
             return
-        policy, run_id = make_policies(self.choice, log, home.blobs), UUID(self.run)
+        run_id = UUID(self.run)
+        prepare = partial(make_policy, self.choice, log, home.blobs, run_id, self.told)
         if isinstance(self.config, RunConfig):
             train_run(
                 home,
                 log,
                 Attempt(self.config, self.spec, self.parent),
-                make_policy=policy,
                 splits=data_of(self.config),
+                run_id=run_id,
+                prepared=prepare(),
                 watching=watching,
                 begin=lambda: self.allot(log),
                 campaign=self.campaign,
-                told=self.told,
                 spent=self.spent,
-                run_id=run_id,
             )
         elif self.task is not None:
             run_task(
@@ -78,7 +78,7 @@ class Job:
                 log,
                 self.task,
                 self.config,
-                make_policy=policy,
-                watching=watching,
                 run_id=run_id,
+                prepare=prepare,
+                watching=watching,
             )
