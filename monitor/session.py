@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
-from aggregates.decisions import Decision, Settings, parse_decision
+from aggregates.decisions import Decision, Settings
 from aggregates.forks import repeat
 from aggregates.outcomes import in_words
 from aggregates.run import Run
@@ -57,12 +57,10 @@ class Session:
         self.run.evaluate_rules()
         self._save()
 
-    def decide(self, decision: Decision, *, source: str) -> Decision:
-        """Record what was said, and return it as it was recorded."""
-        said = parse_decision(decision.to_dict())
-        self.run.decide(said, source=source)
+    def decide(self, decision: Decision, *, source: str) -> None:
+        """Record what was said."""
+        self.run.decide(decision, source=source)
         self._save()
-        return said
 
     def applied(self, changes: list[dict[str, Any]], *, settings: Settings, spec: Spec) -> None:
         """Record what was done for the decision made last."""

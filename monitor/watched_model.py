@@ -63,32 +63,33 @@ def describe_model(
     """Return what a run records of a model, and which remedies can be carried out on it.
 
     `restoring` are the directions that put an earlier state back, `lr` is the learning rate that
-    the training begins with. Without a model, the loop can only be stopped. observed() offers
-    nothing. Raises WatchError.
+    the training begins with. Without a model, the loop can only be stopped. Raises WatchError.
     """
-    swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
     shapes = shapes_of(model)
-    return _described(
-        model="none" if model is None else type(model).__qualname__[:500],
-        parameters=sum(math.prod(shape) for shape in shapes.values()),
-        sha256=digest(shapes),
-        activations=tuple(
-            WatchedActivation(name, _ACTIVATIONS[type(module)]) for name, module in swappable
-        ),
-        offers=(
-            *(() if model is None else rate_remedies(lr, restoring)),
-            *(_BATCHES if batches else ()),
-            *(("accumulate_gradients",) if accumulates else ()),
-            "stop",
-            *(("swap_activation",) if swappable else ()),
-        ),
-        classes=classes,
+    named = () if model is None or compiled else model.named_modules()
+    activations = [
+        WatchedActivation(name, _ACTIVATIONS[type(module)])
+        for name, module in named
+        if name and type(module) in _ACTIVATIONS
+    ]
+    offers = (
+        *(() if model is None else rate_remedies(lr, restoring)),
+        *(_BATCHES if batches else ()),
+        *(("accumulate_gradients",) if accumulates else ()),
+        "stop",
+        *(("swap_activation",) if activations else ()),
     )
-
-
-def observed(spec: WatchedModel) -> WatchedModel:
-    """Return the same model in a loop that nothing may change."""
-    return replace(spec, offers=())
+    try:
+        return WatchedModel(
+            model="none" if model is None else type(model).__qualname__[:500],
+            parameters=sum(math.prod(shape) for shape in shapes.values()),
+            sha256=digest(shapes),
+            activations=tuple(activations[:MAX_BLOCKS]),
+            offers=offers,
+            classes=classes,
+        )
+    except SpecError as error:
+        raise WatchError(str(error)) from error
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -124,13 +125,6 @@ def optimized_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _described(**values: Any) -> WatchedModel:
-    try:
-        return WatchedModel(**values)
-    except SpecError as error:
-        raise WatchError(str(error)) from error
-
-
 def shapes_of(model: nn.Module | None) -> dict[str, list[int]]:
     """Return the shape of each parameter, by name."""
     named = () if model is None else model.named_parameters()
@@ -140,12 +134,6 @@ def shapes_of(model: nn.Module | None) -> dict[str, list[int]]:
 def waived_without(spec: WatchedModel) -> tuple[str, ...]:
     """Return the rules with a side that no offered remedy answers."""
     return tuple(rule for rule in RULES if unanswered_sides(rule, spec.offers))
-
-
-def _swappable(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for name, module in model.named_modules():
-        if name and type(module) in _ACTIVATIONS:
-            yield name, module
 
 
 class WatchedState:

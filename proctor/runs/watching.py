@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -35,7 +35,6 @@ from monitor.watched_model import (
     check_trainable,
     describe_model,
     is_compiled,
-    observed,
     unwrapped,
     waived_without,
 )
@@ -137,7 +136,7 @@ def watch(
         lr=lr,
         restoring=restoring(PROFILES[profile], epochs=epochs) if profile in PROFILES else (),
     )
-    spec = observed(able) if policy is None else able
+    spec = replace(able, offers=()) if policy is None else able
     processes = Processes.joined()
     noise = _noise_source(model, processes, accumulation=accumulation, probe=probe)
     waived = (*waived, *(("R2",) if noise == NOTHING else ()))
