@@ -36,26 +36,24 @@ Kind = Literal["local", "ray"]
 DIED = "the process that trained it died"
 
 
-class Job(Protocol):
+@dataclass(frozen=True)
+class Job:
     """A run to be trained, with what that needs."""
 
-    @property
-    def home(self) -> Path:
-        """The home of the ledger's owner."""
+    home: Path  # of the ledger's owner
+    run: str  # its id
+    config: RunConfig | TaskConfig  # what it is to record as its configuration
 
-    @property
-    def run(self) -> str:
-        """The run's id."""
+    def allot(self, log: LedgerApplication) -> None:
+        """Record what comes before the run, unless that was done before; by default, nothing."""
 
-    @property
-    def config(self) -> RunConfig | TaskConfig:
-        """What the run is to record as its configuration."""
+    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
+        """Train the run in this process, unless that was done before."""
+        if not is_done(log, self.run):
+            self._train(home, log, UUID(self.run), watching)
 
-    def allot(self, log: LedgerApplication, /) -> None:
-        """Record what comes before the run, unless that was done before."""
-
-    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT, /) -> None:
-        """Train the run, unless that was done before."""
+    def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
+        raise NotImplementedError
 
 
 J = TypeVar("J", bound=Job)

@@ -9,7 +9,6 @@ I/O: reads the home; trains; appends to the log.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -32,11 +31,11 @@ from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.remembering import open_remembered
-from proctor.runs.executors import is_done
+from proctor.runs import executors
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice, make_policy
 from proctor.runs.replay import find_recorded, folded, read_streams
-from proctor.runs.training import SILENT, Attempt, Prepared, Watching, train_run
+from proctor.runs.training import Attempt, Prepared, Watching, train_run
 
 
 @dataclass(frozen=True)
@@ -185,23 +184,15 @@ def _ours(parent: Parent) -> bool:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A fork to be trained, with what that needs: the state is a blob."""
+class Job(executors.Job):
+    """A fork to be trained, whose state is a blob."""
 
-    home: Path
-    run: str
     config: RunConfig
     fork: Fork
     said: tuple[Said, ...]  # on the epoch that it starts at
     then: PolicyChoice | None  # None: the parent's record
 
-    def allot(self, log: LedgerApplication) -> None:
-        """Do nothing: a fork begins with its run."""
-
-    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
-        """Train the fork in this process, unless that was done before."""
-        if is_done(log, self.run):
-            return
+    def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
         fork = self.fork
         events = list(log.events.get(UUID(fork.parent)))
         if shared_digest(events, fork.epoch) != fork.digest:
@@ -209,7 +200,7 @@ class Job:
         parent = Parent((), events, folded(events))
         spec = parent.run.initial_spec
         assert isinstance(spec, ModelSpec), "only such runs are rebuilt"
-        run_id, state, splits = UUID(self.run), home.blobs.get(fork.state), data_of(self.config)
+        state, splits = home.blobs.get(fork.state), data_of(self.config)
         prepared = Prepared(parent.policy)
         if self.then is not None:
             prepared = make_policy(self.then, log, home.blobs, run_id)

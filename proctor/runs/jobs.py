@@ -5,21 +5,20 @@ I/O: appends to the log; reads and writes the home.
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from pathlib import Path
 from uuid import UUID
 
 from aggregates.campaign import Campaign
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
-from monitor.config import RunConfig, TaskConfig
+from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
 from monitor.tasks import TaskText
 from proctor.home import Home
-from proctor.runs.executors import is_done
+from proctor.runs import executors
 from proctor.runs.policies import PolicyChoice, make_policy
 from proctor.runs.tasks import run_task
-from proctor.runs.training import SILENT, Attempt, Told, Watching, train_run
+from proctor.runs.training import Attempt, Told, Watching, train_run
 from proctor.runs.transcript_log import Tally
 
 _prepare = lru_cache(1)(prepare)
@@ -31,12 +30,9 @@ def data_of(config: RunConfig) -> Splits:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A run to be trained, with what that needs."""
+class Job(executors.Job):
+    """A run to be trained from its configuration."""
 
-    home: Path
-    run: str
-    config: RunConfig | TaskConfig
     choice: PolicyChoice
     task: TaskText | None = None  # whose model and data it has; None: the built-in network
     spec: ModelSpec | None = None  # of the model that it starts from, where no configuration says
@@ -53,11 +49,7 @@ class Job:
                 campaign.start_attempt(self.run, parent_run=self.parent)
                 log.save(campaign)
 
-    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
-        """Train the run in this process, unless that was done before."""
-        if is_done(log, self.run):
-            return
-        run_id = UUID(self.run)
+    def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
         prepare = partial(make_policy, self.choice, log, home.blobs, run_id, self.told)
         if isinstance(self.config, RunConfig):
             train_run(
