@@ -253,7 +253,8 @@ def _open(
         assert not isinstance(policy, str)
         prepared = Prepared(policy)
     label = stack.enter_context(recording(place, log, run_id, prepared))
-    return _Start(log, run_id, prepared and prepared.policy, label.checkpoint)
+    own = None if prepared is None else prepared.policy
+    return _Start(log, run_id, own, label.checkpoint)
 
 
 def _noise_source(
