@@ -308,11 +308,10 @@ def _verdict(report: AuditReport) -> dict[str, Any]:
 def _given(ledger: VerifiedLedger) -> dict[tuple[Any, ...], int]:
     """Return where each usable answer was first given, by request, endpoint and response."""
     given: dict[tuple[Any, ...], int] = {}
-    for entry in ledger.entries():
-        if entry.name == "transcript.call_made":
-            call = REGISTRY.readable(entry.name, entry.body)
-            if call is not None and call["outcome"] == "usable" and not call["cached"]:
-                given.setdefault(_fingerprint(call), entry.index)
+    for entry in ledger.select(names=["transcript.call_made"]):
+        call = REGISTRY.readable(entry.name, entry.body)
+        if call is not None and call["outcome"] == "usable" and not call["cached"]:
+            given.setdefault(_fingerprint(call), entry.index)
     return given
 
 
@@ -350,7 +349,7 @@ def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry])
 
 def _campaign_of(ledger: VerifiedLedger, name: str | None) -> list[Any]:
     """Return the events of a run's campaign, none if it has none here."""
-    starts = (entry for entry in ledger.entries() if entry.name == "campaign.started")
+    starts = ledger.select(names=["campaign.started"])
     for campaign in [each.stream_id for each in starts if str(each.stream_id) == name]:
         return decode_events(read_streams(ledger, {campaign})[campaign])
     return []

@@ -30,11 +30,10 @@ from monitor.snapshots import Start
 from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.remembering import open_remembered
 from proctor.runs import executors
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice, make_policy
-from proctor.runs.replay import find_recorded, folded, read_streams
+from proctor.runs.replay import folded, read_recording
 from proctor.runs.training import Attempt, Prepared, Watching, train_run
 
 
@@ -83,15 +82,14 @@ class Origin:
 
 def read_parent(home: Home, name: str) -> Parent:
     """Verify the ledger and read a run from it; raises ProctorError for what is no run."""
-    with open_remembered(home) as ledger:
-        chosen = find_recorded(ledger, name)
-        entries = read_streams(ledger, {chosen})[chosen]
-    events = decode_events(entries)
+    found = read_recording(home, name)
+    events = decode_events(found.entries)
     if type(events[0]) is not Run.Started:
         raise ProctorError(
-            f"{chosen} is a campaign or comparison; give one of its runs: `proctor log` lists them"
+            f"{found.run_id} is a campaign or comparison; give one of its runs: `proctor log` "
+            "lists them"
         )
-    return Parent(entries, events, folded(events))
+    return Parent(found.entries, events, folded(events))
 
 
 def rebuild_state(

@@ -214,12 +214,10 @@ class RayExecutor:
 
 
 def _ready(busy: dict[Any, Any], *, timeout: float | None) -> list[Any]:
-    return ray.wait(list(busy), num_returns=1, timeout=timeout)[0] if busy else _pause(timeout)
-
-
-def _pause(timeout: float | None) -> list[Any]:
-    time.sleep(timeout or 0.0)
-    return []
+    if not busy:
+        time.sleep(timeout or 0.0)
+        return []
+    return list(ray.wait(list(busy), num_returns=1, timeout=timeout)[0])
 
 
 def _judged(future: Future[Outcome]) -> Outcome:
