@@ -7,8 +7,8 @@ I/O: appends to the home's ledger.
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence, Sized
+from contextlib import ExitStack
 from typing import Any, TypedDict
 
 import torch
@@ -18,21 +18,6 @@ from monitor.answering import Policy
 from monitor.errors import WatchError
 from monitor.watching import WatchedRun
 from proctor.runs.watching import watch
-
-
-@contextmanager
-def needs(*packages: str, extra: str) -> Iterator[None]:
-    """Say which packages a callback needs where importing them fails."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in packages:
-            raise
-        raise ModuleNotFoundError(
-            f"this callback needs {' and '.join(packages)}: "
-            f"pip install '/path/to/proctor[{extra}]'",
-            name=error.name,
-        ) from error
 
 
 class WatchOptions(TypedDict, total=False):

@@ -16,6 +16,17 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+    from lightning.pytorch.utilities import rank_zero_info
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "lightning":
+        raise
+    raise ModuleNotFoundError(
+        "this callback needs Lightning: pip install '/path/to/proctor[lightning]'", name=error.name
+    ) from error
+
 from monitor.errors import WatchError
 from monitor.watching import WatchedRun
 from proctor.integrations.framework_run import (
@@ -23,13 +34,7 @@ from proctor.integrations.framework_run import (
     WatchOptions,
     count_batch,
     count_examples,
-    needs,
 )
-
-with needs("lightning", extra="lightning"):
-    from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
-    from lightning.pytorch.utilities import rank_zero_info
 
 
 class ProctorCallback(Callback):  # type: ignore[misc, unused-ignore]  # not always installed

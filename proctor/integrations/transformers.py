@@ -18,6 +18,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+try:
+    from accelerate.state import GradientState
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.utils import logging
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in {"accelerate", "transformers"}:
+        raise
+    raise ModuleNotFoundError(
+        "this callback needs transformers and accelerate: "
+        "pip install '/path/to/proctor[transformers]'",
+        name=error.name,
+    ) from error
+
 from monitor.errors import WatchError
 from monitor.watching import WatchedRun
 from proctor.integrations.framework_run import (
@@ -25,13 +38,7 @@ from proctor.integrations.framework_run import (
     WatchOptions,
     count_batch,
     count_examples,
-    needs,
 )
-
-with needs("transformers", "accelerate", extra="transformers"):
-    from accelerate.state import GradientState
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-    from transformers.utils import logging
 
 _log = logging.get_logger("transformers.proctor")
 
