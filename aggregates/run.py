@@ -204,7 +204,7 @@ class Run(Aggregate):
 
         def apply(self, aggregate: "Run") -> None:
             """Remember the newest weights of each kind."""
-            aggregate.weights[self.kind] = (self.epoch, self.sha256)
+            aggregate.weights[self.kind] = self
 
     class SnapshotSaved(Aggregate.Event):
         """The training state after an epoch, before its decisions, stored by hash."""
@@ -269,7 +269,7 @@ class Run(Aggregate):
         self.decisions: list[PastDecision] = []
         self.remedies: list[AppliedRemedy] = []
         self.trials: list[Trials] = []
-        self.weights: dict[str, tuple[int, str]] = {}
+        self.weights: dict[str, Run.WeightsSaved] = {}
         self.restart_spec: Spec | None = None
         self.end_reason: str | None = None
 
@@ -523,7 +523,7 @@ class Run(Aggregate):
         if self.epoch not in self.evaluations:
             raise InvariantError("a decision must follow the evaluation of the rules")
         verify_source(source, decision)
-        if self.weights.get("last", (-1, ""))[0] == self.epoch:
+        if "last" in self.weights and self.weights["last"].epoch == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         if self.trying() is not None:
             raise InvariantError(f"epoch {self.epoch} is a trial, so no decision can be made in it")

@@ -74,7 +74,8 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
     outcome = "completed"
     decisions = answers_of(policy, observe(run, state, due))
     for number, answer in enumerate(decisions, start=1):
-        said = session.decide(answer.decision, source=answer.source)
+        said = answer.decision
+        session.decide(said, source=answer.source)
         if not said.acts:
             continue
         if false := run.falsely_cited(said):

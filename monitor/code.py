@@ -37,14 +37,14 @@ def hash_files(files: Iterable[tuple[str, bytes]]) -> str:
     return sha.hexdigest()
 
 
-def deciding_files(house: Path = HOUSE) -> dict[str, Path]:
-    """Return the files in a folder of packages that decide a run, by their paths from there."""
+def deciding_files() -> dict[str, Path]:
+    """Return the files that decide a run, by their paths from the folder of all packages."""
     tops = {*PACKAGES, *(PurePosixPath(path).parts[0] for path in _HARNESS)}
-    files = [path for top in sorted(tops) for path in (house / top).rglob("*") if path.is_file()]
-    named = {path.relative_to(house).as_posix(): path for path in files}
+    files = [path for top in sorted(tops) for path in (HOUSE / top).rglob("*") if path.is_file()]
+    named = {path.relative_to(HOUSE).as_posix(): path for path in files}
     return {name: path for name, path in named.items() if decides_a_run(name)}
 
 
-def code_sha256(house: Path = HOUSE) -> str:
-    """Return the hash over all files in a folder of packages that decide a run."""
-    return hash_files((name, path.read_bytes()) for name, path in deciding_files(house).items())
+def code_sha256() -> str:
+    """Return the hash over all files that decide a run."""
+    return hash_files((name, path.read_bytes()) for name, path in deciding_files().items())

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Meta
 
@@ -55,9 +55,42 @@ _Seed = Annotated[int, Meta(ge=0, le=2**53)]
 _Size = Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)]
 
 
+class _Config:
+    """What all configurations have in common: how they are read, and what runs record of them."""
+
+    _later: ClassVar[tuple[tuple[str, Any], ...]] = ()  # newer keys, each with its default
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
+        waived = value.get("waived", ())
+        if not isinstance(waived, list | tuple):
+            raise ConfigurationError(
+                f"waived must be a list of rules, as in 'waived=[\"R2\"]', not {waived!r}"
+            )
+        read = {**value, "waived": tuple(waived)}
+        return build(cls, read, error=ConfigurationError, suggest=True)
+
+    def to_dict(self: Any) -> dict[str, Any]:
+        """Return plain values, as run.started holds them.
+
+        Newer keys are there only where they have other values than their defaults: configurations
+        that were recorded before these keys existed keep their hash.
+        """
+        plain = {**asdict(self), "waived": list(self.waived)}
+        return {key: value for key, value in plain.items() if (key, value) not in self._later}
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the configuration in canonical JSON."""
+        return digest(self.to_dict())
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(_Config):
     """Everything that a training is made from, beside the code and the data."""
+
+    _later = (("numerics", FAST), ("snapshots", None), ("provocation", None))
 
     dataset: Annotated[str, _DATASET] = "shapes"
     data_dir: Annotated[str, _FOLDER] | None = None  # where cifar10 lies
@@ -114,7 +147,7 @@ class RunConfig:
     def from_dict(cls, value: Mapping[str, Any]) -> "RunConfig":
         """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
         one_thread = {"threads": 1} if value.get("numerics") == PORTABLE else {}
-        return build(cls, _read({**one_thread, **value}), error=ConfigurationError, suggest=True)
+        return super().from_dict({**one_thread, **value})
 
     @classmethod
     def from_toml(cls, path: Path) -> "RunConfig":
@@ -131,18 +164,10 @@ class RunConfig:
             raise ConfigurationError(f"{path}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them.
-
-        A provocation and snapshots are there only where there are any, and numerics only where they
-        are not fast: configurations that were recorded before these keys existed keep their hash.
-        """
-        plain = _plain(self)
-        if self.numerics == FAST:
-            del plain["numerics"]
-        if self.snapshots is None:
-            del plain["snapshots"]
+        """Return plain values; the seed of a provocation only where there is one."""
+        plain = super().to_dict()
         if self.provocation is None:
-            del plain["provocation"], plain["provocation_seed"]
+            del plain["provocation_seed"]
         return plain
 
     def keeps_state(self, epoch: int) -> bool:
@@ -156,11 +181,6 @@ class RunConfig:
     def fault(self) -> Fault | None:
         """The fault that is put into the run on purpose, if there is one."""
         return fault_of(asdict(self))
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the configuration in canonical JSON."""
-        return digest(self.to_dict())
 
     def spec(self, classes: int) -> ModelSpec:
         """Return the model that the run starts with."""
@@ -179,7 +199,7 @@ class RunConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchConfig:
+class WatchConfig(_Config):
     """What is known of a training whose loop belongs to somebody else.
 
     What the loop says is told, not known: `lr` and `clip_norm` are those that it starts with.
@@ -201,6 +221,7 @@ class WatchConfig:
     # What measures the gradients' noise, without which R2 is waived. None: an earlier version ran.
     noise: Annotated[str, one_of(SOURCES)] | None = None
 
+    _later = (("noise", None),)
     edits = "live"
     fault = None
     numerics = FAST
@@ -212,26 +233,9 @@ class WatchConfig:
         """Refuse a value that is not allowed, by its name."""
         _check(self)
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "WatchConfig":
-        """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
-        return build(cls, _read(value), error=ConfigurationError)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them."""
-        plain = _plain(self)
-        if self.noise is None:
-            del plain["noise"]
-        return plain
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the configuration in canonical JSON."""
-        return digest(self.to_dict())
-
 
 @dataclass(frozen=True, kw_only=True)
-class TaskConfig:
+class TaskConfig(_Config):
     """Everything that the training of a task is made from, beside the data: see monitor/tasks.py.
 
     Its code is named by its hash, so that the configuration says all that a judge needs.
@@ -259,6 +263,7 @@ class TaskConfig:
     precision: Annotated[str, one_of(PRECISIONS)] = FULL  # of the model's forward pass
     target_accuracy: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.8  # where the metric is accuracy
 
+    _later = (("precision", FULL), ("goes_back", False))
     edits = "live"
     fault = None
     device = "cpu"
@@ -275,29 +280,6 @@ class TaskConfig:
                 f"the rules {self.profile} keep no states to go back to: leave goes_back out, or "
                 "use profile=relative"
             )
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "TaskConfig":
-        """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
-        return build(cls, _read(value), error=ConfigurationError, suggest=True)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them.
-
-        Full precision and keeping no states are not named: so are runs from before there was
-        anything else.
-        """
-        plain = _plain(self)
-        if self.precision == FULL:
-            del plain["precision"]
-        if not self.goes_back:
-            del plain["goes_back"]
-        return plain
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the configuration in canonical JSON."""
-        return digest(self.to_dict())
 
     @property
     def restoring(self) -> tuple[str, ...]:
@@ -322,20 +304,6 @@ def _check(config: AnyConfig) -> None:
         raise ConfigurationError(
             f"batch_size {config.batch_size} is above max_batch_size {config.max_batch_size}"
         )
-
-
-def _read(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a configuration that was written down: a list becomes a tuple."""
-    waived = value.get("waived", ())
-    if not isinstance(waived, list | tuple):
-        raise ConfigurationError(
-            f"waived must be a list of rules, as in 'waived=[\"R2\"]', not {waived!r}"
-        )
-    return {**value, "waived": tuple(waived)}
-
-
-def _plain(config: AnyConfig) -> dict[str, Any]:
-    return {**asdict(config), "waived": list(config.waived)}
 
 
 def config_of(value: Mapping[str, Any]) -> AnyConfig:

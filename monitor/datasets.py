@@ -166,8 +166,10 @@ def _load_cifar10(
         raise DatasetError(f"cifar10 needs data_dir, the folder that contains {cifar10.BINARY}")
     place = reading.folder or Path(config.data_dir or "")
     if config.download and reading.download and reading.folder is None:
-        with _explained(place):
+        try:
             place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DatasetError(f"{place} cannot be made: {error.strerror}") from error
         with open_folder(place) as folder:
             there = cifar10.is_there(folder)
         if not there:
@@ -379,14 +381,6 @@ def _read_image(
     except DatasetError as error:
         raise type(error)(f"{root.path / path} {error}") from error
     return np.frombuffer(pixels, np.uint8).reshape(3, 32, 32)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be made: {error.strerror}") from error
 
 
 def _as_split(images: np.ndarray, labels: np.ndarray) -> Split:

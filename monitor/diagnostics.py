@@ -84,7 +84,8 @@ class EpochWatch:
         self._alike = len(kinds) == 1
         self._large = sum(self._counts) > _NUMBERS or not self._alike  # which no tensor holds
         self._device = _gathering_place(self._parameters)
-        self._batches = self._steps = self._ratios = self._skipped = 0
+        self._batches = self._steps = self._ratios = 0
+        self.skips = 0  # steps that were left out
         self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
         self._told: list[Tensor] = []  # losses, scalars
         self._waiting = 0  # logits that are kept
@@ -195,12 +196,7 @@ class EpochWatch:
             self._probes.pop()
         self._before = None
         self._steps -= 1
-        self._skipped += 1
-
-    @property
-    def skips(self) -> int:
-        """How many steps were skipped."""
-        return self._skipped
+        self.skips += 1
 
     @torch.no_grad()
     def updated(self) -> None:
@@ -321,7 +317,7 @@ class EpochWatch:
         share = (self._parts // 2) / self._parts if self._parts > 1 else 1.0
         noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), value, pairs, share)])
         return {
-            "finite": all(map(math.isfinite, totals)) and not (self._skipped and not totals),
+            "finite": all(map(math.isfinite, totals)) and not (self.skips and not totals),
             "total_norm_mean": sum(totals) / len(totals) if totals else None,
             "signal_to_noise": None if noise is None else noise.estimate,
             "signal_to_noise_low": None if noise is None else noise.low,
@@ -374,7 +370,7 @@ class EpochWatch:
 
     def _has_gradient(self, place: int) -> bool:
         if not self._steps:  # of steps that were all skipped, nothing is known
-            return not self._skipped
+            return not self.skips
         return self._all_used or place in self._used
 
     def _gradients(self) -> list[Tensor]:

@@ -58,10 +58,9 @@ _FEATURES = ("amx", "avx", "f16c", "fma", "sse4")  # beginnings of the flags tha
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # libraries cut matrices to fit into them
 
 
-def current_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables that are set in an environment, by default this process's."""
-    found = os.environ if environment is None else environment
-    return {name: found[name] for name in _KNOWN if name in found}
+def current_variables() -> dict[str, str]:
+    """Return the variables that are set in this process's environment."""
+    return {name: os.environ[name] for name in _KNOWN if name in os.environ}
 
 
 def restorable(recorded: object) -> dict[str, str] | None:

@@ -12,7 +12,6 @@ Trust: files are hostile; they are decoded in the process of the task's data, wh
 I/O: reads files.  Shapes: images (3, side, side) uint8.
 """
 
-import io
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
-from monitor.errors import TaskError
-from monitor.images import FORMATS, SUFFIXES
+from monitor.errors import DatasetError, TaskError
+from monitor.images import SUFFIXES, decode_image
 
 _OPEN = 4  # shards that are mapped into memory at once
+_PIXELS = 2**27  # of one image, before it is resized
 
 
 class Images:
@@ -54,13 +53,13 @@ class Images:
         """Read an image and return it with its class."""
         path, label = self.files[number]
         try:
-            with Image.open(io.BytesIO(path.read_bytes()), formats=FORMATS) as image:
-                pixels = image.convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise TaskError(f"{path.parent.name}/{path.name} is no image: {error}") from error
-        if pixels.size != (self._side, self._side):
-            pixels = pixels.resize((self._side, self._side), Image.Resampling.BILINEAR)
-        return torch.from_numpy(np.asarray(pixels).transpose(2, 0, 1).copy()), label
+            pixels = decode_image(path.read_bytes(), most_pixels=_PIXELS, side=self._side)
+        except OSError as error:
+            raise TaskError(f"{path} cannot be read: {error.strerror}") from error
+        except DatasetError as error:
+            raise TaskError(f"{path.parent.name}/{path.name} {error}") from error
+        rows = torch.frombuffer(bytearray(pixels), dtype=torch.uint8)
+        return rows.reshape(3, self._side, self._side), label
 
 
 class Shards:

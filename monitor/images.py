@@ -16,7 +16,7 @@ from PIL import Image
 
 from monitor.errors import DataLimitError, DatasetError
 
-__all__ = ["FORMATS", "IMAGE_BYTES", "SUFFIXES", "decode_image"]
+__all__ = ["IMAGE_BYTES", "SUFFIXES", "decode_image"]
 
 SIDE = 32  # pixels
 IMAGE_BYTES = 3 * SIDE * SIDE
@@ -25,8 +25,8 @@ SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", "
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
-def decode_image(content: bytes, *, most_pixels: int) -> bytes:
-    """Return an image file's first image as IMAGE_BYTES bytes, (3, 32, 32).
+def decode_image(content: bytes, *, most_pixels: int, side: int = SIDE) -> bytes:
+    """Return an image file's first image as bytes (3, side, side).
 
     Raises DataLimitError for more than `most_pixels`, before anything is decoded, and DatasetError
     for bytes that cannot be decoded.
@@ -37,8 +37,8 @@ def decode_image(content: bytes, *, most_pixels: int) -> bytes:
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 _check_pixels(image.size, most_pixels)
                 pixels = image.convert("RGB")
-                if pixels.size != (SIDE, SIDE):
-                    pixels = pixels.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+                if pixels.size != (side, side):
+                    pixels = pixels.resize((side, side), Image.Resampling.BILINEAR)
     except DataLimitError:
         raise
     except Exception as error:  # decoders raise whatever broken bytes lead them to

@@ -17,7 +17,7 @@ from uuid import UUID
 import torch
 from torch.nn import functional
 
-from aggregates.decisions import learning_rate
+from aggregates.decisions import Settings, learning_rate
 from aggregates.forks import Fork, order_seed
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
@@ -27,17 +27,20 @@ from ledger.blobs import Blobs
 from ledger.progress import advanced
 from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Reading, Split, Splits, load_splits
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, MachineError
+from monitor.model import ResidualCNN
+from monitor.probe import probe_batch, probe_model
 from monitor.provocations import put_into
 from monitor.seeds import generator
-from monitor.session import Log, MonitorSession
+from monitor.session import Log, Session, validate_model
 from monitor.snapshots import Start, restore
 from monitor.state import LiveState
 from monitor.submission import write_submission
+from monitor.weights import dump_weights
 
 OnEpoch = Callable[[Run, dict[str, Any]], None]  # the run so far, the measured part
 OnState = Callable[[int, LiveState], None]  # epoch, as it is before the epoch's decisions
@@ -106,7 +109,7 @@ def train(
             run.provoke()
         if fork is not None:
             run.fork(fork.to_dict())
-        session = MonitorSession(run, log=log, blobs=blobs, splits=splits)
+        session = Session(run, log=log, blobs=blobs)
         with session.closing():
             if start is not None:
                 session.go_on(start.events)
@@ -123,9 +126,7 @@ def train(
             )
             deliverables = None
             if submission_dir is not None:
-                deliverables = write_submission(
-                    submission_dir, run, blobs, config, saved=session.saved
-                )
+                deliverables = write_submission(submission_dir, run, blobs, config)
             session.end(reason, deliverables=deliverables)
         return run
 
@@ -153,17 +154,21 @@ def prepare(config: RunConfig, reading: Reading | None = None) -> Splits:
         )
     splits = load_splits(config, reading or Reading())
     config.spec(len(splits.classes))
-    step = config.batch_size * config.accumulation
-    if step > len(splits.train):
-        raise ConfigurationError(
-            f"batch_size {config.batch_size} times accumulation {config.accumulation} is above the "
-            f"{len(splits.train)} training examples"
-        )
+    verify_step(config, len(splits.train))
     return splits
 
 
+def verify_step(config: RunConfig | TaskConfig, examples: int) -> None:
+    """Raise ConfigurationError where a step has more examples than there are for training."""
+    if config.batch_size * config.accumulation > examples:
+        raise ConfigurationError(
+            f"batch_size {config.batch_size} times accumulation {config.accumulation} is above the "
+            f"{examples} training examples"
+        )
+
+
 def _train_epochs(
-    session: MonitorSession,
+    session: Session,
     state: LiveState,
     splits: Splits,
     policy: Policy,
@@ -182,18 +187,19 @@ def _train_epochs(
         state.keep(run.epoch, run.rules.kept_states)
         reason = answer_rules(session, state, policy)
     while reason == "completed" and (epoch := run.epoch + 1) <= last:
-        watch = session.watch(state.model, state.settings)
         order = epoch_order(
             len(splits.train), seed=state.config.seed, epoch=epoch, fork=order_seed(fork, epoch)
         )
-        try:
-            reported = _train_epoch(state, watch, splits, epoch, order=order, planned=last + 1)
-        finally:
-            watch.close()
-        measured = session.measure(state.model, watch, state.settings, reported=reported)
+        seen, reported = _train_epoch(state, splits.train, epoch, order=order, planned=last + 1)
+        measured = {
+            **seen,
+            "validation": validate_model(state.model, splits.validation),
+            "settings": state.settings.to_dict(),
+        }
+        session.record_epoch(measured, reported)
         if measured["validation"]["loss"] < best:  # false for NaN; before any remedy
             best = measured["validation"]["loss"]
-            session.save_weights("best", state.model)
+            _save_weights(session, "best", state.model, splits)
         if state.config.keeps_state(epoch):
             session.save_snapshot(state)
         if on_state is not None:
@@ -207,8 +213,13 @@ def _train_epochs(
             reason = answer_rules(session, state, policy)
         if on_epoch is not None:
             on_epoch(run, measured)
-    session.save_weights("last", state.model)
+    _save_weights(session, "last", state.model, splits)
     return reason
+
+
+def _save_weights(session: Session, kind: str, model: ResidualCNN, splits: Splits) -> None:
+    probe = probe_model(model, probe_batch(splits.validation))
+    session.save_weights(kind, dump_weights(model), spec=model.spec(), probe=probe)
 
 
 def epoch_order(examples: int, *, seed: int, epoch: int, fork: int = 0) -> torch.Tensor:
@@ -220,57 +231,65 @@ def epoch_order(examples: int, *, seed: int, epoch: int, fork: int = 0) -> torch
     return torch.randperm(examples, generator=generator(*purpose))
 
 
+def probe_batches(
+    examples: int, settings: Settings, *, seed: int, epoch: int, step: int
+) -> tuple[torch.Tensor, ...]:
+    """Return which examples a step's probe has, batch by batch, apart from the epoch's order."""
+    drawn = torch.randperm(examples, generator=generator(seed, "probe", epoch, step))
+    return torch.split(drawn[: settings.batch_size * settings.accumulation], settings.batch_size)
+
+
 def _train_epoch(
     state: LiveState,
-    watch: EpochWatch,
-    splits: Splits,
+    train: Split,
     epoch: int,
     *,
     order: torch.Tensor,  # (examples,)
     planned: int,  # epochs
-) -> dict[str, Any]:
-    """Train one epoch; return what the loop has to say of itself, which no rule reads."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train one epoch; return what was measured, and what the loop says: no rule reads that."""
     started = time.monotonic()
     clipped: torch.Tensor | int = 0  # on the device, where nobody waits for it
-    train, settings, device = splits.train, state.settings, state.config.device
+    settings, device = state.settings, state.config.device
     factor = 1.0 if (fault := state.config.fault) is None else fault.loss_factor(epoch)
     size = settings.batch_size * settings.accumulation
     steps = len(train) // size  # what does not fill a step is left for another epoch's order
     state.model.train()
-    for step in range(steps):
-        rate = learning_rate(settings, epoch=epoch, fraction=(step + 1) / steps)
-        state.optimizer.param_groups[0]["lr"] = rate
-        state.optimizer.zero_grad(set_to_none=True)
-        for indices in torch.split(order[step * size : (step + 1) * size], settings.batch_size):
-            images, labels = train.batch(indices, device)
-            loss = watch.loss(state.model(images), labels, factor=factor)
-            torch.autograd.backward(loss / settings.accumulation)
-        watch.gradients()
-        if watch.probe_due:
-            watch.probe(_probe_losses(state, splits.train, epoch=epoch, step=step, factor=factor))
-        if settings.clip_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip_norm)
-            clipped = clipped + (norm > settings.clip_norm)
-        state.optimizer.step()
-        watch.updated()
-        advanced("training", epoch * steps + step + 1, planned * steps)
-    return {
+    watch = EpochWatch(state.model, effective_batch=size, steps=steps)
+    try:
+        for step in range(steps):
+            rate = learning_rate(settings, epoch=epoch, fraction=(step + 1) / steps)
+            state.optimizer.param_groups[0]["lr"] = rate
+            state.optimizer.zero_grad(set_to_none=True)
+            for indices in torch.split(order[step * size : (step + 1) * size], settings.batch_size):
+                images, labels = train.batch(indices, device)
+                loss = watch.loss(state.model(images), labels, factor=factor)
+                torch.autograd.backward(loss / settings.accumulation)
+            watch.gradients()
+            if watch.probe_due:
+                watch.probe(_probe_losses(state, train, epoch=epoch, step=step, factor=factor))
+            if settings.clip_norm is not None:
+                norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip_norm)
+                clipped = clipped + (norm > settings.clip_norm)
+            state.optimizer.step()
+            watch.updated()
+            advanced("training", epoch * steps + step + 1, planned * steps)
+    finally:
+        watch.close()
+    reported = {
         "seconds": time.monotonic() - started,
         "clipped_steps": int(clipped),
         "last_lr": float(state.optimizer.param_groups[0]["lr"]),
     }
+    return watch.measured(), reported
 
 
 def _probe_losses(
     state: LiveState, train: Split, *, epoch: int, step: int, factor: float
 ) -> Iterator[torch.Tensor]:
-    """Yield the losses of a step's batches, drawn apart from the epoch's order."""
-    settings = state.settings
-    draws = generator(state.config.seed, "probe", epoch, step)
-    drawn = torch.randperm(len(train), generator=draws)
-    for indices in torch.split(
-        drawn[: settings.batch_size * settings.accumulation], settings.batch_size
-    ):
+    """Yield the losses of a probe's batches."""
+    settings, seed = state.settings, state.config.seed
+    for indices in probe_batches(len(train), settings, seed=seed, epoch=epoch, step=step):
         images, labels = train.batch(indices, state.config.device)
         loss = functional.cross_entropy(state.model(images), labels)
         yield loss * factor / settings.accumulation

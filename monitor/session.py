@@ -1,8 +1,8 @@
 """The monitor's session: the only way by which a run's events come to be.
 
-It owns the criterion, the hooks and the validation; what the loop says of itself is kept apart
-from what was measured. Once appending has failed, nothing more is appended: the run in memory and
-the one in the log may differ, and whoever opens the log next closes the run as crashed.
+What the loop says of itself is kept apart from what was measured. Once appending has failed,
+nothing more is appended: the run in memory and the one in the log may differ, and whoever opens the
+log next closes the run as crashed.
 
 I/O: appends to the log and the blob store that were passed in.
 """
@@ -10,28 +10,24 @@ I/O: appends to the log and the blob store that were passed in.
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
 
-from aggregates.decisions import Decision, Settings, parse_decision
+from aggregates.decisions import Decision, Settings
 from aggregates.forks import repeat
 from aggregates.outcomes import in_words
 from aggregates.run import Run
-from aggregates.spec import Spec, spec_of
+from aggregates.spec import Spec
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
-from monitor.datasets import Split, Splits
-from monitor.diagnostics import EpochWatch
+from monitor.datasets import Split
 from monitor.errors import MachineError, MonitorError
 from monitor.interrupts import answer, held
 from monitor.model import ResidualCNN
-from monitor.probe import probe_batch, probe_model
 from monitor.snapshots import capture
 from monitor.state import LiveState
-from monitor.weights import dump_weights
 
 _MACHINES = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
 _VALIDATION_BATCH = 256  # examples; fixed, so that sums are made in the same order in every run
@@ -44,23 +40,14 @@ class Log(Protocol):
         """Append the events that the run has gained."""
 
 
-@dataclass(frozen=True)
-class SavedWeights:
-    """Weights that were saved: which, from when, and of what model."""
-
-    kind: str
-    epoch: int
-    sha256: str
-    spec: Spec
-
-
 class Session:
     """Appends the events of one run."""
 
-    def __init__(self, run: Run, *, log: Log) -> None:
+    def __init__(self, run: Run, *, log: Log, blobs: Blobs | None = None) -> None:
         self.run = run
         self.outcomes: dict[int, str] = {}  # of decisions, by their number, in words
         self._log = log
+        self._blobs = blobs  # None: nothing is stored of a watched loop
         self._broken = False
         self._save()
 
@@ -70,12 +57,10 @@ class Session:
         self.run.evaluate_rules()
         self._save()
 
-    def decide(self, decision: Decision, *, source: str) -> Decision:
-        """Record what was said, and return it as it was recorded."""
-        said = parse_decision(decision.to_dict())
-        self.run.decide(said, source=source)
+    def decide(self, decision: Decision, *, source: str) -> None:
+        """Record what was said."""
+        self.run.decide(decision, source=source)
         self._save()
-        return said
 
     def applied(self, changes: list[dict[str, Any]], *, settings: Settings, spec: Spec) -> None:
         """Record what was done for the decision made last."""
@@ -92,6 +77,28 @@ class Session:
     def restart(self, spec: Spec) -> None:
         """Record that a following run starts from `spec`."""
         self.run.schedule_restart(spec)
+        self._save()
+
+    def save_weights(self, kind: str, data: bytes, *, spec: Spec, probe: Mapping[str, Any]) -> None:
+        """Store a model's weights and record them, with the norms on the probe batch."""
+        self.run.save_weights(
+            kind, sha256=self._store(data), size=len(data), spec=spec, probe=probe
+        )
+        self._save()
+
+    def save_snapshot(self, live: LiveState) -> None:
+        """Store the training state after the latest epoch and record it."""
+        started = time.monotonic()
+        state = capture(live)
+        sha256 = self._store(state)
+        seconds = time.monotonic() - started
+        self.run.save_snapshot(sha256, size=len(state), seconds=seconds)
+        self._save()
+
+    def go_on(self, events: Iterable[Any]) -> None:
+        """Record once more what was recorded before a state that the training goes on from."""
+        for event in events:
+            repeat(self.run, event)
         self._save()
 
     def end(
@@ -131,79 +138,16 @@ class Session:
         self.run.end(reason, detail=f"{type(error).__name__}: {error}"[:2_000])
         self._save()
 
+    def _store(self, data: bytes) -> str:
+        assert self._blobs is not None, "only what can be repeated is stored"
+        return self._blobs.put(data)
+
     def _save(self) -> None:
         with held() as came:  # so that Ctrl-C never splits a save
             self._broken = True  # until it is known that the log has everything
             self._log.save(self.run)
             self._broken = False
         answer(came)  # which a command makes a KeyboardInterrupt of
-
-
-class MonitorSession(Session):
-    """Watches one run of ours, which can be trained again."""
-
-    def __init__(self, run: Run, *, log: Log, blobs: Blobs, splits: Splits) -> None:
-        super().__init__(run, log=log)
-        self.saved: dict[str, SavedWeights] = {}
-        self._blobs = blobs
-        self._train_examples = len(splits.train)
-        self._validation = splits.validation
-        self._probe = probe_batch(splits.validation)
-
-    def watch(self, model: ResidualCNN, settings: Settings) -> EpochWatch:
-        """Set the hooks for one epoch of training; measure() takes them away."""
-        size = settings.batch_size * settings.accumulation
-        return EpochWatch(model, effective_batch=size, steps=self._train_examples // size)
-
-    def measure(
-        self,
-        model: ResidualCNN,
-        watch: EpochWatch,
-        settings: Settings,
-        *,
-        reported: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """End the epoch: validate, record what was measured, evaluate the rules."""
-        watch.close()
-        measured = {
-            **watch.measured(),
-            "validation": validate_model(model, self._validation),
-            "settings": settings.to_dict(),
-        }
-        self.record_epoch(measured, reported)
-        return measured
-
-    def save_weights(self, kind: str, model: ResidualCNN) -> None:
-        """Store the model's weights and record them, with the norms on the probe batch."""
-        data = dump_weights(model)
-        sha256 = self._blobs.put(data)
-        self.run.save_weights(
-            kind,
-            sha256=sha256,
-            size=len(data),
-            spec=model.spec(),
-            probe=probe_model(model, self._probe),
-        )
-        self._save()
-        self.saved[kind] = SavedWeights(kind, self.run.epoch, sha256, model.spec())
-
-    def save_snapshot(self, live: LiveState) -> None:
-        """Store the training state after the latest epoch and record it."""
-        started = time.monotonic()
-        state = capture(live)
-        sha256 = self._blobs.put(state)
-        seconds = time.monotonic() - started
-        self.run.save_snapshot(sha256, size=len(state), seconds=seconds)
-        self._save()
-
-    def go_on(self, events: Iterable[Any]) -> None:
-        """Record once more what was recorded before a state that the training goes on from."""
-        for event in events:
-            repeat(self.run, event)
-            if isinstance(event, Run.WeightsSaved):
-                spec = spec_of(event.spec)
-                self.saved[event.kind] = SavedWeights(event.kind, event.epoch, event.sha256, spec)
-        self._save()
 
 
 @torch.no_grad()

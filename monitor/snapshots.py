@@ -49,7 +49,8 @@ def digest_of(state: bytes) -> str:
 
 def restore(config: RunConfig, run: Run, state: bytes, *, train_examples: int) -> LiveState:
     """Return the live state of a run that has come as far as these bytes; raises SnapshotError."""
-    live = LiveState.start(config, _model_spec(run), train_examples=train_examples)
+    assert isinstance(run.spec, ModelSpec), "only runs of our own model have a state"
+    live = LiveState.start(config, run.spec, train_examples=train_examples)
     live.settings = Settings(**run.settings) if run.settings else live.settings
     try:
         momentum = _put(live, state)
@@ -74,8 +75,3 @@ def _put(live: LiveState, state: bytes) -> dict[str, Tensor]:
     if any(shapes.get(name) != (value.shape, value.dtype) for name, value in momentum.items()):
         raise WeightsError("its momentum does not fit the model")
     return momentum
-
-
-def _model_spec(run: Run) -> ModelSpec:
-    assert isinstance(run.spec, ModelSpec), "only runs of our own model have a state"
-    return run.spec

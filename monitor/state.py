@@ -1,4 +1,4 @@
-"""The live state of a training: what steps and remedies change.
+"""The live state of a training: what steps change, and decisions, which are carried out on it.
 
 I/O: none.
 """
@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from aggregates.decisions import Decision, Settings
-from aggregates.outcomes import Changes
+from aggregates.errors import RemedyRefused
+from aggregates.outcomes import Changes, derive_outcome
+from aggregates.playbook import FRESH
 from aggregates.spec import ModelSpec
 from aggregates.trials import Step
 from monitor.config import RunConfig
-from monitor.model import ResidualCNN, region
-from monitor.remedies import execute_decision, put_back
+from monitor.model import ResidualCNN, edit_model, region
+from monitor.weights import is_finite
 
 
 @dataclass
@@ -49,8 +51,34 @@ class LiveState:
         return self.model.spec()
 
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
-        """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
-        return execute_decision(self, decision, epoch=epoch)
+        """Carry a decision out after `epoch`; raises RemedyRefused, all as it was, if it cannot be.
+
+        Everything is checked first and changed afterwards; what was changed is returned.
+        """
+        back = FRESH if decision.params.get("reinitialise", False) else decision.back
+        if back is not None and back != FRESH:
+            if not is_finite(self.model, self.kept[back][0]):
+                raise RemedyRefused(f"the weights after epoch {back} are not finite")
+        elif decision.direction != "stop" and back is None and not is_finite(self.model):
+            raise RemedyRefused(
+                "the weights are not finite, and only a reinitialisation brings them back"
+            )
+        outcome = derive_outcome(
+            decision,
+            settings=self.settings,
+            spec=self.spec,
+            epoch=epoch,
+            max_batch_size=self.config.max_batch_size,
+            train_examples=self.train_examples,
+        )
+        if decision.edit is not None:
+            momentum = self.momentum()
+            edit_model(self.model, decision.edit, seed=self.config.seed, salt=f"edit {epoch}")
+            self.renew_optimizer(momentum)
+        self.settings = outcome.settings
+        if back is not None:
+            self._put_back(back, asked=epoch)
+        return outcome.changes
 
     def keep(self, epoch: int, most: int) -> None:
         """Keep the state after an epoch, before its decisions, and the last `most` in all."""
@@ -63,12 +91,21 @@ class LiveState:
     def go_on(self, step: Step, *, asked: int) -> None:
         """Go on as a trial leads to, of those that were decided on after epoch `asked`."""
         self.settings = replace(self.settings, lr=step.lr)
-        put_back(self, step.epoch, asked=asked)
+        self._put_back(step.epoch, asked=asked)
 
-    def go_back(self, epoch: int) -> None:
-        """Go back to the state after an epoch, which is kept and is of the same model."""
-        model, momentum = self.kept[epoch]
-        self.model.load_state_dict(model)
+    def _put_back(self, back: int, *, asked: int) -> None:
+        """Put the state after epoch `back`, which is of the same model, in the present one's place.
+
+        That of FRESH has fresh weights and BatchNorm statistics and no momentum; which weights,
+        follows from the epoch in which it was decided.
+        """
+        momentum: dict[str, Tensor] = {}
+        if back == FRESH:
+            salt = f"reinitialise {asked}"
+            self.model.adopt(ResidualCNN(self.spec, seed=self.config.seed, salt=salt))
+        else:
+            model, momentum = self.kept[back]
+            self.model.load_state_dict(model)
         self.renew_optimizer(momentum)
 
     def momentum(self) -> dict[str, Tensor]:

@@ -103,9 +103,9 @@ def row_bytes(rows: Rows) -> int:
     return math.prod(rows.shape[1:]) * rows.dtype.itemsize
 
 
-def pieces(rows: Rows, *, multiple: int = 1) -> Iterator[Tensor]:
-    """Yield all rows in order, about PIECE bytes at a time, in multiples of so many rows."""
-    for start, stop in spans(len(rows), row_bytes(rows), multiple=multiple):
+def pieces(rows: Rows) -> Iterator[Tensor]:
+    """Yield all rows in order, about PIECE bytes at a time."""
+    for start, stop in spans(len(rows), row_bytes(rows)):
         yield rows[start:stop]
 
 

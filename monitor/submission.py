@@ -5,17 +5,16 @@ I/O: writes three files into one folder, each whole or not at all.
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
 
 from aggregates.campaign import MODE
 from aggregates.run import Run
+from aggregates.spec import spec_of
 from ledger.blobs import Blobs
 from ledger.files import write_durably
 from monitor.config import RunConfig, TaskConfig
 from monitor.errors import MonitorError
-from monitor.session import SavedWeights
 
 FILES = ("model.py", "run_config.json", "weights.safetensors")
 TASK_FILES = ("run_config.json", "task.py", "weights.safetensors")
@@ -36,49 +35,20 @@ def load_model() -> ResidualCNN:
 
 
 def write_submission(
-    directory: Path,
-    run: Run,
-    blobs: Blobs,
-    config: RunConfig,
-    *,
-    saved: Mapping[str, SavedWeights],
+    directory: Path, run: Run, blobs: Blobs, config: RunConfig | TaskConfig, *, task: bytes = b""
 ) -> dict[str, str]:
-    """Write the best weights (the last, if none were best) and return each file's SHA-256."""
-    weights = _submitted(run, saved)
-    text = _MODEL.format(spec=pformat(weights.spec.to_dict(), sort_dicts=False), seed=config.seed)
-    return _write(directory, run, blobs, config, weights=weights, code={"model.py": text.encode()})
+    """Write the best weights, or the last if none were best, with their model's code.
 
-
-def write_task_submission(
-    directory: Path,
-    run: Run,
-    blobs: Blobs,
-    config: TaskConfig,
-    source: bytes,
-    *,
-    saved: Mapping[str, SavedWeights],
-) -> dict[str, str]:
-    """Write the task's file and the best weights, or the last; return each file's SHA-256."""
-    weights = _submitted(run, saved)
-    return _write(directory, run, blobs, config, weights=weights, code={"task.py": source})
-
-
-def _submitted(run: Run, saved: Mapping[str, SavedWeights]) -> SavedWeights:
-    weights = saved.get("best") or saved.get("last")
+    That is `task` where the run is of one. Returns each file's SHA-256.
+    """
+    weights = run.weights.get("best") or run.weights.get("last")
     if weights is None:
         raise MonitorError(f"run {run.id} has no saved weights, so there is nothing to submit")
-    return weights
-
-
-def _write(
-    directory: Path,
-    run: Run,
-    blobs: Blobs,
-    config: RunConfig | TaskConfig,
-    *,
-    weights: SavedWeights,
-    code: Mapping[str, bytes],
-) -> dict[str, str]:
+    spec = spec_of(weights.spec).to_dict()
+    code = {"task.py": task}
+    if isinstance(config, RunConfig):
+        text = _MODEL.format(spec=pformat(spec, sort_dicts=False), seed=config.seed)
+        code = {"model.py": text.encode()}
     about = {
         "mode": MODE,
         "run": str(run.id),
@@ -92,7 +62,7 @@ def _write(
             "kind": weights.kind,
             "epoch": weights.epoch,
             "sha256": weights.sha256,
-            "spec": weights.spec.to_dict(),
+            "spec": spec,
         },
     }
     contents = {

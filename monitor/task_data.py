@@ -101,8 +101,8 @@ def load_task_data(
     """
 
     def make(keep: tuple[str, ...], names: Sequence[str], drawn: int | None = None) -> _Made:
-        workers = _Source(source, config, open_worker, keep=keep, loaders=loaders, bounds=bounds)
-        return _make(workers, names, draw=drawn, folder=decoded, places=places(keep))
+        making = _Making(source, config, open_worker, keep, drawn, decoded, loaders, bounds)
+        return making.make(names, places(keep))
 
     with ExitStack() as stack:
         seen, test = make(DATA, _SEEN), make(TEST, _HELD_OUT)
@@ -156,62 +156,79 @@ class _Made:
             shutil.rmtree(self.stored, ignore_errors=True)
 
 
-class _Source:
-    """Opens the workers that make one of the two: data, or the test part."""
+@dataclass(frozen=True)
+class _Making:
+    """One of the two that is made, data or the test part, with the workers that it needs."""
 
-    def __init__(
-        self,
-        source: bytes,
-        config: TaskConfig,
-        open_worker: OpenWorker,
-        *,
-        keep: tuple[str, ...],
-        loaders: int,
-        bounds: Bounds,
-    ) -> None:
-        self.config, self.keep, self.loaders, self.bounds = config, keep, loaders, bounds
-        self._source, self._open_worker = source, open_worker
+    source: bytes
+    config: TaskConfig
+    open_worker: OpenWorker
+    keep: tuple[str, ...]
+    draw: int | None
+    decoded: Path
+    loaders: int
+    bounds: Bounds
+
+    def make(self, names: Sequence[str], places: Sequence[Path]) -> _Made:
+        """Have workers make these parts; decode them where they are given by number."""
+        with self._worker() as (worker, said, blob):
+            if "streams" not in said:
+                return _Made(read_tensors(blob, names, KINDS, self.bounds), blob)
+            counts = _counts(said["streams"], names, self.bounds)
+            files = hash_files(places) if places else None
+            if self.keep == TEST:  # nobody finds it again
+                stored = self._decode(worker, counts)
+            else:
+                stored = self.decoded / digest({"files": files, **_surroundings(self.config)})
+                if not is_stored(stored):
+                    shutil.rmtree(stored, ignore_errors=True)
+                    made = self._decode(worker, counts)
+                    with suppress(OSError):  # another run has made the same meanwhile
+                        made.rename(stored)
+                    shutil.rmtree(made, ignore_errors=True)
+        return _Made(open_stored(stored), stored=stored, files=files)
 
     @contextmanager
-    def worker(self, draw: int | None) -> Iterator[tuple[Worker, dict[str, Any], Blob]]:
+    def _worker(self) -> Iterator[tuple[Worker, dict[str, Any], Blob]]:
         """Open a worker, and have it make its parts, or say how many examples it can make."""
-        with self._open_worker(self._source, self.config, keep=self.keep) as worker:
-            request, fields = ("data", {}) if self.keep == DATA else ("test", {"draw": draw})
+        with self.open_worker(self.source, self.config, keep=self.keep) as worker:
+            request, fields = ("data", {}) if self.keep == DATA else ("test", {"draw": self.draw})
             yield worker, *worker.ask(request, fields)
 
     @contextmanager
-    def another(self, draw: int | None, counts: Mapping[str, int]) -> Iterator[Worker]:
+    def _another(self, counts: Mapping[str, int]) -> Iterator[Worker]:
         """Open one more worker for the same examples."""
-        with self.worker(draw) as (worker, said, _):
+        with self._worker() as (worker, said, _):
             if said.get("streams") != counts:
                 raise TaskError("the task gives other numbers of examples from run to run")
             yield worker
 
-
-def _make(
-    source: _Source,
-    names: Sequence[str],
-    *,
-    draw: int | None,
-    folder: Path,
-    places: Sequence[Path],
-) -> _Made:
-    with source.worker(draw) as (worker, said, blob):
-        if "streams" not in said:
-            return _Made(read_tensors(blob, names, KINDS, source.bounds), blob)
-        counts = _counts(said["streams"], names, source.bounds)
-        files = hash_files(places) if places else None
-        if source.keep == TEST:  # nobody finds it again
-            stored = _decode(source, worker, counts, draw=draw, folder=folder)
-        else:
-            stored = folder / digest({"files": files, **_surroundings(source.config)})
-            if not is_stored(stored):
-                shutil.rmtree(stored, ignore_errors=True)
-                made = _decode(source, worker, counts, draw=draw, folder=folder)
-                with suppress(OSError):  # another run has made the same meanwhile
-                    made.rename(stored)
-                shutil.rmtree(made, ignore_errors=True)
-    return _Made(open_stored(stored), stored=stored, files=files)
+    def _decode(self, first: Worker, counts: Mapping[str, int]) -> Path:
+        """Have workers make all examples; return the new folder that holds them."""
+        self.decoded.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(self.decoded)
+        building = _new(self.decoded)
+        try:
+            storing = Storing(building)
+            sizes = {name: _row_size(first, name, self.bounds) for name in counts}
+            storing.check_space(sum(sizes[name] * count for name, count in counts.items()))
+            jobs = [
+                {"part": name, "start": start, "stop": stop}
+                for name, count in counts.items()
+                for start, stop in spans(count, sizes[name])
+            ]
+            with ExitStack() as stack:
+                workers = [first]
+                for _ in range(min(self.loaders, len(jobs) // _WORTH) - 1):
+                    workers.append(stack.enter_context(self._another(counts)))
+                decoded = _in_order(jobs, workers, sizes=sizes, bounds=self.bounds)
+                for job, rows in zip(jobs, decoded, strict=True):
+                    storing.add({f"{job['part']}.{kind}": rows[kind] for kind in KINDS})
+            storing.finish()
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+        return building
 
 
 def _surroundings(config: TaskConfig) -> dict[str, Any]:
@@ -233,36 +250,6 @@ def _counts(said: Any, names: Sequence[str], bounds: Bounds) -> dict[str, int]:
             raise TaskError(f"the {name} part has {count!r} examples")
     check_examples(sum(said.values()), bounds)
     return said
-
-
-def _decode(
-    source: _Source, first: Worker, counts: Mapping[str, int], *, draw: int | None, folder: Path
-) -> Path:
-    """Have workers make all examples; return the new folder that holds them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(folder)
-    building = _new(folder)
-    try:
-        storing = Storing(building)
-        sizes = {name: _row_size(first, name, source.bounds) for name in counts}
-        storing.check_space(sum(sizes[name] * count for name, count in counts.items()))
-        jobs = [
-            {"part": name, "start": start, "stop": stop}
-            for name, count in counts.items()
-            for start, stop in spans(count, sizes[name])
-        ]
-        with ExitStack() as stack:
-            workers = [first]
-            for _ in range(min(source.loaders, len(jobs) // _WORTH) - 1):
-                workers.append(stack.enter_context(source.another(draw, counts)))
-            decoded = _in_order(jobs, workers, sizes=sizes, bounds=source.bounds)
-            for job, rows in zip(jobs, decoded, strict=True):
-                storing.add({f"{job['part']}.{kind}": rows[kind] for kind in KINDS})
-        storing.finish()
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
-    return building
 
 
 def _new(folder: Path) -> Path:

@@ -10,7 +10,7 @@ I/O: appends to the log and the blob store that are passed in.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from aggregates.outcomes import Changes, derive_outcome
 from aggregates.playbook import FRESH, RESTORING
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
-from aggregates.spec import Spec, WatchedModel, apply_edit
+from aggregates.spec import Spec, WatchedModel
 from aggregates.weights import verify_canonical
 from ledger.blobs import Blobs
 from ledger.progress import advanced
@@ -30,10 +30,10 @@ from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
 from monitor.config import TaskConfig
 from monitor.environment import describe_environment
-from monitor.errors import ConfigurationError, TaskError
-from monitor.loop import OnEpoch
-from monitor.session import Log, SavedWeights, Session
-from monitor.submission import write_task_submission
+from monitor.errors import TaskError
+from monitor.loop import OnEpoch, verify_step
+from monitor.session import Log, Session
+from monitor.submission import write_submission
 from monitor.task_data import OpenWorker, TaskData
 from monitor.task_worker import TRAIN, Worker
 from monitor.watched_model import waived_without
@@ -72,9 +72,7 @@ class _TaskState:
                 f"the {which} was not put back as it was kept: the model changes its "
                 "parameters or buffers in other ways than by training; add goes_back=false"
             )
-        if decision.edit is not None:
-            self.spec = apply_edit(self.spec, decision.edit)
-        self.settings = outcome.settings
+        self.settings, self.spec = outcome.settings, outcome.spec
         return outcome.changes
 
     def keep(self, epoch: int) -> None:
@@ -83,27 +81,15 @@ class _TaskState:
         self.kept = {FRESH: self.kept[FRESH], epoch: answer.get("state")}
 
 
-class TaskSession(Session):
-    """Appends the events of a task's run, and stores its weights."""
-
-    def __init__(self, run: Run, *, log: Log, blobs: Blobs) -> None:
-        super().__init__(run, log=log)
-        self.saved: dict[str, SavedWeights] = {}
-        self._blobs = blobs
-
-    def save_weights(self, kind: str, worker: Worker, spec: Spec) -> None:
-        """Store the model's weights and record them."""
-        _, data = worker.ask("weights", {})
-        if not isinstance(data, bytes):
-            raise TaskError("the task's weights cannot be saved: they are too large")
-        try:
-            verify_canonical(data)
-        except WeightsError as error:
-            raise TaskError(f"the task's weights cannot be saved: {error}") from error
-        sha256 = self._blobs.put(data)
-        self.run.save_weights(kind, sha256=sha256, size=len(data), spec=spec, probe={})
-        self._save()
-        self.saved[kind] = SavedWeights(kind, self.run.epoch, sha256, spec)
+def _save_weights(session: Session, kind: str, state: _TaskState) -> None:
+    _, data = state.worker.ask("weights", {})
+    if not isinstance(data, bytes):
+        raise TaskError("the task's weights cannot be saved: they are too large")
+    try:
+        verify_canonical(data)
+    except WeightsError as error:
+        raise TaskError(f"the task's weights cannot be saved: {error}") from error
+    session.save_weights(kind, data, spec=state.spec, probe={})
 
 
 def train_task(
@@ -120,7 +106,6 @@ def train_task(
     run_id: UUID | None = None,
     submission_dir: Path | None = None,
     until_epoch: int | None = None,
-    on_start: Callable[[TaskConfig], None] | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> Run:
     """Train a task under watch and return its closed run; up to `until_epoch`, where one is given.
@@ -128,12 +113,7 @@ def train_task(
     Raises MonitorError or, from the log, LedgerError; a run that was opened has then been closed as
     failed, and as interrupted if the reason was no error of ours (Ctrl-C).
     """
-    step = config.batch_size * config.accumulation
-    if step > data.sizes["train"]:
-        raise ConfigurationError(
-            f"batch_size {config.batch_size} times accumulation {config.accumulation} is above the "
-            f"{data.sizes['train']} training examples"
-        )
+    verify_step(config, data.sizes["train"])
     with (
         computing_as(config),
         open_worker(source, config, keep=TRAIN, stored=data.stored) as worker,
@@ -160,8 +140,6 @@ def train_task(
             checkpoint=checkpoint,
             run_id=run_id,
         )
-        if on_start is not None:
-            on_start(config)
         settings = Settings(
             lr=config.lr,
             batch_size=config.batch_size,
@@ -170,21 +148,19 @@ def train_task(
         )
         start = {FRESH: answer.get("state")}
         state = _TaskState(config, worker, settings, spec, data.sizes["train"], start)
-        session = TaskSession(run, log=log, blobs=blobs)
+        session = Session(run, log=log, blobs=blobs)
         last = config.epochs - 1 if until_epoch is None else until_epoch
         with session.closing():
             reason = _train_epochs(session, state, policy, last=last, on_epoch=on_epoch)
             deliverables = None
             if submission_dir is not None:
-                deliverables = write_task_submission(
-                    submission_dir, run, blobs, config, source, saved=session.saved
-                )
+                deliverables = write_submission(submission_dir, run, blobs, config, task=source)
             session.end(reason, deliverables=deliverables)
         return run
 
 
 def _train_epochs(
-    session: TaskSession,
+    session: Session,
     state: _TaskState,
     policy: Policy,
     *,
@@ -202,7 +178,7 @@ def _train_epochs(
             raise TaskError(f"epoch {epoch} was measured wrongly: {error}") from error
         if is_better(value, best, state.config.better):  # before any remedy
             best = value
-            session.save_weights("best", state.worker, state.spec)
+            _save_weights(session, "best", state)
         if state.config.goes_back and not session.run.damage(epoch):
             state.keep(epoch)
         reason = answer_rules(session, state, policy)
@@ -211,7 +187,7 @@ def _train_epochs(
             on_epoch(session.run, measured)
         if reason != "completed":
             break
-    session.save_weights("last", state.worker, state.spec)
+    _save_weights(session, "last", state)
     return reason
 
 

@@ -35,8 +35,7 @@ from monitor.computing import computing_as
 from monitor.config import SCALED, TaskConfig
 from monitor.diagnostics import EpochWatch
 from monitor.errors import TaskError
-from monitor.loop import epoch_order
-from monitor.seeds import generator
+from monitor.loop import epoch_order, probe_batches
 from monitor.stored import Rows
 from monitor.task_form import Blob
 from monitor.tasks import Parts, Stream, Streams, TaskCode, seed_everything
@@ -296,13 +295,9 @@ class _Training:
         return self._code.loss(self._code.output(self.model, inputs), targets)
 
     def _probe_losses(self, epoch: int, step: int) -> Iterator[Tensor]:
-        """Yield the losses of a step's batches, drawn apart from the epoch's order."""
-        settings = self._state.settings
-        drawn = torch.randperm(
-            self._examples, generator=generator(self._config.seed, "probe", epoch, step)
-        )
-        chosen = drawn[: settings.batch_size * settings.accumulation]
-        for indices in torch.split(chosen, settings.batch_size):
+        """Yield the losses of a probe's batches."""
+        settings, seed = self._state.settings, self._config.seed
+        for indices in probe_batches(self._examples, settings, seed=seed, epoch=epoch, step=step):
             yield self._loss(indices) / settings.accumulation * self._probe_scale
 
     @torch.no_grad()

@@ -36,6 +36,7 @@ from unicodedata import combining, normalize
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from aggregates.rules import PROFILES
 from monitor.config import FULL, TaskConfig
@@ -261,7 +262,7 @@ class Stream:
 
     def __init__(self, name: str, part: Any, seed: Callable[[int], None]) -> None:
         self._name, self._seed = name, seed
-        self._part = part if _has_examples(part) else _Pair(*_as_pair(name, part))
+        self._part = part if _has_examples(part) else TensorDataset(*_as_pair(name, part))
         if not len(self):
             raise TaskError(f"the {name} part has no examples")
 
@@ -292,19 +293,6 @@ class Stream:
             if len(kinds) > 1:
                 raise TaskError(f"{what} has another shape or type than those before it")
             yield inputs, targets
-
-
-class _Pair:
-    """Two tensors, as examples by number."""
-
-    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
-        self._pair = inputs, targets
-
-    def __len__(self) -> int:
-        return len(self._pair[0])
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        return self._pair[0][number], self._pair[1][number]
 
 
 Streams = dict[str, Stream]

@@ -30,13 +30,13 @@ from aggregates.playbook import (
     unanswered_sides,
 )
 from aggregates.rules import RULES
-from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
+from aggregates.spec import MAX_BLOCKS, WatchedActivation, WatchedModel, apply_edit
 from aggregates.trials import Step
 from monitor.config import TaskConfig, WatchConfig
 from monitor.errors import WatchError
 from monitor.processes import Processes
-from monitor.remedies import is_finite
 from monitor.stored import tensor_bytes
+from monitor.weights import is_finite
 
 SetBatchSize = Callable[[int], object]  # tells the loop to use batches of so many examples
 
@@ -63,32 +63,33 @@ def describe_model(
     """Return what a run records of a model, and which remedies can be carried out on it.
 
     `restoring` are the directions that put an earlier state back, `lr` is the learning rate that
-    the training begins with. Without a model, the loop can only be stopped. observed() offers
-    nothing. Raises WatchError.
+    the training begins with. Without a model, the loop can only be stopped. Raises WatchError.
     """
-    swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
     shapes = shapes_of(model)
-    return _described(
-        model="none" if model is None else type(model).__qualname__[:500],
-        parameters=sum(math.prod(shape) for shape in shapes.values()),
-        sha256=digest(shapes),
-        activations=tuple(
-            WatchedActivation(name, _ACTIVATIONS[type(module)]) for name, module in swappable
-        ),
-        offers=(
-            *(() if model is None else rate_remedies(lr, restoring)),
-            *(_BATCHES if batches else ()),
-            *(("accumulate_gradients",) if accumulates else ()),
-            "stop",
-            *(("swap_activation",) if swappable else ()),
-        ),
-        classes=classes,
+    named = () if model is None or compiled else model.named_modules()
+    activations = [
+        WatchedActivation(name, _ACTIVATIONS[type(module)])
+        for name, module in named
+        if name and type(module) in _ACTIVATIONS
+    ]
+    offers = (
+        *(() if model is None else rate_remedies(lr, restoring)),
+        *(_BATCHES if batches else ()),
+        *(("accumulate_gradients",) if accumulates else ()),
+        "stop",
+        *(("swap_activation",) if activations else ()),
     )
-
-
-def observed(spec: WatchedModel) -> WatchedModel:
-    """Return the same model in a loop that nothing may change."""
-    return replace(spec, offers=())
+    try:
+        return WatchedModel(
+            model="none" if model is None else type(model).__qualname__[:500],
+            parameters=sum(math.prod(shape) for shape in shapes.values()),
+            sha256=digest(shapes),
+            activations=tuple(activations[:MAX_BLOCKS]),
+            offers=offers,
+            classes=classes,
+        )
+    except SpecError as error:
+        raise WatchError(str(error)) from error
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -124,13 +125,6 @@ def optimized_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _described(**values: Any) -> WatchedModel:
-    try:
-        return WatchedModel(**values)
-    except SpecError as error:
-        raise WatchError(str(error)) from error
-
-
 def shapes_of(model: nn.Module | None) -> dict[str, list[int]]:
     """Return the shape of each parameter, by name."""
     named = () if model is None else model.named_parameters()
@@ -140,12 +134,6 @@ def shapes_of(model: nn.Module | None) -> dict[str, list[int]]:
 def waived_without(spec: WatchedModel) -> tuple[str, ...]:
     """Return the rules with a side that no offered remedy answers."""
     return tuple(rule for rule in RULES if unanswered_sides(rule, spec.offers))
-
-
-def _swappable(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for name, module in model.named_modules():
-        if name and type(module) in _ACTIVATIONS:
-            yield name, module
 
 
 class WatchedState:
@@ -174,7 +162,7 @@ class WatchedState:
         self._model = model
         self._optimizer = optimizer
         self._scaler = scaler  # where it goes back with the state
-        self._spec = spec
+        self.spec = spec  # the model as it is now
         self._set_batch_size = set_batch_size
         self.processes = processes or Processes()  # which train it together
         # Where nothing may be changed, nothing is ever put back.
@@ -184,52 +172,41 @@ class WatchedState:
         self._best: dict[int, _Copied] = {}  # the best of them so far
         self.rate_overridden: str | None = None  # why decisions about the rate have no effect
 
-    @property
-    def spec(self) -> Spec:
-        """The model as it is now."""
-        return self._spec
-
-    @property
-    def described(self) -> WatchedModel:
-        """The model as it is now, which is a watched one."""
-        return self._spec
-
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
-        back = epoch if decision.back is None else decision.back
-        fresh = bool(decision.params.get("reinitialise", False)) or back == FRESH
-        needs_weights = decision.direction != "stop" and not fresh and back == epoch
-        if self._model is not None and needs_weights and not is_finite(self._model):
+        back = FRESH if decision.params.get("reinitialise", False) else decision.back
+        model, copied = self._model, None  # the latter: what is put back
+        if model is not None and back is not None and back != epoch:
+            copied = self._start if back == FRESH else self._kept[back]
+            if back != FRESH and not is_finite(model, copied.weights):
+                raise RemedyRefused(f"the weights after epoch {back} are not finite")
+            self._verify_fits(copied)
+        elif model is not None and decision.direction != "stop" and not is_finite(model):
             raise RemedyRefused(
                 "the weights are not finite, and only the starting weights bring them back"
             )
-        if back not in (epoch, FRESH) and not self._is_finite(self._kept[back]):
-            raise RemedyRefused(f"the weights after epoch {back} are not finite")
-        if fresh or back != epoch:
-            self._verify_fits(self._start if fresh else self._kept[back])
         moves_rate = decision.back is not None or decision.direction in RATE_DIRECTIONS
         if self.rate_overridden is not None and moves_rate:
             raise RemedyRefused(self.rate_overridden)
         outcome = derive_outcome(
             decision,
             settings=self.settings,
-            spec=self._spec,
+            spec=self.spec,
             epoch=epoch,
             max_batch_size=self.config.max_batch_size,
             train_examples=self.train_examples,
         )
         if decision.edit is not None:
-            self.become(apply_edit(self._spec, decision.edit))
+            self.become(apply_edit(self.spec, decision.edit))
         elif outcome.settings.batch_size != self.settings.batch_size:
             self._resize(outcome.settings.batch_size)
         self.settings = outcome.settings
-        if fresh or back != epoch:
-            copied = self._start if fresh else self._kept[back]
+        if copied is not None:
             self._put_back(copied)
             if self._scaler is not None and decision.back is not None:
                 self._scaler.load_state_dict(dict(copied.scaler))
         if decision.rates:
-            self._begun = self._start if fresh else self._copied()
+            self._begun = self._start if back == FRESH else self._copied()
         return outcome.changes
 
     def go_on(self, step: Step, *, epoch: int, best: bool) -> None:
@@ -273,12 +250,12 @@ class WatchedState:
     def become(self, spec: WatchedModel) -> None:
         """Change the activations to those of another specification of the same model."""
         assert self._model is not None, "nothing is offered without a model"
-        for before, after in zip(self._spec.activations, spec.activations, strict=True):
+        for before, after in zip(self.spec.activations, spec.activations, strict=True):
             if before.kind != after.kind:
                 now = self._model.get_submodule(before.name)
                 new = _MODULES[after.kind]().train(now.training)
                 self._model.set_submodule(before.name, new)
-        self._spec = spec
+        self.spec = spec
 
     def _resize(self, size: int) -> None:
         assert self._set_batch_size is not None, "it is not offered without"
@@ -295,12 +272,6 @@ class WatchedState:
             if reason is None:  # it was another process that could not
                 self._set_batch_size(self.settings.batch_size // count)
             raise RemedyRefused(reasons[0])
-
-    def _is_finite(self, copied: "_Copied") -> bool:
-        """Return whether training can go on from a state; running variances may overflow."""
-        assert self._model is not None, "it is not offered without"
-        names = (name for name, _ in self._model.named_parameters())
-        return all(bool(torch.isfinite(copied.weights[name]).all()) for name in names)
 
     def _verify_fits(self, copied: "_Copied") -> None:
         """Raise RemedyRefused where a state cannot be put into the model as it is now."""

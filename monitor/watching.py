@@ -317,7 +317,7 @@ class WatchedRun:
         if self._model is None or self._optimizer is None:
             return
         check_trainable(self._model, self._optimizer)
-        if digest(shapes_of(self._model)) != self._state.described.sha256:
+        if digest(shapes_of(self._model)) != self._state.spec.sha256:
             raise WatchError(
                 "the model has other parameters than when watch() began; watch it as another run"
             )
@@ -386,7 +386,7 @@ class WatchedRun:
             self._state.go_on(step, epoch=run.epoch, best=run.best_trial() == run.epoch)
             then = f"from the end of epoch {step.epoch}" if run.trying(step.epoch) else "next"
             return [f"learning rate {tried:g} was tried: loss {loss:.4g}; {step.lr:g} {then}"]
-        if GO_BACK in self._state.described.offers and not run.damage(run.epoch):
+        if GO_BACK in self._state.spec.offers and not run.damage(run.epoch):
             self._state.keep(run.epoch)
         before = len(run.decisions)
         overridden = self._step_rates.told(epoch=run.epoch, steps=self._steps)

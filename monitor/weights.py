@@ -6,6 +6,7 @@ Trust: bytes are hostile until load_weights() returns.  I/O: none.
 from collections.abc import Mapping
 
 import safetensors
+import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
@@ -17,6 +18,17 @@ def dump_weights(model: nn.Module) -> bytes:
     """Return the model's parameters and buffers; equal models give equal bytes."""
     state = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
     return save(state)
+
+
+def is_finite(model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> bool:
+    """Return whether training can go on with a model's parameters, or with others in their place.
+
+    Running variances may overflow, and it still can.
+    """
+    return all(
+        bool(torch.isfinite(value if weights is None else weights[name]).all())
+        for name, value in model.named_parameters()
+    )
 
 
 def load_weights(model: nn.Module, data: bytes) -> None:

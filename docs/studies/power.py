@@ -31,7 +31,7 @@ from torch import nn
 from aggregates.firing import evaluate_epochs
 from aggregates.rules import PROFILES, fired_in_precedence
 from proctor.errors import ProctorError
-from proctor.runs.recovered import Recovered, recovered
+from proctor.runs.standings import Recovered, recovered
 from studies.detection import SLACK
 from studies.kinds import KINDS, Made, loss_on, train_watched
 from studies.statistics import Share, Table

@@ -33,8 +33,7 @@ from monitor.loop import epoch_order
 from monitor.provocations import put_into
 from monitor.state import LiveState
 from proctor.runs.comparison import Config, of_network, read_conditions
-from proctor.runs.recovered import HEALTHY, Recovered, recovered
-from proctor.runs.standings import accuracy_of, paired_interval
+from proctor.runs.standings import HEALTHY, Recovered, accuracy_of, paired_interval, recovered
 from studies.runner import Job, Result, StudyError, load_data, run_job, run_jobs, show_progress
 from studies.statistics import print_table
 

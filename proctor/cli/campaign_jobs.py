@@ -1,8 +1,9 @@
 """`proctor run --attempts`, which trains and judges."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import PROCESS, Campaign
@@ -28,7 +29,7 @@ from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.standings import told_attempts, told_better
 from proctor.runs.transcript_log import read_tally
-from proctor.runs.verdicts import Standing, read_attempt_draws, read_standings
+from proctor.runs.verdicts import read_attempt_draws, read_standings
 from proctor.schemas.runs import Attempt
 from proctor.schemas.runs import Campaign as Told
 
@@ -126,7 +127,7 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> T
     """
     standings = read_standings(home, opened.id)
     ranked = sorted(
-        ((each.place, run) for run, each in standings.items() if each.place is not None)
+        ((row["place"], run) for run, row in standings.items() if row["place"] is not None)
     )
     ranking = [run for _, run in ranked]
     return Told.of(
@@ -147,9 +148,14 @@ def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> T
 
 
 def _attempt(
-    log: LedgerApplication, run_id: str, standing: Standing, *, number: int, ranking: Sequence[str]
+    log: LedgerApplication,
+    run_id: str,
+    standing: Mapping[str, Any],
+    *,
+    number: int,
+    ranking: Sequence[str],
 ) -> Attempt:
-    verdict = None if standing.audit is None else read_verdict(log, standing.audit)
+    verdict = None if standing["audit"] is None else read_verdict(log, standing["audit"])
     run: Run = log.repository.get(UUID(run_id))
     return Attempt.of(
         standing,

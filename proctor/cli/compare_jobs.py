@@ -32,11 +32,11 @@ from proctor.runs.comparison import compare as carry_out
 from proctor.runs.executors import Kind, Outcome, failed, open_executor
 from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
-from proctor.runs.recovered import recovered
 from proctor.runs.run_settings import DEFAULT_POLICY, read_pairs
 from proctor.runs.standings import (
     Standing,
     fitting,
+    recovered,
     standing_columns,
     standings,
     told_axes,

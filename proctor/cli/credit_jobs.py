@@ -190,7 +190,7 @@ def _measure(
         run = _run_of(log, measured, place)
         places[run] = place
         said = _said(parent, past, decision)
-        return Job.of(home, origin, run=run, order=place.seed, said=said, then=choice)
+        return origin.job(home, run=run, order=place.seed, said=said, then=choice)
 
     def again(job: Job) -> Job:
         place = places[job.run]

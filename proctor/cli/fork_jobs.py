@@ -70,7 +70,7 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
             _, given, choice, order = planned[place]
             run = str(uuid4())
             places[run] = place
-            return Job.of(home, origin, run=run, order=order, said=given, then=choice)
+            return origin.job(home, run=run, order=order, said=given, then=choice)
 
         jobs = [job_of(place) for place in range(len(planned))]
         advanced("forks", 0, len(jobs))

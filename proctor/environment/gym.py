@@ -116,7 +116,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
         found = {
             "val_loss": before["val_loss"] - now["val_loss"],
             "accuracy": now["val_accuracy"] if over else 0.0,
-            "process": now["process"] if over else 0.0,
+            "process": now["process_score"] if over else 0.0,
         }
         reward = float(sum(weight * found[name] for name, weight in self._weights.items()))
         return arrays(now["numbers"]), reward, over, False, self._info(now)
@@ -156,7 +156,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
             if self._record is not None:
                 info["run"] = now["run"]
             if "process" in self._weights:
-                info["process"] = now["process"]
+                info["process"] = now["process_score"]
         return info
 
 

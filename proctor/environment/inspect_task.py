@@ -9,6 +9,7 @@ I/O: the framework asks the model; each sample starts a process that appends to 
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from inspect_ai import Task, task
@@ -99,7 +100,7 @@ def answer_rules(home: str = ".proctor", asking: dict[str, Any] | None = None) -
             return _answer(output)
 
         played = await episode.play(ask, fatal=(LimitExceededError,))
-        state.metadata[METADATA] = {"home": os.path.abspath(home), **played.to_dict()}  # noqa: PTH100
+        state.metadata[METADATA] = {"home": os.path.abspath(home), **asdict(played)}  # noqa: PTH100
         return state
 
     return solve

@@ -13,7 +13,7 @@ I/O: starts a process for each episode, which appends to the home's ledger.  Uni
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,6 @@ class Played:
     usable: int  # requests whose answers were decisions
     digest: str
     tree_head: str  # signed; over a ledger that holds the whole run
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 Ask = Callable[[Mapping[str, Any]], Awaitable[Answer]]
@@ -116,17 +112,7 @@ class Episode:
                 f"the model answered none of the {said['requests']} requests of run {self.run}, "
                 f"which is recorded: {problem}"
             )
-        return Played(
-            run=said["run"],
-            end=said["end"],
-            process_score=said["process"],
-            obligations=said["obligations"],
-            val_accuracy=said["val_accuracy"],
-            requests=said["requests"],
-            usable=said["usable"],
-            digest=said["digest"],
-            tree_head=said["tree_head"],
-        )
+        return Played(**{each.name: said[each.name] for each in fields(Played)})
 
     def _first(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ starts a process that appends to the ledger.
 import itertools
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 import httpx
@@ -148,7 +149,7 @@ class TrainingHarness(vf.Harness[TrainingHarnessConfig]):
                 played = await episode.play(ask, fatal=(_StoppedError,))
             except _StoppedError as stopped:
                 return vf.ProgramResult(0, f"stopped: {stopped}", "")
-        trace.info[INFO] = {"home": data.home, **played.to_dict()}
+        trace.info[INFO] = {"home": data.home, **asdict(played)}
         return vf.ProgramResult(0, f"run {played.run}", "")
 
 

@@ -20,9 +20,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from aggregates.decisions import Observation
 from aggregates.errors import AggregateError
@@ -52,7 +53,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.policies import model_policy
 from proctor.runs.training import Attempt, Prepared, Told, Watching, train_run
-from proctor.runs.transcript_log import Tally, TranscriptLog
+from proctor.runs.transcript_log import TranscriptLog
 
 MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
 _KEPT = 4  # data sets
@@ -96,7 +97,7 @@ class Worker:
     def __init__(self, commands: BinaryIO, answers_to: BinaryIO) -> None:
         self._commands = commands
         self._answers_to = answers_to
-        self._data: dict[str, Splits] = {}
+        self._load = lru_cache(_KEPT)(prepare)
         self._episode: dict[str, Any] = {}
         self._accuracy = 0.0
 
@@ -117,7 +118,7 @@ class Worker:
     def _trained(self) -> dict[str, Any]:
         """Train the episode to its end, and return what is said of it."""
         config = RunConfig.from_dict(self._episode["config"])
-        splits = self._load(config)
+        splits = self._load(replace(config, seed=0))
         if self._episode["record"] is None:
             log = LedgerApplication.in_memory(REGISTRY)
             run = train(
@@ -135,10 +136,10 @@ class Worker:
         settings = run.settings or {
             key: config.to_dict()[key] for key in ("lr", "batch_size", "accumulation", "clip_norm")
         }
-        process = {"process": 0.0}
+        process = {"process_score": 0.0}
         if self._episode["process"]:
             found = measure_process(_entries(events, run.id))
-            process = {"process": found.score, "obligations": found.obligations}
+            process = {"process_score": found.score, "obligations": found.obligations}
         return {
             "end": run.end_reason,
             "run": str(run.id),
@@ -160,37 +161,31 @@ class Worker:
         """Train in a home; return the run, its events, and what else its ledger says."""
         home = Home(Path(self._episode["record"]))
         with home.open_log() as log:
-            transcript: TranscriptLog | None = None
-
-            def prepared(run_id: UUID, told: Told) -> Prepared:
-                nonlocal transcript
-                if "model" not in self._episode:
-                    return Prepared(self._agent())
-                transcript = TranscriptLog(log, run_id)
+            run_id = uuid4()
+            transcript = TranscriptLog(log, run_id)
+            if "model" in self._episode:
                 policy = model_policy(
                     ModelSettings.from_dict(self._episode["model"]),
                     client=_Elsewhere(self._exchange, run_id, self._episode["endpoint"]),
                     log=transcript,
                     blobs=home.blobs,
                     answers=None,
-                    told=told,
+                    told=Told(),
                 )
-                return Prepared(policy, transcript)
-
+                prepared = Prepared(policy, transcript)
+            else:
+                prepared = Prepared(self._agent())
             run = train_run(
                 home,
                 log,
                 Attempt(config),
-                make_policy=prepared,
                 splits=splits,
-                watching=Watching(
-                    on_start=lambda _run, _config: None,
-                    on_epoch=self._on_epoch,
-                    say=lambda _text: None,
-                ),
+                run_id=run_id,
+                prepared=prepared,
+                watching=Watching(on_epoch=self._on_epoch),
             )
             assert isinstance(log.recorder, RemoteRecorder | SignedRecorder)
-            tally = Tally() if transcript is None else transcript.tally
+            tally = transcript.tally
             recorded = {
                 "tree_head": log.recorder.tree_head(),
                 "requests": tally.calls,
@@ -200,14 +195,6 @@ class Worker:
 
     def _agent(self) -> OutsidePolicy:
         return OutsidePolicy("agent", self._ask, told=self._episode["policy"])
-
-    def _load(self, config: RunConfig) -> Splits:
-        key = replace(config, seed=0).hash
-        if key not in self._data:
-            if len(self._data) == _KEPT:
-                del self._data[next(iter(self._data))]
-            self._data[key] = prepare(config)
-        return self._data[key]
 
     def _on_epoch(self, _: Run, measured: dict[str, Any]) -> None:
         self._accuracy = measured["validation"]["accuracy"]

@@ -39,7 +39,7 @@ from proctor.home import Home
 from proctor.remembering import held_session, open_remembered
 from proctor.runs.again import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
-from proctor.runs.campaign_run import rank_runs
+from proctor.runs.campaign_run import rank_runs, told_to
 from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
 from proctor.runs.tasks import own_data
 from proctor.runs.training import Told
@@ -57,8 +57,7 @@ class Records:
 
     campaign: Campaign | None
     chosen: UUID  # the id of the campaign, the comparison or the run
-    told: Mapping[str, Mapping[str, Any]]  # run -> the feedback that it was given
-    advised: Mapping[str, str]  # run -> the advice block that it was given
+    told: Mapping[str, Told]  # run -> what its policy was told
     promoted: frozenset[str]  # advice blocks that the campaign's model has had
     runs: Mapping[str, list[Any]]
     transcripts: Mapping[str, list[Any]]
@@ -104,14 +103,11 @@ def read_records(home: Home, name: str) -> Records:
     return Records(
         campaign=campaign,
         chosen=chosen,
-        told=_told(campaign_events),
-        advised={
-            event.run: campaign.advised[event.number]
+        told={
+            event.run: told_to(campaign, event.number)
             for event in campaign_events
-            if type(event) is Campaign.AttemptStarted and event.number in campaign.advised
-        }
-        if campaign is not None
-        else {},
+            if type(event) is Campaign.AttemptStarted
+        },
         promoted=_promoted(decoded.get(advice, [])),
         runs={run: decoded[run_id] for run, run_id in ids.items() if run_id in decoded},
         transcripts={run: decoded[i] for run, i in transcripts.items() if i in decoded},
@@ -151,9 +147,7 @@ def redo_run(
     calls = None
     if transcript is not None:
         calls = RecordedCalls(UUID(run_id), transcript, home.blobs)
-    policy = CheckedPolicy(
-        folded(events), calls, Told(records.told.get(run_id), records.advised.get(run_id, ""))
-    )
+    policy = CheckedPolicy(folded(events), calls, records.told.get(run_id, Told()))
     comparison = reexecute(
         events, policy, on_epoch=on_epoch, config=config, task=_task_again(home, events[0], config)
     )
@@ -200,10 +194,11 @@ def redo_campaign(
             break
         found += _unfit(records, run_id, place)
         feedback = make_feedback(verdicts) if campaign.feedback and verdicts else None
-        found += differences(records.told.get(run_id), feedback, place=f"{place} feedback")
-        if records.advised.get(run_id, "") not in records.promoted:
+        told = records.told.get(run_id, Told())
+        found += differences(told.feedback, feedback, place=f"{place} feedback")
+        if told.advice not in records.promoted:
             why = "no such advice to this model was promoted"
-            found.append(Difference(f"{place} advice", records.advised[run_id], why))
+            found.append(Difference(f"{place} advice", told.advice, why))
         again.append(redo_run(home, records, run_id, config=config, on_epoch=on_epoch))
         if run_id not in records.verdicts:
             audit = campaign.audits.get(run_id)
@@ -313,11 +308,10 @@ def _verdict(report: AuditReport) -> dict[str, Any]:
 def _given(ledger: VerifiedLedger) -> dict[tuple[Any, ...], int]:
     """Return where each usable answer was first given, by request, endpoint and response."""
     given: dict[tuple[Any, ...], int] = {}
-    for entry in ledger.entries():
-        if entry.name == "transcript.call_made":
-            call = REGISTRY.readable(entry.name, entry.body)
-            if call is not None and call["outcome"] == "usable" and not call["cached"]:
-                given.setdefault(_fingerprint(call), entry.index)
+    for entry in ledger.select(names=["transcript.call_made"]):
+        call = REGISTRY.readable(entry.name, entry.body)
+        if call is not None and call["outcome"] == "usable" and not call["cached"]:
+            given.setdefault(_fingerprint(call), entry.index)
     return given
 
 
@@ -355,7 +349,7 @@ def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry])
 
 def _campaign_of(ledger: VerifiedLedger, name: str | None) -> list[Any]:
     """Return the events of a run's campaign, none if it has none here."""
-    starts = (entry for entry in ledger.entries() if entry.name == "campaign.started")
+    starts = ledger.select(names=["campaign.started"])
     for campaign in [each.stream_id for each in starts if str(each.stream_id) == name]:
         return decode_events(read_streams(ledger, {campaign})[campaign])
     return []
@@ -371,12 +365,3 @@ def _promoted(events: list[Any]) -> frozenset[str]:
         elif type(event) is Advice.RoundEnded and event.outcome == "promoted":
             texts.add(proposed.get(event.version or 0, ""))
     return frozenset(texts)
-
-
-def _told(events: list[Any]) -> dict[str, Mapping[str, Any]]:
-    told = {e.number: e.feedback for e in events if type(e) is Campaign.FeedbackGiven}
-    return {
-        event.run: told[event.number]
-        for event in events
-        if type(event) is Campaign.AttemptStarted and event.number in told
-    }

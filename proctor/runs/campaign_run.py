@@ -31,7 +31,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import told_score
 from proctor.runs.campaign_feedback import make_feedback, read_verdict
-from proctor.runs.executors import Executor, is_done, trained
+from proctor.runs.executors import Executor, is_done, recorded_run, trained
 from proctor.runs.jobs import Job
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.training import Attempt, Told, Watching, following_attempt
@@ -155,7 +155,7 @@ class Harness:
     def _resume(self) -> Attempt | None:
         following = None
         for run_id in tuple(self.campaign.runs):
-            run = self._load(run_id)
+            run = recorded_run(self._log, run_id)
             if run is not None and run.end_reason in OWN_ENDS:
                 self._check_data(run)
                 following = self._settle(run)
@@ -177,13 +177,6 @@ class Harness:
                 f"the data has changed since run {run.id}: its {', '.join(changed)} set is another "
                 "one here. Attempts at one task share their data; put it back, or give --name"
             )
-
-    def _load(self, run_id: str) -> Run | None:
-        try:
-            found: Run = self._log.repository.get(UUID(run_id))
-        except AggregateNotFoundError:
-            return None
-        return found
 
     def _make(self, this: Attempt) -> Run:
         campaign = self.campaign
@@ -207,7 +200,7 @@ class Harness:
             spec=this.spec,
             parent=this.parent,
             campaign=str(campaign.id),
-            told=Told(campaign.told.get(number), campaign.advised.get(number, "")),
+            told=told_to(campaign, number),
             spent=spent,
         )
         try:
@@ -223,7 +216,7 @@ class Harness:
         if is_done(self._log, job.run):  # it was lost behind the end of the run
             return job
         if job.run in self.campaign.runs:
-            self._abandon(job.run, self._load(job.run))
+            self._abandon(job.run, recorded_run(self._log, job.run))
         return replace(job, run=str(uuid4()))
 
     def _tune(self) -> None:
@@ -253,6 +246,11 @@ class Harness:
             f"{counted(verdict.found, 'violation')}" + "".join(failed)
         )
         return following_attempt(run)
+
+
+def told_to(campaign: Campaign, number: int) -> Told:
+    """Return what the policy of an attempt is told."""
+    return Told(campaign.told.get(number), campaign.advised.get(number, ""))
 
 
 def read_spent(log: LedgerApplication, campaign: Campaign) -> Tally:

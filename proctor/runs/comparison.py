@@ -38,6 +38,7 @@ Config = RunConfig | TaskConfig
 Make = Callable[[Mapping[str, Any]], Config]  # from a condition's settings
 OnDone = Callable[[int, int, Cell, str | None], None]  # done, of how many, which, its problem
 DEFAULT = "default"  # the condition where no file names others
+_CELLS = "SELECT * FROM {} WHERE comparison_id = ? AND {} ORDER BY condition, seed, policy, run_id"
 _PROVOCATION = ("provoke", "provoke_seed")
 
 
@@ -152,22 +153,9 @@ def compare(
         elif plan.task is not None:
             own_data(home, plan.task.source, config, confined_workers(own=True))
     comparison = plan.open(log)
-    if not comparison.ended:
-        record_installed(log, may=home.may_append)
-        _complete(home, log, plan, comparison, work=work, executor=executor, on_done=on_done)
-    return comparison
-
-
-def _complete(
-    home: Home,
-    log: LedgerApplication,
-    plan: Plan,
-    comparison: Comparison,
-    *,
-    work: Callable[[Job], Outcome],
-    executor: Executor,
-    on_done: OnDone,
-) -> None:
+    if comparison.ended:
+        return comparison
+    record_installed(log, may=home.may_append)
     choices = {choice.name: choice for choice in plan.policies}
     total = len(comparison.cells)
     cells: dict[str, Cell] = {}  # by run
@@ -200,6 +188,7 @@ def _complete(
             on_done(len(comparison.done), total, cell, outcome.problem)
     comparison.end()
     log.save(comparison)
+    return comparison
 
 
 def own_folder(config: Config) -> str | None:
@@ -214,15 +203,9 @@ def _seedless(config: Config) -> dict[str, Any]:
 
 def read_cells(home: Home, comparison: str) -> list[dict[str, Any]]:
     """Return the finished cells of a comparison, from tables of a ledger that holds."""
-    return _read(home, "comparison_cells", comparison)
+    return ask(home, _CELLS.format("comparison_cells", "TRUE"), comparison)
 
 
 def read_draws(home: Home, comparison: str) -> list[dict[str, Any]]:
     """Return the runs that ask what a comparison's cells ask and are none of their results."""
-    return [row for row in _read(home, "comparison_draws", comparison) if not row["counted"]]
-
-
-def _read(home: Home, view: str, comparison: str) -> list[dict[str, Any]]:
-    order = "ORDER BY condition, seed, policy, run_id"
-    where = "WHERE comparison_id = ?"
-    return ask(home, f"SELECT * FROM {view} {where} {order}", comparison)  # noqa: S608 - our names
+    return ask(home, _CELLS.format("comparison_draws", "NOT counted"), comparison)

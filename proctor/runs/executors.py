@@ -9,13 +9,13 @@ I/O: starts processes.
 
 import errno
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 from uuid import UUID
 
 from eventsourcing.application import AggregateNotFoundError
@@ -24,7 +24,6 @@ from aggregates.run import OWN_ENDS, Run
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
 from monitor.config import RunConfig, TaskConfig
-from policies.asking.settings import ModelSettings
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.policies import HUMAN, PolicyChoice
@@ -37,29 +36,24 @@ Kind = Literal["local", "ray"]
 DIED = "the process that trained it died"
 
 
-class Job(Protocol):
+@dataclass(frozen=True)
+class Job:
     """A run to be trained, with what that needs."""
 
-    @property
-    def home(self) -> Path:
-        """The home of the ledger's owner."""
+    home: Path  # of the ledger's owner
+    run: str  # its id
+    config: RunConfig | TaskConfig  # what it is to record as its configuration
 
-    @property
-    def run(self) -> str:
-        """The run's id."""
+    def allot(self, log: LedgerApplication) -> None:
+        """Record what comes before the run, unless that was done before; by default, nothing."""
 
-    @property
-    def config(self) -> RunConfig | TaskConfig:
-        """What the run is to record as its configuration."""
+    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
+        """Train the run in this process, unless that was done before."""
+        if not is_done(log, self.run):
+            self._train(home, log, UUID(self.run), watching)
 
-    def allot(self, log: LedgerApplication, /) -> None:
-        """Record what comes before the run, unless that was done before."""
-
-    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT, /) -> None:
-        """Train the run, unless that was done before."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return all but the home in plain values; see proctor/runs/remote.py."""
+    def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
+        raise NotImplementedError
 
 
 J = TypeVar("J", bound=Job)
@@ -74,19 +68,19 @@ class Outcome:
     stopped: str | None = None  # why the job could not be carried out, whoever decides
 
 
+def recorded_run(log: LedgerApplication, run_id: str) -> Run | None:
+    """Return a run as far as it has come, None if it never began."""
+    try:
+        found: Run = log.repository.get(UUID(run_id))
+    except AggregateNotFoundError:
+        return None
+    return found
+
+
 def is_done(log: LedgerApplication, run_id: str) -> bool:
     """Return whether a run ended by itself."""
-    try:
-        run: Run = log.repository.get(UUID(run_id))
-    except AggregateNotFoundError:
-        return False
-    return run.end_reason in OWN_ENDS
-
-
-def choice_of(value: Mapping[str, Any]) -> PolicyChoice:
-    """Return the choice of a policy that to_dict() has described."""
-    settings = {key: each for key, each in value.items() if key != "name"}
-    return PolicyChoice(value["name"], ModelSettings.from_dict(settings) if settings else None)
+    run = recorded_run(log, run_id)
+    return run is not None and run.end_reason in OWN_ENDS
 
 
 class Executor(Protocol):

@@ -7,13 +7,12 @@ Trust: the parent comes from a ledger that has just been verified.
 I/O: reads the home; trains; appends to the log.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from aggregates.decisions import Decision, Observation, Said, parse_decision
+from aggregates.decisions import Decision, Observation, Said
 from aggregates.forks import Fork, Order, fork_of, shared_digest, shared_events
 from aggregates.rules import PROFILES
 from aggregates.run import Run
@@ -31,12 +30,11 @@ from monitor.snapshots import Start
 from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.remembering import open_remembered
-from proctor.runs.executors import choice_of, is_done
+from proctor.runs import executors
 from proctor.runs.jobs import data_of
-from proctor.runs.policies import PolicyChoice, make_policies
-from proctor.runs.replay import find_recorded, folded, read_streams
-from proctor.runs.training import SILENT, Attempt, MakePolicy, Prepared, Told, Watching, train_run
+from proctor.runs.policies import PolicyChoice, make_policy
+from proctor.runs.replay import folded, read_recording
+from proctor.runs.training import Attempt, Prepared, Watching, train_run
 
 
 @dataclass(frozen=True)
@@ -61,37 +59,37 @@ class Origin:
     rebuilt: Rebuilt
     digest: str
 
-    def attempt(self, order: int) -> Attempt:
-        """Return what a fork with this order of the examples starts from."""
-        run, epoch = self.parent.run, self.rebuilt.epoch
+    def job(
+        self,
+        home: Home,
+        *,
+        run: str,
+        order: int,
+        said: Sequence[Said],
+        then: PolicyChoice | None,
+    ) -> "Job":
+        """Return the job of a fork with this order of the examples."""
+        parent, epoch = self.parent.run, self.rebuilt.epoch
         above = fork_of(self.parent.events)
         orders = tuple(o for o in (above.orders if above else ()) if o.after < epoch)
         if order:
             orders = (*orders, Order(epoch, order))
         elif above is not None:  # an order that begins right here is the parent's own
             orders = tuple(o for o in above.orders if o.after <= epoch)
-        fork = Fork(str(run.id), epoch, self.digest, self.rebuilt.sha256, orders)
-        assert isinstance(run.initial_spec, ModelSpec), "only such runs are rebuilt"
-        return Attempt(
-            RunConfig.from_dict(run.config),
-            spec=run.initial_spec,
-            parent=run.parent_run,
-            fork=fork,
-            start=Start(tuple(shared_events(self.parent.events, epoch)), self.rebuilt.state),
-        )
+        fork = Fork(str(parent.id), epoch, self.digest, self.rebuilt.sha256, orders)
+        return Job(home.path, run, RunConfig.from_dict(parent.config), fork, tuple(said), then)
 
 
 def read_parent(home: Home, name: str) -> Parent:
     """Verify the ledger and read a run from it; raises ProctorError for what is no run."""
-    with open_remembered(home) as ledger:
-        chosen = find_recorded(ledger, name)
-        entries = read_streams(ledger, {chosen})[chosen]
-    events = decode_events(entries)
+    found = read_recording(home, name)
+    events = decode_events(found.entries)
     if type(events[0]) is not Run.Started:
         raise ProctorError(
-            f"{chosen} is a campaign or comparison; give one of its runs: `proctor log` lists them"
+            f"{found.run_id} is a campaign or comparison; give one of its runs: `proctor log` "
+            "lists them"
         )
-    return Parent(entries, events, folded(events))
+    return Parent(found.entries, events, folded(events))
 
 
 def rebuild_state(
@@ -184,86 +182,44 @@ def _ours(parent: Parent) -> bool:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A fork to be trained, with what that needs: the state is a blob."""
+class Job(executors.Job):
+    """A fork to be trained, whose state is a blob."""
 
-    home: Path
-    run: str
-    parent: str
-    epoch: int
-    digest: str
-    state: str
-    order: int
-    said: tuple[Said, ...]  # on that epoch
-    then: PolicyChoice | None  # None: the parent's record
     config: RunConfig
+    fork: Fork
+    said: tuple[Said, ...]  # on the epoch that it starts at
+    then: PolicyChoice | None  # None: the parent's record
 
-    @classmethod
-    def of(
-        cls,
-        home: Home,
-        origin: Origin,
-        *,
-        run: str,
-        order: int,
-        said: Sequence[Said],
-        then: PolicyChoice | None,
-    ) -> "Job":
-        """Return the job of a fork from an origin."""
-        parent, rebuilt = origin.parent.run, origin.rebuilt
-        config = RunConfig.from_dict(parent.config)
-        where = (str(parent.id), rebuilt.epoch, origin.digest, rebuilt.sha256)
-        return cls(home.path, run, *where, order, tuple(said), then, config)
-
-    def allot(self, log: LedgerApplication) -> None:
-        """Do nothing: a fork begins with its run."""
-
-    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
-        """Train the fork in this process, unless that was done before."""
-        if is_done(log, self.run):
-            return
-        events = list(log.events.get(UUID(self.parent)))
-        if shared_digest(events, self.epoch) != self.digest:
-            raise ProctorError(f"run {self.parent} is not what it was when its fork was planned")
-        state = home.blobs.get(self.state)
+    def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
+        fork = self.fork
+        events = list(log.events.get(UUID(fork.parent)))
+        if shared_digest(events, fork.epoch) != fork.digest:
+            raise ProctorError(f"run {fork.parent} is not what it was when its fork was planned")
         parent = Parent((), events, folded(events))
-        origin = Origin(parent, Rebuilt(self.epoch, state, self.state, None, 0, 0), self.digest)
-        policy = recorded(parent)
+        spec = parent.run.initial_spec
+        assert isinstance(spec, ModelSpec), "only such runs are rebuilt"
+        state, splits = home.blobs.get(fork.state), data_of(self.config)
+        prepared = Prepared(parent.policy)
         if self.then is not None:
-            policy = make_policies(self.then, log, home.blobs)
+            prepared = make_policy(self.then, log, home.blobs, run_id)
         if self.said:
-            policy = given(self.epoch, self.said, policy)
+            said = GivenPolicy(fork.epoch, self.said, prepared.policy)
+            prepared = replace(prepared, policy=said)
         train_run(
             home,
             log,
-            origin.attempt(self.order),
-            make_policy=policy,
-            splits=data_of(self.config),
+            Attempt(
+                self.config,
+                spec,
+                parent.run.parent_run,
+                fork=fork,
+                start=Start(tuple(shared_events(events, fork.epoch)), state),
+            ),
+            splits=splits,
+            run_id=run_id,
+            prepared=prepared,
             watching=watching,
-            run_id=UUID(self.run),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all but the home in plain values."""
-        said = [{"decision": each.decision.to_dict(), "source": each.source} for each in self.said]
-        plain = ("run", "parent", "epoch", "digest", "state", "order")
-        return {
-            **{name: getattr(self, name) for name in plain},
-            "said": said,
-            "then": None if self.then is None else self.then.to_dict(),
-            "config": self.config.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, home: Path, value: Mapping[str, Any]) -> "Job":
-        """Return the job that these describe, in another home."""
-        said = (Said(parse_decision(each["decision"]), each["source"]) for each in value["said"])
-        given = {
-            "said": tuple(said),
-            "then": None if value["then"] is None else choice_of(value["then"]),
-            "config": RunConfig.from_dict(value["config"]),
-        }
-        return cls(home, **{**value, **given})
 
 
 class GivenPolicy:
@@ -286,18 +242,3 @@ class GivenPolicy:
         if observation.epoch == self._epoch:
             return list(self._decisions)
         return list(self._then.decide(observation))
-
-
-def given(epoch: int, decisions: Sequence[Said], then: MakePolicy) -> MakePolicy:
-    """Return what makes a policy that answers an epoch so, and then as another one."""
-
-    def make(run_id: UUID, told: Told) -> Prepared:
-        prepared = then(run_id, told)
-        return replace(prepared, policy=GivenPolicy(epoch, decisions, prepared.policy))
-
-    return make
-
-
-def recorded(parent: Parent) -> MakePolicy:
-    """Return what makes the policy that decides as the parent's record says."""
-    return lambda _run_id, _told: Prepared(parent.policy)

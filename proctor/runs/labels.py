@@ -46,7 +46,7 @@ def record_installed(
     There is no commit; the hash of the code stands for it and for its tree. Nor is there an
     envelope: nobody approves what is installed. `may` tells of which events this user can append.
     """
-    line = _installed_line(log)
+    line = log.readable(Line.id_of(INSTALLED, INSTALLED), Line)
     if not may("line.opened" if line is None else "checkpoint.adopted"):
         return
     if line is None and next(notifications(log, "line.opened", "run.started"), None) is not None:
@@ -71,15 +71,6 @@ def record_installed(
         line.adopt(envelope="", **told)
     with suppress(ConflictError):  # another run was quicker
         log.save(line)
-
-
-def _installed_line(log: LedgerApplication) -> Line | None:
-    """Return the line of installed code; None where the home did not begin with one."""
-    name = Line.id_of(INSTALLED, INSTALLED)
-    if name not in log.repository:
-        return None
-    found: Line = log.repository.get(name)
-    return found
 
 
 def find_label(log: LedgerApplication) -> Label:

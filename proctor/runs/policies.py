@@ -3,8 +3,8 @@
 Settings are a language model's (docs/reference/language-models.md). The key is read from the
 environment when a policy is made; it is no setting and is recorded nowhere.
 
-I/O: make_policies() reads the environment; the policies that it makes ask servers, or a person at
-the terminal.
+I/O: make_policy() reads the environment; the policies that it makes ask servers, or a person at the
+terminal.
 """
 
 import os
@@ -26,7 +26,7 @@ from policies.deciding.mixed import MixedPolicy
 from policies.deciding.outside import known_entry_points
 from policies.errors import PolicyError
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.training import MakePolicy, Prepared, Told
+from proctor.runs.training import Prepared, Told
 from proctor.runs.transcript_log import RecordedAnswers, TranscriptLog
 
 OPENAI, MIXED, HUMAN = "openai", "mixed", "human"
@@ -69,40 +69,34 @@ class PolicyChoice:
         return {"name": self.name, **(self.settings.to_dict() if self.settings else {})}
 
 
-def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) -> MakePolicy:
-    """Return what makes a fresh policy for each run; a model is probed for each.
-
-    Making one raises PolicyError if the model cannot be asked.
-    """
-    if choice.settings is not None:
+def make_policy(
+    choice: PolicyChoice,
+    log: LedgerApplication,
+    blobs: Blobs,
+    run_id: UUID,
+    told: Told = Told(),  # noqa: B008 - frozen
+) -> Prepared:
+    """Make a fresh policy for a run; a model is probed, and PolicyError raised if it cannot be."""
+    if is_simple(choice.name):
+        return Prepared(create_policy(choice.name))
+    transcript = TranscriptLog(log, run_id)
+    model = None
+    if (settings := choice.settings) is not None:
         from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
-    def make(run_id: UUID, told: Told) -> Prepared:
-        if is_simple(choice.name):
-            return Prepared(create_policy(choice.name))
-        transcript = TranscriptLog(log, run_id)
-        model = None
-        if (settings := choice.settings) is not None:
-            client = ChatClient(settings, os.environ.get(settings.key_env))
-            answers = RecordedAnswers(log, client.endpoint)
-            model = model_policy(
-                settings,
-                client=client,
-                log=transcript,
-                blobs=blobs,
-                answers=answers,
-                told=told,
-            )
-        if choice.name == HUMAN:
-            terminal = Terminal(sys.stdin, sys.stderr)  # standard output is the command's answer
-            proposer = model or create_policy("playbook")
-            return Prepared(HumanPolicy(proposer, console=terminal, log=transcript), transcript)
-        assert model is not None, "read() has seen to it"
-        if choice.name == MIXED:
-            return Prepared(MixedPolicy(model, log=transcript), transcript)
-        return Prepared(model, transcript)
-
-    return make
+        client = ChatClient(settings, os.environ.get(settings.key_env))
+        answers = RecordedAnswers(log, client.endpoint)
+        model = model_policy(
+            settings, client=client, log=transcript, blobs=blobs, answers=answers, told=told
+        )
+    if choice.name == HUMAN:
+        terminal = Terminal(sys.stdin, sys.stderr)  # standard output is the command's answer
+        proposer = model or create_policy("playbook")
+        return Prepared(HumanPolicy(proposer, console=terminal, log=transcript), transcript)
+    assert model is not None, "read() has seen to it"
+    if choice.name == MIXED:
+        return Prepared(MixedPolicy(model, log=transcript), transcript)
+    return Prepared(model, transcript)
 
 
 def model_policy(

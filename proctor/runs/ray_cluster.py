@@ -1,7 +1,7 @@
 """Jobs carried out by the workers of a Ray cluster.
 
-Only bytes of ours travel: a job as JSON, then the messages of proctor/runs/remote.py. The owner's
-process pulls each message, so a worker that was given up can send nothing more.
+A job goes to a worker, and the messages of proctor/runs/remote.py come back. The owner's process
+pulls each message, so a worker that was given up can send nothing more.
 
 Trust: a cluster runs the code of each of its machines on all others, and this process unpickles
 what the cluster returns. Its machines are trusted as processes of this user are; whoever needs the
@@ -32,7 +32,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.executors import DIED, J, Outcome, train_only
 from proctor.runs.pools import pool
-from proctor.runs.remote import Assignment, Station, encode, verify_worker
+from proctor.runs.remote import Assignment, Station, verify_worker
 from proctor.runs.training import SILENT, Watching
 
 MAX_TRIES = 3  # workers that a job may lose
@@ -174,9 +174,9 @@ class RayExecutor:
             return worker.actor.hello.remote()
         worker.assignment = Assignment(job, self._home, self._log)
         self._watching.on_start(UUID(job.run), job.config)
-        return worker.actor.begin.remote(encode(job))
+        return worker.actor.begin.remote(job)
 
-    def _take(self, worker: _Worker, job: J, message: bytes) -> Any:
+    def _take(self, worker: _Worker, job: J, message: Any) -> Any:
         """Return what to wait for next, or what the training has come to."""
         if not worker.known:
             verify_worker(message)
@@ -214,12 +214,10 @@ class RayExecutor:
 
 
 def _ready(busy: dict[Any, Any], *, timeout: float | None) -> list[Any]:
-    return ray.wait(list(busy), num_returns=1, timeout=timeout)[0] if busy else _pause(timeout)
-
-
-def _pause(timeout: float | None) -> list[Any]:
-    time.sleep(timeout or 0.0)
-    return []
+    if not busy:
+        time.sleep(timeout or 0.0)
+        return []
+    return list(ray.wait(list(busy), num_returns=1, timeout=timeout)[0])
 
 
 def _judged(future: Future[Outcome]) -> Outcome:

@@ -1,37 +1,29 @@
 """A run trained on another machine: the worker's end, and the owner's.
 
 The worker has neither key nor ledger. Its process listens at a Unix socket as a notary does, and
-what arrives there is handed to the owner of the ledger as messages of bytes, which any transport
-can carry (proctor/runs/ray_cluster.py). The owner answers as a notary for this one run. Each event
-is in the owner's ledger before the training goes on.
-
-A message from the worker is a letter, the number of a connection (u32) and more: `H` what the
-worker is (JSON), `O` a connection was opened, `C` it was closed, `F` a request's frame, `E` the
-training has ended (JSON). The owner answers each with one call, with a frame where one is due.
+what arrives there is handed to the owner of the ledger as messages (proctor/runs/ray_cluster.py).
+The owner answers each with one call, as a notary for this one run. Each event is in the owner's
+ledger before the training goes on.
 
 Trust: the owner believes a worker nothing that it would not believe a process of its own; less:
 it writes only to the streams of its run, and the owner judges what it has trained.
 I/O: a socket and a scratch home on the worker's machine; the ledger and the blobs on the owner's.
 """
 
-import json
 import os
 import platform
 import shutil
 import socket
-import struct
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 from uuid import UUID
 
-from eventsourcing.application import AggregateNotFoundError
-
 from aggregates.registry import REGISTRY
-from aggregates.run import Run
-from aggregates.spec import spec_of
+from aggregates.run import OWN_ENDS, Run
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
 from ledger.errors import ConflictError
@@ -45,28 +37,14 @@ from ledger.verification.reader import read_vkey
 from monitor.code import code_sha256
 from monitor.config import TaskConfig
 from monitor.dispatch import current_variables
-from monitor.session import SavedWeights
-from monitor.submission import write_submission, write_task_submission
+from monitor.submission import write_submission
 from proctor.errors import ProctorError
 from proctor.home import NOTARY, Home
-from proctor.runs.executors import Job, Outcome, failed, is_done
-from proctor.runs.forks import Job as ForkJob
-from proctor.runs.jobs import Job as RunJob
+from proctor.runs.executors import Job, Outcome, failed, recorded_run
 
-_KINDS: Mapping[str, type[RunJob | ForkJob]] = {"run": RunJob, "fork": ForkJob}
-_CLOSED = b""
-
-
-def encode(job: Job) -> bytes:
-    """Return a job as bytes that a worker reads; nothing in them is code."""
-    (kind,) = (name for name, each in _KINDS.items() if isinstance(job, each))
-    return json.dumps({"kind": kind, "job": job.to_dict()}).encode()
-
-
-def decode(data: bytes, home: Path) -> Job:
-    """Return the job that encode() was given, in the worker's home."""
-    told = json.loads(data)
-    return _KINDS[told["kind"]].from_dict(home, told["job"])
+Message = tuple[int, bytes | None] | Outcome
+"""The number of a connection, and a request's frame: empty where it was opened, None where it was
+closed. Or what the training has come to."""
 
 
 class Station:
@@ -75,7 +53,7 @@ class Station:
     def __init__(self) -> None:
         self._scratch = HeldFolder("proctor-worker-")
         self._home = self._scratch.path
-        self._out: SimpleQueue[bytes] = SimpleQueue()
+        self._out: SimpleQueue[Message] = SimpleQueue()
         self._answers: dict[int, SimpleQueue[bytes]] = {}
         self._last = 0  # the connection whose message was handed out last
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -84,21 +62,20 @@ class Station:
         self._listener.listen()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def hello(self) -> bytes:
+    def hello(self) -> dict[str, Any]:
         """Return what the owner compares with itself before it sends a job."""
-        here = {
+        return {
             "code": code_sha256(),
             "variables": current_variables(),
             "where": platform.node(),
         }
-        return b"H" + bytes(4) + json.dumps(here).encode()
 
-    def begin(self, job: bytes) -> bytes:
+    def begin(self, job: Job) -> Message:
         """Begin to train and return the first message."""
         threading.Thread(target=self._train, args=(job,), daemon=True).start()
         return self._next()
 
-    def answer(self, data: bytes) -> bytes:
+    def answer(self, data: bytes) -> Message:
         """Take the answer to the last message and return the next one."""
         if data:
             self._answers[self._last].put(data)
@@ -109,25 +86,25 @@ class Station:
         self._listener.close()
         self._scratch.remove()
 
-    def _next(self) -> bytes:
+    def _next(self) -> Message:
         message = self._out.get()
-        self._last = int.from_bytes(message[1:5], "big")
+        if not isinstance(message, Outcome):
+            self._last, _ = message
         return message
 
-    def _train(self, data: bytes) -> None:
+    def _train(self, job: Job) -> None:
         found = Outcome(None, None)
         try:
             home = Home(self._home)
             log = LedgerApplication.connect(Path(os.environ[NOTARY]), REGISTRY)
             try:
-                decode(data, self._home).train(home, log)
+                job.train(home, log)
             finally:
                 log.close()
                 shutil.rmtree(self._home / "runs", ignore_errors=True)
         except Exception as error:  # the owner is told, as by a process of its own
             found = failed(error)
-        told = {"problem": found.problem, "stopped": found.stopped}
-        self._out.put(b"E" + bytes(4) + json.dumps(told).encode())
+        self._out.put(found)
 
     def _accept(self) -> None:
         number = 0
@@ -141,14 +118,14 @@ class Station:
     def _serve(self, client: socket.socket, number: int) -> None:
         """Hand the requests of one connection out, and the answers in."""
         with client, suppress(OSError, EOFError):
-            self._ask(client, number, b"O", b"")
+            self._ask(client, number, b"")
             while True:
                 prefix = _read(client, PREFIX)
-                self._ask(client, number, b"F", prefix + _read(client, frame_length(prefix)))
-        self._out.put(b"C" + struct.pack(">I", number))
+                self._ask(client, number, prefix + _read(client, frame_length(prefix)))
+        self._out.put((number, None))
 
-    def _ask(self, client: socket.socket, number: int, kind: bytes, frame: bytes) -> None:
-        self._out.put(kind + struct.pack(">I", number) + frame)
+    def _ask(self, client: socket.socket, number: int, frame: bytes) -> None:
+        self._out.put((number, frame))
         client.sendall(self._answers[number].get())
 
 
@@ -161,9 +138,8 @@ def _read(client: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def verify_worker(message: bytes) -> None:
+def verify_worker(told: Mapping[str, Any]) -> None:
     """Raise ProctorError unless a worker would train as this process does."""
-    told = json.loads(message[5:])
     where, code, variables = told["where"], told["code"], told["variables"]
     if code != code_sha256():
         raise ProctorError(
@@ -199,40 +175,27 @@ class Assignment:
         )
         self._open.callback(self._proxy.close)
 
-    def take(self, message: bytes) -> bytes | Outcome:
+    def take(self, message: Message) -> bytes | Outcome:
         """Return the answer to a worker's message, or what the training has come to."""
-        kind, connection, rest = message[:1], int.from_bytes(message[1:5], "big"), message[5:]
-        if kind == b"O":
-            return self._proxy.greeting()
-        if kind == b"F":
-            return self._proxy.answer(connection, rest)
-        if kind == b"C":
+        if isinstance(message, Outcome):
+            return Outcome(None, message.problem, message.stopped)
+        connection, frame = message
+        if frame is None:
             self._proxy.end(connection)
-            return _CLOSED
-        told = json.loads(rest)
-        return Outcome(None, told["problem"], told["stopped"])
+            return b""
+        return self._proxy.answer(connection, frame) if frame else self._proxy.greeting()
 
     def hand_in(self) -> str | None:
         """Write what the run hands in, from what was recorded; return what is wrong with it."""
-        if not is_done(self._log, self.job.run):
+        run, config = recorded_run(self._log, self.job.run), self.job.config
+        if run is None or run.end_reason not in OWN_ENDS:
             return "the worker has not recorded the end of its run"
-        run_id = UUID(self.job.run)
-        run: Run = self._log.repository.get(run_id)
-        config = self.job.config
         if run.config != config.to_dict():
             return "the worker has recorded another configuration than it was given"
-        saved = {
-            each.kind: SavedWeights(each.kind, each.epoch, each.sha256, spec_of(each.spec))
-            for each in self._log.events.get(run_id)
-            if isinstance(each, Run.WeightsSaved)
-        }
-        folder, blobs = self._home.submission(run_id), self._home.blobs
-        if isinstance(config, TaskConfig):
-            source = blobs.get(config.task)
-            hashes = write_task_submission(folder, run, blobs, config, source, saved=saved)
-        else:
-            hashes = write_submission(folder, run, blobs, config, saved=saved)
-        *_, last = self._log.events.get(run_id)
+        folder, blobs = self._home.submission(run.id), self._home.blobs
+        task = blobs.get(config.task) if isinstance(config, TaskConfig) else b""
+        hashes = write_submission(folder, run, blobs, config, task=task)
+        *_, last = self._log.events.get(run.id)
         if not isinstance(last, Run.Ended) or hashes != last.deliverables:
             return "the worker has handed in other files than its record leads to"
         return None
@@ -240,11 +203,8 @@ class Assignment:
     def close(self, reason: str | None = None, *, detail: str = "") -> None:
         """Let go of the run; with a reason, end it in the ledger unless it has ended."""
         with self._open:
-            if reason is None:
-                return
-            # It may not have begun; or another command was quicker.
-            with suppress(AggregateNotFoundError, ConflictError):
-                run: Run = self._log.repository.get(UUID(self.job.run))
-                if run.end_reason is None:
+            run = None if reason is None else recorded_run(self._log, self.job.run)
+            if reason is not None and run is not None and run.end_reason is None:
+                with suppress(ConflictError):  # another command was quicker
                     run.end(reason, detail=detail)
                     self._log.save(run)

@@ -34,7 +34,6 @@ class Recording:
     """The verified entries of a run or a campaign."""
 
     run_id: UUID
-    size: int  # of the ledger that was verified
     entries: list[VerifiedEntry]
 
     def state(self, after: int | None = None) -> Any:
@@ -133,8 +132,7 @@ def read_recording(home: Home, name: str) -> Recording:
     """Verify the ledger and read one run, or one campaign, from it."""
     with open_remembered(home) as ledger:
         run_id = find_recorded(ledger, name)
-        entries = read_streams(ledger, {run_id})[run_id]
-        return Recording(run_id, ledger.size, entries)
+        return Recording(run_id, read_streams(ledger, {run_id})[run_id])
 
 
 class RunState(Answer):
@@ -201,7 +199,7 @@ def describe_state(
         fired=list(run.fired()),
         decisions=len(run.decisions),
         remedies=[asdict(remedy) for remedy in run.remedies],
-        weights={kind: {"epoch": at, "sha256": h} for kind, (at, h) in run.weights.items()},
+        weights={k: {"epoch": w.epoch, "sha256": w.sha256} for k, w in run.weights.items()},
     )
 
 

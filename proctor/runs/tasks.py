@@ -3,11 +3,11 @@
 I/O: reads the task's file; appends to the log; reads and writes the home; starts processes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from aggregates.run import Run
 from judge.confinement.tasks import confined_workers, data_places
@@ -19,9 +19,8 @@ from monitor.task_loop import train_task
 from monitor.tasks import MAX_SOURCE, TaskText, read_task
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.runs.labels import find_label, record_installed
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.training import MakePolicy, Told, Watching
+from proctor.runs.training import Prepared, Watching, recording
 
 
 def read_task_file(path: Path) -> TaskText:
@@ -72,30 +71,23 @@ def run_task(
     text: TaskText,
     config: TaskConfig,
     *,
-    make_policy: MakePolicy,
+    run_id: UUID,
+    prepare: Callable[[], Prepared],
     watching: Watching,
-    run_id: UUID | None = None,
 ) -> Run:
     """Train a task to its end and return its run; nothing is recorded before its data is there."""
     if text.sha256 != config.task:
         raise TaskError(f"{text.name} was changed while the command started; run it again")
     open_worker = confined_workers(own=True)
     data = own_data(home, text.source, config, open_worker)
-    run_id = run_id or uuid4()
-    prepared = make_policy(run_id, Told())
-    record_installed(log, may=home.may_append)
-    with home.running(run_id):
-        if prepared.transcript is not None:
-            prepared.transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
-        watching.on_start(run_id, config)
+    prepared = prepare()
+    with recording(home, log, run_id, prepared) as label:
+        watching.begun(run_id, config, label)
         if text.compiles:
             watching.say(
                 "torch.compile() does nothing in a task: its compiler would start programs and "
                 "write files, which a confined process cannot"
             )
-        label = find_label(log)
-        if label.remark is not None:
-            watching.say(label.remark)
         return train_task(
             config,
             text.source,

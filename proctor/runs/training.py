@@ -3,10 +3,11 @@
 I/O: appends to the log; reads and writes the home.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from aggregates.forks import Fork
 from aggregates.run import Run
@@ -18,7 +19,7 @@ from monitor.datasets import Splits
 from monitor.loop import OnEpoch, train
 from monitor.snapshots import Start
 from proctor.home import Home
-from proctor.runs.labels import find_label, record_installed
+from proctor.runs.labels import Label, find_label, record_installed
 from proctor.runs.transcript_log import Tally, TranscriptLog
 
 
@@ -26,16 +27,18 @@ from proctor.runs.transcript_log import Tally, TranscriptLog
 class Watching:
     """Who is told while runs go on."""
 
-    on_start: Callable[[UUID, RunConfig | TaskConfig], None]
-    on_epoch: OnEpoch
-    say: Callable[[str], None]  # anything else that is worth a line
+    on_start: Callable[[UUID, RunConfig | TaskConfig], None] = lambda _run, _config: None
+    on_epoch: OnEpoch = lambda _run, _measured: None
+    say: Callable[[str], None] = lambda _text: None  # anything else that is worth a line
+
+    def begun(self, run_id: UUID, config: RunConfig | TaskConfig, label: Label) -> None:
+        """Tell that a run begins, and what is to be said about its label."""
+        self.on_start(run_id, config)
+        if label.remark is not None:
+            self.say(label.remark)
 
 
-SILENT = Watching(
-    on_start=lambda _run, _config: None,
-    on_epoch=lambda _run, _measured: None,
-    say=lambda _text: None,
-)
+SILENT = Watching()
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,6 @@ class Attempt:
     config: RunConfig
     spec: ModelSpec | None = None
     parent: str | None = None
-    # What earlier versions recorded as the configuration: the model's fields as in the parent's.
-    first_config: RunConfig | None = None
     fork: Fork | None = None
     start: Start | None = None
 
@@ -67,8 +68,26 @@ class Told:
     advice: str = ""  # the advice block of its model
 
 
-MakePolicy = Callable[[UUID, Told], Prepared]
-"""Makes a fresh policy for a run."""
+@contextmanager
+def recording(
+    home: Home,
+    log: LedgerApplication,
+    run_id: UUID,
+    prepared: Prepared | None,
+    *,
+    begin: Callable[[], None] = lambda: None,
+) -> Iterator[Label]:
+    """Hold a run's lock, with its transcript begun; yield its label.
+
+    Nothing is recorded before the policy is ready to be asked; `begin` records what comes before
+    the run.
+    """
+    record_installed(log, may=home.may_append)
+    with home.running(run_id):
+        begin()
+        if prepared is not None and prepared.transcript is not None:
+            prepared.transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
+        yield find_label(log)
 
 
 def train_run(
@@ -76,23 +95,19 @@ def train_run(
     log: LedgerApplication,
     this: Attempt,
     *,
-    make_policy: MakePolicy,
     splits: Splits,
+    run_id: UUID,
+    prepared: Prepared,
     watching: Watching,
     begin: Callable[[], None] = lambda: None,
     campaign: str | None = None,
-    told: Told = Told(),
     spent: Tally | None = None,
-    run_id: UUID | None = None,
 ) -> Run:
     """Train one run to its end and return it; `splits` is the configuration's data.
 
-    Nothing is recorded before the policy is ready to be asked; `begin` records what comes before
-    the run. `spent` is what earlier calls have
-    come to, for the progress.
+    `begin` records what comes before the run. `spent` is what earlier calls have come to, for the
+    progress.
     """
-    run_id = run_id or uuid4()
-    prepared = make_policy(run_id, told)
     transcript = prepared.transcript
     counted = Tally()
 
@@ -103,15 +118,8 @@ def train_run(
             counted = transcript.tally
             watching.say(f"so far {counted.added(spent or Tally())}")
 
-    record_installed(log, may=home.may_append)
-    with home.running(run_id):
-        begin()
-        if transcript is not None:
-            transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
-        watching.on_start(run_id, this.config)
-        label = find_label(log)
-        if label.remark is not None:
-            watching.say(label.remark)
+    with recording(home, log, run_id, prepared, begin=begin) as label:
+        watching.begun(run_id, this.config, label)
         return train(
             this.config,
             prepared.policy,
@@ -140,9 +148,8 @@ def following_attempt(run: Run) -> Attempt | None:
     carried = ("lr", "batch_size", "accumulation", "clip_norm")
     now = {key: run.settings[key] for key in carried if key in run.settings}
     unprovoked = replace(RunConfig.from_dict(run.config), provocation=None, provocation_seed=0)
-    first = replace(unprovoked, **now)
-    config = replace(first, **_model_fields(run.restart_spec))
-    return Attempt(config, spec=run.restart_spec, parent=str(run.id), first_config=first)
+    config = replace(unprovoked, **now, **_model_fields(run.restart_spec))
+    return Attempt(config, spec=run.restart_spec, parent=str(run.id))
 
 
 def _model_fields(spec: ModelSpec) -> dict[str, Any]:

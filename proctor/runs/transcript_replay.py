@@ -46,33 +46,20 @@ class RecordedCalls:
     """The model and the memory of then: asks nobody, and writes the transcript once more."""
 
     def __init__(self, run_id: UUID, events: Sequence[Any], blobs: Blobs) -> None:
-        self.transcript = Transcript.start(run_id, policy=events[0].policy)
+        self.policy: Mapping[str, Any] = events[0].policy
+        self.reviews = [each for each in events if type(each) is Transcript.ProposalReviewed]
+        self.transcript = Transcript.start(run_id, policy=self.policy)
         self._recorded = events
         self._calls = [event for event in events if type(event) is Transcript.CallMade]
         self._blobs = blobs
+        self.probed = any(call.action == "probe" for call in self._calls)  # for the rung
         # One policy asks one endpoint: another one further on is a difference.
         self.endpoint: str = next((call.endpoint for call in self._calls if call.endpoint), "")
-
-    @property
-    def policy(self) -> Mapping[str, Any]:
-        """The policy as the transcript has it."""
-        found: Mapping[str, Any] = self._recorded[0].policy
-        return found
 
     @property
     def count(self) -> int:
         """How many calls to a model were made again so far."""
         return sum(call.model is not None for call in self._calls[: self.transcript.calls])
-
-    @property
-    def reviews(self) -> list[Any]:
-        """What a person made of proposals."""
-        return [event for event in self._recorded if type(event) is Transcript.ProposalReviewed]
-
-    @property
-    def probed(self) -> bool:
-        """Whether the rung was found by a probe."""
-        return any(call.action == "probe" for call in self._calls)
 
     def ask(self, _: bytes) -> Completion:
         """Return what was answered then to the call that is made now."""

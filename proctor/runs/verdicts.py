@@ -7,7 +7,6 @@ Source: projections/verdicts.sql, and the view campaign_progress.
 Trust: what is told comes from a ledger that was just verified.
 """
 
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -21,21 +20,13 @@ _SQL = (
 )
 
 
-@dataclass(frozen=True)
-class Standing:
-    """The verdict that counts for an attempt."""
+def read_standings(home: Home, campaign: UUID) -> dict[str, dict[str, Any]]:
+    """Return the verdicts that count, by run, from tables of a ledger that holds.
 
-    run_id: str
-    place: int | None  # None while the campaign goes on, and where the run does not fit
-    audit: str | None  # None: no audit counts
-    signed: bool
-    retrained: float | None  # share of the epochs
-    why_not: list[str]  # the run is not what the campaign says; empty: it is
-
-
-def read_standings(home: Home, campaign: UUID) -> dict[str, Standing]:
-    """Return the verdicts that count, by run, from tables of a ledger that holds."""
-    return {row["run_id"]: Standing(**row) for row in ask(home, _SQL, campaign)}
+    There is no `place` while the campaign goes on and where the run does not fit, and no `audit`
+    where none counts; `retrained` is a share of the epochs.
+    """
+    return {row["run_id"]: row for row in ask(home, _SQL, campaign)}
 
 
 def read_attempt_draws(home: Home, campaign: UUID) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -35,7 +35,6 @@ from monitor.watched_model import (
     check_trainable,
     describe_model,
     is_compiled,
-    observed,
     unwrapped,
     waived_without,
 )
@@ -43,9 +42,8 @@ from monitor.watching import Probe, WatchedRun, keep_quiet
 from policies.playbook import PlaybookPolicy
 from proctor.home import Home
 from proctor.runs.cosigning import cosigned_meanwhile
-from proctor.runs.labels import find_label, record_installed
-from proctor.runs.policies import PolicyChoice, make_policies
-from proctor.runs.training import Told
+from proctor.runs.policies import PolicyChoice, make_policy
+from proctor.runs.training import Prepared, recording
 
 OBSERVES = {"name": "none"}  # what a run records that names no policy
 
@@ -138,7 +136,7 @@ def watch(
         lr=lr,
         restoring=restoring(PROFILES[profile], epochs=epochs) if profile in PROFILES else (),
     )
-    spec = observed(able) if policy is None else able
+    spec = replace(able, offers=()) if policy is None else able
     processes = Processes.joined()
     noise = _noise_source(model, processes, accumulation=accumulation, probe=probe)
     waived = (*waived, *(("R2",) if noise == NOTHING else ()))
@@ -248,16 +246,15 @@ def _open(
     choice = PolicyChoice.read(policy, settings) if isinstance(policy, str) else None
     run_id = uuid4()
     log = stack.enter_context(place.open_log())
-    stack.enter_context(place.running(run_id))
-    record_installed(log, may=place.may_append)
-    if choice is None:
+    prepared = None
+    if choice is not None:
+        prepared = make_policy(choice, log, place.blobs, run_id)
+    elif policy is not None:
         assert not isinstance(policy, str)
-        return _Start(log, run_id, policy, find_label(log).checkpoint)
-    prepared = make_policies(choice, log, place.blobs)(run_id, Told())
-    deciding = prepared.policy
-    if prepared.transcript is not None:
-        prepared.transcript.open({"name": deciding.name, **deciding.describe()})
-    return _Start(log, run_id, deciding, find_label(log).checkpoint)
+        prepared = Prepared(policy)
+    label = stack.enter_context(recording(place, log, run_id, prepared))
+    own = None if prepared is None else prepared.policy
+    return _Start(log, run_id, own, label.checkpoint)
 
 
 def _noise_source(

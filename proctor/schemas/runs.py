@@ -14,8 +14,7 @@ from proctor.output.entries import Verification
 from proctor.output.shape import Answer, columns
 from proctor.runs.again import CutOff
 from proctor.runs.fixed import Fixed
-from proctor.runs.recovered import Recovered
-from proctor.runs.standings import Standing
+from proctor.runs.standings import Recovered, Standing
 from proctor.runs.story import PARTS
 from proctor.runs.worth import Worth
 

@@ -72,7 +72,7 @@ def test_events_come_in_their_order() -> None:
     assert names[-2:] == ["WeightsSaved", "Ended"]
     assert names.count("EpochMeasured") == names.count("RulesEvaluated") == 4
     assert trained.run.end_reason == "completed"
-    assert trained.run.weights["last"][0] == 3
+    assert trained.run.weights["last"].epoch == 3
     assert trained.log.repository.get(trained.run.id).end_reason == "completed"
 
 
@@ -447,7 +447,7 @@ def test_submission_holds_the_best_weights_and_a_model_that_takes_them(tmp_path:
         name: hashlib.sha256(content).hexdigest() for name, content in files.items()
     }
     assert set(files) == {"model.py", "run_config.json", "weights.safetensors"}
-    assert ended["deliverables"]["weights.safetensors"] == trained.run.weights["best"][1]
+    assert ended["deliverables"]["weights.safetensors"] == trained.run.weights["best"].sha256
     about = json.loads(files["run_config.json"])
     assert about["mode"] == "iterative_self_refine"
     assert about["run"] == str(trained.run.id)

@@ -11,7 +11,6 @@ from aggregates.decisions import Decision, learning_rate, parse_decision
 from aggregates.errors import RemedyRefused
 from aggregates.spec import ModelSpec
 from monitor.config import RunConfig
-from monitor.remedies import execute_decision
 from monitor.state import LiveState
 from monitor.weights import dump_weights
 
@@ -118,9 +117,7 @@ def test_stop_ends_the_run_with_the_best_weights_kept() -> None:
 def test_reinitialisation_begins_again_with_fresh_weights() -> None:
     state = _state()
     old = dump_weights(state.model)
-    changes = execute_decision(
-        state, _decision("decrease_lr", lr=0.001, reinitialise=True), epoch=4
-    )
+    changes = state.execute(_decision("decrease_lr", lr=0.001, reinitialise=True), epoch=4)
     assert {"what": "weights", "from": "trained", "to": "initialised"} in changes
     assert state.momentum() == {}
     assert state.settings.lr == 0.001
@@ -130,7 +127,7 @@ def test_reinitialisation_begins_again_with_fresh_weights() -> None:
     assert not fresh["norm.num_batches_tracked"]
     assert dump_weights(state.model) != old
     other = _state()
-    execute_decision(other, _decision("decrease_lr", lr=0.001, reinitialise=True), epoch=4)
+    other.execute(_decision("decrease_lr", lr=0.001, reinitialise=True), epoch=4)
     assert dump_weights(other.model) == dump_weights(state.model)
 
 
@@ -144,7 +141,7 @@ def test_momentum_is_carried_over_when_the_model_is_edited(direction: str) -> No
     state = _state()
     old = state.momentum()
     assert set(old) == {name for name, _ in state.model.named_parameters()}
-    execute_decision(state, _decision(direction, **params), epoch=0)
+    state.execute(_decision(direction, **params), epoch=0)
     new = state.momentum()
     assert set(new) == set(old)  # what is new has no momentum yet
     shapes = {name: value.shape for name, value in state.model.named_parameters()}
@@ -160,7 +157,7 @@ def test_momentum_is_carried_over_when_the_model_is_edited(direction: str) -> No
 
 def test_momentum_is_dropped_with_its_parameter() -> None:
     state = _state(activation="prelu")
-    execute_decision(state, _decision("swap_activation", to="relu"), epoch=0)
+    state.execute(_decision("swap_activation", to="relu"), epoch=0)
     assert "act.weight" not in state.momentum()
     assert "head.weight" in state.momentum()
 
@@ -189,7 +186,7 @@ def test_remedy_that_cannot_be_carried_out_is_rejected(
     state = _state()
     before = (dump_weights(state.model), state.settings, state.optimizer, state.model.spec())
     with pytest.raises(RemedyRefused, match=reason):
-        execute_decision(state, _decision(direction, **params), epoch=0)
+        state.execute(_decision(direction, **params), epoch=0)
     assert before == (
         dump_weights(state.model),
         state.settings,
@@ -201,10 +198,10 @@ def test_remedy_that_cannot_be_carried_out_is_rejected(
 def test_remedy_beyond_the_limits_is_rejected() -> None:
     deep = _state(blocks=32, width=2, channels=2)
     with pytest.raises(RemedyRefused, match="1 to 32 blocks, not 33"):
-        execute_decision(deep, _decision("add_block"), epoch=0)
+        deep.execute(_decision("add_block"), epoch=0)
     wide = _state(width=1000, channels=1)
     with pytest.raises(RemedyRefused, match=r"width must be .* to 1,024, not 2000"):
-        execute_decision(wide, _decision("widen", factor=2), epoch=0)
+        wide.execute(_decision("widen", factor=2), epoch=0)
 
 
 @pytest.mark.parametrize("direction", ["decrease_lr", "add_block"])
@@ -214,23 +211,21 @@ def test_remedy_is_rejected_when_the_weights_are_not_finite(direction: str) -> N
     with torch.no_grad():
         state.model.head.weight[0, 0] = math.nan
     with pytest.raises(RemedyRefused, match="only a reinitialisation"):
-        execute_decision(state, _decision(direction, **params), epoch=0)
-    execute_decision(state, _decision("decrease_lr", lr=0.005, reinitialise=True), epoch=0)
+        state.execute(_decision(direction, **params), epoch=0)
+    state.execute(_decision("decrease_lr", lr=0.005, reinitialise=True), epoch=0)
     assert bool(torch.isfinite(state.model.head.weight).all())
-    assert execute_decision(
-        state, _decision(direction, **({"lr": 0.001} if params else {})), epoch=1
-    )
+    assert state.execute(_decision(direction, **({"lr": 0.001} if params else {})), epoch=1)
 
 
 def test_schedules_give_the_rates_they_describe() -> None:
     state = _state()
-    execute_decision(state, _decision("warm_up_lr", lr=0.2, epochs=2), epoch=3)
+    state.execute(_decision("warm_up_lr", lr=0.2, epochs=2), epoch=3)
     rates = [
         learning_rate(state.settings, epoch=epoch, fraction=fraction)
         for epoch, fraction in [(4, 0.5), (4, 1.0), (5, 1.0), (9, 0.5)]
     ]
     assert rates == pytest.approx([0.05, 0.1, 0.2, 0.2])
-    execute_decision(state, _decision("cycle_lr", lr_min=0.1, lr_max=0.3, epochs=2), epoch=9)
+    state.execute(_decision("cycle_lr", lr_min=0.1, lr_max=0.3, epochs=2), epoch=9)
     rates = [
         learning_rate(state.settings, epoch=epoch, fraction=fraction)
         for epoch, fraction in [(10, 0.0), (10, 0.5), (11, 0.0), (11, 0.5), (12, 1.0)]
@@ -241,5 +236,5 @@ def test_schedules_give_the_rates_they_describe() -> None:
 def test_remedy_is_carried_out_when_running_variances_have_overflowed() -> None:
     state = _state()
     state.model.norm.running_var.fill_(math.inf)  # type: ignore[operator]  # torch types modules loosely
-    changes = execute_decision(state, _decision("decrease_lr", lr=1e-3), epoch=1)
+    changes = state.execute(_decision("decrease_lr", lr=1e-3), epoch=1)
     assert {change["what"]: change["to"] for change in changes}["lr"] == 1e-3

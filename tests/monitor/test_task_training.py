@@ -267,7 +267,7 @@ def test_shards_and_images_come_in_the_order_of_their_names(tmp_path: Path) -> N
     ]
     assert images[0][0].shape == (3, 2, 2)
     (tmp_path / "cats/one.PNG").write_text("no image")
-    with pytest.raises(TaskError, match="PNG is no image"):
+    with pytest.raises(TaskError, match="PNG cannot be read as an image"):
         images[1]
     for empty, says in ((Images, "holds no images"), (Shards, "holds no NAME.safetensors")):
         (tmp_path / "none").mkdir(exist_ok=True)

@@ -89,7 +89,8 @@ def unfed(tmp_path_factory: pytest.TempPathFactory) -> Done:
 def test_violations_fall_when_verdicts_are_fed_back(fed: Done) -> None:
     first, second, third = fed.violations
     assert first > second >= third
-    told = fed.records.told[fed.told["attempts"][1]["run"]]
+    told = fed.records.told[fed.told["attempts"][1]["run"]].feedback
+    assert told is not None
     assert "R1" in told["attempts"][0]["deferred_too_long"]
     assert set(told["attempts"][0]["scores"]) == {"process_score", "validation_accuracy"}
     assert {v["emitter"] for v in told["attempts"][0]["violations"]} == {"policy"}
@@ -97,7 +98,7 @@ def test_violations_fall_when_verdicts_are_fed_back(fed: Done) -> None:
 
 def test_violations_stay_when_nothing_is_fed_back(unfed: Done, fed: Done) -> None:
     assert unfed.violations == [fed.violations[0]] * 2
-    assert not unfed.records.told
+    assert not any(each.feedback for each in unfed.records.told.values())
 
 
 def test_ranking_puts_the_best_verdict_first_whatever_came_first(fed: Done) -> None:

@@ -157,7 +157,7 @@ def test_attempts_keep_their_verdicts_when_audits_cannot_be_read(tmp_path: Path)
         audit = synthetic_audit(log, run)
         campaign = synthetic_campaign(log, [run], audits=[audit])
     before = read_standings(home, campaign.id)
-    assert before[str(run.id)].audit == str(audit.id)
+    assert before[str(run.id)]["audit"] == str(audit.id)
     for kind in ("no fields, audit", "no msgpack, audit", "run that is a map"):
         append(home.path, *FIRST[kind])
     assert read_standings(home, campaign.id) == before

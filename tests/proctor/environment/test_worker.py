@@ -64,7 +64,7 @@ def test_worker_trains_an_episode_step_by_step_and_records_it(tmp_path: Path) ->
         (True, ["applied"]),
     ]
     assert end["end"] == "completed"
-    assert end["process"] == 0.0  # the driver deferred: the one obligation is violated
+    assert end["process_score"] == 0.0  # the driver deferred: the one obligation is violated
     assert "batch_size 200" in error["error"]
     for said in (first, second, third, end):
         assert {name: array.shape for name, array in arrays(said["numbers"]).items()} == {
@@ -101,7 +101,7 @@ def test_worker_asks_the_other_side_as_a_model_is_asked(tmp_path: Path) -> None:
         "# Your last answer" in each["request"]["messages"][-1]["content"] for each in asked
     ] == [*(False, True, False, False)]
     assert (end["requests"], end["usable"], end["obligations"]) == (4, 1, 1)
-    assert end["process"] == 0.0  # acted on when the run was over
+    assert end["process_score"] == 0.0  # acted on when the run was over
     sql = "SELECT outcome, model, endpoint FROM calls ORDER BY idx"
     found = answer(call_here(["sql", sql, "--format", "json"], home=tmp_path))
     assert [list(each.values()) for each in found] == [

@@ -111,8 +111,8 @@ def test_next_attempt_has_the_promoted_block_and_is_judged_better(done: Done) ->
     first, second = records.campaign.runs
     scores = [records.verdicts[run].scores.process_score for run in (first, second)]
     assert scores[0] < scores[1]
-    assert records.advised[first] == ""
-    assert "R1" in records.advised[second]
+    assert records.told[first].advice == ""
+    assert "R1" in records.told[second].advice
     run = records.runs[second]
     assert type(run[0]) is Run.Started
     assert len(run[0].policy["advice"]) == 64
@@ -149,11 +149,12 @@ def test_replay_derives_the_requests_with_their_advice(done: Done) -> None:
         """Nobody watches."""
 
     assert redo_run(done.home, records, second, on_epoch=silent).same
-    forged = replace(records, advised={**records.advised, second: "## An example\n\n- R1, R2"})
+    made_up = replace(records.told[second], advice="## An example\n\n- R1, R2")
+    forged = replace(records, told={**records.told, second: made_up})
     again = redo_run(done.home, forged, second, on_epoch=silent)
     assert not again.same
     assert any("policy" in each.place for each in again.policy)
-    assert records.promoted == {"", records.advised[second]}
+    assert records.promoted == {"", records.told[second].advice}
 
 
 def test_marks_of_people_become_scenarios_and_constraints(done: Done) -> None:

@@ -27,6 +27,7 @@ from proctor.runs.executors import Here
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_config
+from proctor.runs.training import Told
 
 TASK = [
     *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
@@ -169,7 +170,7 @@ def test_audit_of_another_run_is_told_when_the_campaign_is_replayed(home: Path) 
 def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: Path) -> None:
     told = answer(call_here(PLAYBOOK, home=home))
     records = read_records(Home(home), told["campaign"])
-    forged: dict[str, Any] = {told["ranking"][0]: {"attempts": []}}
+    forged = {told["ranking"][0]: Told({"attempts": []})}
     unjudged = replace(records, verdicts={})  # which saves judging it again
     for given, places in ((forged, ["attempt 1 feedback"]), (records.told, [])):
         again = redo_campaign(
@@ -250,11 +251,11 @@ def test_data_that_has_changed_between_attempts_is_rejected(tmp_path: Path) -> N
     )
     command += ["--limit", "min_validation_examples=4"]
     _paint(data, seed=2)
-    jobs._data.clear()  # each command is a process of its own
+    jobs._prepare.cache_clear()  # each command is a process of its own
     size = len(answer(call_here(["log", "--json"], home=home)))
     done = call_here(command, home=home)
     assert (done.returncode, "the data has changed since run" in done.stderr) == (2, True)
     assert len(answer(call_here(["log", "--json"], home=home))) == size
     _paint(data, seed=1)
-    jobs._data.clear()
+    jobs._prepare.cache_clear()
     assert len(answer(call_here(command, home=home))["attempts"]) == 2

@@ -180,7 +180,7 @@ def _batch_changed(run: Run, events: list[Any], epoch: int, number: int) -> None
 def _stopped(run: Run, _: list[Any], epoch: int, __: int) -> None:
     assert run.end_reason == "stopped"
     assert run.epoch == epoch
-    assert run.weights["best"][0] < epoch
+    assert run.weights["best"].epoch < epoch
 
 
 def _block_added(run: Run, events: list[Any], epoch: int, number: int) -> None:

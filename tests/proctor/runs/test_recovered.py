@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aggregates.provocations import CATALOGUE
-from proctor.runs.recovered import HEALTHY, recovered
+from proctor.runs.standings import HEALTHY, recovered
 
 
 def cell(policy: str, condition: str, seed: int, accuracy: float, **changes: Any) -> dict[str, Any]:

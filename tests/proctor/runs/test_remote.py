@@ -1,7 +1,7 @@
 """A run that a worker trains without key and ledger, and what its owner takes from it."""
 
-import json
 import os
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,7 +37,7 @@ from proctor.home import NOTARY, Home
 from proctor.runs.executors import Outcome
 from proctor.runs.jobs import Job
 from proctor.runs.policies import PolicyChoice
-from proctor.runs.remote import Assignment, Station, decode, encode, verify_worker
+from proctor.runs.remote import Assignment, Message, Station, verify_worker
 from proctor.runs.run_settings import read_config
 from proctor.runs.training import Told
 
@@ -61,7 +61,7 @@ def station(owner: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Station]
     station.close()
 
 
-def serve(station: Station, assignment: Assignment, message: bytes) -> Outcome:
+def serve(station: Station, assignment: Assignment, message: Message) -> Outcome:
     while True:
         found = assignment.take(message)
         if isinstance(found, Outcome):
@@ -76,7 +76,7 @@ def test_worker_trains_what_its_owner_records(
     verify_worker(station.hello())
     assignment = Assignment(job, home, log)
     assert not home.is_gone(job.run)  # so that no other command closes it as crashed
-    assert serve(station, assignment, station.begin(encode(job))) == Outcome(None, None)
+    assert serve(station, assignment, station.begin(job)) == Outcome(None, None)
     assert assignment.hand_in() is None
     assignment.close()
     assert not home.is_gone(job.run)
@@ -101,7 +101,7 @@ def test_worker_of_an_owner_with_a_notary_is_bound_by_its_rules(
         with home.open_log() as log, closing(Station()) as station:
             assert home.ledger.exists()
             assignment = Assignment(job, home, log)
-            found = serve(station, assignment, station.begin(encode(job)))
+            found = serve(station, assignment, station.begin(job))
             assert found == Outcome(None, None)
             assert assignment.hand_in() is None
             assignment.close()
@@ -117,7 +117,7 @@ def test_attempt_reaches_a_worker_as_it_was_given(
     told = Told({"attempts": [{"process_score": 0.5}]}, "an advice block")
     spec, campaign = job.config.spec(10), str(uuid4())
     attempt = replace(job, spec=spec, parent=str(uuid4()), campaign=campaign, told=told)
-    assert decode(encode(attempt), job.home) == attempt
+    assert pickle.loads(pickle.dumps(attempt)) == attempt
 
 
 def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(
@@ -125,7 +125,7 @@ def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(
 ) -> None:
     home, log, job = owner
     assignment = Assignment(job, home, log)
-    message = station.begin(encode(job))
+    message = station.begin(job)
     while Run.Started not in map(type, log.events.get(UUID(job.run))):
         answer = assignment.take(message)
         assert isinstance(answer, bytes)
@@ -147,18 +147,14 @@ def client(owner: tuple[Home, LedgerApplication, Job], station: Station) -> Iter
     assignment = Assignment(job, home, log)
 
     def run() -> None:
-        message = station.answer(b"")
-        while message[:1] != b"E":
-            found = assignment.take(message)
-            assert isinstance(found, bytes)
-            message = station.answer(found)
+        serve(station, assignment, station.answer(b""))
 
     thread = threading.Thread(target=run)
     thread.start()
     client = NotaryClient(Path(os.environ[NOTARY]))
     yield client
     client.close()
-    station._out.put(b"E" + bytes(4))
+    station._out.put(Outcome(None, None))
     thread.join()
 
 
@@ -209,11 +205,10 @@ def test_blobs_of_a_worker_arrive_whole_or_not_at_all(
 
 
 def test_worker_with_other_code_or_other_variables_is_refused(station: Station) -> None:
-    message = station.hello()
-    told = json.loads(message[5:])
+    told = station.hello()
     for changed, said in (
         ({"code": "0" * 64}, f"the worker on {told['where']} has other code"),
         ({"variables": {"MKL_CBWR": "AVX2"}}, "computes with {'MKL_CBWR': 'AVX2'}, not with"),
     ):
         with pytest.raises(ProctorError, match=said):
-            verify_worker(message[:5] + json.dumps({**told, **changed}).encode())
+            verify_worker({**told, **changed})

@@ -53,7 +53,7 @@ def test_file_that_is_no_image_is_named(images: Path, tmp_path: Path) -> None:
     (images / "train" / "class-3" / "7.png").write_text("no image")
     settings = [*SETTINGS[2:], "images=192", f"data_dir={images}"]
     done = call_here(["run", "--task", VISION, *settings], home=tmp_path)
-    assert "class-3/7.png is no image" in done.stderr
+    assert "class-3/7.png cannot be read as an image" in done.stderr
     assert not list((tmp_path / "decoded").glob("building-*"))
 
 
