@@ -4,7 +4,7 @@ Source: projections/views.sql, projections/verdicts.sql.
 Trust: what is told comes from a ledger that was just verified.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from typing import Any
 from uuid import UUID
@@ -318,18 +318,33 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
 
 
 def _print_verdict(story: dict[str, Any]) -> None:
-    summary = story["summary"]
-    others = [a["audit_id"] for a in story["other_audits"] if a["other_files"]]
-    if summary["audit_id"] is None or summary["audit_id"] in others:
-        overtaken = [a for a in story["other_audits"] if a["complete"] is False]
+    summary, audits = story["summary"], story["other_audits"]
+    of_other_files = [audit["audit_id"] for audit in audits if audit["other_files"]]
+    if summary["audit_id"] is None or summary["audit_id"] in of_other_files:
+        overtaken = [audit for audit in audits if audit["complete"] is False]
         what = "no verdict counts" if overtaken else "not judged yet"
         gives = "`proctor judge` gives two scores"
         if summary["level"] == "repeatable" and not overtaken:
             gives = "nobody has shown that it is repeatable; `proctor judge` trains it again"
         console.print(f"\n{what}: {gives}")
-        _print_other_audits(story["other_audits"])
-        _print_begun(story["begun_audits"])
-        return
+    else:
+        _print_counting(story)
+    for audit in audits:
+        newer, told = "" if audit["other_files"] else "newer ", words(told_other(audit))
+        console.print(f"{newer}audit {audit['audit_id'][:8]} does not count: {told}")
+    begun = story["begun_audits"]
+    for audit in begun[:_MOST_BEGUN]:
+        console.print(
+            f"audit {audit['audit_id'][:8]} was begun on {audit['started_at']:%Y-%m-%d %H:%M} UTC "
+            "and not ended: it still runs, or it was broken off"
+        )
+    if len(begun) > _MOST_BEGUN:
+        console.print(f"and {len(begun) - _MOST_BEGUN} more audits that were not ended")
+
+
+def _print_counting(story: dict[str, Any]) -> None:
+    """Print the verdict of the audit that counts."""
+    summary = story["summary"]
     print_table(
         ("step", "", "status", ""),
         [(s["step"], s["name"], s["status"], s["summary"]) for s in story["audit_steps"]],
@@ -350,8 +365,6 @@ def _print_verdict(story: dict[str, Any]) -> None:
         print_unsigned()
     if not summary["audit_bound"]:
         console.print(f"[yellow]not bound[/]: {UNBOUND}")
-    _print_other_audits(story["other_audits"])
-    _print_begun(story["begun_audits"])
 
 
 def print_unsigned() -> None:
@@ -368,13 +381,6 @@ def told_share(retrained: float, *, failed: bool) -> str:
         why = "a gate failed" if failed else "the recorded measurements were trusted"
         return f"no epoch: {why}"
     return "the whole run" if retrained >= 1 else f"{retrained:.0%} of the epochs"
-
-
-def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
-    """Print the audits after the one that counts, each with the reason why it does not count."""
-    for audit in audits:
-        newer, told = "" if audit["other_files"] else "newer ", words(told_other(audit))
-        console.print(f"{newer}audit {audit['audit_id'][:8]} does not count: {told}")
 
 
 def told_other(audit: Mapping[str, Any]) -> str:
@@ -403,17 +409,6 @@ def told_misplaced(rows: Iterable[Mapping[str, Any]]) -> str:
         f"{named}. Somebody who can append to the ledger added them: no program of ours does. "
         "Of what a run has once, the first counts; the judge fails a run that goes on after its end"
     )
-
-
-def _print_begun(audits: Sequence[Mapping[str, Any]]) -> None:
-    """Print the audits that were begun and not ended."""
-    for audit in audits[:_MOST_BEGUN]:
-        console.print(
-            f"audit {audit['audit_id'][:8]} was begun on {audit['started_at']:%Y-%m-%d %H:%M} UTC "
-            "and not ended: it still runs, or it was broken off"
-        )
-    if len(audits) > _MOST_BEGUN:
-        console.print(f"and {len(audits) - _MOST_BEGUN} more audits that were not ended")
 
 
 def print_waived(reasons: Mapping[str, str]) -> None:
