@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -88,36 +89,36 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        problem = self._problem(scope)
-        response: Response | None = None
-        if problem is not None:
-            response = self._refuse(scope["path"], *problem, None)
-        elif scope["path"] == "/session":
-            response = await self._admit(scope, receive)
-        if response is not None:
-            await response(scope, receive, send_guarded)
-            return
         try:
-            await self._app(scope, receive, send_guarded)
+            self._check(scope)
+            is_entry = scope["path"] == "/session"
+            answer = await self._admit(Request(scope, receive)) if is_entry else self._app
+            await answer(scope, receive, send_guarded)
+        except HTTPException as error:
+            answer = self._refuse(scope["path"], error.status_code, error.detail, error.headers)
+            await answer(scope, receive, send_guarded)
+        except ClientDisconnect:
+            pass  # nobody waits for an answer
         except Exception as error:
             what = visible(f"{type(error).__name__}: {error}")
             print(f"error: {what}", file=sys.stderr, flush=True)  # the page was sent already
 
-    def _problem(self, scope: Scope) -> tuple[int, str] | None:
-        """Return the status and the reason of a refusal; None: the request may pass."""
+    def _check(self, scope: Scope) -> None:
+        """Raise HTTPException for a request that may not pass."""
         hosts = Headers(scope=scope).getlist("host")
         found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if found is None or found[1].lower().strip("[]") not in self._hosts:
-            return 421, (
+            raise HTTPException(
+                421,
                 "This server does not answer to that name. Use the address that proctor serve "
-                "printed, or add the name with --allow-host."
+                "printed, or add the name with --allow-host.",
             )
         below = f"{self._keys.base}/"
         if scope["path"].startswith(below) and not self._is_known(scope):
-            return 401, "Open the link that proctor serve printed: it has the token."
+            raise HTTPException(401, "Open the link that proctor serve printed: it has the token.")
         if scope["path"] == TABLE and not self._has_token(scope):
-            return 401, "Send the token of the link in the header: Authorization: Bearer TOKEN."
-        return None
+            reason = "Send the token of the link in the header: Authorization: Bearer TOKEN."
+            raise HTTPException(401, reason)
 
     def _has_token(self, scope: Scope) -> bool:
         given = Headers(scope=scope).getlist("authorization")
@@ -130,26 +131,25 @@ class Guard:
         # Not any(): the time must not tell where the comparison ended.
         return sum(_same(each, self._keys.session) for name, _, each in pairs if name == COOKIE) > 0
 
-    async def _admit(self, scope: Scope, receive: Receive) -> Response:
-        """Exchange the token for the cookie."""
-        if scope["method"] != "POST":
-            return self._error(405, "The token is sent with POST.", allow="POST")
-        request = Request(scope, receive)
+    async def _admit(self, request: Request) -> Response:
+        """Exchange the token for the cookie; raises HTTPException."""
+        if request.method != "POST":
+            raise HTTPException(405, "The token is sent with POST.", {"allow": "POST"})
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != request.headers["host"]:
-            return self._error(403, "Another site sent this request.")
+            raise HTTPException(403, "Another site sent this request.")
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > _MOST_BODY:
-                return self._error(413, "The form has more than a token.")
+                raise HTTPException(413, "The form has more than a token.")
         try:
             fields = parse_qs(body.decode("ascii"), max_num_fields=4)
-        except ValueError:
-            return self._error(400, "The form cannot be read.")
+        except ValueError as error:
+            raise HTTPException(400, "The form cannot be read.") from error
         token = fields.get("token", [""])[0].strip()
         if not _same(token, self._keys.token):
-            return self._error(
+            raise HTTPException(
                 401, "This is not the token of this server. Each start makes a new one."
             )
         response = RedirectResponse(f"{self._keys.base}/", status_code=303)
@@ -157,9 +157,6 @@ class Guard:
             COOKIE, self._keys.session, path=f"{self._keys.base}/", httponly=True, samesite="strict"
         )
         return response
-
-    def _error(self, status: int, reason: str, **headers: str) -> Response:
-        return self._refuse("/session", status, reason, headers)
 
 
 def _same(given: str, secret: str) -> bool:

@@ -204,7 +204,8 @@ def differences(text: str, source: Source, page: str) -> Iterator[str]:
     shown = read_json(_found(_JSON, text), most=5_000_000)
     due = read_json(str(embedded_json(source.embedded)), most=5_000_000)
     yield from _altered(_rows(shown), _rows(due), "")
-    yield from _altered_page(_without(text), _without(page))
+    # The page without its data, which are compared value by value.
+    yield from _altered_page(*(_JSON.sub("", each).split("\n") for each in (text, page)))
 
 
 def _altered(shown: Any, due: Any, path: str) -> Iterator[str]:
@@ -245,8 +246,9 @@ def _altered_page(shown: Sequence[str], due: Sequence[str]) -> Iterator[str]:
             if has == should:
                 yield f"page, {where}: what is not text, such as a chart or a style, was altered"
             else:
-                has, should = _apart(has, should)
-                yield f"page, {where}: the page has {_short(has)}, and should have {_short(should)}"
+                at = max(0, _alike(has, should) - 40)  # most of what is alike is left out
+                has, should = _short(has[at:]), _short(should[at:])
+                yield f"page, {where}: the page has {has}, and should have {should}"
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> int:
@@ -257,17 +259,6 @@ def _alike(one: Sequence[str], other: Sequence[str]) -> int:
 
 def _words(lines: Sequence[str]) -> str:
     return " ".join(html.unescape(_TAG.sub(" ", "\n".join(lines))).split())
-
-
-def _apart(one: str, other: str) -> tuple[str, str]:
-    """Return two texts without most of what they begin with alike."""
-    start = max(0, _alike(one, other) - 40)
-    return one[start:], other[start:]
-
-
-def _without(text: str) -> list[str]:
-    """Return the lines of a page without its data, which are compared value by value."""
-    return _JSON.sub("", text).split("\n")
 
 
 def _short(value: Any) -> str:
