@@ -81,8 +81,8 @@ def report(
         subject=source.subject.id,
         files={str(out): len(content)},
         charts=list(charts),
-        entries=len(source.entries),
-        size=source.head.size,
+        entries=len(source.selection.entries),
+        size=source.selection.head.size,
     )
 
     def tell() -> None:

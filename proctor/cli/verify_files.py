@@ -301,7 +301,7 @@ def _verify_report(
         raise ProctorError(f"{path} is a report, which needs the ledger's public key: give --vkey")
     require_extra("report")
     from proctor.handover.vouching import all_trusted, vouched  # noqa: PLC0415 - loads DuckDB
-    from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
+    from proctor.reports.pages import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
     from proctor.schemas.ledger import VerifiedReport  # noqa: PLC0415 - loads DuckDB
 
     checked = check_report(path, vkey=vkey)
@@ -311,17 +311,17 @@ def _verify_report(
     told = VerifiedReport.of(
         checked,
         subject,
-        source.head,
+        source.selection.head,
         source.selection,
         subject=subject.id,
-        entries=len(source.entries),
+        entries=len(source.selection.entries),
         trusted=all_trusted(found) and checked.ok,
         verdicts=found,
         not_claimed=source.not_claimed,
     )
     about = (
         f"{subject.kind} {subject.id}: {counted(told.entries, 'entry')} of "
-        f"{told.size} in {words(source.head.origin)}"
+        f"{told.size} in {words(source.selection.head.origin)}"
     )
 
     def tell() -> None:

@@ -31,13 +31,8 @@ def parameters(
 
 
 def one(asked: Asked, name: str) -> str:
-    """Return a parameter, empty if it is not given."""
-    return next(iter(asked.get(name, ())), "")
-
-
-def text_of(asked: Asked, name: str) -> str:
-    """Return a parameter without the blanks around it."""
-    return one(asked, name).strip()
+    """Return a parameter without the blanks around it, empty if it is not given."""
+    return next(iter(asked.get(name, ())), "").strip()
 
 
 def one_of(asked: Asked, name: str, allowed: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,21 +51,11 @@ def answer(database: Path, sql: str, *, bounds: Bounds = BOUNDS, as_values: bool
         raise QueryError(f"the statement is longer than {MOST_SQL:,} characters")
     if not _TURNS.acquire(timeout=bounds.seconds):
         raise QueryError("other queries are running; ask again when they are done")
-    try:
-        return _answered(database, sql, bounds, as_values=as_values)
-    finally:
-        _TURNS.release()
-
-
-def _answered(database: Path, sql: str, bounds: Bounds, *, as_values: bool) -> Answer:
-    request = json.dumps(
-        {"database": str(database), "sql": sql, "rows": bounds.rows, "seconds": bounds.seconds}
-        | {"memory": bounds.memory, "as_values": as_values}
-    )
+    asked = {"database": str(database), "sql": sql, "as_values": as_values}
     try:
         done = subprocess.run(  # noqa: S603 - our own module; the SQL is on its standard input
             [sys.executable, "-P", "-m", __name__],
-            input=request,
+            input=json.dumps({**asked, "bounds": asdict(bounds)}),
             capture_output=True,
             text=True,
             check=False,
@@ -76,6 +66,8 @@ def _answered(database: Path, sql: str, bounds: Bounds, *, as_values: bool) -> A
         raise QueryError("the query was stopped: it took too long; ask for less") from e
     except ValueError as e:  # it was killed, by us or for its memory
         raise QueryError("the query needs more memory than it may have; ask for less") from e
+    finally:
+        _TURNS.release()
     if "error" in told:
         raise QueryError(told["error"])
     return Answer(**{**told, "end": tuple(told["end"])})
@@ -85,11 +77,11 @@ def _main() -> None:
     asked = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_DATA << 20, _MOST_DATA << 20))
-    seconds = int(asked["seconds"]) + 5  # of processors, 5 to start and to end
+    bounds = Bounds(**asked["bounds"])
+    seconds = int(bounds.seconds) + 5  # of processors, 5 to start and to end
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     from projections.reading import Session  # noqa: PLC0415 - loads DuckDB, below the limits
 
-    bounds = Bounds(rows=asked["rows"], seconds=asked["seconds"], memory=asked["memory"])
     try:
         found = Session(Path(asked["database"]), bounds=bounds).query(asked["sql"])
         show = plain if asked["as_values"] else _text

@@ -21,6 +21,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,14 +36,15 @@ _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"referrer-policy", b"same-origin"),  # with none, browsers post the token as from "null"
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-)
+_HEADERS = {  # where a page says nothing else
+    "cache-control": "no-store",
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",  # with none, browsers post the token as from "null"
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 
 
@@ -80,87 +84,72 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
-                names = {name.lower() for name, _ in headers}
-                headers += [pair for pair in _HEADERS if pair[0] not in names]
-                if b"cache-control" not in names:
-                    headers.append((b"cache-control", b"no-store"))
-                message = {**message, "headers": headers}
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        problem = self._problem(scope)
-        response: Response | None = None
-        if problem is not None:
-            response = self._refuse(scope["path"], *problem, None)
-        elif scope["path"] == "/session":
-            response = await self._admit(scope, receive)
-        if response is not None:
-            await response(scope, receive, send_guarded)
-            return
         try:
-            await self._app(scope, receive, send_guarded)
+            self._check(scope)
+            is_entry = scope["path"] == "/session"
+            answer = await self._admit(Request(scope, receive)) if is_entry else self._app
+            await answer(scope, receive, send_guarded)
+        except HTTPException as error:
+            answer = self._refuse(scope["path"], error.status_code, error.detail, error.headers)
+            await answer(scope, receive, send_guarded)
+        except ClientDisconnect:
+            pass  # nobody waits for an answer
         except Exception as error:
             what = visible(f"{type(error).__name__}: {error}")
             print(f"error: {what}", file=sys.stderr, flush=True)  # the page was sent already
 
-    def _problem(self, scope: Scope) -> tuple[int, str] | None:
-        """Return the status and the reason of a refusal; None: the request may pass."""
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
-        found = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+    def _check(self, scope: Scope) -> None:
+        """Raise HTTPException for a request that may not pass."""
+        hosts = Headers(scope=scope).getlist("host")
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if found is None or found[1].lower().strip("[]") not in self._hosts:
-            return 421, (
+            raise HTTPException(
+                421,
                 "This server does not answer to that name. Use the address that proctor serve "
-                "printed, or add the name with --allow-host."
+                "printed, or add the name with --allow-host.",
             )
         below = f"{self._keys.base}/"
         if scope["path"].startswith(below) and not self._is_known(scope):
-            return 401, "Open the link that proctor serve printed: it has the token."
+            raise HTTPException(401, "Open the link that proctor serve printed: it has the token.")
         if scope["path"] == TABLE and not self._has_token(scope):
-            return 401, "Send the token of the link in the header: Authorization: Bearer TOKEN."
-        return None
+            reason = "Send the token of the link in the header: Authorization: Bearer TOKEN."
+            raise HTTPException(401, reason)
 
     def _has_token(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        expected = f"Bearer {self._keys.token}".encode()
-        return len(given) == 1 and hmac.compare_digest(given[0], expected)
+        given = Headers(scope=scope).getlist("authorization")
+        expected = f"Bearer {self._keys.token}"
+        return len(given) == 1 and _same(given[0], expected)
 
     def _is_known(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"cookie"]
-        pairs = [pair.strip().partition(b"=") for line in given for pair in line.split(b";")]
-        own = self._keys.session.encode()
+        given = Headers(scope=scope).getlist("cookie")
+        pairs = [pair.strip().partition("=") for line in given for pair in line.split(";")]
         # Not any(): the time must not tell where the comparison ended.
-        return (
-            sum(
-                hmac.compare_digest(value, own)
-                for name, _, value in pairs
-                if name == COOKIE.encode()
-            )
-            > 0
-        )
+        return sum(_same(each, self._keys.session) for name, _, each in pairs if name == COOKIE) > 0
 
-    async def _admit(self, scope: Scope, receive: Receive) -> Response:
-        """Exchange the token for the cookie."""
-        if scope["method"] != "POST":
-            return self._error(405, "The token is sent with POST.", allow="POST")
-        headers = dict(scope["headers"])
-        origin = headers.get(b"origin")
-        if origin is not None and origin.partition(b"://")[2] != headers[b"host"]:
-            return self._error(403, "Another site sent this request.")
+    async def _admit(self, request: Request) -> Response:
+        """Exchange the token for the cookie; raises HTTPException."""
+        if request.method != "POST":
+            raise HTTPException(405, "The token is sent with POST.", {"allow": "POST"})
+        origin = request.headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != request.headers["host"]:
+            raise HTTPException(403, "Another site sent this request.")
         body = b""
-        more = True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False) and message["type"] == "http.request"
+        async for part in request.stream():
+            body += part
             if len(body) > _MOST_BODY:
-                return self._error(413, "The form has more than a token.")
+                raise HTTPException(413, "The form has more than a token.")
         try:
             fields = parse_qs(body.decode("ascii"), max_num_fields=4)
-        except ValueError:
-            return self._error(400, "The form cannot be read.")
+        except ValueError as error:
+            raise HTTPException(400, "The form cannot be read.") from error
         token = fields.get("token", [""])[0].strip()
-        if not hmac.compare_digest(token.encode(), self._keys.token.encode()):
-            return self._error(
+        if not _same(token, self._keys.token):
+            raise HTTPException(
                 401, "This is not the token of this server. Each start makes a new one."
             )
         response = RedirectResponse(f"{self._keys.base}/", status_code=303)
@@ -169,5 +158,6 @@ class Guard:
         )
         return response
 
-    def _error(self, status: int, reason: str, **headers: str) -> Response:
-        return self._refuse("/session", status, reason, headers)
+
+def _same(given: str, secret: str) -> bool:
+    return hmac.compare_digest(given.encode(), secret.encode())

@@ -8,7 +8,6 @@ I/O: none; the caller's function asks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aggregates.violations import LISTED
@@ -42,49 +41,34 @@ _VERDICTS = (
 )
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which runs a list shows."""
-
-    text: str = ""
-    state: str = ""
-    order: str = "newest"
-    page: int = 1
-
-    def where(self) -> tuple[str, list[Any]]:
-        """Return the condition and its parameters."""
-        conditions, parameters = ["TRUE"], list[Any]()
-        if self.text:
-            conditions.append(f"CONTAINS(LOWER({_TEXT}), LOWER(?))")
-            parameters.append(self.text)
-        if self.state:
-            conditions.append("COALESCE(r.end_reason, 'running') = ?")
-            parameters.append(self.state)
-        return " AND ".join(conditions), parameters
+_WANTED = (  # $1 is a text, $2 a state; empty for any
+    f"($1 = '' OR CONTAINS(LOWER({_TEXT}), LOWER($1))) "
+    "AND ($2 = '' OR COALESCE(r.end_reason, 'running') = $2)"
+)
 
 
-def count_runs(ask: Ask, wanted: Wanted) -> dict[str, int]:
+def count_runs(ask: Ask, *, text: str, state: str) -> dict[str, int]:
     """Return how many runs there are, how many are running, and how many are wanted."""
-    where, parameters = wanted.where()
     [found] = ask(
         "SELECT COUNT(*) AS runs, COUNT(*) FILTER (r.end_reason IS NULL) AS running, "
-        f"COUNT(*) FILTER ({where}) AS wanted FROM runs AS r",
-        *parameters,
+        f"COUNT(*) FILTER ({_WANTED}) AS wanted FROM runs AS r",
+        text,
+        state,
     )
     return found
 
 
-def list_runs(ask: Ask, wanted: Wanted) -> list[dict[str, Any]]:
+def list_runs(ask: Ask, *, text: str, state: str, order: str, page: int) -> list[dict[str, Any]]:
     """Return a page of runs with their figures."""
-    where, parameters = wanted.where()
-    join = _BEST if wanted.order == "best" else ""
+    join = _BEST if order == "best" else ""
     rows = ask(
         "SELECT r.run_id, r.started_at, r.ended_at, COALESCE(r.end_reason, 'running') AS state, "
         "r.level, r.dataset, r.seed, r.policy_name, r.epochs_planned, r.campaign, r.parent_run "
-        f"FROM runs AS r{join} WHERE {where} ORDER BY {ORDERS[wanted.order]} LIMIT ? OFFSET ?",
-        *parameters,
+        f"FROM runs AS r{join} WHERE {_WANTED} ORDER BY {ORDERS[order]} LIMIT $3 OFFSET $4",
+        text,
+        state,
         ON_PAGE,
-        (wanted.page - 1) * ON_PAGE,
+        (page - 1) * ON_PAGE,
     )
     return _with_figures(ask, rows)
 
@@ -140,7 +124,7 @@ def _first(ask: Ask, sql: str, *parameters: Any) -> dict[str, Any] | None:
 def read_epochs(ask: Ask, run: str) -> list[dict[str, Any]]:
     """Return a run's measurements; of very many epochs, evenly chosen ones and the last."""
     return ask(
-        f"WITH own AS (SELECT *, MAX(epoch) OVER () AS last FROM ({PARTS['epochs'][1]})) "
+        f"WITH own AS (SELECT *, MAX(epoch) OVER () AS last FROM ({PARTS['epochs']})) "
         "SELECT * FROM own "
         f"WHERE epoch % (last // {_MOST_EPOCHS} + 1) = 0 OR epoch = last ORDER BY epoch",
         run,
@@ -158,12 +142,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
         "run": found,
         "verdict": _in_words(verdict, found["level"]),
         "epochs": read_epochs(ask, run),
-        "steps": ask(
-            "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? AND idx < ? "
-            "ORDER BY step",
-            audit,
-            scored,
-        ),
+        "steps": ask(PARTS["audit_steps"], audit),
         "violations": ask(
             "SELECT kind, rule, epoch, decision, emitter, detail FROM audit_violations "
             f"WHERE audit_id = ? AND idx = ? AND place < {LISTED} ORDER BY place",
@@ -171,7 +150,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
             scored,
         ),
         "found": ask("SELECT violations, more_violations FROM audits WHERE audit_id = ?", audit),
-        "fork": _first(ask, PARTS["fork_of"][1], run),
+        "fork": _first(ask, PARTS["fork_of"], run),
         "transcript": _first(ask, _TRANSCRIPT, run),
         **{name: ask(sql, run) for name, sql in _OF_RUN.items()},
     }
@@ -184,11 +163,11 @@ _OF_RUN = {
     "COUNT(*) FILTER (fired) OVER () AS total FROM rule_heatmap "
     f"WHERE run_id = $1 AND (fired OR {_LAST_EPOCH}) ORDER BY epoch DESC LIMIT {_MOST_MARKS}) "
     "ORDER BY epoch",
-    "done": "SELECT * FROM (SELECT decision AS number, epoch, COUNT(*) OVER () AS total "
+    "done": "SELECT * FROM (SELECT decision AS number, epoch, outcome, COUNT(*) OVER () AS total "
     "FROM remedies WHERE run_id = $1 AND outcome IN ('applied', 'restart') "
     f"ORDER BY decision DESC LIMIT {_MOST_MARKS}) ORDER BY number",
-    "waived": PARTS["waived"][1],
-    "provocations": f"SELECT * FROM ({PARTS['provocations'][1]}) LIMIT {_MOST_RELATIVES}",
+    "waived": PARTS["waived"],
+    "provocations": f"SELECT * FROM ({PARTS['provocations']}) LIMIT {_MOST_RELATIVES}",
     "layers": "SELECT layer, rank, grad_norm, update_ratio, COUNT(*) OVER () AS total "
     f"FROM layer_metrics WHERE run_id = $1 AND {_LAST_EPOCH} ORDER BY place LIMIT {_MOST_LAYERS}",
     "forks": "SELECT run_id, epoch, COUNT(*) OVER () AS total FROM forks WHERE parent = $1 "
@@ -236,15 +215,6 @@ def read_losses(ask: Ask, run: str) -> dict[int, float | None]:
     """Return the validation loss of each epoch of a run."""
     found = ask("SELECT epoch, val_loss FROM epochs WHERE run_id = $1", run)
     return {row["epoch"]: row["val_loss"] for row in found}
-
-
-def read_carried_out(ask: Ask, run: str) -> list[dict[str, Any]]:
-    """Return the numbers of all decisions of a run that were carried out."""
-    return ask(
-        "SELECT decision AS number, outcome FROM remedies WHERE run_id = $1 "
-        "AND outcome = 'applied' ORDER BY decision",
-        run,
-    )
 
 
 def read_worth(ask: Ask, run: str) -> list[Worth]:

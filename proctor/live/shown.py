@@ -32,16 +32,10 @@ def all_settings_of(run: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def sampled(values: Sequence[float | None], most: int) -> Sequence[float | None]:
-    """Return so many of the values, evenly chosen, and the last."""
-    step = -(-len(values) // most) or 1
-    return [*values[:-1:step], *values[-1:]]
-
-
 def charts_of(found: Mapping[str, Any]) -> list[Chart]:
     """Return the curves of a run."""
-    decisions = [{**row, "outcome": "applied"} for row in found["done"]]
-    return [chart for name in CURVES for chart in curve(name, {**found, "decisions": decisions})]
+    told = {**found, "decisions": found["done"]}
+    return [chart for name in CURVES for chart in curve(name, told)]
 
 
 def compared(runs: Sequence[Mapping[str, Any]]) -> list[Chart]:

@@ -7,7 +7,7 @@ Source: proctor/reports/contents.py, and campaign_page.py, comparison_page.py, l
 I/O: none; the caller's function asks.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,13 +17,12 @@ from proctor.live.queries import ON_PAGE
 from proctor.live.tables import Ask
 from proctor.output.columns import Column, cells, field, figure
 from proctor.output.terminal import plain
-from proctor.pages.rendering import seen, spoken, when
+from proctor.pages.rendering import object_of, seen, spoken, when
 from proctor.reports.campaign_page import campaign_values
 from proctor.reports.comparison_page import comparison_values
 from proctor.reports.contents import rows_about
 from proctor.reports.line_page import line_values
 from proctor.reports.subjects import Subject
-from proctor.reports.values import object_of
 
 MOST_READ = 20_000  # rows of one query
 _MOST_ROWS = 300  # of a table
@@ -38,8 +37,6 @@ class Kind:
 
     name: str
     title: str  # of the list
-    lead: str
-    empty: str
     query: str  # of the list; $1 and $2 are the limit and the offset
     columns: Sequence[Column]  # of the list
     values: _Values
@@ -66,9 +63,6 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "campaign",
             "Campaigns",
-            "One policy attempts the same task several times; each attempt is judged. A run that "
-            "restarts is one, too.",
-            "The ledger has no campaign yet. proctor run --attempts N makes one.",
             "WITH own AS (SELECT * FROM campaign_starts ORDER BY idx DESC LIMIT $1 OFFSET $2), "
             "kept AS (SELECT campaign_id, run_id, parent_run FROM attempts "
             "ANTI JOIN abandoned_attempts USING (campaign_id, run_id) "
@@ -98,8 +92,6 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "comparison",
             "Comparisons",
-            "Several policies decide in the same trainings, with the same seeds.",
-            "The ledger has no comparison yet. proctor compare makes one.",
             "WITH own AS (SELECT * FROM comparison_starts ORDER BY idx DESC LIMIT $1 OFFSET $2) "
             "SELECT o.comparison_id AS id, t.time, o.policies, o.conditions, o.seeds, "
             "e.idx AS ended, (SELECT COUNT(*) FROM comparison_results AS r "
@@ -122,8 +114,6 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "line",
             "Lines",
-            "A branch that may change itself: each change is tested, and promoted if it is better.",
-            "The ledger has no line yet. proctor line opens one.",
             "WITH own AS (SELECT * FROM line_starts ORDER BY idx DESC LIMIT $1 OFFSET $2) "
             "SELECT o.line_id AS id, t.time, o.branch, (SELECT COUNT(*) FROM checkpoint_starts "
             "AS c WHERE c.line_id = o.line_id) AS checkpoints, "
@@ -159,26 +149,12 @@ def list_subjects(ask: Ask, kind: Kind, page: int) -> list[tuple[str, Sequence[A
 def read_subject(ask: Ask, kind: Kind, found: str) -> dict[str, Any] | None:
     """Return what the page of a subject shows; None: there is no such subject."""
     subject = Subject(kind.name, found)
-    rows = rows_about(subject, lambda sql: ask(sql.replace("$id", "$1"), found))
+    rows = rows_about(subject, lambda sql: ask(sql, found))
     if not next(iter(rows.values())):
         return None
-    values = kind.values(plain(rows))
-    values["sections"] = [
-        (title, anchor, text, list(_bounded(parts)))
-        for title, anchor, text, parts in values["sections"]
-    ]
+    data = plain(rows)
+    values = {"data": data, **kind.values(data)}
+    for part in values.values():
+        if isinstance(part, dict) and len(part.get("rows", ())) > _MOST_ROWS:
+            part |= {"rows": part["rows"][:_MOST_ROWS], "cut": len(part["rows"])}
     return values
-
-
-def _bounded(parts: Sequence[_Row]) -> Iterator[_Row]:
-    """Yield the parts of a section, long tables cut and said to be."""
-    for part in parts:
-        rows = part.get("rows", ())
-        if len(rows) <= _MOST_ROWS:
-            yield part
-        else:
-            yield {**part, "rows": rows[:_MOST_ROWS]}
-            text = (
-                f"The first {_MOST_ROWS:,} of {len(rows):,} rows are shown; SQL shows the others."
-            )
-            yield {"kind": "note", "state": "", "text": text}

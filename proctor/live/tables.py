@@ -334,18 +334,17 @@ def _turn(lock: threading.Lock) -> Iterator[None]:
 
 
 class _Turns:
-    """Many read at once, or one writes; who waits to write goes before new readers."""
+    """Many read at once, or the only writer writes; it goes before new readers."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._readers = 0
-        self._writers = 0  # that write or wait
-        self._busy = False
+        self._writing = False  # or waiting to
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._writers, timeout=WAIT):
+            if not self._changed.wait_for(lambda: not self._writing, timeout=WAIT):
                 raise BusyError("new entries are being applied; this takes a moment")
             self._readers += 1
         try:
@@ -358,15 +357,13 @@ class _Turns:
     @contextmanager
     def writing(self) -> Iterator[None]:
         with self._changed:
-            self._writers += 1
-            self._changed.wait_for(lambda: not self._readers and not self._busy)
-            self._busy = True
+            self._writing = True
+            self._changed.wait_for(lambda: not self._readers)
         try:
             yield
         finally:
             with self._changed:
-                self._writers -= 1
-                self._busy = False
+                self._writing = False
                 self._changed.notify_all()
 
 

@@ -47,6 +47,13 @@ def meant(rule: str, side: str | None) -> str:
     return _MEANT.get((rule, side or ""), "")
 
 
+def looked_for(rule: str) -> str:
+    """Return what a rule looks for: what it means that it fires, by the side."""
+    return "; ".join(
+        f"{side_told(side)}: {what}" for (of, side), what in _MEANT.items() if of == rule
+    )
+
+
 def remedies(rule: str, side: str | None, recorded: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the directions of decisions that answer a rule on a side, under recorded rules."""
     rules = replace(

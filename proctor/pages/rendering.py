@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from proctor.output.terminal import plain, visible
+from ledger.wording import counted
+from proctor.output.terminal import plain, told_score, visible
 
 _FOLDER = Path(__file__).parent
-STYLESHEET = _FOLDER / "style.css"
-_IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028"}
+STATIC = _FOLDER / "static"
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
@@ -32,7 +33,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
 @cache
 def stylesheet() -> str:
     """Return the stylesheet of all pages."""
-    return STYLESHEET.read_text(encoding="utf-8")
+    return (STATIC / "style.css").read_text(encoding="utf-8")
 
 
 @cache
@@ -45,8 +46,8 @@ def page_policy() -> str:
 
 def embedded_json(value: Any) -> Markup:
     """Return JSON that can stand within a script element: nothing in it ends the element."""
-    text = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return Markup("".join(_IN_SCRIPT.get(c, c) for c in text))  # noqa: S704 - escaped just here
+    form: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "sort_keys": True}
+    return htmlsafe_json_dumps(plain(value), **form)
 
 
 @cache
@@ -60,8 +61,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
+        "counted": counted,
+        "indented": indented,
         "number": number,
+        "object": object_of,
         "percent": percent,
+        "score": told_score,
         "seen": seen,
         "spoken": spoken,
         "when": when,
@@ -91,9 +96,23 @@ def number(value: Any, digits: int = 4) -> str:
     return seen(value)
 
 
-def percent(value: float | None) -> str:
-    """Return a share in percent; a dash for none."""
-    return "—" if value is None else f"{value:.1%}"
+def percent(value: Any) -> str:
+    """Return a share in percent; a dash for what is no number."""
+    return f"{value:.1%}" if isinstance(value, int | float) else "—"
+
+
+def object_of(text: Any) -> Any:
+    """Return the object or the list in a column of JSON; an empty object where there is none."""
+    try:
+        value = json.loads(text)
+    except (RecursionError, TypeError, ValueError):
+        return {}
+    return value if isinstance(value, dict | list) else {}
+
+
+def indented(text: Any) -> str:
+    """Return JSON for people."""
+    return json.dumps(object_of(text), indent=2, sort_keys=True, ensure_ascii=False)
 
 
 def spoken(value: Any) -> str:

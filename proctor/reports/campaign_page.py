@@ -1,4 +1,4 @@
-"""What the page of a campaign says: sections of sentences, tables, charts.
+"""What the page of a campaign shows: figures, tables, charts.
 
 Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
@@ -6,33 +6,11 @@ I/O: none.
 
 from typing import Any
 
-from ledger.wording import counted
 from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
-from proctor.pages.rendering import number
-from proctor.reports.section_parts import (
-    RUN,
-    Data,
-    Row,
-    chart_part,
-    cost_section,
-    note_part,
-    settings_section,
-    table_part,
-    text_part,
-    unfit_part,
-    violations_section,
-    why_not,
-)
-from proctor.reports.values import (
-    indented,
-    object_of,
-    share,
-    short,
-    tile,
-    violations_found,
-)
+from proctor.pages.rendering import object_of
+from proctor.reports.tables import RUN, Data, Row, of_several_runs, table, why_not
 from proctor.runs.standings import told_attempts, told_better, told_code, told_ranking
 
 _ATTEMPTS = [
@@ -68,96 +46,33 @@ def _counting(data: Data) -> list[Row]:
 
 
 def campaign_values(data: Data) -> dict[str, Any]:
-    """Return what the template `sections.html` shows of a campaign."""
+    """Return what the template `campaign.html` shows."""
     (campaign,) = data["campaign"]
     counting = _counting(data)
-    unfit = sum(not row["fits"] for row in data["attempts"])
     placed = sorted((row for row in counting if row["place"]), key=lambda row: row["place"])
-    best = placed[0] if placed else None
     ranked = [(row["number"], row["process_score"], row["validation_accuracy"]) for row in placed]
     policy = object_of(campaign["policy"])
-    name = policy.get("name") if isinstance(policy, dict) else None
-    informed = {row["number"] for row in data["feedback"]}
     later = {row["number"] for row in counting} - {1}
-    learned = "each after the first was told what the judge had found before"
-    if not later & informed:
-        learned = "none was told anything of another one"
-    elif later - informed:
-        learned = f"{len(later & informed)} of them were told what the judge had found before"
-    audited = sum(row["audit_id"] is not None for row in counting)
-    judged = "The judge audited each attempt, and its verdicts rank them."
-    if audited < len(counting):
-        judged = f"An audit that counts is there for {audited} of them; the verdicts rank them."
-    state = "The campaign has not ended."
-    if campaign["end_reason"]:
-        early = campaign["end_reason"] != "completed"
-        state = "The campaign has ended" + (f": {campaign['end_reason']}." if early else ".")
-    told = [
-        text_part(
-            f"Feedback that attempt {row['number']} got (entry {row['idx']})",
-            indented(row["feedback"]),
-        )
-        for row in data["feedback"]
-    ]
-    told += [
-        text_part(
-            f"Advice in the prompt of attempt {row['number']} (version {row['version']})",
-            str(row["advice"]) or "none",
-        )
-        for row in data["advice"]
-    ]
-    further = "Further runs with the same policy, configuration and seed"
     return {
         "heading": f"Campaign {campaign['campaign_id'][:8]}",
-        "sentence": f"The policy “{name}” attempted one training task "
-        f"{counted(len(counting), 'time')}; {learned}. {judged} {state}",
-        "tiles": [
-            tile("Attempts", len(counting), f"at most {campaign['max_attempts']}"),
-            tile(
-                "Best attempt",
-                best["number"] if best else "none",
-                f"run {short(best['run_id'])}" if best else "no ranking yet",
-                "good" if best else "warn",
-            ),
-            tile(
-                "Its validation accuracy",
-                share(best["validation_accuracy"]) if best else "none",
-                f"measured by the judge; its process score is {number(best['process_score'])}"
-                if best
-                else "",
-            ),
-            tile(
-                "Violations",
-                violations_found(data["found"]),
-                "rules of conduct that were broken, in all attempts",
-                "bad" if any(row["violations"] for row in data["found"]) else "",
-            ),
+        "campaign": campaign,
+        "policy": policy.get("name") if isinstance(policy, dict) else None,
+        "counting": len(counting),
+        "unfit": sum(not row["fits"] for row in data["attempts"]),
+        "best": placed[0] if placed else None,
+        "later": len(later),
+        "informed": len(later & {row["number"] for row in data["feedback"]}),
+        "audited": sum(row["audit_id"] is not None for row in counting),
+        "ranking": told_ranking(campaign["ranked_by"]),
+        "notes": [
+            told_better(ranked, campaign["ranked_by"]),
+            told_code(counting),
+            told_attempts(data["draws"], campaign["campaign_id"]),
         ],
-        "sections": [
-            (
-                "Attempts",
-                "attempts",
-                "The best attempt has place 1: attempts that passed their audit come first. Then "
-                f"they are ranked by {told_ranking(campaign['ranked_by'])}. An abandoned attempt "
-                "was cut off and made again.",
-                [
-                    *unfit_part(unfit, "attempt", "It has no place in the ranking."),
-                    *map(note_part, filter(None, [told_better(ranked, campaign["ranked_by"])])),
-                    *map(note_part, filter(None, [told_code(counting)])),
-                    note_part(told_attempts(data["draws"], campaign["campaign_id"])),
-                    *map(chart_part, campaign_charts(data)),
-                    table_part("Attempts", _ATTEMPTS, data["attempts"]),
-                    *([table_part(further, _DRAWS, data["draws"])] if data["draws"] else []),
-                ],
-            ),
-            (
-                "What attempts were told",
-                "feedback",
-                "" if told else "No attempt was told anything of an earlier one.",
-                told,
-            ),
-            violations_section(data),
-            cost_section(data),
-            settings_section(campaign, "config", "policy"),
-        ],
+        "charts": campaign_charts(data),
+        "attempts": table("Attempts", _ATTEMPTS, data["attempts"]),
+        "draws": table(
+            "Further runs with the same policy, configuration and seed", _DRAWS, data["draws"]
+        ),
+        **of_several_runs(data, campaign, config="Configuration", policy="Policy"),
     }

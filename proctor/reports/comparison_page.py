@@ -1,4 +1,4 @@
-"""What the page of a comparison says: sections of sentences, tables, charts.
+"""What the page of a comparison shows: figures, tables, charts.
 
 Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
@@ -7,23 +7,11 @@ I/O: none.
 from operator import attrgetter
 from typing import Any
 
-from ledger.wording import counted
 from proctor.output.columns import field, fields, figure, figures
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.rows import intervals, strip
-from proctor.reports.section_parts import (
-    RUN,
-    Data,
-    cost_section,
-    note_part,
-    pair_part,
-    settings_section,
-    table_part,
-    unfit_part,
-    violations_section,
-    why_not,
-)
-from proctor.reports.values import object_of, tile
+from proctor.pages.rendering import object_of
+from proctor.reports.tables import RUN, Data, of_several_runs, table, why_not
 from proctor.runs.standings import (
     fitting,
     standing_columns,
@@ -74,12 +62,15 @@ def comparison_charts(data: Data) -> list[Chart]:
                 strip(
                     f"{value.replace('_', '-')}-{place}",
                     f"{title}, condition {condition}",
-                    rows=[row for row in cells if str(row["condition"]) == condition],
-                    labels=policies,
-                    label="policy",
-                    value=value,
+                    rows={
+                        policy: [
+                            row[value]
+                            for row in cells
+                            if (str(row["condition"]), str(row["policy"])) == (condition, policy)
+                        ]
+                        for policy in policies
+                    },
                     unit=title.lower(),
-                    caption="A dot for each seed, the mean as a line down.",
                 )
             )
     return found
@@ -103,81 +94,42 @@ _DRAWS = [*_CELL, field("comparison", "made_by"), field("ended", "end_reason")]
 
 
 def comparison_values(data: Data) -> dict[str, Any]:
-    """Return what the template `sections.html` shows of a comparison."""
+    """Return what the template `comparison.html` shows."""
     (comparison,) = data["comparison"]
-    policies, conditions = object_of(comparison["policies"]), object_of(comparison["conditions"])
-    seeds = object_of(comparison["seeds"])
-    planned = len(policies) * len(conditions) * len(seeds)
+    names, cells = _policies(data), data["cells"]
+    fit = fitting(cells)
     drawn = comparison_charts(data)
-    names = _policies(data)
-    wide = len(names) > 1 and bool(drawn)  # there are differences
-    results: list[Any] = []
-    if drawn:
-        table = standings(data["cells"], names)
-        results.append(table_part("All conditions together", _STANDINGS, table))
-        results.append(note_part(told_axes(table)))
-    if wide:
-        results.insert(0, pair_part(drawn[:2]))
-    of_conditions = drawn[2:] if wide else drawn
-    for place, condition in enumerate(_conditions(data)):
-        results.append(pair_part(of_conditions[2 * place : 2 * place + 2]))
-        if len(conditions) > 1:
-            rows = [row for row in data["cells"] if str(row["condition"]) == condition]
-            table = standings(rows, names)
-            results.append(table_part(f"Condition {condition}", _STANDINGS, table))
-    fit = fitting(data["cells"])
-    unfit = len(data["cells"]) - len(fit)
-    parts = [
-        *unfit_part(unfit, "run", "No figure or chart contains it."),
-        table_part("A run for each policy, condition and seed", _CELLS, data["cells"]),
-        *map(note_part, filter(None, [told_code(fit)])),
-        note_part(told_draws(data["draws"], comparison["comparison_id"])),
-    ]
-    if data["draws"]:
-        further = "Further runs with the same policy, condition and seed"
-        parts.append(table_part(further, _DRAWS, data["draws"]))
-    ended = comparison["ended_idx"] is not None
+    both = standings(cells, names) if drawn else []
+    # With one policy there is nothing to compare, and with two charts begin that do.
+    differences = drawn[:2] if len(names) > 1 else []
+    of_conditions = drawn[len(differences) :]
     return {
         "heading": f"Comparison {comparison['comparison_id'][:8]}",
-        "sentence": f"{counted(len(policies), 'policy')} decided in the same trainings, under "
-        f"{counted(len(conditions), 'condition')} with {counted(len(seeds), 'seed')} each. A seed "
-        "decides the first weights and the order of the examples, so runs with the same seed and "
-        "condition can be compared one by one. The judge measured each run on examples that the "
-        "training never saw.",
-        "tiles": [
-            tile(
-                "Policies",
-                len(policies),
-                f"the other{'s are' if len(policies) > 2 else ' is'} compared with “{names[0]}”",
-            ),
-            tile("Conditions", len(conditions), f"{counted(len(seeds), 'seed')} each"),
-            tile(
-                "Runs finished",
-                f"{len(data['cells'])} of {planned}",
-                ("the comparison has ended" if ended else "the comparison is still running")
-                + (f"; {unfit} not counted: see Runs" if unfit else ""),
-                "good" if ended else "warn",
-            ),
-            tile(
-                "Failed",
-                sum(row["problem"] is not None for row in fit),
-                "runs without a usable result: both scores count as 0",
-            ),
-        ],
-        "sections": [
+        **{name: len(object_of(comparison[name])) for name in ("policies", "conditions", "seeds")},
+        "base_policy": names[0],
+        "ended": comparison["ended_idx"] is not None,
+        "unfit": len(cells) - len(fit),
+        "failed": sum(row["problem"] is not None for row in fit),
+        "differences": differences,
+        "standings": table("All conditions together", _STANDINGS, both),
+        "axes": told_axes(both) if both else "",
+        "results": [
             (
-                "Results",
-                "results",
-                f"A difference is from “{names[0]}” with the same condition and seed. Behind it is "
-                "its 95% interval, for all policies together. In a run that is not exercised, too "
-                "little had to be decided for its process score to mean much."
-                if drawn
-                else "No run is finished.",
-                results,
-            ),
-            ("Runs", "runs", "", parts),
-            violations_section(data),
-            cost_section(data),
-            settings_section(comparison, "policies", "conditions", "seeds"),
+                of_conditions[2 * place : 2 * place + 2],
+                table(
+                    f"Condition {condition}",
+                    _STANDINGS,
+                    standings([row for row in cells if str(row["condition"]) == condition], names),
+                ),
+            )
+            for place, condition in enumerate(_conditions(data))
         ],
+        "cells": table("A run for each policy, condition and seed", _CELLS, cells),
+        "notes": [told_code(fit), told_draws(data["draws"], comparison["comparison_id"])],
+        "draws": table(
+            "Further runs with the same policy, condition and seed", _DRAWS, data["draws"]
+        ),
+        **of_several_runs(
+            data, comparison, policies="Policies", conditions="Conditions", seeds="Seeds"
+        ),
     }

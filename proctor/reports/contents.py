@@ -29,7 +29,7 @@ SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.r
     a.standing, a.scored_idx, s.complete
 FROM audits AS a
 LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx
-WHERE a.run_id = $id ORDER BY a.scored_idx"""
+WHERE a.run_id = $1 ORDER BY a.scored_idx"""
 _VIOLATIONS = (  # those that are recorded in words: a list, and no figure is counted from it
     "SELECT run_id, kind, rule, epoch, decision, emitter, detail, told, cause "  # noqa: S608 - LISTED is a number
     f"FROM violation_causes WHERE run_id {{}} AND place < {LISTED} ORDER BY run_id, place"
@@ -43,121 +43,121 @@ _FOUND = (
     "ORDER BY run_id"
 )
 _CALLS = "SELECT * FROM call_summary WHERE run_id {} ORDER BY run_id"
-_ATTEMPTS = "IN (SELECT run_id FROM attempts WHERE campaign_id = $id)"
-_CELLS = "IN (SELECT run_id FROM comparison_runs WHERE comparison_id = $id)"
+_ATTEMPTS = "IN (SELECT run_id FROM attempts WHERE campaign_id = $1)"
+_CELLS = "IN (SELECT run_id FROM comparison_runs WHERE comparison_id = $1)"
 
-# What a report shows -> the query; $id is the subject. A row of the first is what it is about. The
+# What a report shows -> the query; $1 is the subject. A row of the first is what it is about. The
 # tables may have other subjects, too, except for _FAMILY.
 _QUERIES: Mapping[str, Mapping[str, str]] = {
     "run": {
-        "summary": "SELECT * FROM run_summary WHERE run_id = $id",
-        "run": "SELECT * FROM runs WHERE run_id = $id",
-        "epochs": "SELECT * EXCLUDE (run_id, reported) FROM epochs WHERE run_id = $id "
+        "summary": "SELECT * FROM run_summary WHERE run_id = $1",
+        "run": "SELECT * FROM runs WHERE run_id = $1",
+        "epochs": "SELECT * EXCLUDE (run_id, reported) FROM epochs WHERE run_id = $1 "
         "ORDER BY epoch",
         # A number or an epoch that an odd ledger has many times is not multiplied with itself.
         "rules": "SELECT * EXCLUDE (precedence) FROM (SELECT DISTINCT h.epoch, h.rule, h.fired, "
         "h.side, h.streak, h.waived, h.outcome, e.value, e.ema, h.precedence "
         "FROM rule_heatmap AS h JOIN rule_evaluations AS e "
-        "USING (run_id, epoch, rule, fired, streak) WHERE h.run_id = $id) "
+        "USING (run_id, epoch, rule, fired, streak) WHERE h.run_id = $1) "
         "ORDER BY epoch, precedence",
-        "waived": PARTS["waived"][1].replace("?", "$id"),
+        "waived": PARTS["waived"],
         "layers": "SELECT layer, MIN(place) AS place, LIST(epoch ORDER BY epoch) AS epochs, "
-        "LIST(grad_norm ORDER BY epoch) AS norms FROM layer_metrics WHERE run_id = $id "
+        "LIST(grad_norm ORDER BY epoch) AS norms FROM layer_metrics WHERE run_id = $1 "
         "GROUP BY layer ORDER BY MIN(place), layer",
         "decisions": "SELECT DISTINCT ON (d.idx) o.* EXCLUDE (run_id), d.idx "
         "FROM decision_outcomes AS o JOIN decisions AS d "
         "USING (run_id, number, epoch, source, direction, params, justification) "
-        "WHERE o.run_id = $id ORDER BY number, d.idx",
-        "effects": "SELECT decision, rule, epoch, worked FROM remedy_effects WHERE run_id = $id "
+        "WHERE o.run_id = $1 ORDER BY number, d.idx",
+        "effects": "SELECT decision, rule, epoch, worked FROM remedy_effects WHERE run_id = $1 "
         "ORDER BY decision, rule",
-        "provocations": "SELECT * EXCLUDE (run_id) FROM provocation_outcomes WHERE run_id = $id",
-        "weights": "SELECT epoch FROM weights WHERE run_id = $id AND kind = 'best' "
+        "provocations": "SELECT * EXCLUDE (run_id) FROM provocation_outcomes WHERE run_id = $1",
+        "weights": "SELECT epoch FROM weights WHERE run_id = $1 AND kind = 'best' "
         "ORDER BY idx DESC LIMIT 1",
         "credits": "SELECT credit_id, decision, arm, pairs, backed, why_not "
-        "FROM decision_credit WHERE run_id = $id ORDER BY decision, arm, credit_id",
-        "worth": WORTH.replace("$1", "$id"),
+        "FROM decision_credit WHERE run_id = $1 ORDER BY decision, arm, credit_id",
+        "worth": WORTH,
         "audits": _AUDITS,
-        "misplaced": PARTS["misplaced"][1].replace("$1", "$id"),
-        "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",
+        "misplaced": PARTS["misplaced"],
+        "verdict": "SELECT * FROM audits WHERE run_id = $1 AND standing",
         "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
         "JOIN audits AS a ON a.audit_id = t.audit_id AND t.idx < a.scored_idx "
-        "WHERE a.run_id = $id AND a.standing ORDER BY t.step",
+        "WHERE a.run_id = $1 AND a.standing ORDER BY t.step",
         "coverage": "SELECT TRY_CAST(t.evidence ->> '$.firings' AS BIGINT) AS needed, "
         "TRY_CAST(t.evidence ->> '$.answered' AS BIGINT) AS answered FROM audit_steps AS t "
         "JOIN audits AS a ON a.audit_id = t.audit_id AND t.idx < a.scored_idx "
-        "WHERE a.run_id = $id AND a.standing AND t.step = 8",
-        "violations": _VIOLATIONS.format("= $id"),
-        "causes": _CAUSES.format("= $id"),
+        "WHERE a.run_id = $1 AND a.standing AND t.step = 8",
+        "violations": _VIOLATIONS.format("= $1"),
+        "causes": _CAUSES.format("= $1"),
         "family": _FAMILY,
-        "calls": "SELECT * FROM call_summary WHERE run_id = $id",
-        "stages": "SELECT * EXCLUDE (subject, kind) FROM stage_use WHERE subject = $id "
+        "calls": "SELECT * FROM call_summary WHERE run_id = $1",
+        "stages": "SELECT * EXCLUDE (subject, kind) FROM stage_use WHERE subject = $1 "
         "ORDER BY stage",
     },
     "campaign": {
-        "campaign": "SELECT * FROM campaigns WHERE campaign_id = $id",
-        "attempts": "SELECT * EXCLUDE (campaign_id) FROM campaign_progress WHERE campaign_id = $id "
+        "campaign": "SELECT * FROM campaigns WHERE campaign_id = $1",
+        "attempts": "SELECT * EXCLUDE (campaign_id) FROM campaign_progress WHERE campaign_id = $1 "
         "ORDER BY number, run_id",
         "draws": "SELECT run_id, made_by, says_so, end_reason FROM campaign_draws "
-        "WHERE campaign_id = $id ORDER BY idx, run_id",
+        "WHERE campaign_id = $1 ORDER BY idx, run_id",
         "epochs": "SELECT e.run_id, a.number, e.epoch, e.val_loss, e.val_accuracy FROM epochs AS e "
         "JOIN attempts AS a USING (run_id) ANTI JOIN abandoned_attempts AS b "
-        "ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id WHERE a.campaign_id = $id "
+        "ON b.campaign_id = a.campaign_id AND b.run_id = a.run_id WHERE a.campaign_id = $1 "
         "ORDER BY a.number, e.epoch",
         "violations": _VIOLATIONS.format(_ATTEMPTS),
         "found": _FOUND.format(_ATTEMPTS),
-        "feedback": "SELECT number, idx, feedback FROM feedback WHERE campaign_id = $id "
+        "feedback": "SELECT number, idx, feedback FROM feedback WHERE campaign_id = $1 "
         "ORDER BY number",
-        "advice": "SELECT number, version, advice FROM campaign_advice WHERE campaign_id = $id "
+        "advice": "SELECT number, version, advice FROM campaign_advice WHERE campaign_id = $1 "
         "ORDER BY number",
         "calls": _CALLS.format(_ATTEMPTS),
     },
     "comparison": {
         "comparison": "SELECT s.*, e.idx AS ended_idx FROM comparison_starts AS s "
-        "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $id",
+        "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $1",
         "cells": "SELECT policy, condition, seed, run_id, problem, state, audit_id, test_accuracy, "
         "process_score, exercised, NULL AS firings, "  # a report does not rest on the rules
         "code, fits, why_not FROM comparison_cells "
-        "WHERE comparison_id = $id ORDER BY condition, seed, policy, run_id",
+        "WHERE comparison_id = $1 ORDER BY condition, seed, policy, run_id",
         "draws": "SELECT policy, condition, seed, run_id, made_by, counted, end_reason "
-        "FROM comparison_draws WHERE comparison_id = $id AND NOT counted "
+        "FROM comparison_draws WHERE comparison_id = $1 AND NOT counted "
         "ORDER BY condition, seed, policy, run_id",
         "violations": _VIOLATIONS.format(_CELLS),
         "found": _FOUND.format(_CELLS),
         "calls": _CALLS.format(_CELLS),
     },
     "line": {
-        "line": "SELECT * FROM line_starts WHERE line_id = $id",
+        "line": "SELECT * FROM line_starts WHERE line_id = $1",
         "checkpoints": "SELECT s.* EXCLUDE (line_id), t.time AS created_at, "
         "w.time AS rolled_back_at FROM checkpoint_standing AS s JOIN events AS t USING (idx) "
         "LEFT JOIN events AS w ON w.idx = s.rolled_back_idx "
-        "WHERE s.line_id = $id ORDER BY s.idx",
-        "metrics": "SELECT * EXCLUDE (line_id) FROM checkpoint_metrics WHERE line_id = $id "
+        "WHERE s.line_id = $1 ORDER BY s.idx",
+        "metrics": "SELECT * EXCLUDE (line_id) FROM checkpoint_metrics WHERE line_id = $1 "
         "ORDER BY idx",
-        "trends": "SELECT * EXCLUDE (line_id) FROM metric_trends WHERE line_id = $id "
+        "trends": "SELECT * EXCLUDE (line_id) FROM metric_trends WHERE line_id = $1 "
         "ORDER BY metric",
         "proposals": "SELECT p.* EXCLUDE (line_id), s.tainted, s.taint_reasons, e.improvements, "
         "e.regressions, e.reasons, e.level FROM infra_proposals AS p "
         "LEFT JOIN proposal_standing AS s USING (proposal_id) "
         "LEFT JOIN infra_evaluations AS e USING (proposal_id) "
-        "WHERE p.line_id = $id ORDER BY p.idx",
-        "halts": "SELECT * EXCLUDE (line_id, envelope) FROM line_halts WHERE line_id = $id "
+        "WHERE p.line_id = $1 ORDER BY p.idx",
+        "halts": "SELECT * EXCLUDE (line_id, envelope) FROM line_halts WHERE line_id = $1 "
         "ORDER BY idx",
-        "alarms": "SELECT * EXCLUDE (line_id) FROM alarms WHERE line_id = $id ORDER BY idx",
+        "alarms": "SELECT * EXCLUDE (line_id) FROM alarms WHERE line_id = $1 ORDER BY idx",
         "drift": "SELECT d.idx, d.checkpoint_id, d.task_set, d.sha256, d.success, "
         "d.commit = c.commit AS of_checkpoint FROM drift_measurements AS d "
         "LEFT JOIN checkpoint_starts AS c USING (line_id, checkpoint_id) "
-        "WHERE d.line_id = $id ORDER BY d.idx",
+        "WHERE d.line_id = $1 ORDER BY d.idx",
         "production": "SELECT run_id, checkpoint_id, started_idx, deficit FROM production_charts "
-        "WHERE line_id = $id ORDER BY started_idx",
-        "valleys": "SELECT valley_id, idx, what, steps, reason FROM valleys WHERE line_id = $id "
+        "WHERE line_id = $1 ORDER BY started_idx",
+        "valleys": "SELECT valley_id, idx, what, steps, reason FROM valleys WHERE line_id = $1 "
         "ORDER BY idx",
         "bisections": "SELECT b.bisection_id, b.idx, b.good, b.suspects, e.culprit, e.posterior, "
         "e.reason FROM bisections AS b LEFT JOIN bisection_ends AS e USING (bisection_id) "
-        "WHERE b.line_id = $id ORDER BY b.idx",
+        "WHERE b.line_id = $1 ORDER BY b.idx",
         "runs": "SELECT run_id, checkpoint, idx, tainted, taint_reasons, eligible, why_not "
         "FROM run_standing WHERE run_id IN (SELECT l.run_id FROM run_lineage AS l "
         "JOIN runs AS r ON r.run_id = l.ancestor JOIN checkpoint_starts AS c "
-        "ON c.checkpoint_id = r.checkpoint WHERE c.line_id = $id) ORDER BY idx",
+        "ON c.checkpoint_id = r.checkpoint WHERE c.line_id = $1) ORDER BY idx",
     },
 }
 
@@ -175,7 +175,7 @@ def contents_of(
         with settled(tables, "audit_strengths", "audits"):
             found = rows_about(
                 subject,
-                lambda sql: records_of(tables, sql, {"id": subject.id} if "$id" in sql else None),
+                lambda sql: records_of(tables, sql, [subject.id] if "$1" in sql else None),
             )
         unreadable = [idx for (idx,) in tables.execute("SELECT idx FROM unreadable").fetchall()]
     first, *_ = found
@@ -188,5 +188,5 @@ def contents_of(
 def rows_about(
     subject: Subject, ask: Callable[[str], list[dict[str, Any]]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows that a page about a subject shows; `ask` answers a query, `$id` in it."""
+    """Return the rows that a page about a subject shows; `ask` answers a query, `$1` in it."""
     return {name: ask(sql) for name, sql in _QUERIES[subject.kind].items()}

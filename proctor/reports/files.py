@@ -21,16 +21,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
+
+import msgspec
 
 import projections
 from aggregates.judged import is_as_judged
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.selection import Selection, read_selection, write_selection
 from ledger.strict_json import JSONError, read_json
-from ledger.verification.verified_entries import VerifiedEntry
-from ledger.verification.verified_notes import TreeHead
 from ledger.wording import counted
 from proctor import __version__, pages, reports
 from proctor.home import Home
@@ -38,17 +38,17 @@ from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
 from proctor.remembering import keep_definitions, open_remembered, tell_unread
 from proctor.reports.contents import contents_of
-from proctor.reports.subjects import KINDS, Overview, Subject
+from proctor.reports.subjects import Overview, Subject
 from projections.counting import CountingAudit, counting_audits
 
 DOCTYPE = "<!DOCTYPE html>"
 MAX_FILE = 64 << 20  # bytes
 _MAX_PROOFS = 256 << 20  # bytes, once they are unpacked
-_FORM = 1
 _JSON = re.compile(r'<script type="application/json" id="proctor-report">([^<]*)</script>')
 _PROOFS = re.compile(r'<script type="text/plain" id="proctor-proofs">([A-Za-z0-9+/=]*)</script>')
 _PLACE = re.compile(r'<(h1|h2|h3|figure)[^>]* id="([\w-]+)"')
 _TAG = re.compile(r"<[^>]*>")
+_Name = Annotated[str, msgspec.Meta(max_length=40)]
 _LONGEST = 120  # characters that a message quotes
 _MOST_PAIRS = 20_000_000  # of lines that are compared
 _SPARE = 100_000  # characters; a page that is longer than twice its due length and this is not read
@@ -65,30 +65,22 @@ class Source:
     vkey: str  # of the ledger, its first
     made_by: Mapping[str, str]  # the versions that a file names, or ours
 
-    @property
-    def head(self) -> TreeHead:
-        """The signed tree head that everything is proved under."""
-        return self.selection.head
-
-    @property
-    def entries(self) -> list[VerifiedEntry]:
-        """The entries, in the ledger's order."""
-        return [*self.selection.entries]
-
     @cached_property
     def contents(self) -> dict[str, Any]:
         """What the report shows; raises ProctorError if its subject cannot be read."""
         keep_definitions()
-        return contents_of(self.entries, self.subject, authority=self.selection.authority.stream_id)
+        return contents_of(
+            self.selection.entries, self.subject, authority=self.selection.authority.stream_id
+        )
 
     @cached_property
     def _overview(self) -> Overview:
-        return Overview.of(self.entries)
+        return Overview.of(self.selection.entries)
 
     @cached_property
     def _counting(self) -> dict[str, CountingAudit]:
         keep_definitions()
-        return counting_audits(self.entries, authority=self.selection.authority.stream_id)
+        return counting_audits(self.selection.entries, authority=self.selection.authority.stream_id)
 
     def verify(self) -> None:
         """Raise VerificationError where a judge's verdict is shown beside another run."""
@@ -125,14 +117,23 @@ class Source:
     def embedded(self) -> dict[str, Any]:
         """What the file holds as data."""
         return {
-            "form": _FORM,
+            "form": 1,
             "kind": self.subject.kind,
             "subject": self.subject.id,
-            "ledger": self.head.origin,
-            "entries": self.head.size,
+            "ledger": self.selection.head.origin,
+            "entries": self.selection.head.size,
             "made_by": made_by(),
             "contents": {name: _columns(part) for name, part in self.contents.items()},
         }
+
+
+class _Told(msgspec.Struct):
+    """What a file says of itself; its `contents` are compared, and nothing is made of them."""
+
+    form: Literal[1]
+    kind: Literal["run", "campaign", "comparison", "line"]
+    subject: UUID
+    made_by: Annotated[dict[_Name, _Name], msgspec.Meta(max_length=8)]
 
 
 @cache
@@ -141,7 +142,8 @@ def made_by() -> dict[str, str]:
     sha256 = hashlib.sha256()
     for folder in _CODE:
         for path in sorted(folder.rglob("*")):
-            if path.suffix in (".py", ".html", ".css", ".sql") and "live" not in path.parts:
+            of_reports = "live" not in (path.stem, *path.parts)
+            if of_reports and path.suffix in (".py", ".html", ".css", ".sql"):
                 sha256.update(path.read_bytes())
     return {"proctor": __version__, "pages": sha256.hexdigest()[:12]}
 
@@ -172,12 +174,17 @@ def open_report(text: str, *, vkey: str) -> Source:
     if unpack.unconsumed_tail or unpack.unused_data or not unpack.eof:
         raise MalformedError("the report's proofs are cut off, or longer than a report needs")
     selection = read_selection(proofs, vkey=vkey)
-    subject = _subject(embedded)
+    try:
+        told = msgspec.convert(embedded, _Told)
+    except msgspec.ValidationError as error:
+        what = "has a form that this version does not know, or does not name what it is about"
+        raise MalformedError(f"the report {what}: {error}") from error
+    subject = Subject(told.kind, str(told.subject))
     overview = Overview.of(selection.entries)
     if subject.id not in overview.subjects[subject.kind]:
         raise InclusionError(f"no entry of {subject.kind} {subject.id} is proved")
     selection.verify_choice(overview.wanted(subject))
-    source = Source(subject, selection, packed, vkey, _versions(embedded.get("made_by")))
+    source = Source(subject, selection, packed, vkey, told.made_by)
     source.verify()
     return source
 
@@ -189,21 +196,6 @@ def _found(form: re.Pattern[str], text: str) -> str:
     return str(parts[0])
 
 
-def _subject(embedded: Any) -> Subject:
-    known = isinstance(embedded, dict) and embedded.get("form") == _FORM
-    if not known or embedded.get("kind") not in KINDS:
-        raise MalformedError("the report has a form that this version does not know")
-    try:
-        return Subject(embedded["kind"], str(UUID(str(embedded.get("subject")))))
-    except ValueError as error:
-        raise MalformedError("the report does not name what it is about") from error
-
-
-def _versions(told: Any) -> dict[str, str]:
-    known = isinstance(told, dict) and len(told) <= 8
-    return {str(name)[:40]: str(number)[:40] for name, number in told.items()} if known else {}
-
-
 def differences(text: str, source: Source, page: str) -> Iterator[str]:
     """Yield what of a report's text was altered; `page` is the report, made again from `source`."""
     if len(text) > 2 * len(page) + _SPARE:
@@ -212,7 +204,8 @@ def differences(text: str, source: Source, page: str) -> Iterator[str]:
     shown = read_json(_found(_JSON, text), most=5_000_000)
     due = read_json(str(embedded_json(source.embedded)), most=5_000_000)
     yield from _altered(_rows(shown), _rows(due), "")
-    yield from _altered_page(_without(text), _without(page))
+    # The page without its data, which are compared value by value.
+    yield from _altered_page(*(_JSON.sub("", each).split("\n") for each in (text, page)))
 
 
 def _altered(shown: Any, due: Any, path: str) -> Iterator[str]:
@@ -253,8 +246,9 @@ def _altered_page(shown: Sequence[str], due: Sequence[str]) -> Iterator[str]:
             if has == should:
                 yield f"page, {where}: what is not text, such as a chart or a style, was altered"
             else:
-                has, should = _apart(has, should)
-                yield f"page, {where}: the page has {_short(has)}, and should have {_short(should)}"
+                at = max(0, _alike(has, should) - 40)  # most of what is alike is left out
+                has, should = _short(has[at:]), _short(should[at:])
+                yield f"page, {where}: the page has {has}, and should have {should}"
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> int:
@@ -265,17 +259,6 @@ def _alike(one: Sequence[str], other: Sequence[str]) -> int:
 
 def _words(lines: Sequence[str]) -> str:
     return " ".join(html.unescape(_TAG.sub(" ", "\n".join(lines))).split())
-
-
-def _apart(one: str, other: str) -> tuple[str, str]:
-    """Return two texts without most of what they begin with alike."""
-    start = max(0, _alike(one, other) - 40)
-    return one[start:], other[start:]
-
-
-def _without(text: str) -> list[str]:
-    """Return the lines of a page without its data, which are compared value by value."""
-    return _JSON.sub("", text).split("\n")
 
 
 def _short(value: Any) -> str:

@@ -1,29 +1,18 @@
-"""What the page of a line says: sections of sentences, tables, charts.
+"""What the page of a line shows: tables and charts.
 
 Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ledger.wording import counted
 from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import Curve, curves, curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.lineage import lineage
-from proctor.pages.rendering import number, spoken
-from proctor.reports.section_parts import (
-    RUN,
-    Data,
-    Row,
-    chart_part,
-    note_part,
-    pair_part,
-    table_part,
-    text_part,
-)
-from proctor.reports.values import object_of, short, tile
+from proctor.pages.rendering import spoken
+from proctor.reports.tables import RUN, Data, Row, short, table
 
 _METRICS = {  # column of checkpoint_metrics -> title
     "reference_success": "Share of the reference tasks that were answered rightly",
@@ -98,91 +87,6 @@ def _drift(rows: Sequence[Row]) -> list[Curve]:
     ]
 
 
-def line_values(data: Data) -> dict[str, Any]:
-    """Return what the template `sections.html` shows of a line."""
-    (line,) = data["line"]
-    drawn = {chart.name: chart for chart in line_charts(data)}
-    checkpoints = data["checkpoints"]
-    rolled_back = sum(bool(row["rolled_back"]) for row in checkpoints)
-    promoted = sum(row["status"] == "promoted" for row in data["proposals"])
-    open_alarms = sum(bool(row["open"]) for row in data["alarms"])
-    tainted = [row for row in data["runs"] if row["tainted"]]
-    measures = [chart for name, chart in drawn.items() if name.replace("-", "_") in _METRICS]
-    watched = [drawn[name] for name in ("production", "drift") if name in drawn]
-    return {
-        "heading": f"Line {line['branch']}",
-        "sentence": "A line is a branch of a repository that is improved under control. Each "
-        "proposed change is tested against the line as it stands, and is promoted only if it is "
-        f"better; then it is the next checkpoint. This line has "
-        f"{counted(len(checkpoints), 'checkpoint')} and "
-        f"{counted(len(data['proposals']), 'proposal')}.",
-        "tiles": [
-            tile("Checkpoints", len(checkpoints), f"{rolled_back} of them rolled back"),
-            tile("Promoted", f"{promoted} of {len(data['proposals'])}", "proposed changes"),
-            tile(
-                "Open alarms",
-                open_alarms,
-                f"{counted(len(data['alarms']), 'alarm')} in all",
-                "bad" if open_alarms else "good",
-            ),
-            tile(
-                "Tainted runs",
-                len(tainted),
-                f"of {len(data['runs'])} under this line",
-                "warn" if tainted else "good",
-            ),
-        ],
-        "sections": [
-            (
-                "Lineage",
-                "lineage",
-                "",
-                [
-                    *([chart_part(drawn["lineage"])] if "lineage" in drawn else []),
-                    table_part("Checkpoints", _CHECKPOINTS, checkpoints),
-                ],
-            ),
-            (
-                "Promotions and rejections",
-                "proposals",
-                "Tests and tasks decide whether a change is better or worse. Changes of tier 2 "
-                "need nothing else, those of tier 1 an operator's approval, too."
-                if data["proposals"]
-                else "Nothing was proposed.",
-                list(_proposals(data)),
-            ),
-            (
-                "Six measures over the chain",
-                "measures",
-                "Each point is a checkpoint that was not rolled back."
-                if measures
-                else "Nothing was measured.",
-                [pair_part(measures), table_part("Trends", _TRENDS, data["trends"])]
-                if measures
-                else [],
-            ),
-            (
-                "Drift",
-                "drift",
-                "The active checkpoint is tested again from time to time, and the branch is looked "
-                "at. What is wrong raises an alarm, which an operator answers."
-                + ("" if watched or data["alarms"] else " No alarm was raised."),
-                [*map(chart_part, watched), *_alarms(data)],
-            ),
-            (
-                "Taint",
-                "taint",
-                "These runs descend from a checkpoint that was rolled back, or from data that was "
-                "withdrawn. Nothing is to be learned from them."
-                if tainted
-                else "No run of this line is tainted: none descends from a checkpoint that was "
-                "rolled back.",
-                [table_part("Tainted runs", _TAINTS, tainted)] if tainted else [],
-            ),
-        ],
-    }
-
-
 _CHECKPOINTS = [
     figure("place"),
     field("checkpoint", lambda row: short(row["checkpoint_id"])),
@@ -219,33 +123,20 @@ _TAINTS = [
 ]
 
 
-def _proposals(data: Data) -> Iterator[Any]:
-    if rows := data["proposals"]:
-        yield table_part("Proposals, with the verdict and its reason", _PROPOSALS, rows)
-    for row in rows:
-        if reasons := object_of(row["reasons"]):
-            yield text_part(
-                f"Evidence of the verdict on {short(row['proposal_id'])}: {row['verdict']}",
-                "\n".join(map(str, reasons))
-                + f"\n\nBetter: {_names(row['improvements'])}\nWorse: {_names(row['regressions'])}"
-                + f"\nChance of a wrong promotion that the test allowed: {number(row['level'])}",
-            )
-    for row in data["halts"]:
-        text = f"Entry {row['idx']}: {row['what']}"
-        yield note_part(f"{text}, {row['reason']}" if row["reason"] else text, "warn")
-
-
-def _names(text: Any) -> str:
-    return ", ".join(map(str, object_of(text))) or "none"
-
-
-def _alarms(data: Data) -> Iterator[Any]:
-    for row in data["alarms"]:
-        answer = "waits for an operator" if row["open"] else f"answered: {row['note']}"
-        state = "bad" if row["open"] else ""
-        yield note_part(f"Alarm {row['number']}, {row['kind']}: {row['detail']}; {answer}", state)
-    for row in data["bisections"]:
-        culprit = short(row["culprit"]) or "not found"
-        yield note_part(
-            f"Search for what made the line worse: culprit {culprit}. {row['reason'] or ''}"
-        )
+def line_values(data: Data) -> dict[str, Any]:
+    """Return what the template `line.html` shows."""
+    (line,) = data["line"]
+    drawn = line_charts(data)
+    tainted = [row for row in data["runs"] if row["tainted"]]
+    return {
+        "heading": f"Line {line['branch']}",
+        "lineage": [chart for chart in drawn if chart.name == "lineage"],
+        "measures": [chart for chart in drawn if chart.name.replace("-", "_") in _METRICS],
+        "watched": [chart for chart in drawn if chart.name in ("production", "drift")],
+        "checkpoints": table("Checkpoints", _CHECKPOINTS, data["checkpoints"]),
+        "proposals": table(
+            "Proposals, with the verdict and its reason", _PROPOSALS, data["proposals"]
+        ),
+        "trends": table("Trends", _TRENDS, data["trends"]),
+        "tainted": table("Tainted runs", _TAINTS, tainted),
+    }

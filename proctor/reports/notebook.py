@@ -4,6 +4,7 @@ I/O: reads the home's ledger; save() writes a file.
 """
 
 import os
+from functools import cached_property
 from html import escape
 from pathlib import Path
 
@@ -21,7 +22,6 @@ class Report:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._page = ""  # once it was asked for
 
     @property
     def kind(self) -> str:
@@ -38,11 +38,10 @@ class Report:
         """The names of its charts."""
         return list(charts_of(self._source))
 
-    @property
+    @cached_property
     def html(self) -> str:
         """The page, as `proctor report` writes it."""
-        self._page = self._page or page_of(self._source)
-        return self._page
+        return page_of(self._source)
 
     def svg(self, chart: str) -> str:
         """Return one of its charts as SVG; raises KeyError for a name that it does not have."""

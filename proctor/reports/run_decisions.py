@@ -13,9 +13,8 @@ from aggregates.rules import RULE_TITLES, SIGNAL_TITLES
 from ledger.wording import counted
 from proctor.output.columns import field, figures
 from proctor.output.firings import fired_on, named, remedies
-from proctor.pages.rendering import number, spoken
-from proctor.reports.section_parts import Row, table_part
-from proctor.reports.values import listed_of, object_of, violations_found
+from proctor.pages.rendering import number, object_of, spoken
+from proctor.reports.tables import CAUSES, Row, listed_of, table, violations_found
 from proctor.runs.tried import told_trials, trials_of
 from proctor.runs.worth import Worth, told_worth, worths
 
@@ -83,23 +82,18 @@ def decisions_told(data: Mapping[str, Any], run: Row) -> list[dict[str, Any]]:
 
 def _decision_told(row: Row, known: _Known, limits: Row) -> dict[str, Any]:
     cites = [str(rule) for rule in row["cites"] or ()]
-    facts = [("Evidence", text) for text in _evidence(row, cites, known, limits)]
-    parameters = object_of(row["params"])
-    if parameters:
-        facts.append(("Asked for", _told(parameters)))
-    if row["deferred_to"]:
-        facts.append(("Waits for", f"{row['deferred_to']}, which goes first"))
-    facts += [("Changed", text) for text in _changes(row["changes"])]
-    if row["reason"]:
-        facts.append(("Not carried out", str(row["reason"])))
-    if row["outcome"] == "applied":
-        if tried := told_trials(row, known.losses):
-            facts.append(("Trials", tried))
-        facts += [("Effect", text) for text in _effects(row, known)]
-    facts += [("Worth", told_worth(each)) for each in known.worth.get(row["number"], ())]
-    facts.append(("Ledger entry", str(row["idx"])))
-    cited = ", ".join(f"{rule} ({RULE_TITLES.get(rule, 'unknown')})" for rule in cites)
-    return {**row, "cited": cited, "facts": facts, "title": _plain(row["direction"])}
+    applied = row["outcome"] == "applied"
+    return {
+        **row,
+        "title": _plain(row["direction"]),
+        "cited": ", ".join(f"{rule} ({RULE_TITLES.get(rule, 'unknown')})" for rule in cites),
+        "evidence": list(_evidence(row, cites, known, limits)),
+        "asked": _told(object_of(row["params"])),
+        "changed": list(_changes(row["changes"])),
+        "trials": told_trials(row, known.losses) if applied else "",
+        "effects": list(_effects(row, known)) if applied else [],
+        "worth": [told_worth(each) for each in known.worth.get(row["number"], ())],
+    }
 
 
 def _plain(name: Any) -> str:
@@ -182,7 +176,7 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             "title": f"{author}: {counted(found, 'violation')}",
             "text": " ".join([cause_told(cause, asked=asked), *able]),
-            "table": table_part(listed_of(len(own), found), _VIOLATIONS, own),
+            "table": table(listed_of(len(own), found), _VIOLATIONS, own),
         }
 
 
@@ -216,14 +210,10 @@ def uncounted_told(data: Mapping[str, Any]) -> str:
 
 def cause_told(cause: str, *, asked: bool) -> str:
     """Return what would have avoided a violation; `asked`: a language model was asked."""
-    return {
-        "harness": "What would have avoided them: a repair of the harness. It did something else "
-        "than what was decided, or nothing.",
-        "human": "What would have avoided them: another decision by this person.",
-        "policy": "What would have avoided them: another policy, or a better model. It was told "
-        "of such a violation before and repeated it, or it was not asked about this rule."
-        if asked
-        else "What would have avoided them: a policy that carries out a remedy in time.",
-        "prompt": "What would have avoided them: perhaps another prompt. A language model was "
-        "asked, and nothing had told it of such a violation.",
-    }.get(cause, cause)
+    avoided, why = CAUSES.get(cause, (cause, ""))
+    if cause == "policy":
+        if asked:
+            avoided = "another policy, or a better model"
+        else:
+            avoided, why = "a policy that carries out a remedy in time", ""
+    return f"What would have avoided them: {avoided}. {why}".strip()

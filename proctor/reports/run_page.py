@@ -1,44 +1,28 @@
-"""What the page of a run says: sentences, tables and charts.
+"""What the page of a run shows: figures, tables and charts.
 
 Source: docs/explanation/scores.md for what the scores mean.
 Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from proctor.output.columns import field, figure, figures
+from proctor.output.firings import looked_for
 from proctor.pages.charts.curves import curves_of
 from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
-from proctor.pages.rendering import number, spoken
-from proctor.reports.credits import credit_charts, credit_sections
+from proctor.pages.charts.rows import intervals
+from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.run_decisions import decisions_told, uncounted_told, violations_told
-from proctor.reports.run_verdict import (
-    STEP_QUESTIONS,
-    score_reasons,
-    step_ran,
-    summary_sentence,
-    summary_tiles,
-)
-from proctor.reports.section_parts import Row, table_part
-from proctor.reports.values import duration, indented, object_of, short
+from proctor.reports.run_verdict import STEP_QUESTIONS, step_ran, verdict_values
+from proctor.reports.tables import Row, duration, short, table
 from proctor.runs.story import UNBOUND, told_misplaced, told_other, waived_reasons
-from proctor.runs.worth import told_unmeasured, worths
+from proctor.runs.worth import COLUMNS, Worth, told_how, told_unmeasured, worths
 
-_LOOK_FOR = {
-    "R1": "High: each update changes the weights too much. Low: too little. Plateau: training no "
-    "longer gains.",
-    "R2": "Low: the batch is too small for the noise of the gradient. High: it is too large.",
-    "R3": "The validation loss has not improved for several epochs.",
-    "R4": "Training accuracy stands still although the model is healthy: it may be too small.",
-    "R5": "Too many activations are dead: they never rise above zero.",
-    "R6": "The gradient of some layer is close to zero, so that the layer learns nothing.",
-    "R7": "Gradients are far too large, or a value is no longer a finite number.",
-}
 CURVES = {  # name -> title, and each column with its label
     "loss": ("Loss", {"train_loss": "training", "val_loss": "validation"}),
     "accuracy": ("Accuracy", {"train_accuracy": "training", "val_accuracy": "validation"}),
@@ -50,11 +34,15 @@ CURVES = {  # name -> title, and each column with its label
 }
 _EXAMPLES = {"train": "to train on", "validation": "to validate", "test": "for the judge only"}
 _TABLE = 400  # epochs that are also a table
+_WORTH = {  # of a worth -> title, axis
+    "accuracy": ("Accuracy gained", "validation accuracy: decision minus alternative"),
+    "loss": ("Loss saved", "validation loss: alternative minus decision"),
+}
 
 
 def run_charts(data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of a run; those without any value are left out."""
-    return [*_course(data), *credit_charts(worths(data["worth"]))]
+    return [*_course(data), *_worth_charts(worths(data["worth"]))]
 
 
 def curve(name: str, data: Mapping[str, Any], **more: Any) -> list[Chart]:
@@ -84,73 +72,22 @@ def _course(data: Mapping[str, Any]) -> list[Chart]:
     return found
 
 
-def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the template `run.html` shows beside the charts."""
-    (summary,) = data["summary"]
-    run = data["run"][0]
-    waiting = [row for row in data["decisions"] if row["outcome"] == "deferred"]
-    columns = [name for name in data["epochs"][0] if name != "idx"] if data["epochs"] else ["epoch"]
-    shown = ["decisions", "verdict", "violations", "family", "cost", "settings"]
-    return {
-        "summary": summary,
-        "sentence": summary_sentence(summary, data),
-        "tiles": summary_tiles(summary, data),
-        "reasons": list(score_reasons(summary, data)),
-        "contents": [
-            ("score", "Why the score is what it is"),
-            ("course", "What happened, epoch by epoch"),
-            *((name, _TITLES[name]) for name in shown),
-            ("verify", "Verify this report"),
-        ],
-        "charts": _course(data),
-        "rules": [(rule, RULE_TITLES[rule], _LOOK_FOR[rule]) for rule in PRECEDENCE],
-        "measured": table_part(
-            "Measurements of each epoch",
-            [figure(spoken(name), name) for name in columns],
-            data["epochs"][:_TABLE],
-        ),
-        "decisions": decisions_told(data, run),
-        "waiting": table_part("These decisions changed nothing", _WAITING, waiting),
-        "other_audits": [
-            {
-                **each,
-                "text": "it was begun and not ended"
-                if each["scored_idx"] is None
-                else told_other(each),
-            }
-            for each in data["audits"]
-            if not each["standing"]
-        ],
-        "misplaced": told_misplaced(data["misplaced"]) if data["misplaced"] else "",
-        "unbound": UNBOUND if data["verdict"] and not data["verdict"][0]["bound"] else "",
-        "looked": step_ran(data, "coverage"),
-        "violations": list(violations_told(data)),
-        "uncounted": uncounted_told(data),
-        "steps": [{**step, "asks": STEP_QUESTIONS.get(step["name"], "")} for step in data["steps"]],
-        "credits": credit_sections(data),
-        "unmeasured": told_unmeasured(summary, data["decisions"], worths(data["worth"])),
-        "family": table_part(
-            "This run, those that it goes on from, and those that go on from it",
-            _FAMILY,
-            [{**row, "this": row["run_id"] == run["run_id"]} for row in data["family"]],
-        ),
-        "cost": list(_cost(summary, data)),
-        "stages": table_part(
-            "Time and tokens by stage", _STAGES, data["stages"] if data["calls"] else ()
-        ),
-        "settings": list(_settings(summary, run)),
-        "configuration": indented(run["config"]),
-    }
-
-
-_TITLES = {
-    "decisions": "Decisions",
-    "verdict": "The eleven steps of the audit",
-    "violations": "Violations",
-    "family": "Restarts and forks",
-    "cost": "Cost",
-    "settings": "Settings",
-}
+def _worth_charts(found: Sequence[Worth]) -> list[Chart]:
+    """Return the charts of what decisions were worth, if that was measured."""
+    charts = []
+    for name, (title, unit) in _WORTH.items():
+        measured = [
+            (f"{each.decision}, not {spoken(each.arm)}", getattr(each, name)) for each in found
+        ]
+        rows = [
+            (label, told.difference, told.low, told.high)
+            for label, told in measured
+            if told.difference is not None
+        ]
+        if rows:
+            caption = "Right of zero, the decision was better. The line is the interval."
+            charts.append(intervals(f"credit-{name}", title, rows=rows, unit=unit, caption=caption))
+    return charts
 
 
 def _how(row: Row) -> str:
@@ -183,45 +120,71 @@ _STAGES = [
 ]
 
 
-def _cost(summary: Row, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    ends = [summary[name] for name in ("started_at", "ended_at")]
-    began, ended = (None if each is None else datetime.fromisoformat(each) for each in ends)
-    if began is not None and ended is not None:
-        yield "Training", f"{duration((ended - began).total_seconds())}, from start to end"
-    elif began is not None:
-        yield "Training", "the run has not ended"
-    yield "Epochs", str(summary["epochs"])
-    for calls in data["calls"]:
-        model = calls["model"] or "no model"
-        yield "Requests to a language model", f"{number(calls['calls'])} ({model})"
-        yield (
-            "Tokens",
-            f"{number(calls['prompt_tokens'])} in, {number(calls['completion_tokens'])} out",
-        )
-        price = "unknown" if calls["cost"] is None else f"{number(calls['cost'])} US dollars"
-        yield (
-            "Price",
-            price + (f"; {calls['unpriced']} of unknown price" if calls["unpriced"] else ""),
-        )
-    if not data["calls"]:
-        yield "Requests to a language model", "none"
+def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the template `run.html` shows."""
+    (summary,) = data["summary"]
+    run, worth = data["run"][0], worths(data["worth"])
+    waiting = [row for row in data["decisions"] if row["outcome"] == "deferred"]
+    columns = [name for name in data["epochs"][0] if name != "idx"] if data["epochs"] else ["epoch"]
+    return {
+        "heading": f"Run {summary['run_id'][:8]}: {summary['dataset']}",
+        "summary": summary,
+        "run": run,
+        **verdict_values(summary, data),
+        "charts": _course(data),
+        "rules": [(rule, RULE_TITLES[rule], looked_for(rule)) for rule in PRECEDENCE],
+        "measured": table(
+            "Measurements of each epoch",
+            [figure(spoken(name), name) for name in columns],
+            data["epochs"][:_TABLE],
+        ),
+        "decisions": decisions_told(data, run),
+        "waiting": table("These decisions changed nothing", _WAITING, waiting),
+        "other_audits": [
+            {
+                **each,
+                "text": "it was begun and not ended"
+                if each["scored_idx"] is None
+                else told_other(each),
+            }
+            for each in data["audits"]
+            if not each["standing"]
+        ],
+        "misplaced": told_misplaced(data["misplaced"]) if data["misplaced"] else "",
+        "unbound": UNBOUND if data["verdict"] and not data["verdict"][0]["bound"] else "",
+        "looked": step_ran(data, "coverage"),
+        "violations": list(violations_told(data)),
+        "uncounted": uncounted_told(data),
+        "steps": [{**step, "asks": STEP_QUESTIONS.get(step["name"], "")} for step in data["steps"]],
+        "worth": table("Each decision beside each alternative, with intervals", COLUMNS, worth),
+        "worth_how": told_how(worth),
+        "worth_charts": _worth_charts(worth),
+        "unmeasured": told_unmeasured(summary, data["decisions"], worth),
+        "family": table(
+            "This run, those that it goes on from, and those that go on from it",
+            _FAMILY,
+            [{**row, "this": row["run_id"] == run["run_id"]} for row in data["family"]],
+        ),
+        "took": _took(summary),
+        "stages": table(
+            "Time and tokens by stage", _STAGES, data["stages"] if data["calls"] else ()
+        ),
+        "examples": _examples(run),
+        "environment": object_of(run["environment"]),
+    }
 
 
-def _settings(summary: Row, run: Row) -> Iterator[tuple[str, str]]:
-    environment, info = object_of(run["environment"]), object_of(run["data"])
-    yield "Run", str(run["run_id"])
-    yield "Dataset", str(summary["dataset"])
-    sizes = info.get("sizes")
-    if isinstance(sizes, dict) and any(sizes.values()):
-        told = (f"{number(size)} {_EXAMPLES.get(name, name)}" for name, size in sizes.items())
-        yield "Examples", ", ".join(told)
-    if summary["seed"] is not None:
-        yield "Seed", str(summary["seed"])
-    yield "Policy", str(summary["policy_name"])
-    yield "Limits of the rules", str(summary["profile"])
-    if run["checkpoint"]:
-        yield "Version of the system that decided", f"checkpoint {run['checkpoint']}"
-    for name, title in (("torch", "PyTorch"), ("platform", "Machine"), ("numerics", "Numerics")):
-        if environment.get(name) is not None:
-            yield title, str(environment[name])
-    yield "Started", str(summary["started_at"])[:19] + " UTC"
+def _took(summary: Row) -> str | None:
+    if summary["started_at"] is None:
+        return None
+    if summary["ended_at"] is None:
+        return "the run has not ended"
+    began, ended = (datetime.fromisoformat(summary[name]) for name in ("started_at", "ended_at"))
+    return f"{duration((ended - began).total_seconds())}, from start to end"
+
+
+def _examples(run: Row) -> str | None:
+    sizes = object_of(run["data"]).get("sizes")
+    if not isinstance(sizes, dict) or not any(sizes.values()):
+        return None
+    return ", ".join(f"{number(size)} {_EXAMPLES.get(name, name)}" for name, size in sizes.items())

@@ -9,14 +9,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ledger.wording import counted
 from proctor.output.firings import fired_on, meant, named, remedies
-from proctor.output.terminal import told_level, told_score, told_verdict
+from proctor.output.terminal import told_level, told_verdict
 from proctor.pages.charts.drawing import listed
-from proctor.pages.rendering import number, spoken
+from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.run_decisions import allowed_range, measured, remedies_told
-from proctor.reports.section_parts import Row
-from proctor.reports.values import object_of, share, short, tile, violations_found
+from proctor.reports.tables import Row, violations_found
 from proctor.runs.story import told_share
 
 _ENDS = {
@@ -27,6 +25,16 @@ _ENDS = {
     "restart": "the run ended so that a new run could start with other settings",
     "running": "the run has not ended",
     "stopped": "a decision stopped the run",
+}
+_ANSWERS = {
+    "applied": "changed the training",
+    "refused": "could not be carried out",
+    "deferred": "put the problem off",
+}
+_MEANS = {
+    "held": "every check that can fail a run passed",
+    "consistent": "every check that was possible passed",
+    "failed": "so both scores are 0",
 }
 STEP_QUESTIONS = {  # of the audit -> the question that each answers
     "deliverables": "Are the files of the submission there, as they were recorded?",
@@ -43,107 +51,32 @@ STEP_QUESTIONS = {  # of the audit -> the question that each answers
 }
 
 
-def summary_sentence(summary: Row, data: Mapping[str, Any]) -> str:
-    """Return what happened in a run, in a sentence or two."""
-    planned = summary["epochs_planned"]
-    of = "" if planned is None else f" of {planned}"
-    epochs = "epoch" if (planned or summary["epochs"]) == 1 else "epochs"
-    text = (
-        f"The training “{summary['dataset']}” ran for {summary['epochs']}{of} {epochs}; "
-        f"{_ENDS.get(summary['state'], summary['state'])}. Seven rules looked for known problems "
-        "after each epoch"
-    )
-    if not summary["firings"]:
-        text += ", and found none, so nothing had to be decided."
-    else:
-        done = [
-            (summary[name], words)
-            for name, words in (
-                ("applied", "changed the training"),
-                ("refused", "could not be carried out"),
-                ("deferred", "put the problem off"),
-            )
-            if summary[name]
-        ]
-        sides = ", ".join(named(*each) for each in fired_on(data["rules"]))
-        text += (
-            f", and found {counted(summary['firings'], 'problem')}"
-            f"{': ' if sides else ''}{sides}. The policy “{summary['policy_name']}” had to answer: "
-            f"{counted(summary['decisions'], 'decision')}"
-        )
-        if len(done) == 1 and done[0][0] == summary["decisions"]:
-            text += f", which {done[0][1]}."
-        else:
-            parts = [f"{many} {words}" for many, words in done]
-            text += f", of which {' and '.join(parts)}." if parts else "."
-    return f"{text} {_descent(data)}".strip()
-
-
-def _descent(data: Mapping[str, Any]) -> str:
-    """Return which run this one goes on from."""
-    this = next(row for row in data["family"] if row["run_id"] == data["run"][0]["run_id"])
-    parent = short(this["parent_run"])
-    if parent is None:
-        return ""
-    if this["forked_after"] is None:
-        return f"It goes on from run {parent}, which ended for this restart."
-    return (
-        f"It is a fork: up to epoch {this['forked_after']} it is equal to run {parent}, and then "
-        "decides for itself."
-    )
-
-
-def summary_tiles(summary: Row, data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the figures at the top."""
-    verdict = summary["verdict"]
-    failed = verdict == "failed"
-    told, kind = told_verdict(verdict, violations=bool(summary["violations"]))
-    why = {
-        "held": "every check that can fail a run passed",
-        "consistent": "every check that was possible passed",
-        "failed": "so both scores are 0",
-    }.get(verdict, "no audit counts for this run")
-    signed = "" if summary["audit_signed"] or not verdict else "; no judge signed the audit"
-    unexercised = summary["process_axis"] == "unexercised" and not failed
-    accuracy, process = (
-        ("none", "none")
-        if verdict is None
-        else (told_score(summary["accuracy_score"]), told_score(summary["process_score"]))
-    )
-    return [
-        tile("Verdict", told, why + signed, kind if verdict else "warn"),
-        tile("Accuracy score", accuracy, "how good the model is, 0 to 1", "bad" if failed else ""),
-        tile(
-            "Process score",
-            process,
-            unexercised_told(data["steps"])
-            if unexercised
-            else "how well problems were answered, 0 to 1",
-            "bad" if failed else "warn" if unexercised else "",
-        ),
-        tile("Violations", *_violations_found(summary, data)),
-        tile(
-            "Best validation accuracy",
-            share(summary["best_val_accuracy"]),
-            _best(data, summary["best_val_accuracy"]),
-        ),
-        tile("Evidence level", str(summary["level"]), *_repeatable(summary)),
-    ]
-
-
-def _violations_found(summary: Row, data: Mapping[str, Any]) -> tuple[str, str, str]:
-    if summary["verdict"] is None:
-        return "unknown", "only an audit finds them", ""
-    if not step_ran(data, "coverage"):
-        return "unknown", "the audit ended before it looked for them", ""
-    kind = "bad" if summary["violations"] else "good"
-    return violations_found(data["verdict"]), "rules of conduct that were broken", kind
-
-
-def _repeatable(summary: Row) -> tuple[str, str]:
-    if summary["level"] == "repeatable":
-        return _retrained(summary), ""
-    return "nobody can train it again", "warn"
+def verdict_values(summary: Row, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the template `run.html` shows first: how the run ended, and its scores."""
+    steps = {step["name"]: str(step["summary"]) for step in data["steps"]}
+    verdict = data["verdict"][0] if data["verdict"] else None
+    unexercised = summary["process_axis"] == "unexercised" and summary["verdict"] != "failed"
+    return {
+        "ended": _ENDS.get(summary["state"], summary["state"]),
+        "sides": ", ".join(named(*each) for each in fired_on(data["rules"])),
+        "answers": [(summary[name], words) for name, words in _ANSWERS.items() if summary[name]],
+        "this": next(row for row in data["family"] if row["run_id"] == data["run"][0]["run_id"]),
+        "told_verdict": told_verdict(summary["verdict"], violations=bool(summary["violations"])),
+        "verdict_means": _MEANS.get(summary["verdict"], "no audit counts for this run"),
+        "unexercised": unexercised_told(data["steps"]) if unexercised else "",
+        "violations_found": violations_found(data["verdict"]),
+        "best_told": _best(data, summary["best_val_accuracy"]),
+        "retrained_told": _retrained(summary)
+        if summary["level"] == "repeatable"
+        else "nobody can train it again",
+        "verdict": verdict,
+        "said": {
+            name: steps.get(name, f"step {spoken(name)} did not run") for name in STEP_QUESTIONS
+        },
+        "found_by_rules": list(_found(summary, data)),
+        "firings_told": _firings(summary, data),
+        "level_told": told_level(summary["level"]),
+    }
 
 
 def unexercised_told(steps: Sequence[Row]) -> str:
@@ -179,71 +112,6 @@ def _retrained(summary: Row) -> str:
     return f"the judge retrained {told_share(summary['retrained'], failed=failed)}"
 
 
-def score_reasons(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why the scores are what they are."""
-    yield from _reasons(summary, data)
-    told = told_level(summary["level"])
-    text = told or "level repeatable: a judge can train the run again and compare every value"
-    yield f"Evidence {text}."
-
-
-def _reasons(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
-    steps = {step["name"]: step for step in data["steps"]}
-    if not data["verdict"]:
-        yield (
-            "There is no score, because no audit counts for this run. An audit checks the record, "
-            "trains the run again where that is possible, and gives two scores."
-        )
-        return
-    (verdict,) = data["verdict"]
-    if verdict["hard_fail"]:
-        gates = [step for step in data["steps"] if step["status"] == "failed"]
-        named = " ".join(
-            f"Step {step['step']} asks: "
-            f"{STEP_QUESTIONS.get(step['name'], spoken(step['name']))} The judge "
-            f"found: {step['summary']}."
-            for step in gates
-        )
-        yield f"Both scores are 0, because the run failed a check of the audit. {named}"
-        return
-    if verdict["accuracy_score"] is None:
-        yield (
-            "There is no accuracy score: the judge cannot measure the test accuracy of a run that "
-            "it cannot train again."
-        )
-    else:
-        yield (
-            f"The accuracy score is {told_score(verdict['accuracy_score'])}: the test accuracy, "
-            f"{number(verdict['test_accuracy'])}, divided by a target, at most 1. The judge "
-            "measured it on examples that the training never saw. The judge's words: "
-            f"{_said(steps, 'test_accuracy')}; {_said(steps, 'scores')}."
-        )
-    if not verdict["obligations"]:
-        yield (
-            f"The process score is {told_score(verdict['process_score'])}, because nothing had to "
-            "be decided."
-        )
-        if fired_on(data["rules"]):  # rules that could be deferred
-            yield from _found(summary, data)
-        return
-    yield from _found(summary, data)
-    yield (
-        f"The process score is {told_score(verdict['process_score'])}: 1 minus "
-        f"{violations_found(data['verdict'])} "
-        f"violation{'s' * (verdict['violations'] != 1)} divided by "
-        f"{counted(verdict['obligations'], 'obligation')}. An obligation is an episode of "
-        "firings of one rule, however often it fires; a further firing counts only if it was "
-        f"violated. {_firings(summary, data)}A violation is a rule of conduct that "
-        "an answer broke. "
-        f"The judge's words: {_said(steps, 'coverage')}; {_said(steps, 'defensibility')}."
-    )
-    if summary["process_axis"] == "unexercised":
-        yield (
-            f"The process score is {unexercised_told(data['steps'])}. So it says little about the "
-            "policy."
-        )
-
-
 def _firings(summary: Row, data: Mapping[str, Any]) -> str:
     """Return how many firings there were, and how many of them needed an answer and got one."""
     fired = summary["firings"]
@@ -262,7 +130,8 @@ def _firings(summary: Row, data: Mapping[str, Any]) -> str:
 def _found(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the rules found wrong with the training that gave this accuracy."""
     limits = object_of(data["run"][0]["rules"])
-    for (rule, side), rows in fired_on(data["rules"]).items():
+    fired = fired_on(data["rules"])
+    for (rule, side), rows in fired.items():
         text = f"{named(rule, side)} fired in {_epochs(rows)}"
         if about := meant(rule, side):
             text += f": {about}"
@@ -273,13 +142,9 @@ def _found(summary: Row, data: Mapping[str, Any]) -> Iterator[str]:
         if able := remedies(rule, side, limits):
             text += f". Its {remedies_told(able)}"
         yield f"{text}."
-    if data["rules"] and summary["firings"] and not summary["applied"]:
+    if fired and not summary["applied"]:
         yield "No remedy was carried out, so the training went on as the rules found it."
 
 
 def _epochs(rows: Sequence[Row]) -> str:
     return f"{'epoch' if len(rows) == 1 else 'epochs'} {listed([row['epoch'] for row in rows])}"
-
-
-def _said(steps: Mapping[str, Row], name: str) -> str:
-    return str(steps[name]["summary"]) if name in steps else f"step {spoken(name)} did not run"

@@ -10,7 +10,7 @@ Not covered: entries that are left out at the end of a stream, such as a later a
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -185,13 +185,12 @@ class Overview:
     def wanted(self, subject: Subject) -> _Wanted:
         """Return the streams that a report about a subject rests on, beside the authority's."""
         wanted: _Wanted = {}
-        want: Callable[[str, _Wanted], None] = {
+        {
             "run": self._want_run,
             "campaign": self._want_campaign,
             "comparison": self._want_comparison,
             "line": self._want_line,
-        }[subject.kind]
-        want(subject.id, wanted)
+        }[subject.kind](subject.id, wanted)
         return wanted
 
     def _want_run(self, run: str, wanted: _Wanted) -> None:
@@ -231,13 +230,9 @@ class Overview:
         for stream in (each for each, its in self.trainings.items() if its & asked):
             wanted[UUID(stream)] = _EDGES if stream in self.parents else None
         drawn = {stream for stream in self.parents if UUID(stream) in wanted}
-        self._want_claims({*self.members.get(subject, ()), *drawn}, wanted)
-        wanted[UUID(subject)] = None
-
-    def _want_claims(self, runs: Collection[str], wanted: _Wanted) -> None:
-        """Want every campaign or comparison that names one of these runs."""
-        own = set(runs)
+        own = {*self.members.get(subject, ()), *drawn}  # and all that name one of these runs
         wanted |= {UUID(each): None for each, its in self.members.items() if own & set(its)}
+        wanted[UUID(subject)] = None
 
     def _want_line(self, line: str, wanted: _Wanted) -> None:
         wanted[UUID(line)] = None
@@ -280,8 +275,9 @@ class Overview:
 
     def _want_verdict(self, run: str, wanted: _Wanted, names: Collection[str] | None) -> None:
         """Want a run, or some of its events, with all audits and calls of it."""
-        stream = _uuid(run)
-        if stream is None:
+        try:
+            stream = UUID(run)
+        except ValueError:  # an event names what is no run
             return
         wanted[stream] = names
         wanted[Transcript.id_of(stream)] = None
@@ -299,10 +295,3 @@ def _digest(value: object) -> str:
     """Return a digest of what an entry says, whatever that is."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None

@@ -77,63 +77,40 @@ _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "refused": ("x", "red"),
 }
 
-PARTS = {  # part of the story -> what its rows belong to, and the query for them
-    "fork_of": ("run", "SELECT parent AS run, epoch FROM forks WHERE run_id = ?"),
-    "forks": ("run", "SELECT run_id AS run, epoch FROM forks WHERE parent = ? ORDER BY idx"),
-    "provocations": (
-        "run",
-        "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
-        "WHERE run_id = ? ORDER BY idx",
-    ),
-    "epochs": ("run", "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = ? ORDER BY epoch"),
-    "rules": (
-        "run",
-        "SELECT epoch, rule, fired, side, streak, waived, outcome FROM rule_heatmap "
-        "WHERE run_id = ? ORDER BY precedence, epoch",
-    ),
-    "waived": (
-        "run",
-        "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers, "
-        "s.config ->> '$.noise' AS noise "
-        "FROM run_waived AS w JOIN run_starts AS s ON s.run_id = w.run_id "
-        "WHERE w.run_id = ? AND w.rule IS NOT NULL ORDER BY w.rule",
-    ),
-    "decisions": (
-        "run",
-        "SELECT * EXCLUDE (run_id) FROM decision_outcomes WHERE run_id = ? ORDER BY number",
-    ),
-    "audit_steps": (
-        "audit",
-        "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = $1 "
-        "AND idx < (SELECT idx FROM counting_audits WHERE audit_id = $1) ORDER BY step",
-    ),
-    "violations": (
-        "audit",
-        "SELECT kind, rule, epoch, decision, emitter, detail, times FROM violations "
-        "WHERE audit_id = ? ORDER BY place",
-    ),
-    "begun_audits": (
-        "run",
-        "SELECT audit_id, started_at FROM audits WHERE run_id = ? AND NOT ended "
-        "ORDER BY started_idx",
-    ),
-    "misplaced": (
-        "run",
-        "SELECT name, why, COUNT(*) AS entries FROM misplaced_entries WHERE stream_id = $1 "
-        "OR stream_id IN (SELECT audit_id FROM audits WHERE run_id = $1) "
-        "GROUP BY name, why ORDER BY name, why",
-    ),
-    "other_audits": (  # newer ones, which do not count; and one that counts, but of other files
-        "run",
-        "SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.retrained, "
-        "s.complete, CASE WHEN s.other_files THEN d.summary END AS other_files FROM audits AS a "
-        "LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx "
-        "LEFT JOIN (SELECT audit_id, ANY_VALUE(summary) AS summary FROM audit_steps "
-        "WHERE step = 1 AND status = 'failed' GROUP BY audit_id) AS d ON d.audit_id = a.audit_id "
-        "WHERE a.run_id = $1 AND a.scored_idx >= COALESCE((SELECT scored_idx FROM audits "
-        "WHERE standing AND run_id = $1), -1) AND (NOT a.standing OR s.other_files) "
-        "ORDER BY a.scored_idx",
-    ),
+_OF_AUDIT = ("audit_steps", "violations")  # $1 is the audit that counts
+PARTS: Mapping[str, str] = {  # part of the story -> the query for it; $1 is the run
+    "fork_of": "SELECT parent AS run, epoch FROM forks WHERE run_id = $1",
+    "forks": "SELECT run_id AS run, epoch FROM forks WHERE parent = $1 ORDER BY idx",
+    "provocations": "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects, changes "
+    "FROM provocations WHERE run_id = $1 ORDER BY idx",
+    "epochs": "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = $1 ORDER BY epoch",
+    "rules": "SELECT epoch, rule, fired, side, streak, waived, outcome FROM rule_heatmap "
+    "WHERE run_id = $1 ORDER BY precedence, epoch",
+    "waived": "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers, "
+    "s.config ->> '$.noise' AS noise "
+    "FROM run_waived AS w JOIN run_starts AS s ON s.run_id = w.run_id "
+    "WHERE w.run_id = $1 AND w.rule IS NOT NULL ORDER BY w.rule",
+    "decisions": "SELECT * EXCLUDE (run_id) FROM decision_outcomes WHERE run_id = $1 "
+    "ORDER BY number",
+    "audit_steps": "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = $1 "
+    "AND idx < (SELECT idx FROM counting_audits WHERE audit_id = $1) ORDER BY step",
+    "violations": "SELECT kind, rule, epoch, decision, emitter, detail, times FROM violations "
+    "WHERE audit_id = $1 ORDER BY place",
+    "begun_audits": "SELECT audit_id, started_at FROM audits WHERE run_id = $1 AND NOT ended "
+    "ORDER BY started_idx",
+    "misplaced": "SELECT name, why, COUNT(*) AS entries FROM misplaced_entries "
+    "WHERE stream_id = $1 OR stream_id IN (SELECT audit_id FROM audits WHERE run_id = $1) "
+    "GROUP BY name, why ORDER BY name, why",
+    # Newer ones, which do not count; and one that counts, but of other files.
+    "other_audits": "SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, "
+    "a.signed, a.retrained, s.complete, "
+    "CASE WHEN s.other_files THEN d.summary END AS other_files FROM audits AS a "
+    "LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx "
+    "LEFT JOIN (SELECT audit_id, ANY_VALUE(summary) AS summary FROM audit_steps "
+    "WHERE step = 1 AND status = 'failed' GROUP BY audit_id) AS d ON d.audit_id = a.audit_id "
+    "WHERE a.run_id = $1 AND a.scored_idx >= COALESCE((SELECT scored_idx FROM audits "
+    "WHERE standing AND run_id = $1), -1) AND (NOT a.standing OR s.other_files) "
+    "ORDER BY a.scored_idx",
 }
 
 
@@ -191,9 +168,12 @@ def read_story(home: Home, name: str, *, quorum: Quorum | None = None) -> dict[s
         if not summaries:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")
         summary = summaries[0]
-        keys = {"run": str(run), "audit": str(summary["audit_id"])}
+        audit = str(summary["audit_id"])
         effects = records_of(connection, EFFECTS, [str(run)]) if quorum else []
-        parts = {part: records_of(connection, sql, [keys[of]]) for part, (of, sql) in PARTS.items()}
+        parts = {
+            part: records_of(connection, sql, [audit if part in _OF_AUDIT else str(run)])
+            for part, sql in PARTS.items()
+        }
     parent = next(iter(parts["fork_of"]), None)
     waived = waived_reasons(parts["waived"])
     worth = worths(ask(home, WORTH, run)) if measured else []
@@ -338,10 +318,10 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
 
 
 def _print_verdict(story: dict[str, Any]) -> None:
-    summary = story["summary"]
-    others = [a["audit_id"] for a in story["other_audits"] if a["other_files"]]
-    if summary["audit_id"] is None or summary["audit_id"] in others:
-        overtaken = [a for a in story["other_audits"] if a["complete"] is False]
+    summary, audits = story["summary"], story["other_audits"]
+    of_other_files = [audit["audit_id"] for audit in audits if audit["other_files"]]
+    if summary["audit_id"] is None or summary["audit_id"] in of_other_files:
+        overtaken = [audit for audit in audits if audit["complete"] is False]
         what = "no verdict counts" if overtaken else "not judged yet"
         gives = "`proctor judge` gives two scores"
         if summary["level"] == "repeatable" and not overtaken:
@@ -349,7 +329,7 @@ def _print_verdict(story: dict[str, Any]) -> None:
         console.print(f"\n{what}: {gives}")
     else:
         _print_counting(story)
-    for audit in story["other_audits"]:
+    for audit in audits:
         newer, told = "" if audit["other_files"] else "newer ", words(told_other(audit))
         console.print(f"{newer}audit {audit['audit_id'][:8]} does not count: {told}")
     begun = story["begun_audits"]

@@ -31,42 +31,40 @@ TaskSummary = Annotated[
     ),
 ]
 ProvocationRow = Annotated[
-    dict[str, Any], columns("ProvocationRow", "A provoked fault.", PARTS["provocations"][1])
+    dict[str, Any], columns("ProvocationRow", "A provoked fault.", PARTS["provocations"])
 ]
 EpochRow = Annotated[
-    dict[str, Any], columns("EpochRow", "An epoch: a row of epochs.", PARTS["epochs"][1])
+    dict[str, Any], columns("EpochRow", "An epoch: a row of epochs.", PARTS["epochs"])
 ]
 RuleRow = Annotated[
-    dict[str, Any], columns("RuleRow", "A rule in an epoch, by rule_heatmap.", PARTS["rules"][1])
+    dict[str, Any], columns("RuleRow", "A rule in an epoch, by rule_heatmap.", PARTS["rules"])
 ]
 DecisionRow = Annotated[
     dict[str, Any],
-    columns("DecisionRow", "A decision: a row of decision_outcomes.", PARTS["decisions"][1]),
+    columns("DecisionRow", "A decision: a row of decision_outcomes.", PARTS["decisions"]),
 ]
-StepRow = Annotated[
-    dict[str, Any], columns("StepRow", "A step of an audit.", PARTS["audit_steps"][1])
-]
+StepRow = Annotated[dict[str, Any], columns("StepRow", "A step of an audit.", PARTS["audit_steps"])]
 ViolationRow = Annotated[
-    dict[str, Any], columns("ViolationRow", "A violation.", PARTS["violations"][1])
+    dict[str, Any], columns("ViolationRow", "A violation.", PARTS["violations"])
 ]
 AuditRow = Annotated[
     dict[str, Any],
     columns(
         "AuditRow",
         "An audit that does not count: newer, or of other files than the run submitted.",
-        PARTS["other_audits"][1],
+        PARTS["other_audits"],
     ),
 ]
 BegunRow = Annotated[
     dict[str, Any],
-    columns("BegunRow", "An audit that was begun and not ended.", PARTS["begun_audits"][1]),
+    columns("BegunRow", "An audit that was begun and not ended.", PARTS["begun_audits"]),
 ]
 MisplacedRow = Annotated[
     dict[str, Any],
     columns(
         "MisplacedRow",
         "Entries where a run or an audit has none, by misplaced_entries.",
-        PARTS["misplaced"][1],
+        PARTS["misplaced"],
     ),
 ]
 Cell = Annotated[

@@ -218,7 +218,9 @@ def spark(values: Sequence[float | None]) -> Markup:
     width, height = _SPARK
     scale = Scale([y for _, y in finite], height - 2, 2)
     end = finite[-1][0] or 1
-    points = "L".join(f"{2 + (width - 4) * x / end:.1f} {scale(y):.1f}" for x, y in finite)
+    points = "L".join(
+        f"{2 + (width - 4) * x / end:.1f} {scale(y):.1f}" for x, y in _thinned(finite, 60)
+    )
     return Markup(  # noqa: S704 - numbers only
         f'<svg class="spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'aria-hidden="true"><path d="M{points}" fill="none" stroke="{BLUE}" '
@@ -233,11 +235,13 @@ def _looks(many: int, *, sequence: bool) -> list[tuple[str, str]]:
     return [(COLOURS[place % CURVES], DASHES[place % CURVES]) for place in range(many)]
 
 
-def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+def _thinned(
+    points: Sequence[tuple[int, float]], most: int = _MOST_POINTS
+) -> Sequence[tuple[int, float]]:
     """Return so many points that each can be seen: of many, the lowest and highest of a stretch."""
-    if len(points) <= _MOST_POINTS:
+    if len(points) <= most:
         return points
-    size = -(-len(points) // (_MOST_POINTS // 2))
+    size = -(-len(points) // (most // 2))
     kept: list[tuple[int, float]] = []
     for start in range(0, len(points), size):
         part = points[start : start + size]

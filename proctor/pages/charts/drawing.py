@@ -99,11 +99,6 @@ class Drawing:
         self.height = 4.0
         self.parts: list[str] = []
 
-    @property
-    def narrow(self) -> bool:
-        """Whether it is for a telephone."""
-        return self.width <= NARROW
-
     def path(
         self, d: str, *, stroke: str = "", fill: str = "none", wide: float = 1, dashes: str = ""
     ) -> None:

@@ -29,34 +29,27 @@ def strip(
     name: str,
     title: str,
     *,
-    rows: Sequence[Mapping[str, Any]],
-    labels: Sequence[str],
-    label: str,
-    value: str,
+    rows: Mapping[str, Sequence[Any]],
     unit: str,
-    caption: str,
 ) -> Chart:
     """Chart each share as a dot in the row of its label, with the mean as a vertical tick."""
-    found = {
-        each: [row[value] for row in rows if str(row[label]) == each and known(row[value])]
-        for each in labels
-    }
+    found = {label: [value for value in values if known(value)] for label, values in rows.items()}
     means = {each: sum(values) / len(values) for each, values in found.items() if values}
 
     def draw(drawing: Drawing) -> None:
         values = [one for several in found.values() for one in several]
-        scale = _rows(drawing, labels, values, unit, within=(0, 1))
-        for place, each in enumerate(labels):
+        scale = _rows(drawing, [*found], values, unit, within=(0, 1))
+        for place, each in enumerate(found):
             y = drawing.height + (place + 0.5) * _ROW
             for one in found[each]:
                 drawing.point("circle", scale(one), y, BLUE)
             if each in means:
                 drawing.path(f"M{scale(means[each]):.1f} {y - 12:.1f}v24", stroke=ORANGE, wide=3)
-        drawing.height += len(labels) * _ROW + 40
+        drawing.height += len(found) * _ROW + 40
 
     said = ", ".join(f"{each} {mean:.4g}" for each, mean in means.items())
     text = f"{title}. Means: {said}." if said else f"{title}. No values."
-    return Chart(name, title, caption, text, draw)
+    return Chart(name, title, "A dot for each seed, the mean as a line down.", text, draw)
 
 
 def intervals(

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from proctor.output.columns import cells, field, fields, figure, figures
 from proctor.output.terminal import dotted
-from proctor.reports.section_parts import table_part
+from proctor.reports.tables import table
 
 COLUMNS = [
     *fields("run"),
@@ -18,7 +18,7 @@ def test_column_shows_the_value_that_is_called_like_it_of_a_map_or_an_object() -
     row = {"run": "a", "accuracy_score": 0.5, "runs": 3}
     shown = [["a", 0.5, 3, "yes"]]
     assert cells(COLUMNS, [row]) == cells(COLUMNS, [SimpleNamespace(**row)]) == shown
-    part = table_part("Runs", COLUMNS, [row])
+    part = table("Runs", COLUMNS, [row])
     assert part["rows"] == shown
     assert part["columns"] == [
         ("run", False),

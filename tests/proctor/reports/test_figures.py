@@ -65,7 +65,7 @@ def whole(
 
         def of(subject: Subject) -> Any:
             def ask(sql: str) -> list[dict[str, Any]]:
-                found = tables.execute(sql, {"id": subject.id} if "$id" in sql else None)
+                found = tables.execute(sql, [subject.id] if "$1" in sql else None)
                 return as_records([column[0] for column in found.description], found.fetchall())
 
             return plain(rows_about(subject, ask))

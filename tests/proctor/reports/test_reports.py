@@ -92,11 +92,11 @@ def test_every_chart_has_a_text_and_colours_for_dark_pages(page: str) -> None:
 
 def test_report_opens_with_the_key_and_needs_no_ledger(page: str, source: Source) -> None:
     opened = open_report(page, vkey=source.vkey)
-    assert (opened.subject, opened.entries) == (source.subject, source.entries)
+    assert (opened.subject, opened.selection.entries) == (source.subject, source.selection.entries)
 
 
 def test_report_of_another_key_is_rejected(page: str, source: Source) -> None:
-    other = vkey_of(source.head.origin, public_bytes(Ed25519PrivateKey.generate()))
+    other = vkey_of(source.selection.head.origin, public_bytes(Ed25519PrivateKey.generate()))
     with pytest.raises(SignatureError):
         open_report(page, vkey=other)
 
@@ -168,8 +168,8 @@ def test_page_of_equal_lines_is_not_compared_line_by_line(page: str, source: Sou
 
 
 def test_report_that_leaves_out_an_entry_is_rejected(home: Home, source: Source) -> None:
-    left_out = next(each for each in source.entries if each.name == "run.decision_made")
-    entries = tuple(each for each in source.entries if each is not left_out)
+    left_out = next(each for each in source.selection.entries if each.name == "run.decision_made")
+    entries = tuple(each for each in source.selection.entries if each is not left_out)
     selection = replace(source.selection, entries=entries)
     with pytest.raises(InclusionError, match="leaves out event"):
         selection.verify_choice(Overview.of(entries).wanted(source.subject))
@@ -348,8 +348,8 @@ def test_charts_take_any_number(value: float) -> None:
         {"epoch": row["epoch"], "place": 0, "layer": "a", "grad_norm": row["x"]} for row in rows
     ]
     svg(layer_heatmap(layers), NARROW)
+    svg(strip("s", "S", rows={"0": [value, 1.0], "7": ["NaN"]}, unit=""))
     more = {"unit": "", "caption": ""}
-    svg(strip("s", "S", rows=rows, labels=["0", "7"], label="epoch", value="x", **more))
     svg(intervals("d", "D", rows=[("a", value, -value, value), ("b", 1.0, None, None)], **more))
 
 
