@@ -3,6 +3,7 @@
 Exit code 1: no example is left to export, or one was excluded since.
 """
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +25,16 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import AsOfOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.exports import write_export
-from proctor.output.files import verify_target
+from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import error_console, print_words, warn
 
 app = CommandGroup()
+_PARQUET = {  # kind -> columns of messages
+    "preferences": ("prompt", "chosen", "rejected"),
+    "proposals": ("prompt", "completion"),
+    "sft": ("messages",),
+}
 
 
 class Export(Answer, kw_only=True):
@@ -154,7 +159,7 @@ def data(
         with home.open_log() as log:
             log.save(seal)
     if out is not None and not empty:
-        write_export(drawn, out, parquet=parquet, home=home)
+        write_output(out, _parquet(drawn) if parquet else drawn.lines, home=home)
     if empty:
         error_console.print(
             "no example is left: nothing was sealed or written; ask for less, or see what keeps a "
@@ -230,3 +235,19 @@ def _tell_export(told: Export) -> None:
         print_words(f"{how}: export {told.export}, SHA-256 {told.sha256}")
     if told.to_be_called_back:
         warn(f"{told.to_be_called_back} of them would be kept out now; see `data why`")
+
+
+def _parquet(drawn: Drawn) -> bytes:
+    """Return what was drawn as Parquet, with the columns of the lines."""
+    import pyarrow as pa  # noqa: PLC0415 - takes long to import, and is in an extra
+    import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
+
+    messages = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))
+    fields = [("id", pa.string()), *((name, messages) for name in _PARQUET[drawn.query.kind])]
+    if drawn.query.kind == "proposals":
+        fields += [("label", pa.bool_()), ("evidence", pa.string())]
+    schema = pa.schema(fields)
+    rows = [json.loads(each.line) for each in drawn.examples]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+    return bytes(sink.getvalue().to_pybytes())

@@ -1,4 +1,4 @@
-"""Puts an ordinary repository under the gauntlet: a manifest, a worker, and tasks to answer.
+"""Puts an ordinary repository under the gauntlet: a manifest, and a worker that answers tasks.
 
 What is written is a proposal for people to read, change and commit; nothing here opens a line. The
 tiers follow from the layout: tests and settings are tier 0, package modules tier 2, their entry
@@ -10,20 +10,11 @@ I/O: reads the repository's branch and files; writes into its work tree.
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import date
 from pathlib import Path, PurePosixPath
 
 from judge.gauntlet.errors import ManifestError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, parse_manifest
-from judge.gauntlet.tasks.reference_set import (
-    MANIFEST,
-    Difficulty,
-    Task,
-    TaskEntry,
-    write_tasks,
-)
 from proctor.errors import ProctorError
 
 SET = "judge/reference_tasks"
@@ -81,18 +72,6 @@ for _ in sys.stdin:
 '''
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskCall:
-    """A reference task that is one call of a function."""
-
-    name: str
-    function: str  # package.module:name
-    arguments: Sequence[object]
-    expected: object
-    categories: tuple[str, ...]
-    difficulty: Difficulty
-
-
 def enroll(
     folder: Path, *, functions: Sequence[str], branch: str, environment: str | None
 ) -> list[Path]:
@@ -124,47 +103,6 @@ def enroll(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in files]
-
-
-def add_task(folder: Path, call: TaskCall) -> Path:
-    """Write a task into a work tree's reference set; return its folder."""
-    if not (folder / WORKER).is_file():
-        raise ProctorError(
-            f"{folder / WORKER} not found; run `proctor line init {folder} --function MODULE:NAME` "
-            "first"
-        )
-    if f'"{call.function}"' not in (folder / WORKER).read_text(encoding="utf-8"):
-        raise ProctorError(
-            f"{folder / WORKER} does not know {call.function}: import it there, and add it to "
-            "FUNCTIONS"
-        )
-    place = folder / SET / "tasks" / call.name
-    if place.exists():
-        raise ProctorError(f"{place} already exists; choose another name, or edit its files")
-    said = f"{call.function} with {json.dumps(call.arguments)} returns {json.dumps(call.expected)}"
-    entry = TaskEntry(
-        task_id=call.name,
-        source="written by a person",
-        source_commit=None,
-        description=said,
-        expected_outcome=said,
-        expected_diff_path=None,
-        categories=call.categories,
-        difficulty=call.difficulty,
-        added_by="person",
-        added_at=date.today(),
-        regression_anchor_for=None,
-    )
-    task = Task(
-        entry=entry,
-        kind="call",
-        scorer="exact",
-        parameters={"function": call.function, "arguments": list(call.arguments)},
-        files={},
-        expected={"answer": call.expected},
-    )
-    write_tasks(folder / SET, [task], add=(folder / SET / MANIFEST).exists())
-    return place
 
 
 def _check_function(function: str, paths: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
-from aggregates.improvement.line import Line
+from aggregates.improvement.line import Checkpoint, Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.scoring import Scorer
@@ -108,21 +108,25 @@ def checkpoint_of(line: Line, name: str) -> str:
     An id or a commit, or the beginning of one; `active` is the active one, `latest` the newest,
     which may have been rolled back.
     """
-    known = list(line.checkpoints.values())
     if name in ("active", "latest"):
-        return line.active if name == "active" else known[-1].id
-    sought = name.lower()
-    found = [
-        each.id
-        for each in known
-        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
-    ]
+        return line.active if name == "active" else [*line.checkpoints][-1]
+    found = checkpoints_like(line, name)
     if len(found) != 1:
         raise ProctorError(
-            f"{len(found) or 'none'} of the line's checkpoints ({len(known)}) can be meant by "
-            f"{name!r}; see `proctor line show --list checkpoints`"
+            f"{len(found) or 'none'} of the line's checkpoints ({len(line.checkpoints)}) can be "
+            f"meant by {name!r}; see `proctor line show --list checkpoints`"
         )
-    return found[0]
+    return found[0].id
+
+
+def checkpoints_like(line: Line, name: str) -> list[Checkpoint]:
+    """Return the checkpoints of a line whose id or commit begins so."""
+    sought = name.lower()
+    return [
+        each
+        for each in line.checkpoints.values()
+        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
+    ]
 
 
 def tell_progress(proposal: str, what: str) -> None:

@@ -19,7 +19,6 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.carried import export_pending
 from proctor.improvement.home import SERVER, LineOptions, find_proposal, hidden_folder, line_folder
-from proctor.improvement.plots import plot
 from proctor.improvement.reports import (
     describe_line,
     tell_alarms,
@@ -36,7 +35,7 @@ from proctor.improvement.shapes import (
     Carried,
     WholeProposal,
 )
-from proctor.output.terminal import as_records, console, print_table, print_words
+from proctor.output.terminal import console, print_table, print_words
 from proctor.remembering import open_session
 from projections.reading import Session
 
@@ -179,7 +178,7 @@ def _checkpoint(session: Session, name: str) -> dict[str, Any] | None:
     sought = name.lower()
     found = [
         row
-        for row in _ask(session, LISTED)
+        for row in session.query(LISTED).records
         if (row["active"] if name == "active" else _begins(row, sought))
     ]
     proposals = [id_ for (id_,) in session.query(_KNOWN).rows if str(id_).startswith(sought)]
@@ -197,7 +196,7 @@ def _begins(row: Mapping[str, Any], sought: str) -> bool:
 
 def _whole_checkpoint(session: Session, row: dict[str, Any]) -> Output:
     parts = {
-        title: _ask(session, sql, row["checkpoint_id"])
+        title: session.query(sql, [row["checkpoint_id"]]).records
         for title, sql in (("proposals", PROPOSALS), ("runs", RUNS), ("uses", USES))
     }
 
@@ -212,7 +211,7 @@ def _whole_checkpoint(session: Session, row: dict[str, Any]) -> Output:
 
 
 def _checkpoints(session: Session) -> Output:
-    found, trends = _ask(session, LISTED), _ask(session, TRENDS)
+    found, trends = session.query(LISTED).records, session.query(TRENDS).records
 
     def tell() -> None:
         columns = ("checkpoint", "line", "place", "origin", "commit", "state", "runs", "eligible")
@@ -227,15 +226,6 @@ def _checkpoints(session: Session) -> Output:
                 for each in found
             ],
         )
-        for line in dict.fromkeys(each["line_id"] for each in found):
-            for name in _MEASURES:
-                values = {
-                    each["place"] + 1: 100 * each[name]
-                    for each in found
-                    if each["line_id"] == line and each[name] is not None
-                }
-                if len(values) > 1:
-                    plot(f"{name}, % (line {line[:8]})", {name: values})
 
     return Output({"checkpoints": found, "trends": trends}, tell)
 
@@ -267,8 +257,3 @@ def _standing(found: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
-
-
-def _ask(session: Session, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-    found = session.query(sql, parameters)
-    return as_records(found.columns, found.rows)
