@@ -17,6 +17,7 @@ from uuid import UUID
 from aggregates.improvement.line import Checkpoint, Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests
 from judge.gauntlet.tasks.scoring import Scorer
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
@@ -85,11 +86,14 @@ def open_controller(home: Home, repo: Path, *, branch: str = BRANCH) -> Iterator
 
 
 def _scorers(folder: Path, line: UUID, log: LedgerApplication, home: Home) -> Mapping[str, Scorer]:
-    if not (folder / SERVER).is_file():
-        return scorers()
-    from proctor.improvement.server import with_server  # noqa: PLC0415 - seldom, and slow to load
+    """Return the scorers, those for a language model with the line's server."""
+    from proctor.improvement.server import LineServer, read_server  # noqa: PLC0415 - slow to load
 
-    return with_server(scorers(), folder / SERVER, line=line, log=log, blobs=home.blobs)
+    settings = read_server(folder / SERVER)
+    if settings is None:
+        return scorers()
+    server = LineServer(settings, line=line, log=log, blobs=home.blobs)
+    return {**scorers(), BY_MODEL: ByTests(by_model=True, server=server)}
 
 
 def find_proposal(controller: Controller, name: str) -> UUID:

@@ -26,6 +26,7 @@ from proctor.improvement.reports import (
     tell_line,
     tell_proposal,
 )
+from proctor.improvement.server import read_server
 from proctor.improvement.shapes import (
     LISTED,
     PROPOSALS,
@@ -108,11 +109,7 @@ def show(
 
 
 def _line(home: Home, controller: Controller) -> Output:
-    file, server = line_folder(home, controller.line.id) / SERVER, None
-    if file.is_file():
-        from proctor.improvement.server import read_server  # noqa: PLC0415 - slow to load
-
-        server = read_server(file)
+    server = read_server(line_folder(home, controller.line.id) / SERVER)
     told = describe_line(controller, server=server)
     return Output(told, lambda: tell_line(told))
 

@@ -13,7 +13,7 @@ from judge.drift import watch as watching
 from judge.drift.charts import ChartLimits, evaluations_needed
 from judge.drift.evaluation import Maker
 from judge.drift.history import FEWEST, DriftHistory, Repeats, read_baseline
-from judge.drift.watch import Production
+from judge.drift.watch import Production, Watched
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.workplace import Workplace
 from ledger.wording import counted
@@ -93,16 +93,13 @@ def watch(
         production, since = _asked(where.home)
         with where.open() as controller, controller.locked():
             make = maker_of(controller.place.reference_set(controller.line.head.commit), siblings)
-            measured = None if show else _baseline(controller.place, make, baseline)
-            found = _look(
-                controller,
-                make=make,
-                production=production,
-                limits=limits,
-                begun=since.get(controller.line.active, 0),
-                every=None if show else every,
-                measured=measured,
+            place, begun = controller.place, since.get(controller.line.active, 0)
+            measured = None if show else _baseline(place, make, baseline)
+            due = not show and watching.is_due(place, begun=begun, every=every, limits=limits)
+            seen = watching.watch(
+                place, make=make, production=production, limits=limits, measure=due
             )
+            found = _told(controller, seen, measured=measured is not None)
         if found.found or interval is None:
             return found
         time.sleep(interval)
@@ -117,26 +114,14 @@ def _baseline(place: Workplace, make: Maker | None, wanted: int | None) -> Repea
     return watching.measure_baseline(place, make=make, repeats=wanted)
 
 
-def _look(
-    controller: Controller,
-    *,
-    make: Maker | None,
-    production: Production,
-    limits: ChartLimits,
-    begun: int,
-    every: int | None,
-    measured: Repeats | None,
-) -> Output:
-    """Look at the line once, and evaluate it if that is due; without `every` it never is."""
-    place = controller.place
-    due = every is not None and watching.is_due(place, begun=begun, every=every, limits=limits)
-    found = watching.watch(place, make=make, production=production, limits=limits, measure=due)
-    line, repeats = controller.line, read_baseline(place)
+def _told(controller: Controller, found: Watched, *, measured: bool) -> Output:
+    """Return what a look at the line has found, with the baseline if that was just measured."""
+    line, repeats = controller.line, read_baseline(controller.place)
     alarms = [*line.open_alarms.values()]
     base, points = _describe(repeats), _points(found.history)
 
     def tell() -> None:
-        if measured is not None:
+        if measured:
             _tell_baseline(base)
         _tell_points(points, base)
         for each in found.told:
