@@ -5,7 +5,7 @@ Exit code 1: no example is left to export, or one was excluded since.
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -65,42 +65,49 @@ class ExportRefused(Answer):
     excluded: list[Recalled]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """What of the data is exported; as in a Query."""
+
+    decided_by: Annotated[
+        list[str] | None, "Only answers of this decider; can be repeated.", Takes("NAME")
+    ] = None
+    max_temperature: Annotated[
+        float | None, "Temperature at which the models were sampled.", Takes(least=0)
+    ] = None
+    dataset: Annotated[str | None, "Only runs on this dataset."] = None
+    min_process_score: Annotated[
+        float | None, "Lowest process score of the runs.", Takes(least=0, most=1)
+    ] = None
+    min_accuracy: Annotated[float | None, "Lowest validation accuracy.", Takes(least=0, most=1)] = (
+        None
+    )
+    provoked: Annotated[
+        bool | None,
+        "Only runs with, or without, a provoked fault.",
+        Takes(option="--provoked/--unprovoked"),
+    ] = None
+    gold: Annotated[bool, "Only answers that people marked gold or bad."] = False
+    margin: Annotated[
+        float, "Preferences only: smallest difference between the two runs.", Takes(least=0, most=1)
+    ] = MARGIN
+    measured: Annotated[
+        bool,
+        "Preferences only: pairs by the measured credit of `proctor fork`, in place of a margin.",
+    ] = False
+
+
 @app.command(prints=Export | ExportRefused)
 def data(
     home: Home,
     kind: Annotated[str, "Kind of data: sft, preferences or proposals."],
+    only: Filters,
     out: Annotated[
         Path | None, "Write JSON Lines to this file, or Parquet if its name ends in .parquet."
     ] = None,
     as_of: AsOfOption = None,
     as_it_was: Annotated[
         bool, "With --as-of: include examples that were excluded since; the seal records it."
-    ] = False,
-    decided_by: Annotated[
-        list[str] | None, "Only answers of this decider; can be repeated.", Takes("NAME")
-    ] = None,
-    max_temperature: Annotated[
-        float | None, "Temperature at which the models were sampled.", Takes(least=0)
-    ] = None,
-    dataset: Annotated[str | None, "Only runs on this dataset."] = None,
-    min_process_score: Annotated[
-        float | None, "Lowest process score of the runs.", Takes(least=0, most=1)
-    ] = None,
-    min_accuracy: Annotated[
-        float | None, "Lowest validation accuracy.", Takes(least=0, most=1)
-    ] = None,
-    provoked: Annotated[
-        bool | None,
-        "Only runs with, or without, a provoked fault.",
-        Takes(option="--provoked/--unprovoked"),
-    ] = None,
-    gold: Annotated[bool, "Only answers that people marked gold or bad."] = False,
-    margin: Annotated[
-        float, "Preferences only: smallest difference between the two runs.", Takes(least=0, most=1)
-    ] = MARGIN,
-    measured: Annotated[
-        bool,
-        "Preferences only: pairs by the measured credit of `proctor fork`, in place of a margin.",
     ] = False,
 ) -> Output:
     """Export training data as of an index, and seal it; exit code 1 if there is none.
@@ -112,23 +119,12 @@ def data(
     parquet = out is not None and out.suffix == ".parquet"
     if parquet:
         require_extra("arrow")  # before anything is sealed
-    query = Query(
-        kind=kind,
-        decided_by=tuple(decided_by or ()),
-        max_temperature=max_temperature,
-        dataset=dataset,
-        min_process_score=min_process_score,
-        min_accuracy=min_accuracy,
-        provoked=provoked,
-        gold=gold,
-        margin=margin,
-        measured=measured,
-    )
+    query = Query(kind=kind, **{**vars(only), "decided_by": tuple(only.decided_by or ())})
     if out is not None:  # nothing is sealed that cannot be handed out
         verify_target(out, home=home)
     with opened(home, as_of) as tables:
         drawn = draw(tables, query, blobs=home.blobs)
-        unsettled = _unsettled(tables) if measured else []
+        unsettled = _unsettled(tables) if only.measured else []
         standing = _standing(tables, kind)
         sealed, since = _since(home, tables, drawn) if as_of is None else (None, 0)
     if as_of is not None:

@@ -17,8 +17,8 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.improvement.commands.bisect import describe_fault
 from proctor.improvement.evolve import Evolving, open_evolution, steer
-from proctor.improvement.faults import describe_fault
 from proctor.improvement.home import LineOptions
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
