@@ -18,6 +18,7 @@ from aggregates.improvement.line import Checkpoint, Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import Scorer
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
@@ -62,6 +63,12 @@ def hidden_folder(home: Home, line: UUID) -> Path | None:
     """Return where the hidden siblings lie, if there are any."""
     folder = line_folder(home, line) / "hidden"
     return folder if folder.is_dir() else None
+
+
+def hidden_tasks(home: Home, controller: Controller) -> tuple[Task, ...]:
+    """Return the hidden siblings."""
+    folder = hidden_folder(home, controller.place.line_id)
+    return () if folder is None else controller.place.set_in(folder).tasks
 
 
 @contextmanager

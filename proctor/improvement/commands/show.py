@@ -3,7 +3,7 @@
 Checkpoints are asked of the projection, and so can be asked as of an earlier index.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ from judge.gauntlet import anchors
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.records import results_of
 from judge.gauntlet.tasks import reference_set
+from judge.gauntlet.tasks.reference_set import Task
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import Argument, AsOfOption, Takes
@@ -18,7 +19,7 @@ from proctor.cli.remedies import completed, pasteable
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.carried import export_pending
-from proctor.improvement.home import SERVER, LineOptions, find_proposal, hidden_folder, line_folder
+from proctor.improvement.home import SERVER, LineOptions, find_proposal, hidden_tasks, line_folder
 from proctor.improvement.reports import (
     describe_line,
     tell_alarms,
@@ -103,7 +104,7 @@ def show(
         elif listed == "gaps":
             yield _gaps(controller)
         elif listed == "anchors":
-            yield _anchors(controller, hidden_folder(where.home, controller.line.id))
+            yield _anchors(controller, hidden_tasks(where.home, controller))
         else:
             yield _line(where.home, controller)
 
@@ -156,12 +157,8 @@ def _gaps(controller: Controller) -> Output:
     return Output([{"category": name, **counts} for name, counts in rows], tell)
 
 
-def _anchors(controller: Controller, hidden: Path | None) -> Output:
-    found = anchors.candidates(
-        controller.place,
-        controller.records,
-        hidden=() if hidden is None else controller.place.set_in(hidden).tasks,
-    )
+def _anchors(controller: Controller, hidden: Sequence[Task]) -> Output:
+    found = anchors.candidates(controller.place, controller.records, hidden=hidden)
     rows = [
         (each.task, each.in_set, each.admitted, ", ".join(why[:17] for why in each.because))
         for each in found

@@ -17,7 +17,7 @@ from proctor.errors import ProctorError
 from proctor.improvement import task_drafts
 from proctor.improvement.commands.sign import DaysOption, Signing
 from proctor.improvement.enroll import SET
-from proctor.improvement.home import LineOptions, hidden_folder
+from proctor.improvement.home import LineOptions, hidden_tasks
 from proctor.improvement.task_drafts import Wish
 from proctor.inputs import read_text
 
@@ -213,8 +213,7 @@ def _drafted(task: Task, into: Path) -> Output:
 def _anchor(controller: Controller, where: LineOptions, name: str) -> tuple[Task, str]:
     """Return a task that found a regression, marked as its anchor, and which one."""
     line = controller.line
-    folder = hidden_folder(where.home, line.id)
-    hidden = () if folder is None else controller.place.set_in(folder).tasks
+    hidden = hidden_tasks(where.home, controller)
     listed = anchors.candidates(controller.place, controller.records, hidden=hidden)
     found = next((each for each in listed if each.task == name), None)
     if found is None or found.sha256 is None:
