@@ -204,5 +204,5 @@ def _tell_points(points: Sequence[Point], base: Mapping[str, Any]) -> None:
     print_words(
         f"the original answers {base['reference']:.2%} rightly; three deviations below that is "
         f"{low:.2%}\nsum of losses since the original, in deviations: an alarm at "
-        f"{ChartLimits().ratchet:g}; `proctor report` draws both"
+        f"{ChartLimits().ratchet:g}"
     )
