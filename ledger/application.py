@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from eventsourcing.application import Application
+from eventsourcing.application import AggregateNotFoundError, Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
 from eventsourcing.popo import POPOFactory
 from eventsourcing.utils import Environment, EnvType
@@ -71,6 +71,14 @@ class LedgerApplication(Application[UUID]):
     def in_memory(cls, registry: EventRegistry) -> Self:
         """Run without files and signatures; events are encoded and decoded all the same."""
         return cls(registry)
+
+    def find(self, stream: UUID, kind: type[_Kind]) -> _Kind | None:  # noqa: ARG002 - of what is found
+        """Return an aggregate; None where there is none yet."""
+        try:
+            found: _Kind = self.repository.get(stream)
+        except AggregateNotFoundError:
+            return None
+        return found
 
     def readable(self, stream: UUID, kind: type[_Kind]) -> _Kind | None:
         """Return an aggregate, or None where its events are not those of one of this kind.

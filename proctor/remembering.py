@@ -258,8 +258,17 @@ def tell_unread(ledger: VerifiedLedger | VerificationReport) -> None:
 
 def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> "Session":
     """Bring the projection up to date and give it for questions, as of an index that there is."""
-    session = _session(home, as_of=as_of, unverified=unverified)
-    _warn_unreadable(session)
+    from projections.reading import Session  # noqa: PLC0415 - loads DuckDB
+
+    update = _updates(home, unverified=unverified)
+    done = update()
+    if as_of is not None and as_of >= done.position:
+        raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {done.position - 1}")
+    database = tables(home, unverified=unverified)
+    session = Session(database, as_of=as_of, needs=done.end, update=lambda: update().end)
+    [(count, first)] = session.query(_UNREADABLE).rows
+    if count:
+        warn_unreadable(count, first)
     return session
 
 
@@ -268,24 +277,6 @@ def held_session(
     home: Home, *, as_of: int | None = None, unverified: bool = False
 ) -> Iterator["Session"]:
     """Do what open_session() does, and hold the file open until the end of the block."""
-    session = _session(home, as_of=as_of, unverified=unverified)
+    session = open_session(home, as_of=as_of, unverified=unverified)
     with session.held():
-        _warn_unreadable(session)
         yield session
-
-
-def _session(home: Home, *, as_of: int | None, unverified: bool) -> "Session":
-    from projections.reading import Session  # noqa: PLC0415 - loads DuckDB
-
-    update = _updates(home, unverified=unverified)
-    done = update()
-    if as_of is not None and as_of >= done.position:
-        raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {done.position - 1}")
-    database = tables(home, unverified=unverified)
-    return Session(database, as_of=as_of, needs=done.end, update=lambda: update().end)
-
-
-def _warn_unreadable(session: "Session") -> None:
-    [(count, first)] = session.query(_UNREADABLE).rows
-    if count:
-        warn_unreadable(count, first)

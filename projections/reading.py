@@ -55,6 +55,11 @@ class QueryResult:
     cut: bool = False  # there are more rows than the bounds allow
     end: tuple[int, str | None] = (0, None)  # entries in the tables it is from; the last one's hash
 
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The rows by the names of their columns, which are different ones."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
 
 class Session:
     """Runs queries one after the other; variables stay set.

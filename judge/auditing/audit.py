@@ -42,7 +42,6 @@ from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.auditing.task_gates import TaskGates
 from judge.config import JudgeConfig
 from judge.errors import JudgeError, StepError
-from ledger.bodies import decode_body
 from ledger.entries import AuthorKey
 from ledger.errors import LedgerError, VerificationError
 from ledger.wording import counted

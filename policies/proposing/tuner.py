@@ -190,11 +190,12 @@ def choices(
     examples: Sequence[Example],
     *,
     technique: str | None,
+    lengths: Iterable[Pattern] = (),
 ) -> Iterator[Choice]:
     """Give what to try next, the best first; the next one is for whom the last changes no text.
 
     Without a technique that was ordered, nothing is tried twice on one pattern. A distillation is
-    about no pattern.
+    about no pattern but the `lengths` of texts, each of which it is tried on once, at last.
     """
     left = list(patterns)
     while left and technique != DISTILLATION:
@@ -202,9 +203,13 @@ def choices(
         usable &= set(LADDER if technique is None else (technique,))
         choice = choose(left, trials, usable=usable, again=technique is not None)
         if choice is None:
-            return
+            break
         yield choice
         left.remove(choice.pattern)
+    tried = {trial.pattern for trial in trials}
+    for length in lengths if technique in (None, DISTILLATION) else ():
+        if length.key not in tried:
+            yield Choice(pattern=length, technique=DISTILLATION)
 
 
 def marked_bad(examples: Iterable[Example]) -> Iterator[Pattern]:

@@ -1,12 +1,9 @@
 """`proctor fork --decision`, which trains: forks of a run, in pairs, and what they differ in."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
-
-from eventsourcing.application import AggregateNotFoundError
 
 from aggregates.credit import CHOSEN, NOTHING, RANDOM, Credit, Ending, Interval, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
@@ -21,7 +18,7 @@ from ledger.progress import advanced
 from ledger.wording import counted
 from policies.deciding.chance import RandomPolicy
 from proctor.cli.command_group import Output
-from proctor.cli.fork_jobs import ending
+from proctor.cli.fork_jobs import ending, forked
 from proctor.cli.forking import ForkOptions
 from proctor.cli.jobs import verify_ready
 from proctor.environment.choices import choices_on, fitting
@@ -30,7 +27,7 @@ from proctor.home import Home
 from proctor.output.columns import Shows
 from proctor.output.terminal import console, print_rows, print_table, print_words, warn
 from proctor.remembering import open_remembered
-from proctor.runs.executors import Executor, open_executor, trained
+from proctor.runs.executors import Executor, open_executor
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
@@ -76,8 +73,7 @@ def credit(home: Home, name: str, numbers: Sequence[int], asked: ForkOptions) ->
         home.alone("measuring", str(measured.id), say=warn),
         home.open_log() as log,
     ):
-        with suppress(AggregateNotFoundError):
-            measured = log.repository.get(measured.id)
+        measured = log.find(measured.id, Credit) or measured
         if not measured.ended:
             with open_executor(asked.executor, home, log, workers=asked.workers) as opened:
                 _measure(
@@ -182,23 +178,7 @@ def _measure(
     from_start: bool,
 ) -> None:
     total = len(measured.seeds) * sum(1 + len(each.arms) for each in questions)
-    places: dict[str, Place] = {}  # by the run that is trained for it
-
-    def job_of(origin: Origin, question: Question, place: Place) -> Job:
-        past = question.past
-        decision = past.decision if place.arm == CHOSEN else question.arms[place.arm]
-        run = _run_of(log, measured, place)
-        places[run] = place
-        said = _said(parent, past, decision)
-        return origin.job(home, run=run, order=place.seed, said=said, then=choice)
-
-    def again(job: Job) -> Job:
-        place = places[job.run]
-        run = _run_of(log, measured, place)
-        places[run] = place
-        return replace(job, run=run)
-
-    jobs: list[Job] = []
+    places: list[tuple[Origin, Question, Place]] = []
     for question in questions:
         past = question.past
         missing = [
@@ -209,23 +189,29 @@ def _measure(
         ]
         if missing:
             origin = find_origin(home, parent, past.epoch, from_start=from_start)
-            jobs += [job_of(origin, question, place) for place in missing]
+            places += [(origin, question, place) for place in missing]
+
+    def job_of(fork: tuple[Origin, Question, Place]) -> Job:
+        origin, question, place = fork
+        past = question.past
+        decision = past.decision if place.arm == CHOSEN else question.arms[place.arm]
+        run, said = _run_of(log, measured, place), _said(parent, past, decision)
+        return origin.job(home, run=run, order=place.seed, said=said, then=choice)
+
     log.save(measured)
     advanced("forks", len(measured.forks), total)
     hint = "; the same command continues"
-    with closing(trained(executor, jobs, again, what="a fork", hint=hint)) as done:
-        for job in done:
-            place = places[job.run]
-            run: Run = log.repository.get(UUID(job.run))
-            measured.record_fork(place, Ending(**{**ending(log, run), **_process(home, run.id)}))
-            log.save(measured)
-            advanced("forks", len(measured.forks), total)
-            found = measured.forks[place]
-            warn(
-                f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
-                f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
-                f"accuracy {found.val_accuracy:.4f}"
-            )
+    for (_, _, place), run_id in forked(executor, places, job_of, hint=hint):
+        run: Run = log.repository.get(run_id)
+        measured.record_fork(place, Ending(**{**ending(log, run), **_process(home, run.id)}))
+        log.save(measured)
+        advanced("forks", len(measured.forks), total)
+        found = measured.forks[place]
+        warn(
+            f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
+            f"{place.arm}, order {place.seed}: val loss {found.val_loss:.4f}, "
+            f"accuracy {found.val_accuracy:.4f}"
+        )
     for question in questions:
         for arm, decision in question.arms.items():
             if (question.past.number, arm) not in measured.measured:
@@ -240,11 +226,8 @@ def _run_of(log: LedgerApplication, measured: Credit, place: Place) -> str:
     number = 0
     while True:
         run_id = uuid5(measured.id, f"{place.decision} {place.arm} {place.seed} {number}")
-        try:
-            run: Run = log.repository.get(run_id)
-        except AggregateNotFoundError:
-            return str(run_id)
-        if run.end_reason in OWN_ENDS:
+        run = log.find(run_id, Run)
+        if run is None or run.end_reason in OWN_ENDS:
             return str(run_id)
         number += 1  # it was cut off
 

@@ -23,7 +23,7 @@ from proctor.cli.inputs import operator_key
 from proctor.cli.options import MOST, Argument, OperatorKeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named, find_run
-from proctor.output.shape import Answer
+from proctor.output.shape import Answer, columns
 from proctor.output.terminal import console, print_rows, print_table, print_words
 from proctor.remembering import keep_definitions, open_remembered
 
@@ -53,6 +53,19 @@ _BECAUSE = {  # run_standing.why_not
     "tainted": "it depends on a checkpoint that was rolled back or an origin that was withdrawn",
     "entry unreadable": "an entry that may be about it cannot be read",
 }
+
+
+Why = Annotated[
+    dict[str, Any],
+    columns(
+        "Why",
+        "A row of curated_runs with its row of run_forces and its rows of curated_decisions; exit "
+        "code 1 unless the run is training data.",
+        "SELECT r.*, '' AS says, f AS forces, "
+        "[{number: d.number, author: d.author, faults: d.faults}] AS decisions "
+        "FROM curated_runs AS r, run_forces AS f, curated_decisions AS d",
+    ),
+]
 
 
 class Sealed(Answer):
@@ -134,7 +147,7 @@ def list_(home: Home) -> Output:
     return Output(DataList.of(exports=sealed, origins=origins), tell)
 
 
-@app.command(long=True, prints="curation.Why | list[judge.curation.recall.Recalled]")
+@app.command(long=True, prints="proctor.cli.data.Why | list[judge.curation.recall.Recalled]")
 def why(
     home: Home,
     subject: Annotated[
@@ -298,8 +311,7 @@ def _say(
     author = operator_key(key)
     home.require_ledger()
     with home.open_log() as log:
-        opened = Corpus.id_of() in log.repository
-        corpus: Corpus = log.repository.get(Corpus.id_of()) if opened else Corpus.open()
+        corpus = log.find(Corpus.id_of(), Corpus) or Corpus.open()
         if what == "admitted":
             corpus.admit(kind, name, note)
         else:

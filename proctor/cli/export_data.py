@@ -3,8 +3,9 @@
 Exit code 1: no example is left to export, or one was excluded since.
 """
 
+import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -24,12 +25,16 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import AsOfOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.exports import write_export
-from proctor.output.files import verify_target
+from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import error_console, print_words, warn
 
 app = CommandGroup()
+_PARQUET = {  # kind -> columns of messages
+    "preferences": ("prompt", "chosen", "rejected"),
+    "proposals": ("prompt", "completion"),
+    "sft": ("messages",),
+}
 
 
 class Export(Answer, kw_only=True):
@@ -60,42 +65,49 @@ class ExportRefused(Answer):
     excluded: list[Recalled]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """What of the data is exported; as in a Query."""
+
+    decided_by: Annotated[
+        list[str] | None, "Only answers of this decider; can be repeated.", Takes("NAME")
+    ] = None
+    max_temperature: Annotated[
+        float | None, "Temperature at which the models were sampled.", Takes(least=0)
+    ] = None
+    dataset: Annotated[str | None, "Only runs on this dataset."] = None
+    min_process_score: Annotated[
+        float | None, "Lowest process score of the runs.", Takes(least=0, most=1)
+    ] = None
+    min_accuracy: Annotated[float | None, "Lowest validation accuracy.", Takes(least=0, most=1)] = (
+        None
+    )
+    provoked: Annotated[
+        bool | None,
+        "Only runs with, or without, a provoked fault.",
+        Takes(option="--provoked/--unprovoked"),
+    ] = None
+    gold: Annotated[bool, "Only answers that people marked gold or bad."] = False
+    margin: Annotated[
+        float, "Preferences only: smallest difference between the two runs.", Takes(least=0, most=1)
+    ] = MARGIN
+    measured: Annotated[
+        bool,
+        "Preferences only: pairs by the measured credit of `proctor fork`, in place of a margin.",
+    ] = False
+
+
 @app.command(prints=Export | ExportRefused)
 def data(
     home: Home,
     kind: Annotated[str, "Kind of data: sft, preferences or proposals."],
+    only: Filters,
     out: Annotated[
         Path | None, "Write JSON Lines to this file, or Parquet if its name ends in .parquet."
     ] = None,
     as_of: AsOfOption = None,
     as_it_was: Annotated[
         bool, "With --as-of: include examples that were excluded since; the seal records it."
-    ] = False,
-    decided_by: Annotated[
-        list[str] | None, "Only answers of this decider; can be repeated.", Takes("NAME")
-    ] = None,
-    max_temperature: Annotated[
-        float | None, "Temperature at which the models were sampled.", Takes(least=0)
-    ] = None,
-    dataset: Annotated[str | None, "Only runs on this dataset."] = None,
-    min_process_score: Annotated[
-        float | None, "Lowest process score of the runs.", Takes(least=0, most=1)
-    ] = None,
-    min_accuracy: Annotated[
-        float | None, "Lowest validation accuracy.", Takes(least=0, most=1)
-    ] = None,
-    provoked: Annotated[
-        bool | None,
-        "Only runs with, or without, a provoked fault.",
-        Takes(option="--provoked/--unprovoked"),
-    ] = None,
-    gold: Annotated[bool, "Only answers that people marked gold or bad."] = False,
-    margin: Annotated[
-        float, "Preferences only: smallest difference between the two runs.", Takes(least=0, most=1)
-    ] = MARGIN,
-    measured: Annotated[
-        bool,
-        "Preferences only: pairs by the measured credit of `proctor fork`, in place of a margin.",
     ] = False,
 ) -> Output:
     """Export training data as of an index, and seal it; exit code 1 if there is none.
@@ -107,23 +119,12 @@ def data(
     parquet = out is not None and out.suffix == ".parquet"
     if parquet:
         require_extra("arrow")  # before anything is sealed
-    query = Query(
-        kind=kind,
-        decided_by=tuple(decided_by or ()),
-        max_temperature=max_temperature,
-        dataset=dataset,
-        min_process_score=min_process_score,
-        min_accuracy=min_accuracy,
-        provoked=provoked,
-        gold=gold,
-        margin=margin,
-        measured=measured,
-    )
+    query = Query(kind=kind, **{**vars(only), "decided_by": tuple(only.decided_by or ())})
     if out is not None:  # nothing is sealed that cannot be handed out
         verify_target(out, home=home)
     with opened(home, as_of) as tables:
         drawn = draw(tables, query, blobs=home.blobs)
-        unsettled = _unsettled(tables) if measured else []
+        unsettled = _unsettled(tables) if only.measured else []
         standing = _standing(tables, kind)
         sealed, since = _since(home, tables, drawn) if as_of is None else (None, 0)
     if as_of is not None:
@@ -154,7 +155,7 @@ def data(
         with home.open_log() as log:
             log.save(seal)
     if out is not None and not empty:
-        write_export(drawn, out, parquet=parquet, home=home)
+        write_output(out, _parquet(drawn) if parquet else drawn.lines, home=home)
     if empty:
         error_console.print(
             "no example is left: nothing was sealed or written; ask for less, or see what keeps a "
@@ -230,3 +231,19 @@ def _tell_export(told: Export) -> None:
         print_words(f"{how}: export {told.export}, SHA-256 {told.sha256}")
     if told.to_be_called_back:
         warn(f"{told.to_be_called_back} of them would be kept out now; see `data why`")
+
+
+def _parquet(drawn: Drawn) -> bytes:
+    """Return what was drawn as Parquet, with the columns of the lines."""
+    import pyarrow as pa  # noqa: PLC0415 - takes long to import, and is in an extra
+    import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
+
+    messages = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))
+    fields = [("id", pa.string()), *((name, messages) for name in _PARQUET[drawn.query.kind])]
+    if drawn.query.kind == "proposals":
+        fields += [("label", pa.bool_()), ("evidence", pa.string())]
+    schema = pa.schema(fields)
+    rows = [json.loads(each.line) for each in drawn.examples]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+    return bytes(sink.getvalue().to_pybytes())

@@ -1,9 +1,10 @@
 """`proctor fork`, which trains."""
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from aggregates.decisions import Said, parse_decision
@@ -20,13 +21,14 @@ from proctor.home import Home
 from proctor.inputs import read_text
 from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_rows, warn
-from proctor.runs.executors import open_executor, trained
+from proctor.runs.executors import Executor, open_executor, trained
 from proctor.runs.forks import Job, Parent, find_origin, read_parent
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import DEFAULT_POLICY
 from proctor.schemas.runs import Forked, ForkRow
 
+P = TypeVar("P")
 RECORDED = "recorded"  # the policy that decides as the run's record says
 
 
@@ -51,7 +53,6 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
     said = {path: read_decisions(path, parent, epoch) for path in decisions}
     for choice in filter(None, chosen.values()):
         verify_ready(home, choice, campaign=False)
-    places: dict[str, int] = {}  # of a run among the forks
     found: dict[int, ForkRow] = {}
     with (
         home.open_log() as log,
@@ -68,19 +69,14 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
 
         def job_of(place: int) -> Job:
             _, given, choice, order = planned[place]
-            run = str(uuid4())
-            places[run] = place
-            return origin.job(home, run=run, order=order, said=given, then=choice)
+            return origin.job(home, run=str(uuid4()), order=order, said=given, then=choice)
 
-        jobs = [job_of(place) for place in range(len(planned))]
-        advanced("forks", 0, len(jobs))
-        forked = trained(opened, jobs, lambda job: job_of(places[job.run]), what="a fork")
-        with closing(forked) as done:
-            for job in done:
-                label, _, _, order = planned[places[job.run]]
-                run: Run = log.repository.get(UUID(job.run))
-                found[places[job.run]] = ForkRow.of(ending(log, run), decided_by=label, order=order)
-                advanced("forks", len(found), len(jobs))
+        advanced("forks", 0, len(planned))
+        for place, run_id in forked(opened, range(len(planned)), job_of):
+            label, _, _, order = planned[place]
+            run: Run = log.repository.get(run_id)
+            found[place] = ForkRow.of(ending(log, run), decided_by=label, order=order)
+            advanced("forks", len(found), len(planned))
     rows = [found[place] for place in sorted(found)]
     told = Forked.of(origin, origin.rebuilt, parent=parent.run.id, forks=rows)
 
@@ -89,6 +85,27 @@ def fork(home: Home, name: str, asked: ForkOptions) -> Output:
         console.print(f"forks of run {parent.run.id}, equal to it up to the state of epoch {epoch}")
 
     return Output(told, tell)
+
+
+def forked(
+    executor: Executor, places: Iterable[P], job_of: Callable[[P], Job], *, hint: str = ""
+) -> Iterator[tuple[P, UUID]]:
+    """Train a fork for each place, and yield it with its run once that is trained.
+
+    `job_of` makes the job of a place, and another one where its process was lost.
+    """
+    at: dict[str, P] = {}  # the place of a run
+
+    def make(place: P) -> Job:
+        job = job_of(place)
+        at[job.run] = place
+        return job
+
+    jobs = [make(place) for place in places]
+    again = trained(executor, jobs, lambda job: make(at[job.run]), what="a fork", hint=hint)
+    with closing(again) as done:
+        for job in done:
+            yield at[job.run], UUID(job.run)
 
 
 def ending(log: LedgerApplication, run: Run) -> dict[str, Any]:

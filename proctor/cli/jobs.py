@@ -239,15 +239,12 @@ def rebuild(
             f"rebuilt from {begun}: {counted(found.epochs, 'epoch')} trained again, "
             f"{counted(found.values, 'value')} as recorded"
         )
-        costs = [(e.epoch, e.size, e.seconds) for e in parent.events if _is_snapshot(e)]
+        saved = (each for each in parent.events if type(each) is Run.SnapshotSaved)
+        costs = [(each.epoch, each.size, each.seconds) for each in saved]
         if costs:
             print_table(("snapshot of epoch", "bytes", "seconds"), costs)
 
     return Output(Rebuilt.of(found, run=parent.run.id, file=to), tell)
-
-
-def _is_snapshot(event: object) -> bool:
-    return type(event) is Run.SnapshotSaved
 
 
 def _again(

@@ -93,17 +93,14 @@ def replay(
         raise ProctorError("--at, --event and --execute exclude each other: give one of them")
     if at is None and (from_start or out is not None):
         raise ProctorError("--from-start and --out belong to --at EPOCH")
-    if at is not None:
+    if execute or at is not None:
         run = start_as_recorded(home, run)
         from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
         config = jobs.judge_config(limits, data_dir)
+        if at is None:
+            return jobs.execute(home, run, config=config)
         return jobs.rebuild(home, run, at, from_start=from_start, to=out, config=config)
-    if execute:
-        run = start_as_recorded(home, run)
-        from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
-
-        return jobs.execute(home, run, config=jobs.judge_config(limits, data_dir))
     from proctor.runs.replay import describe_state, read_recording  # noqa: PLC0415 - loads aggregates
 
     recording = read_recording(home, run)

@@ -126,27 +126,21 @@ def run(
     if task is not None:
         if config is not None or provoke is not None:
             raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
-        return _run_task(home, task, settings or [], how)
-    asked = start_for(lambda: read_config(config, settings or []))
-    chosen = start_for(lambda: provoked(asked, provoke, provoke_seed))
+        from proctor.runs.tasks import configure_task, read_task_file  # noqa: PLC0415 - loads torch
+
+        of_task = start_for(lambda: configure_task(read_task_file(task), settings or []))
+    else:
+        asked = start_for(lambda: read_config(config, settings or []))
+        chosen = start_for(lambda: provoked(asked, provoke, provoke_seed))
     from proctor.cli import campaign_jobs, jobs  # noqa: PLC0415 - torch takes seconds to import
     from proctor.runs.cosigning import cosigned_meanwhile  # noqa: PLC0415 - loads what verifies
 
     with cosigned_meanwhile(home, how.witnesses):
+        if task is not None:
+            return jobs.run_a_task(home, task, of_task, how)
         if several.attempts is not None:
             return campaign_jobs.campaign(home, chosen, how, several)
         return jobs.run(home, chosen, how)
-
-
-def _run_task(home: Home, task: Path, settings: list[str], how: TrainingOptions) -> Output:
-    from proctor.runs.tasks import configure_task, read_task_file  # noqa: PLC0415 - loads torch
-
-    chosen = start_for(lambda: configure_task(read_task_file(task), settings))
-    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
-    from proctor.runs.cosigning import cosigned_meanwhile  # noqa: PLC0415 - loads what verifies
-
-    with cosigned_meanwhile(home, how.witnesses):
-        return jobs.run_a_task(home, task, chosen, how)
 
 
 @app.command(prints="runs.Audit")

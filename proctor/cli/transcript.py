@@ -20,26 +20,24 @@ from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
-from proctor.output.terminal import console, outline, print_table, print_words, visible
+from proctor.output.columns import Column, Shows
+from proctor.output.terminal import console, outline, print_rows, print_table, print_words, visible
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
 from proctor.schemas.runs import CallTotals, TranscriptCall
 from proctor.schemas.runs import Transcript as Told
 
-_COLUMNS = {  # of the table -> of a call
+_COLUMNS: Mapping[str, Shows] = {
     "call": "number",
-    "epoch": "epoch",
-    "agent": "agent",
-    "action": "action",
-    "rules": "rules",
+    **{name: name for name in ("epoch", "agent", "action")},
+    "rules": lambda call: " ".join(call["rules"]) or None,
     "rung": "rung",
-    "outcome": "outcome",
+    "outcome": lambda call: f"{call['outcome']}{' (cached)' * bool(call['cached'])}",
     "status": "status",
-    "retries": "retries",
+    "retries": lambda call: len(call["retries"]) or None,
     "bytes": "request_bytes",
-    "tokens": "usage",
-    "seconds": "seconds",
-    "cost": "cost",
+    "tokens": lambda call: None if call["usage"] is None else call["usage"].get("total_tokens"),
+    **{name: name for name in ("seconds", "cost")},
 }
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
@@ -100,7 +98,7 @@ def _tellable(name: str, body: Mapping[str, Any]) -> bool:
         match name:
             case "transcript.call_made":
                 _summary([body])
-                json.dumps([_cell(body, key) for key in _COLUMNS.values()])
+                json.dumps([Column(*each).of(body) for each in _COLUMNS.items()])
             case "transcript.vote_counted":
                 _vote_line(body)
             case "transcript.proposal_reviewed":
@@ -146,9 +144,7 @@ def _summary(calls: Sequence[Mapping[str, Any]]) -> CallTotals:
 
 def _print(told: Told) -> None:
     print_words(f"run {told.run}: {told.mode}, policy {json.dumps(told.policy)}")
-    print_table(
-        tuple(_COLUMNS), [[_cell(call, key) for key in _COLUMNS.values()] for call in told.calls]
-    )
+    print_rows(_COLUMNS, told.calls)
     for line in (*map(_vote_line, told.votes), *map(_review_line, told.reviews)):
         print_words(line)
     print_table(("", ""), asdict(told.summary).items(), title="\ncalls to a model")
@@ -169,20 +165,6 @@ def _review_line(review: Mapping[str, Any]) -> str:
         + (f"; marked {review['mark']}" if review["mark"] else "")
         + (f": {review['note']}" if review["note"] else "")
     )
-
-
-def _cell(call: Mapping[str, Any], key: str) -> Any:
-    value = call[key]
-    match key:
-        case "rules":
-            return " ".join(value) or None
-        case "retries":
-            return len(value) or None
-        case "usage":
-            return None if value is None else value.get("total_tokens")
-        case "outcome":
-            return f"{value} (cached)" if call["cached"] else value
-    return value
 
 
 def _texts(home: Home, call: Mapping[str, Any]) -> dict[str, str | None]:

@@ -34,6 +34,7 @@ def model_card(evidence: Evidence) -> str:
     data, spec = (
         {**found} if isinstance(found := start.get(name), dict) else {} for name in ("data", "spec")
     )
+    reservations = evidence.reservations if evidence.verdict == "WARNED" else []
     if not data.get("classes"):  # a task and a watched loop name none, but may say how many
         data["classes"] = spec.get("classes")
     return "\n".join(
@@ -50,7 +51,7 @@ def model_card(evidence: Evidence) -> str:
             _LEVELS.get(evidence.level, "This version of Proctor does not know this level."),
             "",
             f"{_VERDICTS[evidence.verdict]}",
-            *(f"- {_text(each)}" for each in _reservations(evidence)),
+            *(f"- {_text(each)}" for each in reservations),
             "",
             *_section("Training", _training(evidence, start)),
             *_section("Model at the start", [*dotted(spec)]),
@@ -180,10 +181,6 @@ def _scores(evidence: Evidence) -> list[tuple[object, object]]:
         ("epochs that the judge trained again", f"{done} of {epochs}"),
         ("audit signed by a judge's key", "yes" if evidence.signed_by_judge else "no"),
     ]
-
-
-def _reservations(evidence: Evidence) -> list[str]:
-    return evidence.reservations if evidence.verdict == "WARNED" else []
 
 
 def _decisions(evidence: Evidence) -> list[str]:

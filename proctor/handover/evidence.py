@@ -28,12 +28,11 @@ from ledger.verification.verified_notes import TreeHead, parse_vkey
 from projections.counting import CountingAudit, counting_audits, streams_of
 
 UNBOUND = "the verdict is not bound to a state of the run: its audit is of an earlier version"
-_DECIDED = (
-    "run.decision_made",
-    "run.remedy_applied",
-    "run.remedy_refused",
-    "run.restart_scheduled",
-)
+_OUTCOMES = {
+    "run.remedy_applied": "applied",
+    "run.remedy_refused": "refused",
+    "run.restart_scheduled": "left to a following run",
+}
 NO_OUTCOME = "no action"
 
 
@@ -125,19 +124,14 @@ class Evidence:
         """The tree head that everything is proved under."""
         return self.selection.head
 
-    @property
-    def entries(self) -> tuple[VerifiedEntry, ...]:
-        """The entries, in order."""
-        return self.selection.entries
-
     def _of_run(self, *names: str) -> list[VerifiedEntry]:
-        return [e for e in self.entries if e.stream_id == self.run and e.name in names]
+        return [e for e in self.selection.entries if e.stream_id == self.run and e.name in names]
 
     @cached_property
     def _audit(self) -> list[VerifiedEntry]:
         """The audit that counts, from its start to its scores."""
         audit, scored = self.counting.audit, self.counting.scored
-        return [e for e in self.entries if e.stream_id == audit and e.index <= scored]
+        return [e for e in self.selection.entries if e.stream_id == audit and e.index <= scored]
 
     @property
     def start(self) -> dict[str, Any]:
@@ -208,19 +202,11 @@ class Evidence:
     @property
     def decisions(self) -> list[Decision]:
         """The decisions, each with what came of it."""
-        outcomes = {
-            "run.remedy_applied": "applied",
-            "run.remedy_refused": "refused",
-            "run.restart_scheduled": "left to a following run",
+        ended = {
+            _says(entry).get("decision"): _OUTCOMES[entry.name]
+            for entry in self._of_run(*_OUTCOMES)
         }
-        ended: dict[Any, str] = {}
-        said = []
-        for entry in self._of_run(*_DECIDED):
-            body = _says(entry)
-            if entry.name in outcomes:
-                ended[body.get("decision")] = outcomes[entry.name]
-            else:
-                said.append(body)
+        said = map(_says, self._of_run("run.decision_made"))
         return [Decision(body, ended.get(body.get("number"), NO_OUTCOME)) for body in said]
 
     @property

@@ -59,7 +59,7 @@ def provenance(
                     for saved in evidence.weights
                 ],
                 "ledger": _tree_head(evidence),
-                "events": [_event(entry) for entry in evidence.entries],
+                "events": [_event(entry) for entry in evidence.selection.entries],
             },
             "resolvedDependencies": [
                 {"name": name, "digest": {"sha256": sha256}}

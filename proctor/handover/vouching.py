@@ -63,30 +63,28 @@ def vouched(
     """
     entries = {entry.index: entry for entry in selection.entries}
     named = None if judge is None else parse_vkey(judge).public_key
-    found, pinned = [], []
+    found = []
     for audit in audits:
         key = selection.author(entries[audit.scored]) if audit.signed else None
         grantor = None if key is None else selection.granted_by(key)
         as_judged = audit.signed and is_as_judged(selection, audit.audit)
-        pinned.append(key is not None and key.public_key == named)
-        found.append(
-            Vouched(
-                run=audit.run,
-                audit=str(audit.audit),
-                judge=None if key is None else key.vkey,
-                granted_by=None if grantor is None else grantor.vkey,
-                granted_as=None if grantor is None else grantor.role,
-                as_judged=as_judged,
-                trusted=pinned[-1] and as_judged,
-            )
+        is_named = key is not None and key.public_key == named
+        each = Vouched(
+            run=audit.run,
+            audit=str(audit.audit),
+            judge=None if key is None else key.vkey,
+            granted_by=None if grantor is None else grantor.vkey,
+            granted_as=None if grantor is None else grantor.role,
+            as_judged=as_judged,
+            trusted=is_named and as_judged,
         )
-    if judge is not None and not found:
-        raise SignatureError(f"no verdict is shown, so none is signed by {judge}")
-    for each, is_named in zip(found, pinned, strict=True) if judge is not None else ():
-        if not is_named:
+        if judge is not None and not is_named:
             raise SignatureError(
                 f"the verdict on run {each.run} is not signed by {judge}: {each.says}"
             )
+        found.append(each)
+    if judge is not None and not found:
+        raise SignatureError(f"no verdict is shown, so none is signed by {judge}")
     return found
 
 

@@ -1,29 +1,21 @@
-"""Puts an ordinary repository under the gauntlet: a manifest, a worker, and tasks to answer.
+"""Puts an ordinary repository under the gauntlet: a manifest, and a worker that answers tasks.
 
 What is written is a proposal for people to read, change and commit; nothing here opens a line. The
 tiers follow from the layout: tests and settings are tier 0, package modules tier 2, their entry
 points and their data tier 1, and everything else is tier 0.
 
-I/O: reads the repository's branch and files; writes into its work tree.
+I/O: reads the repository's branch and files, and enrolled.toml; writes into its work tree.
 """
 
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import date
 from pathlib import Path, PurePosixPath
+from string import Template
 
 from judge.gauntlet.errors import ManifestError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, parse_manifest
-from judge.gauntlet.tasks.reference_set import (
-    MANIFEST,
-    Difficulty,
-    Task,
-    TaskEntry,
-    write_tasks,
-)
 from proctor.errors import ProctorError
 
 SET = "judge/reference_tasks"
@@ -33,33 +25,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _TESTS = re.compile(r"(^|/)(tests?/|test_[^/]*\.py$|[^/]*_test\.py$|conftest\.py$)")
 _ENTRIES = ("__init__.py", "__main__.py")
 _DATA = (".csv", ".json", ".md", ".toml", ".txt", ".yaml", ".yml")
-_IMPORTS = (  # through which changed code cannot reach the test run
-    "collections",
-    "collections.abc",
-    "dataclasses",
-    "decimal",
-    "enum.Enum",
-    "enum.StrEnum",
-    "fractions",
-    "functools.cache",
-    "functools.cached_property",
-    "functools.lru_cache",
-    "functools.partial",
-    "functools.reduce",
-    "itertools",
-    "json",
-    "math",
-    "re",
-    "statistics",
-    "string.ascii_letters",
-    "string.digits",
-    "string.punctuation",
-    "typing.Any",
-    "typing.NamedTuple",
-    "typing.Protocol",
-    "typing.Self",
-    "unicodedata",
-)
+_MANIFEST = Template(Path(__file__).with_name("enrolled.toml").read_text(encoding="utf-8"))
 _WORKER = '''\
 """Answers reference tasks: calls the task's function, and prints what it returns as JSON."""
 
@@ -79,18 +45,6 @@ for _ in sys.stdin:
     result = FUNCTIONS[told["function"]](*told["arguments"])
     print(json.dumps(result), file=answers, flush=True)
 '''
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskCall:
-    """A reference task that is one call of a function."""
-
-    name: str
-    function: str  # package.module:name
-    arguments: Sequence[object]
-    expected: object
-    categories: tuple[str, ...]
-    difficulty: Difficulty
 
 
 def enroll(
@@ -126,47 +80,6 @@ def enroll(
     return [folder / name for name in files]
 
 
-def add_task(folder: Path, call: TaskCall) -> Path:
-    """Write a task into a work tree's reference set; return its folder."""
-    if not (folder / WORKER).is_file():
-        raise ProctorError(
-            f"{folder / WORKER} not found; run `proctor line init {folder} --function MODULE:NAME` "
-            "first"
-        )
-    if f'"{call.function}"' not in (folder / WORKER).read_text(encoding="utf-8"):
-        raise ProctorError(
-            f"{folder / WORKER} does not know {call.function}: import it there, and add it to "
-            "FUNCTIONS"
-        )
-    place = folder / SET / "tasks" / call.name
-    if place.exists():
-        raise ProctorError(f"{place} already exists; choose another name, or edit its files")
-    said = f"{call.function} with {json.dumps(call.arguments)} returns {json.dumps(call.expected)}"
-    entry = TaskEntry(
-        task_id=call.name,
-        source="written by a person",
-        source_commit=None,
-        description=said,
-        expected_outcome=said,
-        expected_diff_path=None,
-        categories=call.categories,
-        difficulty=call.difficulty,
-        added_by="person",
-        added_at=date.today(),
-        regression_anchor_for=None,
-    )
-    task = Task(
-        entry=entry,
-        kind="call",
-        scorer="exact",
-        parameters={"function": call.function, "arguments": list(call.arguments)},
-        files={},
-        expected={"answer": call.expected},
-    )
-    write_tasks(folder / SET, [task], add=(folder / SET / MANIFEST).exists())
-    return place
-
-
 def _check_function(function: str, paths: Sequence[str]) -> None:
     if not _FUNCTION.fullmatch(function):
         raise ProctorError(f"--function {function}: write it as package.module:name")
@@ -199,51 +112,16 @@ def _manifest(paths: Sequence[str], *, branch: str, environment: str | None) -> 
         elif path.endswith(_DATA):
             tiers[1].append(path)
     tops = sorted({each.removeprefix("src/").split("/")[0] for each in packages})
-    imports = sorted([*_IMPORTS, *(f"{top}.*" for top in tops)])
-    shown = {tier: _array(patterns) for tier, patterns in tiers.items()}
-    return "\n".join(
-        [
-            "# Which paths may be changed by whom. The strictest pattern that matches counts; a",
-            "# path that no pattern matches is tier 0.",
-            "# Tier 0: people only. Tier 1: with an operator's approval. Tier 2: whatever passes",
-            "# the tests and the reference set.",
-            "version = 1",
-            f"line = {json.dumps(branch)}",
-            f"reference_set = {json.dumps(SET)}",
-            "",
-            "[tiers]",
-            *(f"{tier} = {shown[tier]}" for tier in tiers),
-            "",
-            "[controller]",
-            'paths = ["judge/**"]',
-            "",
-            "[config]",
-            "paths = []",
-            "",
-            "[tests]",
-            'command = ["{python}", "-m", "pytest", "-q", "-p", "no:cacheprovider", '
-            '"--junitxml={report}"]',
-            f"paths = {_array(tests or ['tests/**'])}",
-            'additions = ["tests/test_*.py"]',
-            "seconds = 1800",
-            "memory_bytes = 4_000_000_000",
-            "",
-            "[benchmark]",
-            f'command = ["{{python}}", {json.dumps(WORKER)}]',
-            "seconds = 60",
-            "memory_bytes = 2_000_000_000",
-            "representative = []",
-            "",
-            "[code]  # modules that a change may import; others that a file imports now may stay",
-            f"imports = {_array(imports)}",
-            *(
-                ["", "[environment]", f"path = {json.dumps(environment)}"]
-                if environment is not None
-                else []
-            ),
-            "",
-        ]
+    place = "" if environment is None else f"\n[environment]\npath = {json.dumps(environment)}\n"
+    text = _MANIFEST.substitute(
+        line=json.dumps(branch),
+        set=json.dumps(SET),
+        worker=json.dumps(WORKER),
+        tests=_array(tests or ["tests/**"]),
+        own="\n    ".join(f"{json.dumps(f'{top}.*')}," for top in tops),
+        **{f"tier_{tier}": _array(patterns) for tier, patterns in tiers.items()},
     )
+    return text + place
 
 
 def _test_pattern(path: str) -> str:

@@ -167,14 +167,9 @@ class Evolving:
                     self._controller.place.tell(str(proposal.id), told)
 
     def _end(self, evolution: Evolution, wanted: Wanted) -> Evolution.RoundEnded:
-        return self._record(
-            evolution,
-            wanted.outcome,
-            technique=wanted.technique,
-            pattern=None if wanted.pattern is None else wanted.pattern.key,
-            calls=wanted.calls,
-            reason=wanted.reason,
-        )
+        pattern = None if wanted.pattern is None else wanted.pattern.key
+        told = {"technique": wanted.technique, "pattern": pattern, "calls": wanted.calls}
+        return self._record(evolution, wanted.outcome, reason=wanted.reason, **told)
 
     def _end_with(self, evolution: Evolution, proposal: Proposal) -> Evolution.RoundEnded:
         told = {each.get("kind"): each for each in reversed(proposal.evidence)}
@@ -201,11 +196,9 @@ class Evolving:
 
 def open_evolution(controller: Controller) -> Evolution:
     """Return the line's evolution as it is recorded, or a new one."""
-    line, log = controller.place.line_id, controller.place.log
-    if (name := Evolution.id_of(line)) in log.repository:
-        found: Evolution = log.repository.get(name)
-        return found
-    return Evolution.open(str(line))
+    line = controller.place.line_id
+    found = controller.place.log.find(Evolution.id_of(line), Evolution)
+    return found or Evolution.open(str(line))
 
 
 def _blocked(controller: Controller) -> str | None:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
-from aggregates.improvement.line import Line
+from aggregates.improvement.line import Checkpoint, Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import Scorer
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
@@ -63,6 +65,12 @@ def hidden_folder(home: Home, line: UUID) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def hidden_tasks(home: Home, controller: Controller) -> tuple[Task, ...]:
+    """Return the hidden siblings."""
+    folder = hidden_folder(home, controller.place.line_id)
+    return () if folder is None else controller.place.set_in(folder).tasks
+
+
 @contextmanager
 def open_controller(home: Home, repo: Path, *, branch: str = BRANCH) -> Iterator[Controller]:
     """Give the controller of a repository's line, over this home's ledger."""
@@ -85,11 +93,14 @@ def open_controller(home: Home, repo: Path, *, branch: str = BRANCH) -> Iterator
 
 
 def _scorers(folder: Path, line: UUID, log: LedgerApplication, home: Home) -> Mapping[str, Scorer]:
-    if not (folder / SERVER).is_file():
-        return scorers()
-    from proctor.improvement.server import with_server  # noqa: PLC0415 - seldom, and slow to load
+    """Return the scorers, those for a language model with the line's server."""
+    from proctor.improvement.server import LineServer, read_server  # noqa: PLC0415 - slow to load
 
-    return with_server(scorers(), folder / SERVER, line=line, log=log, blobs=home.blobs)
+    settings = read_server(folder / SERVER)
+    if settings is None:
+        return scorers()
+    server = LineServer(settings, line=line, log=log, blobs=home.blobs)
+    return {**scorers(), BY_MODEL: ByTests(by_model=True, server=server)}
 
 
 def find_proposal(controller: Controller, name: str) -> UUID:
@@ -108,21 +119,25 @@ def checkpoint_of(line: Line, name: str) -> str:
     An id or a commit, or the beginning of one; `active` is the active one, `latest` the newest,
     which may have been rolled back.
     """
-    known = list(line.checkpoints.values())
     if name in ("active", "latest"):
-        return line.active if name == "active" else known[-1].id
-    sought = name.lower()
-    found = [
-        each.id
-        for each in known
-        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
-    ]
+        return line.active if name == "active" else [*line.checkpoints][-1]
+    found = checkpoints_like(line, name)
     if len(found) != 1:
         raise ProctorError(
-            f"{len(found) or 'none'} of the line's checkpoints ({len(known)}) can be meant by "
-            f"{name!r}; see `proctor line show --list checkpoints`"
+            f"{len(found) or 'none'} of the line's checkpoints ({len(line.checkpoints)}) can be "
+            f"meant by {name!r}; see `proctor line show --list checkpoints`"
         )
-    return found[0]
+    return found[0].id
+
+
+def checkpoints_like(line: Line, name: str) -> list[Checkpoint]:
+    """Return the checkpoints of a line whose id or commit begins so."""
+    sought = name.lower()
+    return [
+        each
+        for each in line.checkpoints.values()
+        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
+    ]
 
 
 def tell_progress(proposal: str, what: str) -> None:

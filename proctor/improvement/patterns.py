@@ -10,8 +10,9 @@ I/O: asks the projection, which is brought up to date first.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -91,6 +92,42 @@ _ALARMS = """
 SELECT kind, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries
 FROM drift_alarms WHERE line_id = ? AND commit = ? GROUP BY ALL ORDER BY times DESC, 1, 2
 """
+Row = Mapping[str, Any]
+# Kind -> the question whose rows are patterns of it, the end of each one's key, and what it says
+# with what was reported, which is others' words.
+_SEEN: Mapping[str, tuple[str, Callable[[Row], str], Callable[[Row, str], str]]] = {
+    "violation": (
+        _VIOLATIONS,
+        lambda row: f"{row['kind']} {row['rule'] or '-'} {row['emitter'] or '-'}",
+        lambda row, _: (
+            " of ".join(filter(None, (_words(row["kind"]), row["rule"])))
+            + f" by {row['emitter'] or 'somebody'}"
+        ),
+    ),
+    "answer": (
+        _ANSWERS,
+        lambda row: f"{row['outcome']} {row['said']}",
+        lambda row, reported: f"an answer that was {row['outcome']}, reported: {reported}",
+    ),
+    "rejection": (
+        _REJECTIONS,
+        lambda row: f"{row['ended']} {row['targets']}",
+        lambda row, reported: (
+            f"changes of {', '.join(json.loads(row['targets']))} that were {row['ended']}, the "
+            f"last reported: {reported}"
+        ),
+    ),
+    "task": (
+        _TASKS,
+        lambda row: str(row["task"]),
+        lambda row, reported: f"task {row['task']}, which is not answered rightly: {reported}",
+    ),
+    "drift": (
+        _ALARMS,
+        lambda row: str(row["kind"]),
+        lambda row, reported: f"an alarm, {_words(row['kind'])}: {reported}",
+    ),
+}
 _MARKS = """
 WITH marks AS (
     SELECT
@@ -115,7 +152,8 @@ WITH marks AS (
 )
 
 SELECT
-    m.mark, m.rule, e.side, m.direction, m.params::VARCHAR, m.justification, m.note, m.idx, m.run_id
+    m.mark, m.rule, e.side, m.direction, m.params::VARCHAR AS params, m.justification, m.note,
+    m.idx AS entry, m.run_id AS run
 FROM marks AS m
 JOIN curated_runs AS r
     ON r.run_id = m.run_id AND CASE m.mark WHEN 'bad' THEN r.usable ELSE r.let_in END
@@ -192,15 +230,15 @@ class LineHistory:
         """Return what is wrong and open; `head` is the commit that the line is at."""
         with self._session.held():
             bad = [replace(p, entries=_last(p.entries)) for p in marked_bad(self.examples())]
-            found = [*self._violations(), *self._answers(), *bad, *self._rejections()]
-            now = [*self._tasks(head), *self._alarms(head)]
+            violations, answers, rejections, *now = (list(self._seen(kind, head)) for kind in _SEEN)
         won = {
             one.named("pattern", "key"): one.concluded or 0
             for one in self._tried
             if one.result == WON
         }
+        found = (*violations, *answers, *bad, *rejections)
         still = [_since(each, won[each.key]) if each.key in won else each for each in found]
-        return [each for each in (*still, *now) if each is not None]
+        return [each for each in (*still, *chain(*now)) if each is not None]
 
     def kept_out(self) -> int:
         """Return how many runs there are that nothing is learned from."""
@@ -208,88 +246,23 @@ class LineHistory:
 
     def examples(self) -> list[Example]:
         """Return the decisions that people have marked, oldest mark first."""
-        return [
-            Example(
-                mark=mark,
-                rule=rule,
-                side=side,
-                direction=direction,
-                params=json.loads(params),
-                justification=justification,
-                note=note,
-                entry=idx,
-                run=run,
-            )
-            for mark, rule, side, direction, params, justification, note, idx, run in self._ask(
-                _MARKS
-            )
-        ]
+        rows = self._session.query(_MARKS).records
+        return [Example(**{**row, "params": json.loads(row["params"])}) for row in rows]
 
-    def _violations(self) -> list[Pattern]:
-        return [
-            Pattern(
-                key=f"violation {kind} {rule or '-'} {emitter or '-'}",
-                kind="violation",
-                count=times,
-                says=f"{_words(kind)}{f' of {rule}' if rule else ''} by {emitter or 'somebody'}",
-                rule=rule,
-                entries=_last(entries),
-                runs=tuple(runs),
+    def _seen(self, kind: str, head: str) -> Iterator[Pattern]:
+        """Give what a question finds, as seen at the head."""
+        sql, key, says = _SEEN[kind]
+        for row in self._session.query(sql, (self._line, head)[: sql.count("?")]).records:
+            reported = quoted(row.get("said") or "", _MOST_WORDS)
+            yield Pattern(
+                key=f"{kind} {key(row)}"[:200],
+                kind=kind,
+                count=row["times"],
+                says=says(row, reported),
+                rule=row.get("rule"),
+                entries=_last(row["entries"]),
+                runs=tuple(row.get("runs", ())),
             )
-            for kind, rule, emitter, times, entries, runs in self._ask(_VIOLATIONS)
-        ]
-
-    def _answers(self) -> list[Pattern]:
-        return [
-            Pattern(
-                key=f"answer {outcome} {said}"[:200],
-                kind="answer",
-                count=times,
-                says=f"an answer that was {outcome}, reported: {quoted(said, _MOST_WORDS)}",
-                entries=_last(entries),
-                runs=tuple(runs),
-            )
-            for outcome, said, times, entries, runs in self._ask(_ANSWERS)
-        ]
-
-    def _rejections(self) -> list[Pattern]:
-        return [
-            Pattern(
-                key=f"rejection {ended} {targets}"[:200],
-                kind="rejection",
-                count=times,
-                says=(
-                    f"changes of {', '.join(json.loads(targets))} that were {ended}, the last "
-                    f"reported: {quoted(said, _MOST_WORDS)}"
-                ),
-                entries=_last(entries),
-            )
-            for ended, targets, said, times, entries in self._ask(_REJECTIONS, self._line)
-        ]
-
-    def _tasks(self, head: str) -> list[Pattern]:
-        return [
-            Pattern(
-                key=f"task {task}",
-                kind="task",
-                count=times,
-                says=f"task {task}, which is not answered rightly: {quoted(said, _MOST_WORDS)}",
-                entries=_last(entries),
-            )
-            for task, times, said, entries in self._ask(_TASKS, self._line, head)
-        ]
-
-    def _alarms(self, head: str) -> list[Pattern]:
-        return [
-            Pattern(
-                key=f"drift {kind}",
-                kind="drift",
-                count=times,
-                says=f"an alarm, {_words(kind)}: {quoted(said, _MOST_WORDS)}",
-                entries=_last(entries),
-            )
-            for kind, times, said, entries in self._ask(_ALARMS, self._line, head)
-        ]
 
     def _ask(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self._session.query(sql, parameters).rows

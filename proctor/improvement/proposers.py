@@ -11,7 +11,7 @@ I/O: a model's endpoint, the log and the blobs; reads the repository.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from typing import Any, Protocol
 from uuid import UUID
@@ -33,10 +33,8 @@ from policies.proposing.distiller import LEAST_SAVING
 from policies.proposing.proposer import Change, Request, ask_for_change, read_change
 from policies.proposing.tuner import (
     BASELINE,
-    DISTILLATION,
     LADDER,
     Choice,
-    Example,
     Pattern,
     choices,
     choose,
@@ -139,35 +137,34 @@ class TunerProposer:
         if not (prompts := seen.prompts()):
             reason = "the line has no text that the tuner may change"
             return Wanted(outcome="nothing", reason=reason, last=True)
-        return self._rewritten(seen, prompts) or self._shorter(seen, prompts)
-
-    def _rewritten(self, seen: Situation, prompts: Mapping[str, str]) -> Wanted | None:
         trials, examples = seen.history.trials(), seen.history.examples()
         patterns = [p for p in seen.history.patterns(seen.head) if p.kind in _FOR_TEXTS]
-        for choice in choices(patterns, trials, examples, technique=seen.technique):
-            path = _target(choice.pattern, prompts, seen.manifest)
-            text = rewrite(choice.technique, prompts[path], choice.pattern, examples)
+        lengths = {path: _too_long(path, text) for path, text in prompts.items()}
+        own = {pattern.key: path for path, pattern in lengths.items()}
+        for choice in choices(
+            patterns, trials, examples, technique=seen.technique, lengths=lengths.values()
+        ):
+            pattern = choice.pattern
+            path = own.get(pattern.key) or _target(pattern, prompts, seen.manifest)
+            text = rewrite(choice.technique, prompts[path], pattern, examples)
             if text is not None:
-                shown = used(choice.technique, choice.pattern, examples)
-                return replace(_rewrite_wanted(choice, path, text), evidence=_pointed_to(shown))
-        return None
-
-    def _shorter(self, seen: Situation, prompts: Mapping[str, str]) -> Wanted:
-        tried = {trial.pattern for trial in seen.history.trials()}
-        if seen.technique in (None, DISTILLATION):
-            for path, text in prompts.items():
-                pattern = _too_long(path, text)
-                shorter = None if pattern.key in tried else rewrite(DISTILLATION, text, pattern)
-                if shorter is not None:
-                    return _rewrite_wanted(
-                        Choice(pattern=pattern, technique=DISTILLATION), path, shorter
-                    )
-        left_out = seen.history.kept_out()
+                shown = used(choice.technique, pattern, examples)
+                return Wanted(
+                    outcome="proposed",
+                    reason=f"{choice.technique} on {path}. Seen {pattern.count} times: "
+                    f"{pattern.says}.",
+                    technique=choice.technique,
+                    pattern=pattern,
+                    texts={path: text},
+                    evidence=[
+                        {"kind": "example", "index": each.entry, "run": each.run} for each in shown
+                    ],
+                )
         reason = (
             "no pattern is open that a technique has not been tried on, and no text can be "
             f"made {LEAST_SAVING:.0%} shorter without a model"
         )
-        if left_out:
+        if left_out := seen.history.kept_out():
             verb = "is" if left_out == 1 else "are"
             reason += (
                 f"; {counted(left_out, 'run')} {verb} not learned from (`proctor data why RUN`)"
@@ -240,7 +237,7 @@ class ModelProposer:
                 pattern=choice.pattern,
                 calls=transcript.calls,
             )
-        request, read = _request(seen, choice), _remembered(seen.read)
+        request, read = _request(seen, choice), cache(seen.read)
         asked = transcript.answered(
             self._blobs, lambda value: read_change(value, read=read, technique=choice.technique)
         ) or ask_for_change(asker, self._rung, request, read=read)
@@ -256,7 +253,11 @@ class ModelProposer:
             calls=transcript.calls,
             evidence=[{"kind": "call", "proposal": str(seen.proposal), "number": asked.number}],
         )
-        return _read_wanted(said, asked.outcome, asked.found)
+        if asked.found is None:
+            return replace(said, outcome=outcome_of(asked.outcome))
+        if asked.found.texts:
+            return replace(said, reason=asked.found.rationale, texts=asked.found.texts)
+        return replace(said, outcome="nothing", reason=f"the model says: {asked.found.rationale}")
 
 
 class ProposalTranscript(TranscriptLog):
@@ -275,12 +276,8 @@ class ProposalTranscript(TranscriptLog):
     ) -> None:
         super().__init__(log, proposal)
         self._waiting = None
-        name = Transcript.id_of(proposal)
-        self._transcript = (
-            log.repository.get(name)
-            if name in log.repository
-            else Transcript.start(proposal, policy=policy, mode=mode)
-        )
+        begun = log.find(Transcript.id_of(proposal), Transcript)
+        self._transcript = begun or Transcript.start(proposal, policy=policy, mode=mode)
 
     @property
     def calls(self) -> int:
@@ -289,13 +286,8 @@ class ProposalTranscript(TranscriptLog):
 
     def answered(self, blobs: Blobs, read: Callable[[Any], Change]) -> Asked[Change] | None:
         """Return the usable answer that a process which was killed was given, if there is one."""
-        for event in self._log.events.get(self._transcript.id):
-            if (
-                isinstance(event, Transcript.CallMade)
-                and event.action in ("propose", "repair")
-                and event.outcome == "usable"
-                and event.response is not None
-            ):
+        for event in self._made("propose", "repair"):
+            if event.response is not None:
                 # It may no longer fit: the line can have moved meanwhile.
                 with suppress(AnswerError, LedgerError):
                     said = read_body(blobs.get(event.response), status=None)
@@ -306,13 +298,17 @@ class ProposalTranscript(TranscriptLog):
     @property
     def rung(self) -> str | None:
         """The rung that a process which was killed has found by its probe."""
+        return next((event.rung for event in self._made("probe")), None)
+
+    def _made(self, *actions: str) -> Iterator[Transcript.CallMade]:
+        """Give the usable calls with these actions."""
         for event in self._log.events.get(self._transcript.id):
-            if isinstance(event, Transcript.CallMade) and (event.action, event.outcome) == (
-                "probe",
-                "usable",
+            if (
+                isinstance(event, Transcript.CallMade)
+                and event.action in actions
+                and event.outcome == "usable"
             ):
-                return event.rung
-        return None
+                yield event
 
 
 def _choose(seen: Situation) -> Choice:
@@ -350,32 +346,9 @@ def _request(seen: Situation, choice: Choice) -> Request:
     )
 
 
-def _read_wanted(said: Wanted, outcome: str, found: Change | None) -> Wanted:
-    if found is not None and found.texts:
-        return replace(said, reason=found.rationale, texts=found.texts)
-    if found is not None:
-        return replace(said, outcome="nothing", reason=f"the model says: {found.rationale}")
-    return replace(said, outcome=outcome_of(outcome))
-
-
 def outcome_of(asked: str) -> str:
     """Return how a round ends whose model gave an answer of this outcome, and nothing usable."""
     return "unusable" if asked in ("unusable", "truncated", "refused") else "unanswered"
-
-
-def _pointed_to(examples: Sequence[Example]) -> list[dict[str, Any]]:
-    return [{"kind": "example", "index": each.entry, "run": each.run} for each in examples]
-
-
-def _rewrite_wanted(choice: Choice, path: str, text: str) -> Wanted:
-    return Wanted(
-        outcome="proposed",
-        reason=f"{choice.technique} on {path}. Seen {choice.pattern.count} times: "
-        f"{choice.pattern.says}.",
-        technique=choice.technique,
-        pattern=choice.pattern,
-        texts={path: text},
-    )
 
 
 def _target(pattern: Pattern, prompts: Mapping[str, str], manifest: Manifest) -> str:
@@ -398,14 +371,3 @@ def _too_long(path: str, text: str) -> Pattern:
         count=1,
         says=f"{path} has {len(text.encode())} bytes, each of which is paid for with every call",
     )
-
-
-def _remembered(read: Callable[[str], str | None]) -> Callable[[str], str | None]:
-    known: dict[str, str | None] = {}
-
-    def again(path: str) -> str | None:
-        if path not in known:
-            known[path] = read(path)
-        return known[path]
-
-    return again

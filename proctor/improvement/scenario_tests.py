@@ -14,15 +14,15 @@ I/O: the client's, through the policy.
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
 from aggregates.decisions import Decision
 from aggregates.transcript import Call
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
+from judge.gauntlet.comparison.evaluate import compare, wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.scenarios import LENGTH, length_task, observation_of, unaccepted
@@ -103,33 +103,12 @@ class _Heard(CallLog):
         self._log.review_proposal(**told)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """What the answers to both texts say."""
 
-    evaluation: Evaluation
-    pairs: int
-    pass_rates: tuple[float, float]  # of the champion and of the candidate
-    scores: tuple[float, float]  # with the length penalty
-    regressions: tuple[str, ...]  # scenarios, by name
-    improvements: tuple[str, ...]
     better: bool  # the candidate is promoted
     reason: str
-
-    def to_dict(self, *, scenarios: str) -> dict[str, Any]:
-        """Return plain values, as an event takes them."""
-        return {
-            "verdict": self.evaluation.verdict,
-            "level": self.evaluation.level,
-            "scenarios": scenarios,
-            "pairs": self.pairs,
-            "pass_rates": list(self.pass_rates),
-            "scores": list(self.scores),
-            "regressions": list(self.regressions),
-            "improvements": list(self.improvements),
-            "reasons": list(self.evaluation.reasons),
-            "comparisons": to_builtins(self.evaluation.comparisons),
-        }
+    measured: dict[str, Any]  # in plain values, as an event takes them
 
 
 class Judge:
@@ -154,7 +133,7 @@ class Judge:
         self._settings = settings
 
     @property
-    def sha256(self) -> str:
+    def _sha256(self) -> str:
         """The hash over the scenarios."""
         told = "\n".join(sorted(task.sha256 for task in self._scenarios))
         return hashlib.sha256(told.encode()).hexdigest()
@@ -181,16 +160,23 @@ class Judge:
         gained = tuple(name for name in _together(gained, found.improvements) if name != LENGTH)
         better = found.verdict == "better" and not lost
         better = better and (self._shorter or scores[1] > scores[0])
-        return Comparison(
-            evaluation=found,
-            pairs=sum(each.arm == "base" for each in results),
-            pass_rates=(base, candidate),
-            scores=scores,
-            regressions=lost,
-            improvements=gained,
-            better=better,
-            reason=_reason(base, candidate, scores, lost, gained, better=better),
-        )
+        told = f"pass rate {base:.3f} -> {candidate:.3f}, score {scores[0]:.4f} -> {scores[1]:.4f}"
+        told += f"; improved: {', '.join(gained)}" if gained else ""
+        told += f"; regressed: {', '.join(lost)}" if lost else ""
+        values = {
+            "verdict": found.verdict,
+            "level": found.level,
+            "scenarios": self._sha256,
+            "pairs": sum(each.arm == "base" for each in results),
+            "pass_rates": [base, candidate],
+            "scores": list(scores),
+            "regressions": list(lost),
+            "improvements": list(gained),
+            "reasons": list(found.reasons),
+            "comparisons": to_builtins(found.comparisons),
+        }
+        told += "" if better else "; the advice stays as it is"
+        return Comparison(better, told, values)
 
     def _score(self, arm: Arm, rate: float) -> float:
         return rate - LENGTH_PENALTY * len(self._texts[arm])
@@ -259,18 +245,3 @@ def _mean(rates: Mapping[str, float]) -> float:
 
 def _together(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for each in names for name in each}))
-
-
-def _reason(
-    base: float,
-    candidate: float,
-    scores: tuple[float, float],
-    lost: Sequence[str],
-    gained: Sequence[str],
-    *,
-    better: bool,
-) -> str:
-    told = f"pass rate {base:.3f} -> {candidate:.3f}, score {scores[0]:.4f} -> {scores[1]:.4f}"
-    told += f"; improved: {', '.join(gained)}" if gained else ""
-    told += f"; regressed: {', '.join(lost)}" if lost else ""
-    return told + ("" if better else "; the advice stays as it is")

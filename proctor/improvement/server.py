@@ -17,8 +17,7 @@ from uuid import UUID, uuid5
 
 from aggregates.canonical import digest
 from judge.gauntlet.errors import CandidateError, GauntletError
-from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests, Said
-from judge.gauntlet.tasks.scoring import Scorer
+from judge.gauntlet.tasks.hidden_tests import Said
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
 from policies.asking.ask import Asker, Client, find_rung
@@ -126,19 +125,3 @@ def write_server(file: Path, given: Mapping[str, Any] | None) -> ModelSettings |
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return settings
-
-
-def with_server(
-    scorers: Mapping[str, Scorer],
-    file: Path,
-    *,
-    line: UUID,
-    log: LedgerApplication,
-    blobs: Blobs,
-) -> Mapping[str, Scorer]:
-    """Return the scorers, those for a language model with the server of the line's file."""
-    settings = read_server(file)
-    if settings is None:
-        return scorers
-    server = LineServer(settings, line=line, log=log, blobs=blobs)
-    return {**scorers, BY_MODEL: ByTests(by_model=True, server=server)}

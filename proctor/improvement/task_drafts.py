@@ -54,6 +54,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.challenge import KIND as DECISIONS
 from proctor.improvement.challenge import RIGHT, decisions_task
+from proctor.improvement.enroll import SET, WORKER
 from proctor.improvement.home import line_folder
 from proctor.inputs import read_text
 from proctor.remembering import open_session
@@ -62,6 +63,7 @@ from proctor.runs.replay import read_recording
 DRAFTS = "candidates"  # below a line's folder
 ISSUE = "issue.md"
 _DIFF = "expected.diff"
+_PERSON = "written by a person"  # a source
 _PATIENCE = 600  # s for the first run
 _ROOM = 10  # runs that a test run may take longer than in the draft
 _MOST_MOMENTS = 12  # of a run
@@ -115,11 +117,8 @@ def drafts_folder(home: Home, line: UUID) -> Path:
 def from_commit(controller: Controller, commit: str, name: str, wish: Wish, into: Path) -> Task:
     """Draft a task from a commit of the line's repository."""
     repository = controller.place.repository
-    commit = repository.commit_of(commit)
-    source = f"commit {commit}"
-    return _from_change(
-        controller, repository, commit, name=name, wish=wish, into=into, source=source
-    )
+    found = repository.commit_of(commit)
+    return _from_change(controller, repository, found, name=name, wish=wish, into=into, own=True)
 
 
 def from_folders(
@@ -131,15 +130,50 @@ def from_folders(
             Path(scratch) / "repository", _files(before), _files(after)
         )
         return _from_change(
-            controller,
-            repository,
-            commit,
-            name=name,
-            wish=wish,
-            into=into,
-            source="written by a person",
-            own=False,
+            controller, repository, commit, name=name, wish=wish, into=into, own=False
         )
+
+
+def from_call(
+    repo: Path,
+    function: str,
+    arguments: Sequence[object],
+    expected: object,
+    *,
+    name: str,
+    wish: Wish,
+) -> Path:
+    """Write a task that is one call of `package.module:name` into a work tree's reference set."""
+    worker = repo / WORKER
+    if not worker.is_file():
+        raise ProctorError(
+            f"{worker} not found; run `proctor line init {repo} --function MODULE:NAME` first"
+        )
+    if f'"{function}"' not in worker.read_text(encoding="utf-8"):
+        raise ProctorError(
+            f"{worker} does not know {function}: import it there, and add it to FUNCTIONS"
+        )
+    said = f"{function} with {json.dumps(arguments)} returns {json.dumps(expected)}"
+    entry = _entry(
+        name,
+        wish,
+        kind="behaviour",
+        source=_PERSON,
+        commit=None,
+        day=date.today(),
+        outcome=said,
+        text=said,
+    )
+    task = Task(
+        entry=entry,
+        kind="call",
+        scorer="exact",
+        parameters={"function": function, "arguments": list(arguments)},
+        files={},
+        expected={"answer": expected},
+    )
+    _write(task, repo / SET)
+    return repo / SET / TASKS / name
 
 
 def from_run(
@@ -252,8 +286,7 @@ def _from_change(
     name: str,
     wish: Wish,
     into: Path,
-    source: str,
-    own: bool = True,
+    own: bool,
 ) -> Task:
     place = controller.place
     manifest = place.manifest(controller.line.head.commit)
@@ -271,7 +304,7 @@ def _from_change(
         name,
         wish,
         kind=wish.kind,
-        source=source,
+        source=f"commit {commit}" if own else _PERSON,
         commit=commit if own else None,
         day=_today(controller),
         outcome="the files that the change needs are named"
@@ -368,7 +401,7 @@ def _entry(
                 "source": source,
                 "source_commit": commit,
                 "description": text[:4_000],
-                "expected_outcome": outcome,
+                "expected_outcome": outcome[:4_000],
                 "expected_diff_path": None,
                 "categories": [*dict.fromkeys(wish.categories or [kind])],
                 "difficulty": wish.difficulty,
@@ -385,7 +418,7 @@ def _entry(
 def _write(task: Task, into: Path) -> Task:
     if (into / TASKS / task.task_id).exists():
         raise ProctorError(
-            f"{into / TASKS / task.task_id} already exists; choose another name, or delete it"
+            f"{into / TASKS / task.task_id} already exists; choose another name, or edit it"
         )
     write_tasks(into, [task], add=(into / MANIFEST).exists())
     return task

@@ -72,10 +72,7 @@ _CAME_TO = {"promoted": WON, "unusable": LOST, "refused": LOST, "nothing": TIED}
 
 def open_advice(log: LedgerApplication, model: str) -> Advice:
     """Return the advice to a model as it is recorded, or a new one."""
-    if (name := Advice.id_of(model)) in log.repository:
-        found: Advice = log.repository.get(name)
-        return found
-    return Advice.opened(model)
+    return log.find(Advice.id_of(model), Advice) or Advice.opened(model)
 
 
 def trials_of(advice: Advice) -> list[Trial]:
@@ -305,17 +302,17 @@ class Tuner:
         self, patterns: Sequence[Pattern], examples: Sequence[Example], technique: str | None
     ) -> Choice | None:
         """Return what is tried: what was not tried on the pattern; at last, a shorter text."""
-        trials, champion = trials_of(self.advice), self.advice.champion
-        for found in choices(patterns, trials, examples, technique=technique):
-            if self._writer is not None or self._rewritten(found, examples) is not None:
-                return found
-        length = _too_long(champion, self.advice.champion_version)
-        tried = {trial.pattern for trial in trials}
-        if champion and technique in (None, DISTILLATION) and length.key not in tried:
-            found = Choice(pattern=length, technique=DISTILLATION)
-            if self._writer is not None or self._rewritten(found, examples) is not None:
-                return found
-        return None
+        champion = self.advice.champion
+        found = choices(
+            patterns,
+            trials_of(self.advice),
+            examples,
+            technique=technique,
+            lengths=[_too_long(champion, self.advice.champion_version)] if champion else [],
+        )
+        if self._writer is not None:
+            return next(found, None)
+        return next((each for each in found if self._rewritten(each, examples) is not None), None)
 
     def _rewritten(self, choice: Choice, examples: Sequence[Example]) -> str | None:
         return rewrite(choice.technique, self.advice.champion, choice.pattern, examples)
@@ -398,7 +395,7 @@ class Tuner:
             "promoted" if found.better else "kept",
             found.reason,
             calls=transcript.calls,
-            measured=found.to_dict(scenarios=judge.sha256),
+            measured=found.measured,
         )
 
     def _tester(self, name: str) -> tuple[ProposalTranscript, Tester]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from io import BufferedWriter
 from pathlib import Path
 
-from ledger.files import new_name, read_bounded, replace_durably, sync_file, write_durably
+from ledger.files import new_name, replace_durably, sync_file, write_durably
 from proctor.errors import ProctorError
 from proctor.home import Home
 
@@ -79,11 +79,8 @@ def _is_kept(place: Path, home: Home) -> bool:
 
 
 def _precious(path: Path) -> str | None:
-    if path.stat().st_size > _LOOKED_AT:
-        with path.open("rb") as file:
-            found = file.read(16)
-    else:
-        found = read_bounded(path, most=_LOOKED_AT)
+    with path.open("rb") as file:
+        found = file.read(_LOOKED_AT)
     if found.startswith(b"-----BEGIN") or _VKEY.fullmatch(found):
         return "a key"
     if found.startswith(b"SQLite format 3\0") or found[8:12] == b"DUCK":

@@ -15,22 +15,19 @@ def _scored(body: Mapping[str, Any]) -> str:
     return f"{body['arm']}, {body['task']}: {right} ({', '.join(more)})"
 
 
+def _tested(body: Mapping[str, Any], noun: str) -> str:
+    passed = f"{counted(body['cases'], noun)} passed"
+    return passed if body["passed"] else f"not passed: {body['problem']}"
+
+
 INFRA_SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "proposal.submitted": lambda body: f"{body['proposer']}: {body['rationale']}",
     "proposal.reviewed": lambda body: (
         f"{body['verdict']} by {'+'.join(body['key'].split('+')[:2])}: {body['note']}"
     ),
     "proposal.branched": lambda body: f"{body['branch']} at {body['commit'][:_SHORT]}",
-    "proposal.tested": lambda body: (
-        f"{counted(body['cases'], 'case')} passed"
-        if body["passed"]
-        else f"not passed: {body['problem']}"
-    ),
-    "proposal.rest_tested": lambda body: (
-        f"{counted(body['cases'], 'more case')} passed"
-        if body["passed"]
-        else f"not passed: {body['problem']}"
-    ),
+    "proposal.tested": lambda body: _tested(body, "case"),
+    "proposal.rest_tested": lambda body: _tested(body, "more case"),
     "proposal.task_scored": _scored,
     "proposal.evaluated": lambda body: f"{body['verdict']}: {'; '.join(body['reasons'])}",
     "proposal.concluded": lambda body: f"{body['outcome']}: {body['reason']}",

@@ -75,7 +75,7 @@ def is_text(value: str) -> bool:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
     """Print rows as a table, or one below the other where there are too many columns."""
     texts = [[cell(value) for value in row] for row in rows]
-    widths = [max(map(len, (column, *part))) for column, part in _columns(columns, texts)]
+    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
     if sum(min(width, _NARROW) + 2 for width in widths) > console.width:
         for number, row in enumerate(texts):
             console.rule(f"{title} {number + 1}".strip(), align="left", style="dim")
@@ -99,10 +99,6 @@ def print_rows(
         each if isinstance(each, Column) else Column(each, each) for each in columns
     ]
     print_table([each.title for each in made], cells(made, rows), title=title)
-
-
-def _columns(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:
-    return [(column, [row[place] for row in texts]) for place, column in enumerate(columns)]
 
 
 def cell(value: Any) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from proctor.home import Home
-from proctor.output.terminal import as_records
 from proctor.remembering import held_session
 
 _SQL = (
@@ -37,5 +36,4 @@ def read_attempt_draws(home: Home, campaign: UUID) -> list[dict[str, Any]]:
 def ask(home: Home, sql: str, subject: UUID | str) -> list[dict[str, Any]]:
     """Return what the tables of a home answer about a subject, from a ledger that holds."""
     with held_session(home) as session:
-        found = session.query(sql, [str(subject)])
-    return as_records(found.columns, found.rows)
+        return session.query(sql, [str(subject)]).records

@@ -4,6 +4,7 @@ A search that was interrupted is carried on by the same command.
 """
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,6 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import Takes
 from proctor.cli.remedies import completed, same_command
 from proctor.errors import ProctorError
-from proctor.improvement.faults import describe_fault, describe_search
 from proctor.improvement.home import LineOptions, checkpoint_of
 from proctor.output.terminal import console, print_table, print_words, warn
 
@@ -186,3 +186,24 @@ def _rollback(told: dict[str, Any]) -> str:
     """Return the command that rolls a search's culprit back."""
     reason = shlex.quote(f"found by bisection {told['bisection'][:_SHORT]}")
     return completed(f"proctor line rollback {told['culprit']} --reason {reason}")
+
+
+def describe_fault(line: Line, found: latent.LatentFault) -> dict[str, Any]:
+    """Return what a search for an older fault has come to, in terms of JSON."""
+    return {
+        "says": found.says,
+        "revealed_by": found.revealed.by,
+        "tasks": list(found.revealed.tasks),
+        "rollback": None if found.rollback is None else asdict(found.rollback),
+        "needs_operator": found.needs_operator,
+        **describe_search(line, found.search),
+    }
+
+
+def describe_search(line: Line, found: Bisection) -> dict[str, Any]:
+    """Return what a search has come to, with the culprit's commit and proposals."""
+    told = reports.summary(found)
+    if found.culprit is not None:
+        culprit = line.checkpoints[found.culprit]
+        told |= {"commit": culprit.commit, "proposals": list(culprit.proposals)}
+    return told

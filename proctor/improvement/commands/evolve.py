@@ -1,7 +1,7 @@
 """`proctor line evolve`: look for changes of a line and judge them, unattended."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 from uuid import UUID
@@ -17,8 +17,8 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import Takes
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.improvement.commands.bisect import describe_fault
 from proctor.improvement.evolve import Evolving, open_evolution, steer
-from proctor.improvement.faults import describe_fault
 from proctor.improvement.home import LineOptions
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
@@ -58,10 +58,11 @@ def evolve(
     require_extra("train")
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(TECHNIQUES)}")
+    ended: list[Evolution.RoundEnded] = []
+    stopped, faults = None, list[LatentFault]()
     with where.open() as controller:
         if switch is not None:
             steer(controller, "on" if switch else "off")
-            told = _report(where.home, controller, ended=[], stopped=None)
         else:
             with _proposer(settings or [], where.home, controller, reset=reset) as proposer:
                 if reset:
@@ -71,13 +72,18 @@ def evolve(
                     where.home, controller, proposer, technique=technique, probes=probes
                 )
                 ended = list(loop.run(rounds))
-            told = _report(
-                where.home,
-                controller,
-                ended=ended,
-                stopped=loop.stopped,
-                faults=loop.faults.values(),
-            )
+            stopped, faults = loop.stopped, list(loop.faults.values())
+        evolution, line = open_evolution(controller), controller.line
+        history = LineHistory(where.home, line.id, since=evolution.since)
+        board = scoreboard(history.trials())
+        told = EvolutionReport.of(
+            evolution,
+            stopped=stopped or line.halt,
+            head=line.head.commit,
+            ended=[_describe(controller, each) for each in ended],
+            faults=[describe_fault(line, each) for each in faults],
+            scoreboard={name: tally for name, tally in board.items() if tally != Tally()},
+        )
     return Output(told, lambda: _tell(told), found=bool(told.stopped))
 
 
@@ -99,27 +105,6 @@ def _proposer(
             yield ModelProposer(settings, client=client, log=log, blobs=home.blobs)
         finally:
             client.close()
-
-
-def _report(
-    home: Home,
-    controller: Controller,
-    *,
-    ended: Sequence[Evolution.RoundEnded],
-    stopped: str | None,
-    faults: Iterable[LatentFault] = (),
-) -> EvolutionReport:
-    evolution = open_evolution(controller)
-    history = LineHistory(home, controller.place.line_id, since=evolution.since)
-    board = scoreboard(history.trials())
-    return EvolutionReport.of(
-        evolution,
-        stopped=stopped or controller.line.halt,
-        head=controller.line.head.commit,
-        ended=[_describe(controller, each) for each in ended],
-        faults=[describe_fault(controller.line, each) for each in faults],
-        scoreboard={name: tally for name, tally in board.items() if tally != Tally()},
-    )
 
 
 def _describe(controller: Controller, ended: Evolution.RoundEnded) -> EvolutionRound:

@@ -135,9 +135,11 @@ def propose(
     content = read_text(diff).encode()
     with where.open() as controller:
         with controller.locked():  # so that the line stays where the diff was tried
+            if not (tiers := controller.tiers(content)):
+                raise ProctorError("the diff changes nothing: change at least one file")
             proposal = controller.submit(
                 content,
-                declared=_tiers(controller, content),
+                declared=tiers,
                 rationale=rationale,
                 trigger=trigger,
                 proposer=proposer,
@@ -232,14 +234,6 @@ def _challenged(home: Home, controller: Controller, count: int, seed: int) -> Ou
     told = [f"{counted(found.tried, 'situation')} tried, {len(found.kept)} kept"]
     told += [str(found.folder / "tasks" / name) for name in found.kept]
     return Output(found, "\n".join(told), found=bool(found.kept))
-
-
-def _tiers(controller: Controller, diff: bytes) -> dict[str, int]:
-    """Return the tier of each file that a diff changes; DiffError where it does not apply."""
-    found = controller.tiers(diff)
-    if not found:
-        raise ProctorError("the diff changes nothing: change at least one file")
-    return found
 
 
 def _became(controller: Controller, proposals: list[Proposal]) -> Output:

@@ -16,7 +16,12 @@ from proctor.cli.inputs import operator_key
 from proctor.cli.options import SigningKeyOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import runs_under
-from proctor.improvement.home import CheckpointArgument, LineOptions, checkpoint_of
+from proctor.improvement.home import (
+    CheckpointArgument,
+    LineOptions,
+    checkpoint_of,
+    checkpoints_like,
+)
 from proctor.output.columns import Shows
 from proctor.output.terminal import console, print_rows, print_words
 from proctor.runs.labels import lines
@@ -83,13 +88,7 @@ def _roll_back_installed(
     None where that is no such checkpoint, or may be another line's as well. Raises ProctorError
     for the first version: there is none before it.
     """
-    sought = checkpoint.lower()
-    found = [
-        (line, each)
-        for line in lines(log)
-        for each in line.checkpoints.values()
-        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
-    ]
+    found = [(line, each) for line in lines(log) for each in checkpoints_like(line, checkpoint)]
     if len(found) != 1 or found[0][0].branch != INSTALLED:
         return None
     line, chosen = found[0]

@@ -3,7 +3,7 @@
 Checkpoints are asked of the projection, and so can be asked as of an earlier index.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ from judge.gauntlet import anchors
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.records import results_of
 from judge.gauntlet.tasks import reference_set
+from judge.gauntlet.tasks.reference_set import Task
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import Argument, AsOfOption, Takes
@@ -18,8 +19,7 @@ from proctor.cli.remedies import completed, pasteable
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.carried import export_pending
-from proctor.improvement.home import SERVER, LineOptions, find_proposal, hidden_folder, line_folder
-from proctor.improvement.plots import plot
+from proctor.improvement.home import SERVER, LineOptions, find_proposal, hidden_tasks, line_folder
 from proctor.improvement.reports import (
     describe_line,
     tell_alarms,
@@ -27,6 +27,7 @@ from proctor.improvement.reports import (
     tell_line,
     tell_proposal,
 )
+from proctor.improvement.server import read_server
 from proctor.improvement.shapes import (
     LISTED,
     PROPOSALS,
@@ -36,7 +37,7 @@ from proctor.improvement.shapes import (
     Carried,
     WholeProposal,
 )
-from proctor.output.terminal import as_records, console, print_table, print_words
+from proctor.output.terminal import console, print_table, print_words
 from proctor.remembering import open_session
 from projections.reading import Session
 
@@ -103,17 +104,13 @@ def show(
         elif listed == "gaps":
             yield _gaps(controller)
         elif listed == "anchors":
-            yield _anchors(controller, hidden_folder(where.home, controller.line.id))
+            yield _anchors(controller, hidden_tasks(where.home, controller))
         else:
             yield _line(where.home, controller)
 
 
 def _line(home: Home, controller: Controller) -> Output:
-    file, server = line_folder(home, controller.line.id) / SERVER, None
-    if file.is_file():
-        from proctor.improvement.server import read_server  # noqa: PLC0415 - slow to load
-
-        server = read_server(file)
+    server = read_server(line_folder(home, controller.line.id) / SERVER)
     told = describe_line(controller, server=server)
     return Output(told, lambda: tell_line(told))
 
@@ -160,12 +157,8 @@ def _gaps(controller: Controller) -> Output:
     return Output([{"category": name, **counts} for name, counts in rows], tell)
 
 
-def _anchors(controller: Controller, hidden: Path | None) -> Output:
-    found = anchors.candidates(
-        controller.place,
-        controller.records,
-        hidden=() if hidden is None else controller.place.set_in(hidden).tasks,
-    )
+def _anchors(controller: Controller, hidden: Sequence[Task]) -> Output:
+    found = anchors.candidates(controller.place, controller.records, hidden=hidden)
     rows = [
         (each.task, each.in_set, each.admitted, ", ".join(why[:17] for why in each.because))
         for each in found
@@ -179,7 +172,7 @@ def _checkpoint(session: Session, name: str) -> dict[str, Any] | None:
     sought = name.lower()
     found = [
         row
-        for row in _ask(session, LISTED)
+        for row in session.query(LISTED).records
         if (row["active"] if name == "active" else _begins(row, sought))
     ]
     proposals = [id_ for (id_,) in session.query(_KNOWN).rows if str(id_).startswith(sought)]
@@ -197,7 +190,7 @@ def _begins(row: Mapping[str, Any], sought: str) -> bool:
 
 def _whole_checkpoint(session: Session, row: dict[str, Any]) -> Output:
     parts = {
-        title: _ask(session, sql, row["checkpoint_id"])
+        title: session.query(sql, [row["checkpoint_id"]]).records
         for title, sql in (("proposals", PROPOSALS), ("runs", RUNS), ("uses", USES))
     }
 
@@ -212,7 +205,7 @@ def _whole_checkpoint(session: Session, row: dict[str, Any]) -> Output:
 
 
 def _checkpoints(session: Session) -> Output:
-    found, trends = _ask(session, LISTED), _ask(session, TRENDS)
+    found, trends = session.query(LISTED).records, session.query(TRENDS).records
 
     def tell() -> None:
         columns = ("checkpoint", "line", "place", "origin", "commit", "state", "runs", "eligible")
@@ -227,15 +220,6 @@ def _checkpoints(session: Session) -> Output:
                 for each in found
             ],
         )
-        for line in dict.fromkeys(each["line_id"] for each in found):
-            for name in _MEASURES:
-                values = {
-                    each["place"] + 1: 100 * each[name]
-                    for each in found
-                    if each["line_id"] == line and each[name] is not None
-                }
-                if len(values) > 1:
-                    plot(f"{name}, % (line {line[:8]})", {name: values})
 
     return Output({"checkpoints": found, "trends": trends}, tell)
 
@@ -267,8 +251,3 @@ def _standing(found: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
-
-
-def _ask(session: Session, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-    found = session.query(sql, parameters)
-    return as_records(found.columns, found.rows)

@@ -16,8 +16,8 @@ from proctor.cli.options import Argument, Takes
 from proctor.errors import ProctorError
 from proctor.improvement import task_drafts
 from proctor.improvement.commands.sign import DaysOption, Signing
-from proctor.improvement.enroll import SET, TaskCall, add_task
-from proctor.improvement.home import LineOptions, hidden_folder
+from proctor.improvement.enroll import SET
+from proctor.improvement.home import LineOptions, hidden_tasks
 from proctor.improvement.task_drafts import Wish
 from proctor.inputs import read_text
 
@@ -80,15 +80,14 @@ def new(
     """Draft a task from a commit, two folders or a run; or write one that is a single call."""
     source.verify(wish)
     if source.function is not None:
-        call = TaskCall(
+        place = task_drafts.from_call(
+            where.repo,
+            source.function,
+            [_read_json(each, "--argument") for each in source.arguments or []],
+            _read_json(source.expect, "--expect"),
             name=name,
-            function=source.function,
-            arguments=[_read_json(each, "--argument") for each in source.arguments or []],
-            expected=_read_json(source.expect, "--expect"),
-            categories=tuple(wish.categories or ["behaviour"]),
-            difficulty=wish.difficulty,
+            wish=wish,
         )
-        place = add_task(where.repo, call)
         text = f"wrote {place}; commit {where.repo / SET} to the branch"
         return Output({"folder": str(place)}, text)
     require_extra("train")
@@ -214,8 +213,7 @@ def _drafted(task: Task, into: Path) -> Output:
 def _anchor(controller: Controller, where: LineOptions, name: str) -> tuple[Task, str]:
     """Return a task that found a regression, marked as its anchor, and which one."""
     line = controller.line
-    folder = hidden_folder(where.home, line.id)
-    hidden = () if folder is None else controller.place.set_in(folder).tasks
+    hidden = hidden_tasks(where.home, controller)
     listed = anchors.candidates(controller.place, controller.records, hidden=hidden)
     found = next((each for each in listed if each.task == name), None)
     if found is None or found.sha256 is None:

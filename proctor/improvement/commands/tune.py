@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aggregates.improvement.advice import Advice
+from ledger.application import LedgerApplication
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern, Tally
@@ -17,7 +18,7 @@ from proctor.home import Home
 from proctor.improvement.home import DrawSeedOption
 from proctor.improvement.reports import tell_rounds
 from proctor.improvement.shapes import AdviceRound
-from proctor.output.terminal import as_records, print_words, warn
+from proctor.output.terminal import print_words, warn
 from proctor.remembering import open_session
 
 if TYPE_CHECKING:
@@ -70,12 +71,11 @@ def use(
 ) -> Output:
     """Choose whether a model gets its advice block, an empty one, or another scenario."""
     with _tuning(home, model), home.open_log() as log:
-        name = Advice.id_of(model)
         if what not in _ORDERS:
             advice = _recorded(log, model)
             advice.admit_scenario(what)
         else:
-            advice = log.repository.get(name) if name in log.repository else Advice.opened(model)
+            advice = log.find(Advice.id_of(model), Advice) or Advice.opened(model)
             if what == "base" and advice.open is not None:
                 advice.end_round("abandoned", reason="the advice was reset", proposer="operator")
             advice.steer(_ORDERS[what])
@@ -134,14 +134,13 @@ def _shown(home: Home, model: str) -> Output:
     return Output(told, lambda: _tell(told))
 
 
-def _recorded(log: Any, model: str) -> Advice:
-    name = Advice.id_of(model)
-    if name not in log.repository:
+def _recorded(log: LedgerApplication, model: str) -> Advice:
+    found = log.find(Advice.id_of(model), Advice)
+    if found is None:
         raise ProctorError(
             f"no advice to a model named {model!r} is recorded; `proctor run --attempts 3 "
             "--tune` begins it"
         )
-    found: Advice = log.repository.get(name)
     return found
 
 
@@ -165,14 +164,13 @@ def _report(home: Home, model: str) -> dict[str, Any]:
     with home.open_log() as log:
         advice = _recorded(log, model)
     session = open_session(home)
-    found = session.query(_ROUNDS, [model])
     return {
         "model": model,
         "on": advice.on,
         "version": advice.champion_version,
         "advice": advice.champion,
         "tainted": [reason for (reason,) in session.query(_TAINTED, [model]).rows],
-        "rounds": [AdviceRound.of(each) for each in as_records(found.columns, found.rows)],
+        "rounds": [AdviceRound.of(each) for each in session.query(_ROUNDS, [model]).records],
         "scoreboard": {
             technique: Tally(wins=wins, losses=losses, ties=ties)
             for technique, wins, losses, ties in session.query(_BOARD, [model]).rows

@@ -5,7 +5,7 @@ by one and compared with that.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from judge.drift import charts
@@ -22,10 +22,10 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import Takes
 from proctor.home import Home
 from proctor.improvement.home import LineOptions
-from proctor.improvement.plots import plot
 from proctor.improvement.reports import tell_alarms
 from proctor.improvement.shapes import Point
-from proctor.output.terminal import console, print_words
+from proctor.output.columns import Shows
+from proctor.output.terminal import console, print_rows, print_words
 from proctor.remembering import held_session
 from proctor.sample.drift_tasks import maker_of
 
@@ -41,6 +41,11 @@ _SINCE = """
     ) AS e ON e.checkpoint_id = s.checkpoint AND s.idx > e.idx
     GROUP BY s.checkpoint"""
 _REPEATS = 20  # evaluations of the original checkpoint
+_POINTS: Mapping[str, Shows] = {
+    "checkpoint": lambda each: each.checkpoint[:12],
+    "right": lambda each: f"{each.value:.2%}",
+    "sum of losses": lambda each: f"{each.sum:.2f}",
+}
 
 app = CommandGroup()
 
@@ -78,7 +83,7 @@ def watch(
         Takes(least=0.0),
     ] = None,
 ) -> Output:
-    """Evaluate the active checkpoint if that is due, draw the chart, and raise alarms.
+    """Evaluate the active checkpoint if that is due, list all evaluations, and raise alarms.
 
     The exit code is 1 while an alarm is open. The circuit breaker rolls back automatically.
     """
@@ -88,16 +93,13 @@ def watch(
         production, since = _asked(where.home)
         with where.open() as controller, controller.locked():
             make = maker_of(controller.place.reference_set(controller.line.head.commit), siblings)
-            measured = None if show else _baseline(controller.place, make, baseline)
-            found = _look(
-                controller,
-                make=make,
-                production=production,
-                limits=limits,
-                begun=since.get(controller.line.active, 0),
-                every=None if show else every,
-                measured=measured,
+            place, begun = controller.place, since.get(controller.line.active, 0)
+            measured = None if show else _baseline(place, make, baseline)
+            due = not show and watching.is_due(place, begun=begun, every=every, limits=limits)
+            seen = watching.watch(
+                place, make=make, production=production, limits=limits, measure=due
             )
+            found = _told(controller, seen, measured=measured is not None)
         if found.found or interval is None:
             return found
         time.sleep(interval)
@@ -112,28 +114,16 @@ def _baseline(place: Workplace, make: Maker | None, wanted: int | None) -> Repea
     return watching.measure_baseline(place, make=make, repeats=wanted)
 
 
-def _look(
-    controller: Controller,
-    *,
-    make: Maker | None,
-    production: Production,
-    limits: ChartLimits,
-    begun: int,
-    every: int | None,
-    measured: Repeats | None,
-) -> Output:
-    """Look at the line once, and evaluate it if that is due; without `every` it never is."""
-    place = controller.place
-    due = every is not None and watching.is_due(place, begun=begun, every=every, limits=limits)
-    found = watching.watch(place, make=make, production=production, limits=limits, measure=due)
-    line, repeats = controller.line, read_baseline(place)
+def _told(controller: Controller, found: Watched, *, measured: bool) -> Output:
+    """Return what a look at the line has found, with the baseline if that was just measured."""
+    line, repeats = controller.line, read_baseline(controller.place)
     alarms = [*line.open_alarms.values()]
-    base = _describe(repeats)
+    base, points = _describe(repeats), _points(found.history)
 
     def tell() -> None:
-        if measured is not None:
+        if measured:
             _tell_baseline(base)
-        _draw(found)
+        _tell_points(points, base)
         for each in found.told:
             print_words(f"{each.kind}: {each.detail}")
         if found.rollback is not None:
@@ -149,7 +139,7 @@ def _look(
     return Output(
         {
             "baseline": base,
-            "points": _points(found.history),
+            "points": points,
             "raised": found.raised,
             "told": found.told,
             "open": alarms,
@@ -204,30 +194,15 @@ def _points(history: DriftHistory) -> list[Point]:
     return [Point.of(each, sum=float(s)) for each, s in zip(history.points, sums, strict=True)]
 
 
-def _draw(found: Watched) -> None:
-    """Draw the shares with the original's, and the sum of what lies below with its limit."""
-    history, limits = found.history, ChartLimits()
-    if not history.points:
+def _tell_points(points: Sequence[Point], base: Mapping[str, Any]) -> None:
+    """Print the shares, and the sums of what lies below the original's, with their limits."""
+    if not points:
         console.print("nothing is evaluated yet but the original checkpoint")
         return
-    sums = charts.ratchet(history.values, history.base, limits, restarts=history.restarts)
-    reference, sd = float(history.base.reference), float(history.base.sd)
-    plot(
-        "share of tasks answered rightly",
-        {
-            "evaluation": _numbered([100 * float(each) for each in history.values]),
-            "original": _numbered([100 * reference] * len(sums)),
-            "three deviations below": _numbered([100 * (reference - 3 * sd)] * len(sums)),
-        },
+    print_rows(_POINTS, points)
+    low = base["reference"] - 3 * base["sd_at_most"]
+    print_words(
+        f"the original answers {base['reference']:.2%} rightly; three deviations below that is "
+        f"{low:.2%}\nsum of losses since the original, in deviations: an alarm at "
+        f"{ChartLimits().ratchet:g}"
     )
-    plot(
-        "sum of losses since the original, in deviations",
-        {
-            "sum": _numbered([float(each) for each in sums]),
-            "alarm": _numbered([limits.ratchet] * len(sums)),
-        },
-    )
-
-
-def _numbered(values: Sequence[float]) -> dict[int, float]:
-    return dict(enumerate(values, start=1))

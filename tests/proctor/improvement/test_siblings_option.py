@@ -1,5 +1,6 @@
 """How many siblings a drift evaluation has: honoured where tasks can be made, else refused."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from judge.gauntlet.tasks.reference_set import ReferenceSet, write_tasks
 from judge.gauntlet.tasks.reference_set import load as load_set
 from proctor.errors import ProctorError
-from proctor.improvement.enroll import SET, WORKER, TaskCall, add_task
+from proctor.improvement.enroll import SET, WORKER
+from proctor.improvement.task_drafts import Wish, from_call
 from proctor.sample.drift_tasks import maker_of
 from proctor.sample.tasks import make_tasks
 
@@ -16,17 +18,10 @@ def fixed_tasks(repo: Path) -> ReferenceSet:
     """Return the set of an ordinary repository: one call of a function."""
     (repo / WORKER).parent.mkdir(parents=True)
     (repo / WORKER).write_text('FUNCTIONS = {"slugs.text:slugify": None}\n')
-    call = TaskCall(
-        name="plain",
-        function="slugs.text:slugify",
-        arguments=["A b"],
-        expected="a-b",
-        categories=("behaviour",),
-        difficulty="easy",
-    )
-    add_task(repo, call)
+    call = partial(from_call, repo, "slugs.text:slugify", ["A b"], "a-b", name="plain", wish=Wish())
+    call()
     with pytest.raises(ProctorError, match="already exists"):
-        add_task(repo, call)
+        call()
     return load_set(repo / SET)
 
 
