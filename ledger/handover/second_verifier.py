@@ -342,7 +342,7 @@ AUTHORITY: dict[str, dict[str, type]] = {  # the four events' bodies
 
 
 def parse_value(reader: Reader) -> int | str:
-    """Read a text or an integer, in msgpack's shortest form; the four bodies hold nothing else."""
+    """Read a text or an integer, in msgpack's shortest form."""
     kind = reader.take(1)[0]
     if kind <= 0x7F or kind >= 0xE0:  # the byte is the value: 0 to 127, -32 to -1
         return (kind + 32) % 256 - 32
@@ -361,17 +361,43 @@ def parse_value(reader: Reader) -> int | str:
     return value
 
 
-def parse_body(raw: bytes) -> dict[str, int | str]:
-    """Read a small map."""
-    reader, fields = Reader(raw), dict[str, int | str]()
-    kind = reader.take(1)[0]
-    need(0x80 <= kind <= 0x8F, "the body is not a small map")
-    for _ in range(kind - 0x80):
+def parse_any(reader: Reader, depth: int = 1) -> Any:
+    """Read any value that a body may hold, in msgpack's shortest form."""
+    need(depth <= 33, "a body is nested too deeply")
+    kind = reader.raw[reader.place : reader.place + 1].hex()
+    simple = {"c0": None, "c2": False, "c3": True}
+    if kind in simple:
+        reader.take(1)
+        return simple[kind]
+    if kind == "cb":
+        return struct.unpack(">d", reader.take(9)[1:])[0]
+    if kind in ("c4", "c5"):
+        reader.take(1)
+        raw = reader.sized(1 if kind == "c4" else 2)
+        need(kind == "c4" or len(raw) > 255, "a length is in too long a form")
+        return raw
+    if kind[:1] not in ("8", "9") and kind not in ("dc", "de"):
+        return parse_value(reader)
+    first = reader.take(1)[0]
+    count = first & 15 if first < 0xA0 else int.from_bytes(reader.take(2))
+    need(first < 0xA0 or count > 15, "a count is in too long a form")
+    if kind[0] == "9" or kind == "dc":
+        return [parse_any(reader, depth + 1) for _ in range(count)]
+    fields = dict[str, Any]()
+    for _ in range(count):
         key = parse_value(reader)
         need(type(key) is str and key not in fields, "a key is repeated or is not text")
-        fields[str(key)] = parse_value(reader)
-    reader.end()
+        fields[str(key)] = parse_any(reader, depth + 1)
     return fields
+
+
+def parse_body(raw: bytes) -> dict[str, Any]:
+    """Read a map, to the last byte."""
+    reader = Reader(raw)
+    body = parse_any(reader)
+    reader.end()
+    need(isinstance(body, dict), "the body is not a map")
+    return dict(body)
 
 
 @dataclass
@@ -904,36 +930,6 @@ def check_proofs(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> t
 # --- "Lineages": docs/reference/curation.md, by the numbers of its links --------------------------
 
 
-def parse_any(reader: Reader, depth: int = 1) -> Any:
-    """Read any value that a body may hold, in msgpack's shortest form."""
-    need(depth <= 33, "a body is nested too deeply")
-    kind = reader.raw[reader.place : reader.place + 1].hex()
-    simple = {"c0": None, "c2": False, "c3": True}
-    if kind in simple:
-        reader.take(1)
-        return simple[kind]
-    if kind == "cb":
-        return struct.unpack(">d", reader.take(9)[1:])[0]
-    if kind in ("c4", "c5"):
-        reader.take(1)
-        raw = reader.sized(1 if kind == "c4" else 2)
-        need(kind == "c4" or len(raw) > 255, "a length is in too long a form")
-        return raw
-    if kind[:1] not in ("8", "9") and kind not in ("dc", "de"):
-        return parse_value(reader)
-    first = reader.take(1)[0]
-    count = first & 15 if first < 0xA0 else int.from_bytes(reader.take(2))
-    need(first < 0xA0 or count > 15, "a count is in too long a form")
-    if kind[0] == "9" or kind == "dc":
-        return [parse_any(reader, depth + 1) for _ in range(count)]
-    fields = dict[str, Any]()
-    for _ in range(count):
-        key = parse_value(reader)
-        need(type(key) is str and key not in fields, "a key is repeated or is not text")
-        fields[str(key)] = parse_any(reader, depth + 1)
-    return fields
-
-
 @dataclass(frozen=True)
 class Found:
     """An entry with its body."""
@@ -960,10 +956,7 @@ class Story:
         due = 1
         for proof in proofs:
             with at(proof.index):
-                reader = Reader(proof.entry.body)
-                body = parse_any(reader)
-                reader.end()
-                need(isinstance(body, dict), "the body is not a map")
+                body = parse_body(proof.entry.body)
                 if proof.entry.stream == self.keys.stream:
                     need(proof.entry.version == due, f"event {due} of the keys is left out")
                     self.met.add(proof.index)
