@@ -121,54 +121,41 @@ def _newest(directory: Path, bundle: Place) -> TreeHead | None:
 
 
 def _fill(directory: Path, walk: BundlePass, *, have: int, limits: BlobLimits) -> Imported:
-    """Copy what a bundle has beyond the entries that are there."""
-    with closing(Database(LedgerPaths(directory).database)) as database:
-        _copy(walk, database, have=have)
+    """Copy what a bundle has beyond the entries that are there, all of it or nothing."""
+    path = LedgerPaths(directory).database
+    with closing(Database(path)) as database, database.transaction(write=True) as c:
+        (size,) = c.execute("SELECT COUNT(*) FROM entries").fetchone()
+        if size != have:
+            raise BundleError(f"{path}: another import changed the ledger meanwhile; try again")
+        walk.run(
+            take=lambda chunk: _add_entries(c, chunk, have=have),
+            take_head=lambda row, edge: _add_head(c, row, edge),
+        )
     blobs = copy_blobs(walk.folder, directory, limits=limits)
     size = walk.newest.size
     return Imported(origin=walk.newest.origin, size=size, new=size - have, blobs=blobs)
 
 
-def _copy(walk: BundlePass, database: Database, *, have: int) -> None:
-    """Verify and copy in one transaction, which is kept if all of it holds."""
-    with database.transaction(write=True) as c:
-        (size,) = c.execute("SELECT COUNT(*) FROM entries").fetchone()
-        if size != have:
-            raise BundleError(
-                f"{database.path}: another import changed the ledger meanwhile; try again"
-            )
-        copy = _Copy(c, have=have)
-        walk.run(take=copy.take, take_head=copy.take_head)
+def _add_entries(connection: sqlite3.Connection, chunk: Chunk, *, have: int) -> None:
+    """Insert the entries that are not there already."""
+    start = chunk.growth.start.size
+    rows = []
+    for index, data in enumerate(chunk.entries[max(have - start, 0) :], max(have, start)):
+        _, stream, version, _, _, _, name, _ = split_entry(data)
+        rows.append((index, stream, version, name, data))
+    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
 
 
-class _Copy:
-    """What holds, on its way from a bundle into a database."""
-
-    def __init__(self, connection: sqlite3.Connection, *, have: int) -> None:
-        self._connection = connection
-        self._have = have  # entries that are there already
-
-    def take(self, chunk: Chunk) -> None:
-        """Insert the entries that are new."""
-        start = chunk.growth.start.size
-        new = range(max(self._have - start, 0), len(chunk.entries))
-        parts = (split_entry(chunk.entries[at]) for at in new)
-        rows = [
-            (start + at, stream, version, name, chunk.entries[at])
-            for at, (_, stream, version, _, _, _, name, _) in zip(new, parts, strict=True)
-        ]
-        self._connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
-
-    def take_head(self, row: HeadRow, edge: bytes) -> None:
-        """Insert a tree head, or add its cosignatures to those of the one that is there."""
-        size, note, _ = row
-        found = self._connection.execute("SELECT note FROM tree_heads WHERE size = ?", (size,))
-        for (there,) in found.fetchall():
-            lines = note.rpartition("\n\n")[2].splitlines(keepends=True)
-            longer = there + "".join(line for line in lines if line not in there)
-            try:
-                parse_note(longer)
-            except MalformedError:  # too many lines: those that are here stay
-                longer = there
-            note = longer
-        self._connection.execute("REPLACE INTO tree_heads VALUES (?, ?, ?)", (size, note, edge))
+def _add_head(connection: sqlite3.Connection, row: HeadRow, edge: bytes) -> None:
+    """Insert a tree head, or add its cosignatures to those of the one that is there."""
+    size, note, _ = row
+    found = connection.execute("SELECT note FROM tree_heads WHERE size = ?", (size,))
+    for (there,) in found.fetchall():
+        lines = note.rpartition("\n\n")[2].splitlines(keepends=True)
+        longer = there + "".join(line for line in lines if line not in there)
+        try:
+            parse_note(longer)
+        except MalformedError:  # too many lines: those that are here stay
+            longer = there
+        note = longer
+    connection.execute("REPLACE INTO tree_heads VALUES (?, ?, ?)", (size, note, edge))

@@ -269,30 +269,26 @@ class Tree:
         return root
 
 
-def earlier_roots(node: bytes, place: int, size: int, proof: list[bytes]) -> list[bytes]:
-    """Give the roots of the tree before a leaf (of none: empty) and with it: the left siblings'."""
-    last, before, upto = size - 1, b"", node
-    for other in proof:
-        while place == last and not place & 1:
-            place, last = place >> 1, last >> 1
-        if place & 1:
-            before = sha256(b"\x01" + other + before) if before else other
-            upto = sha256(b"\x01" + other + upto)
-        place, last = place >> 1, last >> 1
-    return [before, upto]
+def roots_of_proof(node: bytes, place: int, size: int, proof: list[bytes]) -> list[bytes]:
+    """Fold an inclusion proof (section 2.1.1) from the leaf up; give the root of the tree.
 
-
-def root_of_proof(node: bytes, place: int, size: int, proof: list[bytes]) -> bytes:
-    """Fold an inclusion proof (section 2.1.1) from the leaf up."""
-    last = size - 1  # the last place in the row of the tree in which the node has its place
+    Before it come the roots that the tree had before the leaf (of none: empty) and with it: those
+    of the left siblings.
+    """
+    last, before = size - 1, b""  # the last place in the row of the tree in which the node is
+    upto = root = node
     for other in proof:
         need(last, "the inclusion proof is too long")
         while place == last and not place & 1:  # no sibling in this row: it moves up as it is
             place, last = place >> 1, last >> 1
-        node = sha256(b"\x01" + (other + node if place & 1 else node + other))
+        if place & 1:
+            before = sha256(b"\x01" + other + before) if before else other
+            upto, root = sha256(b"\x01" + other + upto), sha256(b"\x01" + other + root)
+        else:
+            root = sha256(b"\x01" + root + other)
         place, last = place >> 1, last >> 1
     need(not last, "the inclusion proof is too short")
-    return node
+    return [before, upto, root]
 
 
 # --- "Entry" and "Author" -------------------------------------------------------------------------
@@ -878,17 +874,19 @@ def read_proof(text: str, first: Key) -> Proof:
         while extra.place < len(extra.raw):
             keys.rotate(extra.sized(2).decode())
         head.check(keys.ledger)
-        check_inclusion(leaf_hash(raw), index, head.size, proof, head.root)
-    earlier = earlier_roots(leaf_hash(raw), index, head.size, proof)
+        earlier = check_inclusion(leaf_hash(raw), index, head.size, proof, head.root)
     return Proof(index, entry, head, keys, leaf_hash(raw), earlier)
 
 
-def check_inclusion(leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes) -> None:
-    """Check that a leaf is under a root."""
+def check_inclusion(
+    leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes
+) -> list[bytes]:
+    """Check that a leaf is under a root; give the roots of the tree before it, and with it."""
     need(index < size, "the tree head does not cover it")
     need(all(len(node) == 32 for node in proof), "the proof's hashes have not 32 bytes")
-    found = root_of_proof(leaf, index, size, proof)
+    *earlier, found = roots_of_proof(leaf, index, size, proof)
     need(found == root, "the entry is not under the tree head's root")
+    return earlier
 
 
 def look_at(head: Head, keys: Keys, kept: list[Head], seen: Witnesses) -> None:

@@ -375,7 +375,7 @@ def _is_kept(memory: Memory | None, held: Verified, *, after: Remembered | None)
     """Remember what was verified; tell whether it was verified against the latest memory."""
     if memory is None or held.head is None:
         return True
-    new = Remembered(vkey=held.vkey, note=held.head.note, state=held.state)
+    new = Remembered.of(vkey=held.vkey, note=held.head.note, state=held.state)
     return memory.keep(new, after=after, marks=held.entry_marks)
 
 

@@ -59,7 +59,6 @@ class Verified:
     head: TreeHead | None  # the newest in these entries
     heads: int  # how many tree heads are in them
     versions: Versions
-    last_jump: tuple[int, int] | None  # of the clock, as in Authority
     entry_marks: Sequence[Mark]
     head_marks: Sequence[Mark] | None  # None: earlier tree heads were not read
     unread: int = 0  # entries at the ledger's beginning that were verified earlier, and not now
@@ -67,9 +66,7 @@ class Verified:
     @property
     def authority(self) -> Authority:
         """Which keys stand at their end."""
-        authority = self.state.stands(self.vkey)
-        authority.last_jump = self.last_jump
-        return authority
+        return self.state.stands(self.vkey)
 
 
 class Verification:
@@ -112,6 +109,7 @@ class Verification:
 
     def _begin(self) -> None:
         self.state = self._start
+        self.size = self.state.size  # entries that fit together, and with what is due up to there
         self.authority = self._start.stands(self.vkey)
         self.head: TreeHead | None = None
         self._heads = 0
@@ -119,11 +117,6 @@ class Verification:
         self._versions = self._new_versions(self._start.size == 0)
         self._entry_marks: list[Mark] = []
         self._head_marks = NoteMarks(self._skipped_heads)
-
-    @property
-    def size(self) -> int:
-        """How many entries fit together."""
-        return self.state.size
 
     def run(
         self,
@@ -166,17 +159,21 @@ class Verification:
             head=self.head,
             heads=self._heads,
             versions=self._versions,
-            last_jump=self.authority.last_jump,
             entry_marks=self._entry_marks,
             head_marks=self._head_marks.marks(),
         )
 
     def _go_on(self, chunk: Chunk, rows: "_Rows") -> None:
         """Take in entries that hold, and what is due at the sizes that they lead to."""
-        self._versions.add(chunk.streams, chunk.versions, index=self.size)
+        at = self.size
         self.state, self.authority, self._growth = chunk.end, chunk.authority, chunk.growth
-        self._entry_marks.append((self.size, self.state.last_hash))
+        try:
+            self._versions.add(chunk.streams, chunk.versions, index=at)
+        except ConsistencyError as e:
+            self._check_heads(rows, upto=e.index)
+            raise
         self._check_heads(rows)
+        self._entry_marks.append((self.size, self.state.last_hash))
         self._take(chunk)
 
     def _one(self, rows: "_Rows") -> Chunk:
@@ -237,11 +234,14 @@ class Verification:
             authority=self.authority,
         )
 
-    def _check_heads(self, rows: "_Rows") -> None:
+    def _check_heads(self, rows: "_Rows", *, upto: int | None = None) -> None:
         """Check the tree heads and the kept ones of the sizes that the last entries led to."""
+        end = self.state.size if upto is None else upto
         while True:
             sizes = [head[0] for head in (self._next,) if head] + [k.size for k in self._due[:1]]
-            if not sizes or (size := min(sizes)) > self.size:
+            size = min(sizes, default=end + 1)
+            self.size = min(max(size, self._start.size), end)
+            if size > end:
                 return
             if self._next is not None and self._next[0] == size:
                 self._check_head(self._next, rows)
@@ -264,7 +264,7 @@ class Verification:
             raise ConsistencyError(f"tree head at size {size} states size {head.size}", index=last)
         if head.root != root_of(own_edge):
             first = self._covered
-            relinked = size < self.size or _continues(rows.peek(), self.state.last_hash)
+            relinked = size < self.state.size or _continues(rows.peek(), self.state.last_hash)
             raise ConsistencyError(
                 f"entries {first} to {last} do not match the signed tree head of size {size}",
                 index=first if relinked else last,

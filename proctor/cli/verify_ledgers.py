@@ -134,7 +134,7 @@ class BundleCheck:
         )
         if known is not None and report.ok and report.head and report.authority and report.state:
             first = report.authority.keys[0].vkey
-            new = Remembered(vkey=first, note=report.head.note, state=report.state)
+            new = Remembered.of(vkey=first, note=report.head.note, state=report.state)
             if not known.keep(new, after=recalled or None):
                 return self.check(head)  # another verifier has remembered more since
         return report

@@ -298,7 +298,7 @@ def test_inclusion_in_a_certificate_log_is_verified() -> None:
     leaf, root = base64.b64decode(ARGON_LEAF), base64.b64decode(ARGON_ROOT)
     proof = decoded(ARGON_INCLUSION)
     verify_inclusion(leaf, index=ARGON_INDEX, size=ARGON_SIZE, root=root, proof=proof)
-    assert SECOND_VERIFIER.root_of_proof(leaf, ARGON_INDEX, ARGON_SIZE, proof) == root
+    assert SECOND_VERIFIER.roots_of_proof(leaf, ARGON_INDEX, ARGON_SIZE, proof)[-1] == root
     for index, size in ((ARGON_INDEX + 1, ARGON_SIZE), (ARGON_INDEX, ARGON_SIZE // 4)):
         with pytest.raises(REFUSALS):
             verify_inclusion(leaf, index=index, size=size, root=root, proof=proof)

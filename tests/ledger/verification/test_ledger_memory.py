@@ -328,7 +328,7 @@ def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
     assert whole(ledger, memory).ok
     good = memory.recall(vkey_of(ledger))
     assert good is not None
-    bad = Remembered(
+    bad = Remembered.of(
         vkey=good.vkey, note=good.note, state=replace(good.state, edge=good.state.edge[::-1])
     )
     with pytest.raises(VerificationError, match="the tree's edge is not that of the tree head"):
