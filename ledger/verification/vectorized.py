@@ -95,11 +95,11 @@ def in_columns(rows: Sequence[EntryRow | bytes], *, start: State, authority: Aut
         fixed["previous"].tobytes() == b"".join([start.last_hash, *hashes[:-1]]),
     )
     authors = fixed["author_length"].astype(np.int64)
-    names = _names(data, starts, lengths, authors)
+    names, name_lengths = _names(data, starts, lengths, authors)
     if columns is None:
         streams: Sequence[bytes] = fixed["stream_id"].tolist()
         versions: Sequence[int] = numbers.tolist()
-        names.verify_text()
+        _verify_text(names, name_lengths)
     else:  # "Database": the columns repeat them.
         indexes, streams, versions, told, _ = columns
         _hold(
@@ -108,8 +108,8 @@ def in_columns(rows: Sequence[EntryRow | bytes], *, start: State, authority: Aut
             set(map(len, streams)) == {16},
             fixed["stream_id"].tobytes() == b"".join(streams),
             np.array_equal(np.frombuffer(array("q", versions), np.int64), numbers),
+            _are_same(names, name_lengths, told),
         )
-        names.verify_same(told)
     key_entries = list(start.authority)
     chosen = _chosen(authors, streams, authority.stream_id.bytes)
     authority = authority.copy() if chosen else authority
@@ -177,33 +177,13 @@ class Growth:
         )
 
 
-@dataclass(frozen=True)
-class _Names:
-    """The names in some entries, one behind the other, and the length of each."""
+def _names(
+    data: Integers, starts: Integers, lengths: Integers, authors: Integers
+) -> tuple[bytes, Integers]:
+    """Return the names, one behind the other, and the length of each.
 
-    text: bytes
-    lengths: Integers
-
-    def verify_same(self, names: Sequence[str]) -> None:
-        """Raise unless the names are these."""
-        text = "".join(names)
-        parts: Sequence[str | bytes] = names
-        if not text.isascii():
-            parts = [name.encode() for name in names]
-        _hold(
-            np.array_equal(np.fromiter(map(len, parts), np.int64, len(names)), self.lengths),
-            self.text == text.encode(),
-        )
-
-    def verify_text(self) -> None:
-        """Raise ValueError unless each is UTF-8."""
-        if not self.text.isascii():
-            for end, length in zip(np.cumsum(self.lengths), self.lengths, strict=True):
-                self.text[end - length : end].decode()
-
-
-def _names(data: Integers, starts: Integers, lengths: Integers, authors: Integers) -> _Names:
-    """Return the names; raise unless the lengths of author, name and body add up."""
+    Raises unless the lengths of author, name and body add up.
+    """
     _hold(bool((lengths >= _SHORTEST + authors).all()))
     name_at = starts + 75 + authors
     name_lengths = data[name_at - 1].astype(np.int64)
@@ -214,7 +194,22 @@ def _names(data: Integers, starts: Integers, lengths: Integers, authors: Integer
     _hold(np.array_equal(lengths, _SHORTEST + authors + name_lengths + body_lengths))
     before = np.cumsum(name_lengths) - name_lengths
     places = np.repeat(name_at - before, name_lengths) + np.arange(int(name_lengths.sum()))
-    return _Names(data[places].tobytes(), name_lengths)
+    return data[places].tobytes(), name_lengths
+
+
+def _are_same(names: bytes, lengths: Integers, told: Sequence[str]) -> bool:
+    """Tell whether the names are these."""
+    text = "".join(told)
+    parts: Sequence[str | bytes] = told if text.isascii() else [name.encode() for name in told]
+    found = np.fromiter(map(len, parts), np.int64, len(told))
+    return np.array_equal(found, lengths) and names == text.encode()
+
+
+def _verify_text(names: bytes, lengths: Integers) -> None:
+    """Raise ValueError unless each name is UTF-8."""
+    if not names.isascii():
+        for end, length in zip(np.cumsum(lengths), lengths, strict=True):
+            names[end - length : end].decode()
 
 
 def _chosen(authors: Integers, streams: Sequence[bytes], authority: bytes) -> list[int]:
