@@ -9,6 +9,7 @@ I/O: the ledger's directory; the bundle's place.  Memory: one entry bundle and o
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ledger.entries import join_sized
@@ -28,6 +29,8 @@ from ledger.paths import LedgerPaths
 from ledger.progress import advanced
 from ledger.verification.proofs import leaf_hash
 from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey
+from ledger.verification.states import State
+from ledger.verification.vectorized import Growth
 from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
 
 __all__ = ["Exported", "export_bundle"]
@@ -108,20 +111,17 @@ def _prepare(out: Place, *, origin: str) -> str | None:
 def _write_tree(out: Place, ledger: VerifiedLedger) -> None:
     """Write entry bundles and tiles, the partial ones last."""
     tiler = Tiler()
-    entries: list[bytes] = []
-    count = 0
-    for data in ledger.raw_entries():
-        entries.append(data)
-        count += 1
-        if len(entries) == TILE_WIDTH:
-            out.put(tile_path("entries", count // TILE_WIDTH - 1), join_sized(entries))
-            entries = []
-            advanced("exporting entries", count, ledger.size)
-        for tile in tiler.add(leaf_hash(data)):
-            out.put(tile.path, tile.hashes)
-    if entries:
-        path = tile_path("entries", count // TILE_WIDTH, width=len(entries))
+    state = State()
+    raw = ledger.raw_entries()
+    while entries := list(islice(raw, TILE_WIDTH)):
+        path = tile_path("entries", state.size // TILE_WIDTH, width=len(entries))
         out.put(path, join_sized(entries))
+        growth = Growth(state, [leaf_hash(data) for data in entries])
+        size = state.size + len(entries)
+        state = State(size=size, edge=growth.edge(size))
+        for tile in tiler.take(growth.completed):
+            out.put(tile.path, tile.hashes)
+        advanced("exporting entries", size, ledger.size)
     for tile in tiler.rest():
         out.put(tile.path, tile.hashes)
 

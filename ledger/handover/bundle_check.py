@@ -31,18 +31,16 @@ from ledger.handover.bundle_files import (
 )
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.progress import advanced
-from ledger.verification.reader import VerificationReport, Verified
-from ledger.verification.states import Signatures, State
-from ledger.verification.vectorized import MismatchError, Versions, verify_segment
-from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.reader import VerificationReport
+from ledger.verification.states import Versions
+from ledger.verification.vectorized import Chunk
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
-from ledger.verification.verify import EntryRow, HeadRow, Verification
+from ledger.verification.verify import HeadRow, Verification, Verified
 
 __all__ = ["BundlePass", "check_bundle", "is_bundle", "read_head", "read_vkey"]
 
 _MAX_NOTE = 200_000  # bytes
 _MAX_ENTRY = 65_535
-_MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
 _SIZE = re.compile(r"[1-9][0-9]{0,18}")
 
 
@@ -63,12 +61,7 @@ def check_bundle(
     bundle = None
     try:
         bundle = BundlePass(folder, vkey=vkey, kept_heads=kept_heads)
-        verified = bundle.in_bulk()
-        if verified is None:  # something does not fit: what it is, the pass one by one finds
-            bundle = BundlePass(folder, vkey=vkey, kept_heads=kept_heads)
-            bundle.run()
-            found = bundle.verification
-            verified = Verified(found.state, found.head, found.authority)
+        verified = bundle.run()
         check_blobs(place_of(folder), limits=BlobLimits.of(max_blob_bytes))
     except VerificationError as e:
         if bundle is None:
@@ -106,7 +99,7 @@ def read_head(folder: Path | Place) -> TreeHead:
 
 
 class BundlePass:
-    """One walk over a bundle; each entry's row is handed on before it is known to be good."""
+    """One walk over a bundle; what is handed on may be a part of a bundle that does not hold."""
 
     def __init__(
         self,
@@ -114,7 +107,6 @@ class BundlePass:
         *,
         vkey: str | None = None,
         kept_heads: Sequence[str] = (),
-        signatures: Signatures = "all",
     ) -> None:
         self.folder = place_of(folder)
         self.vkey = read_vkey(folder, owner=vkey)
@@ -124,100 +116,58 @@ class BundlePass:
         self._sizes = _sizes(self.folder)
         # A note beside the newest of the same size says the same, or is a contradiction.
         beside = [_text(folder, f"{HEADS}/{size}") for size in self._sizes if self._is_last(size)]
+        self._versions = _ManyVersions(whole=True)
         self.verification = Verification(
             vkey=self.vkey,
             kept_heads=[*kept_heads, *beside],
-            signatures=signatures,
             edges=False,
+            new_versions=lambda _: self._versions,
         )
-        self._signatures = signatures
-        self._streams = _Streams()
         self._tiler = Tiler()
-        self._size = 0  # entries whose tiles were compared
         self._broken: VerificationError | None = None  # where the walk could not go on
         self._fault: VerificationError | None = None  # what else was found, first by index
-
-    def in_bulk(self) -> Verified | None:
-        """Verify in columns; return None where something does not fit, or is too large for that.
-
-        As vectorized.py, it may refuse too much. Call it on an object that is not used otherwise.
-        """
-        try:
-            segment = verify_segment(
-                self._entries(),
-                self._heads(None),
-                vkey=self.vkey,
-                start=State(),
-                kept_heads=self.verification.kept_heads,
-                signatures=self._signatures,
-                edges=False,
-                on_growth=lambda grown: self._compare_all(self._tiler.take(grown)),
-            )
-            segment.versions.follow(Versions())
-        except (MismatchError, VerificationError):
-            return None
-        self._compare_all(self._tiler.rest())
-        if self._fault is not None or segment.versions.overflowed:
-            return None
-        return Verified(segment.end, segment.head, segment.authority)
 
     def run(
         self,
         *,
-        take: Callable[[EntryRow, bytes], None] | None = None,
-        take_head: Callable[[int, str], None] | None = None,
-    ) -> None:
+        take: Callable[[Chunk], None] = lambda _: None,
+        take_head: Callable[[HeadRow, bytes], None] = lambda *_: None,
+    ) -> Verified:
         """Raise VerificationError unless the bundle holds; blobs are not looked at.
 
-        `take` is given each entry's row and hash; `take_head` each tree head's size and note, not
-        later than the next entry after those that it covers.
+        `take` and `take_head` are as of Verification.
         """
-        with closing(self._streams):
+
+        def look_at(chunk: Chunk) -> None:  # for what Verification does not: the tiles
+            self._compare_all(self._tiler.take(chunk.growth.completed))
+            take(chunk)
+
+        with closing(self._versions):
             try:
-                self.verification.run(self._rows(take), self._heads(take_head))
+                verified = self.verification.run(
+                    self._entries(), self._heads(), take=look_at, take_head=take_head
+                )
             except VerificationError as e:
                 if self._broken is not None and e.index == self._broken.index:
                     raise self._broken from e
                 raise
-            self._compare_all(self._tiler.rest())
+        self._compare_all(self._tiler.rest())
         if self._fault is not None:
             raise self._fault
+        return verified
 
-    def _heads(self, take: Callable[[int, str], None] | None) -> Iterator[HeadRow]:
+    def _heads(self) -> Iterator[HeadRow]:
         """Yield the tree heads as rows; a bundle keeps no edges."""
         for size in self._sizes:
             if not self._is_last(size):
-                note = _text(self.folder, f"{HEADS}/{size}")
-                if take is not None:
-                    take(size, note)
-                yield size, note, b""
-        if take is not None:
-            take(self.newest.size, self.newest.note)
+                yield size, _text(self.folder, f"{HEADS}/{size}"), b""
         yield self.newest.size, self.newest.note, b""
 
     def _is_last(self, size: int) -> bool:
         return size == self.newest.size
 
-    def _rows(self, take: Callable[[EntryRow, bytes], None] | None) -> Iterator[EntryRow]:
-        """Yield rows as the database has them; one with no entry where the bundle breaks off."""
-        try:
-            for index, data in enumerate(self._entries()):
-                try:
-                    entry = parse_entry(data, index=index)
-                except MalformedError:
-                    yield index, b"", 0, "", data  # verification says where, and what is wrong
-                    return
-                self._look_at(entry, index)
-                row = (index, entry.stream_id.bytes, entry.stream_version, entry.name, data)
-                if take is not None:
-                    take(row, entry.entry_hash)
-                yield row
-        except VerificationError as e:
-            self._broken = e
-            yield e.index or 0, b"", 0, "", b""
-
     def _entries(self) -> Iterator[bytes]:
-        """Yield the entries of the entry bundles, to the size of the newest tree head."""
+        """Yield the entries up to the newest tree head's size, or until it breaks off."""
         for start in range(0, self.newest.size, TILE_WIDTH):
             width = min(TILE_WIDTH, self.newest.size - start)
             advanced("verifying the bundle", start + width, self.newest.size)
@@ -225,29 +175,19 @@ class BundlePass:
             try:
                 data = self.folder.read(path, limit=width * (2 + _MAX_ENTRY))
             except MalformedError as e:
-                raise MalformedError(str(e), index=start) from e
+                self._broken = MalformedError(str(e), index=start)
+                return
             at = 0
             for index in range(start, start + width):
                 end = at + 2 + int.from_bytes(data[at : at + 2], "big")
                 if end > len(data):
-                    raise MalformedError(f"{path} ends within entry {index}", index=index)
+                    self._broken = MalformedError(f"{path} ends within entry {index}", index=index)
+                    return
                 yield data[at + 2 : end]
                 at = end
             if at != len(data):
                 last = start + width - 1
                 self._found(MalformedError(f"{path} has trailing bytes", index=last))
-
-    def _look_at(self, entry: VerifiedEntry, index: int) -> None:
-        """Check what Verification does not: the streams' versions, and the tiles."""
-        before = self._streams.last(entry.stream_id.bytes)
-        if entry.stream_version not in ((0, 1) if before is None else (before + 1,)):
-            self._found(
-                ConsistencyError(
-                    f"entry {index} is not the next version of its stream", index=index
-                )
-            )
-        self._streams.put(entry.stream_id.bytes, entry.stream_version)
-        self._compare_all(self._tiler.add(entry.entry_hash))
 
     def _compare_all(self, tiles: Iterable[Tile]) -> None:
         for tile in tiles:
@@ -273,34 +213,30 @@ class BundlePass:
             self._fault = fault
 
 
-class _Streams:
+class _ManyVersions(Versions):
     """The last version of each stream; in memory for some, and in a temporary file for many."""
 
-    def __init__(self) -> None:
-        self._recent: dict[bytes, int] = {}
-        self._others: sqlite3.Connection | None = None
+    _older: sqlite3.Connection | None = None
 
-    def last(self, stream: bytes) -> int | None:
-        version = self._recent.get(stream)
-        if version is None and self._others is not None:
-            found = self._others.execute("SELECT version FROM streams WHERE id = ?", (stream,))
-            version = next((row[0] for row in found), None)
-        return version
+    def _begins(self, stream: bytes, version: int) -> bool:
+        if self._older is not None:
+            found = self._older.execute("SELECT version FROM streams WHERE id = ?", (stream,))
+            for (before,) in found:
+                return bool(version == before + 1)
+        return super()._begins(stream, version)
 
-    def put(self, stream: bytes, version: int) -> None:
-        self._recent[stream] = version
-        if len(self._recent) < _MAX_STREAMS:
-            return
-        if self._others is None:
-            self._others = sqlite3.connect("")
-            self._others.execute("CREATE TABLE streams (id BLOB PRIMARY KEY, version INTEGER)")
-        self._others.executemany("REPLACE INTO streams VALUES (?, ?)", self._recent.items())
-        self._others.commit()
-        self._recent = {}
+    def _overflow(self) -> None:
+        if self._older is None:
+            self._older = sqlite3.connect("")
+            self._older.execute("CREATE TABLE streams (id BLOB PRIMARY KEY, version INTEGER)")
+        self._older.executemany("REPLACE INTO streams VALUES (?, ?)", self.last.items())
+        self._older.commit()
+        self.last = {}
 
     def close(self) -> None:
-        if self._others is not None:
-            self._others.close()
+        """Remove the temporary file."""
+        if self._older is not None:
+            self._older.close()
 
 
 def _sizes(folder: Place) -> list[int]:

@@ -20,14 +20,13 @@ from ledger.files import create_exclusively, sync_folder, sync_folders
 from ledger.handover.bundle_check import BundlePass, read_vkey
 from ledger.handover.bundle_files import BlobLimits, Place, copy_blobs, measure_blobs, place_of
 from ledger.paths import LedgerPaths
-from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified
+from ledger.verification.vectorized import Chunk
+from ledger.verification.verified_entries import split_entry
 from ledger.verification.verified_notes import TreeHead, parse_note
-from ledger.verification.verify import EntryRow
+from ledger.verification.verify import HeadRow
 
 __all__ = ["Imported", "import_bundle"]
-
-_CHUNK = 1_000  # rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,76 +121,41 @@ def _newest(directory: Path, bundle: Place) -> TreeHead | None:
 
 
 def _fill(directory: Path, walk: BundlePass, *, have: int, limits: BlobLimits) -> Imported:
-    """Copy what a bundle has beyond the entries that are there."""
-    with closing(Database(LedgerPaths(directory).database)) as database:
-        _copy(walk, database, have=have)
+    """Copy what a bundle has beyond the entries that are there, all of it or nothing."""
+    path = LedgerPaths(directory).database
+    with closing(Database(path)) as database, database.transaction(write=True) as c:
+        (size,) = c.execute("SELECT COUNT(*) FROM entries").fetchone()
+        if size != have:
+            raise BundleError(f"{path}: another import changed the ledger meanwhile; try again")
+        walk.run(
+            take=lambda chunk: _add_entries(c, chunk, have=have),
+            take_head=lambda row, edge: _add_head(c, row, edge),
+        )
     blobs = copy_blobs(walk.folder, directory, limits=limits)
     size = walk.newest.size
     return Imported(origin=walk.newest.origin, size=size, new=size - have, blobs=blobs)
 
 
-def _copy(walk: BundlePass, database: Database, *, have: int) -> None:
-    """Verify and copy in one transaction, which is kept if all of it holds."""
-    with database.transaction(write=True) as c:
-        (size,) = c.execute("SELECT COUNT(*) FROM entries").fetchone()
-        if size != have:
-            raise BundleError(
-                f"{database.path}: another import changed the ledger meanwhile; try again"
-            )
-        copy = _Copy(c, have=have)
-        walk.run(take=copy.take, take_head=copy.take_head)
-        copy.end()
+def _add_entries(connection: sqlite3.Connection, chunk: Chunk, *, have: int) -> None:
+    """Insert the entries that are not there already."""
+    start = chunk.growth.start.size
+    rows = []
+    for index, data in enumerate(chunk.entries[max(have - start, 0) :], max(have, start)):
+        _, stream, version, _, _, _, name, _ = split_entry(data)
+        rows.append((index, stream, version, name, data))
+    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
 
 
-class _Copy:
-    """Rows on their way from a bundle into a database."""
-
-    def __init__(self, connection: sqlite3.Connection, *, have: int) -> None:
-        self._connection = connection
-        self._have = have  # entries that are there already
-        self._tree = Tree()
-        self._rows: list[EntryRow] = []
-        self._notes: dict[int, str] = {}  # tree heads whose size is not reached yet
-        self._clash = False
-
-    def take(self, row: EntryRow, entry_hash: bytes) -> None:
-        self._tree.append(entry_hash)
-        if row[0] >= self._have:
-            self._rows.append(row)
-            if len(self._rows) == _CHUNK:
-                self._write()
-        note = self._notes.pop(self._tree.size, None)
-        if note is not None:
-            self._put_head(self._tree.size, note)
-
-    def take_head(self, size: int, note: str) -> None:
-        if size == self._tree.size:  # the walk looks one entry ahead
-            self._put_head(size, note)
-        else:
-            self._notes[size] = note
-
-    def end(self) -> None:
-        self._write()
-        if self._clash or self._notes:  # which the walk finds first
-            raise ConsistencyError("entries or tree heads could not be copied")
-
-    def _write(self) -> None:
+def _add_head(connection: sqlite3.Connection, row: HeadRow, edge: bytes) -> None:
+    """Insert a tree head, or add its cosignatures to those of the one that is there."""
+    size, note, _ = row
+    found = connection.execute("SELECT note FROM tree_heads WHERE size = ?", (size,))
+    for (there,) in found.fetchall():
+        lines = note.rpartition("\n\n")[2].splitlines(keepends=True)
+        longer = there + "".join(line for line in lines if line not in there)
         try:
-            self._connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", self._rows)
-        except sqlite3.IntegrityError:  # a version that is there twice; the walk tells where
-            self._clash = True
-        self._rows.clear()
-
-    def _put_head(self, size: int, note: str) -> None:
-        found = self._connection.execute("SELECT note FROM tree_heads WHERE size = ?", (size,))
-        for (there,) in found.fetchall():
-            lines = note.rpartition("\n\n")[2].splitlines(keepends=True)
-            longer = there + "".join(line for line in lines if line not in there)
-            try:
-                parse_note(longer)
-            except MalformedError:  # too many lines: those that are here stay
-                longer = there
-            note = longer
-        self._connection.execute(
-            "REPLACE INTO tree_heads VALUES (?, ?, ?)", (size, note, b"".join(self._tree.edge))
-        )
+            parse_note(longer)
+        except MalformedError:  # too many lines: those that are here stay
+            longer = there
+        note = longer
+    connection.execute("REPLACE INTO tree_heads VALUES (?, ?, ?)", (size, note, edge))

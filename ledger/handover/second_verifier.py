@@ -269,30 +269,26 @@ class Tree:
         return root
 
 
-def earlier_roots(node: bytes, place: int, size: int, proof: list[bytes]) -> list[bytes]:
-    """Give the roots of the tree before a leaf (of none: empty) and with it: the left siblings'."""
-    last, before, upto = size - 1, b"", node
-    for other in proof:
-        while place == last and not place & 1:
-            place, last = place >> 1, last >> 1
-        if place & 1:
-            before = sha256(b"\x01" + other + before) if before else other
-            upto = sha256(b"\x01" + other + upto)
-        place, last = place >> 1, last >> 1
-    return [before, upto]
+def roots_of_proof(node: bytes, place: int, size: int, proof: list[bytes]) -> list[bytes]:
+    """Fold an inclusion proof (section 2.1.1) from the leaf up; give the root of the tree.
 
-
-def root_of_proof(node: bytes, place: int, size: int, proof: list[bytes]) -> bytes:
-    """Fold an inclusion proof (section 2.1.1) from the leaf up."""
-    last = size - 1  # the last place in the row of the tree in which the node has its place
+    Before it come the roots that the tree had before the leaf (of none: empty) and with it: those
+    of the left siblings.
+    """
+    last, before = size - 1, b""  # the last place in the row of the tree in which the node is
+    upto = root = node
     for other in proof:
         need(last, "the inclusion proof is too long")
         while place == last and not place & 1:  # no sibling in this row: it moves up as it is
             place, last = place >> 1, last >> 1
-        node = sha256(b"\x01" + (other + node if place & 1 else node + other))
+        if place & 1:
+            before = sha256(b"\x01" + other + before) if before else other
+            upto, root = sha256(b"\x01" + other + upto), sha256(b"\x01" + other + root)
+        else:
+            root = sha256(b"\x01" + root + other)
         place, last = place >> 1, last >> 1
     need(not last, "the inclusion proof is too short")
-    return node
+    return [before, upto, root]
 
 
 # --- "Entry" and "Author" -------------------------------------------------------------------------
@@ -342,7 +338,7 @@ AUTHORITY: dict[str, dict[str, type]] = {  # the four events' bodies
 
 
 def parse_value(reader: Reader) -> int | str:
-    """Read a text or an integer, in msgpack's shortest form; the four bodies hold nothing else."""
+    """Read a text or an integer, in msgpack's shortest form."""
     kind = reader.take(1)[0]
     if kind <= 0x7F or kind >= 0xE0:  # the byte is the value: 0 to 127, -32 to -1
         return (kind + 32) % 256 - 32
@@ -361,17 +357,43 @@ def parse_value(reader: Reader) -> int | str:
     return value
 
 
-def parse_body(raw: bytes) -> dict[str, int | str]:
-    """Read a small map."""
-    reader, fields = Reader(raw), dict[str, int | str]()
-    kind = reader.take(1)[0]
-    need(0x80 <= kind <= 0x8F, "the body is not a small map")
-    for _ in range(kind - 0x80):
+def parse_any(reader: Reader, depth: int = 1) -> Any:
+    """Read any value that a body may hold, in msgpack's shortest form."""
+    need(depth <= 33, "a body is nested too deeply")
+    kind = reader.raw[reader.place : reader.place + 1].hex()
+    simple = {"c0": None, "c2": False, "c3": True}
+    if kind in simple:
+        reader.take(1)
+        return simple[kind]
+    if kind == "cb":
+        return struct.unpack(">d", reader.take(9)[1:])[0]
+    if kind in ("c4", "c5"):
+        reader.take(1)
+        raw = reader.sized(1 if kind == "c4" else 2)
+        need(kind == "c4" or len(raw) > 255, "a length is in too long a form")
+        return raw
+    if kind[:1] not in ("8", "9") and kind not in ("dc", "de"):
+        return parse_value(reader)
+    first = reader.take(1)[0]
+    count = first & 15 if first < 0xA0 else int.from_bytes(reader.take(2))
+    need(first < 0xA0 or count > 15, "a count is in too long a form")
+    if kind[0] == "9" or kind == "dc":
+        return [parse_any(reader, depth + 1) for _ in range(count)]
+    fields = dict[str, Any]()
+    for _ in range(count):
         key = parse_value(reader)
         need(type(key) is str and key not in fields, "a key is repeated or is not text")
-        fields[str(key)] = parse_value(reader)
-    reader.end()
+        fields[str(key)] = parse_any(reader, depth + 1)
     return fields
+
+
+def parse_body(raw: bytes) -> dict[str, Any]:
+    """Read a map, to the last byte."""
+    reader = Reader(raw)
+    body = parse_any(reader)
+    reader.end()
+    need(isinstance(body, dict), "the body is not a map")
+    return dict(body)
 
 
 @dataclass
@@ -852,17 +874,19 @@ def read_proof(text: str, first: Key) -> Proof:
         while extra.place < len(extra.raw):
             keys.rotate(extra.sized(2).decode())
         head.check(keys.ledger)
-        check_inclusion(leaf_hash(raw), index, head.size, proof, head.root)
-    earlier = earlier_roots(leaf_hash(raw), index, head.size, proof)
+        earlier = check_inclusion(leaf_hash(raw), index, head.size, proof, head.root)
     return Proof(index, entry, head, keys, leaf_hash(raw), earlier)
 
 
-def check_inclusion(leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes) -> None:
-    """Check that a leaf is under a root."""
+def check_inclusion(
+    leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes
+) -> list[bytes]:
+    """Check that a leaf is under a root; give the roots of the tree before it, and with it."""
     need(index < size, "the tree head does not cover it")
     need(all(len(node) == 32 for node in proof), "the proof's hashes have not 32 bytes")
-    found = root_of_proof(leaf, index, size, proof)
+    *earlier, found = roots_of_proof(leaf, index, size, proof)
     need(found == root, "the entry is not under the tree head's root")
+    return earlier
 
 
 def look_at(head: Head, keys: Keys, kept: list[Head], seen: Witnesses) -> None:
@@ -904,36 +928,6 @@ def check_proofs(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> t
 # --- "Lineages": docs/reference/curation.md, by the numbers of its links --------------------------
 
 
-def parse_any(reader: Reader, depth: int = 1) -> Any:
-    """Read any value that a body may hold, in msgpack's shortest form."""
-    need(depth <= 33, "a body is nested too deeply")
-    kind = reader.raw[reader.place : reader.place + 1].hex()
-    simple = {"c0": None, "c2": False, "c3": True}
-    if kind in simple:
-        reader.take(1)
-        return simple[kind]
-    if kind == "cb":
-        return struct.unpack(">d", reader.take(9)[1:])[0]
-    if kind in ("c4", "c5"):
-        reader.take(1)
-        raw = reader.sized(1 if kind == "c4" else 2)
-        need(kind == "c4" or len(raw) > 255, "a length is in too long a form")
-        return raw
-    if kind[:1] not in ("8", "9") and kind not in ("dc", "de"):
-        return parse_value(reader)
-    first = reader.take(1)[0]
-    count = first & 15 if first < 0xA0 else int.from_bytes(reader.take(2))
-    need(first < 0xA0 or count > 15, "a count is in too long a form")
-    if kind[0] == "9" or kind == "dc":
-        return [parse_any(reader, depth + 1) for _ in range(count)]
-    fields = dict[str, Any]()
-    for _ in range(count):
-        key = parse_value(reader)
-        need(type(key) is str and key not in fields, "a key is repeated or is not text")
-        fields[str(key)] = parse_any(reader, depth + 1)
-    return fields
-
-
 @dataclass(frozen=True)
 class Found:
     """An entry with its body."""
@@ -960,10 +954,7 @@ class Story:
         due = 1
         for proof in proofs:
             with at(proof.index):
-                reader = Reader(proof.entry.body)
-                body = parse_any(reader)
-                reader.end()
-                need(isinstance(body, dict), "the body is not a map")
+                body = parse_body(proof.entry.body)
                 if proof.entry.stream == self.keys.stream:
                     need(proof.entry.version == due, f"event {due} of the keys is left out")
                     self.met.add(proof.index)

@@ -18,11 +18,11 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from msgspec import Meta, Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from ledger.database import explained
 from ledger.errors import LedgerError, MalformedError, MemoryFileError, VerificationError
@@ -47,14 +47,57 @@ _CODE = 64  # bytes
 _MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
 
 
-@dataclass(frozen=True, kw_only=True)
-class Remembered:
-    """A ledger as it was when it was verified last."""
+class Remembered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A ledger as it was when it was verified last, as a file says it; bytes are base64 there."""
 
+    format: Literal["ledger/memory/v1", "ledger/memory/v2"] = "ledger/memory/v2"
     vkey: str
     note: str  # the newest tree head
-    state: State
-    authentic: bool = True  # whether all of it is as this user's program has written it
+    last_hash: bytes
+    time_ns: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    edge: tuple[bytes, ...]
+    authority: tuple[bytes, ...]
+    mac: str | None = None  # by memory_keys.py, if this was read
+
+    @classmethod
+    def of(cls, *, vkey: str, note: str, state: State) -> Self:
+        """Return what is to be remembered of a state and its tree head."""
+        return cls(
+            vkey=vkey,
+            note=note,
+            last_hash=state.last_hash,
+            time_ns=state.time_ns,
+            edge=state.edge,
+            authority=state.authority,
+        )
+
+    @property
+    def authentic(self) -> bool:
+        """Whether all of it is as this user's program has written it."""
+        return self.format != _UNAUTHENTICATED
+
+    @property
+    def state(self) -> State:
+        """What the verification of further entries goes on from."""
+        return State(
+            size=parse_tree_head(self.note).size,
+            last_hash=self.last_hash,
+            time_ns=self.time_ns,
+            edge=self.edge,
+            authority=self.authority,
+        )
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return what the code is of; the lists last, each behind its number."""
+        texts = (self.format, self.vkey, self.note)
+        counts = (len(self.edge), len(self.authority), self.time_ns)
+        return (
+            *(text.encode("utf-8", "surrogateescape") for text in texts),
+            self.last_hash,
+            *(number.to_bytes(8, "big") for number in counts),
+            *self.edge,
+            *self.authority,
+        )
 
     def open(self) -> TreeHead:
         """Return the tree head; raise VerificationError unless all of this fits together."""
@@ -140,7 +183,12 @@ class Memory:
             except FileNotFoundError:
                 return None
         try:
-            remembered = self._parse(text)
+            remembered = convert(read_json(text), Remembered)
+            parts = remembered.parts()
+            if remembered.authentic and not is_code(
+                remembered.mac or "", memory_key(self.folder), *parts
+            ):
+                raise MalformedError("it was changed by another user or program")
             remembered.open()
         except (VerificationError, ValueError) as e:  # JSON or fields of another form
             raise _unusable(path, e) from e
@@ -179,7 +227,9 @@ class Memory:
                 with explained(path):
                     if marks:
                         self._write_marks(new.vkey, marks)
-                    write_durably(path, _text(new, key=memory_key(self.folder)).encode())
+                    mac = code_of(memory_key(self.folder), *new.parts())
+                    text = json.dumps(to_builtins(replace(new, mac=mac)), indent=1)
+                    write_durably(path, f"{text}\n".encode())
                     sync_folder(self.folder.parent)  # the folder may be new as well
         return True
 
@@ -191,21 +241,6 @@ class Memory:
         packed = b"".join(_MARK.pack(*mark) for mark in marks)
         code = code_of(memory_key(self.folder), _MARKS, path.name.encode(), packed)
         write_durably(path, _MARKS + code.encode() + packed)
-
-    def _parse(self, text: str) -> Remembered:
-        file = convert(read_json(text), _File)
-        state = State(
-            size=parse_tree_head(file.note).size,
-            last_hash=file.last_hash,
-            time_ns=file.time_ns,
-            edge=file.edge,
-            authority=file.authority,
-        )
-        if file.format == _UNAUTHENTICATED:
-            return Remembered(vkey=file.vkey, note=file.note, state=state, authentic=False)
-        if file.mac is None or not is_code(file.mac, memory_key(self.folder), *_parts(file)):
-            raise MalformedError("it was changed by another user or program")
-        return Remembered(vkey=file.vkey, note=file.note, state=state)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -224,38 +259,3 @@ def _unusable(path: Path, why: object) -> MemoryFileError:
         f"{path}: the remembered tree head cannot be used: {why}; restore the file from a "
         "copy, or remove it to trust the ledger as it is now"
     )
-
-
-class _File(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a file says; bytes are base64 there."""
-
-    format: Literal["ledger/memory/v1", "ledger/memory/v2"] = "ledger/memory/v2"
-    vkey: str
-    note: str
-    last_hash: bytes
-    time_ns: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-    edge: tuple[bytes, ...]
-    authority: tuple[bytes, ...]
-    mac: str | None = None
-
-
-def _text(remembered: Remembered, *, key: bytes) -> str:
-    state = remembered.state
-    file = _File(
-        vkey=remembered.vkey,
-        note=remembered.note,
-        last_hash=state.last_hash,
-        time_ns=state.time_ns,
-        edge=state.edge,
-        authority=state.authority,
-    )
-    file.mac = code_of(key, *_parts(file))
-    return json.dumps(to_builtins(file), indent=1) + "\n"
-
-
-def _parts(file: _File) -> tuple[bytes, ...]:
-    """Return what the code is of; the lists last, each behind its number."""
-    text = (file.format.encode(), file.vkey.encode(), file.note.encode("utf-8", "surrogateescape"))
-    counts = (len(file.edge), len(file.authority), file.time_ns)
-    numbers = (number.to_bytes(8, "big") for number in counts)
-    return (*text, file.last_hash, *numbers, *file.edge, *file.authority)

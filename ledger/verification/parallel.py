@@ -9,7 +9,6 @@ Trust: the file is hostile, the other processes are this program's own.
 I/O: the database, from a snapshot in each process; the processes' pipes.
 """
 
-import gc
 import hashlib
 import os
 import sqlite3
@@ -18,7 +17,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -26,26 +24,21 @@ import msgspec
 from ledger.errors import VerificationError
 from ledger.progress import advanced
 from ledger.verification.authority import authority_stream
-from ledger.verification.snapshots import Snapshot, SQLiteSnapshot, connected
-from ledger.verification.states import Signatures, State, decides_keys
-from ledger.verification.vectorized import MismatchError, Segment, Versions, verify_segment
+from ledger.verification.snapshots import ALL, Snapshot, SQLiteSnapshot, connected
+from ledger.verification.states import Signatures, State, Versions, decides_keys
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
-from ledger.verification.verified_notes import TreeHead
+from ledger.verification.verify import Verification, Verified
 
-__all__ = ["verify_new", "verify_whole", "work"]
+__all__ = ["verify_divided", "work"]
 
 _WORTH_A_PROCESS = 75_000  # entries; starting one takes the time of as many
 _SIGNATURE = 40  # checking one takes the time of as many entries
 _HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"
 _HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"
 _HEADS = "SELECT COUNT(*) FROM (SELECT 1 FROM tree_heads WHERE size <= ? LIMIT ?)"
-_AROUND_VERSION = """
-    SELECT (SELECT stream_version FROM entries WHERE stream_id = ? AND stream_version < ?
-            ORDER BY stream_version DESC LIMIT 1),
-           (SELECT idx FROM entries WHERE stream_id = ? AND stream_version >= ?
-            ORDER BY stream_version LIMIT 1)"""
 _KEY_ENTRIES = "SELECT entry FROM entries WHERE stream_id = ? ORDER BY stream_version LIMIT ?"
 _MOST_KEY_ENTRIES = 1_000  # with more of them, one process has to do
+_REFUSED = (VerificationError, sqlite3.Error, OSError, TypeError, ValueError, OverflowError)
 _CHILD = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -61,120 +54,71 @@ class _Task:
     vkey: str
     start: State
     skipped_heads: int  # those of sizes up to the start
-    limit: int  # entries; -1 for all that follow
-    kept_heads: tuple[TreeHead, ...]
+    stop: int | None  # index of the first entry behind it; None if it goes to the end
+    kept_heads: tuple[str, ...]
     signatures: Signatures
 
-    def do(self, stored: Snapshot) -> Segment:
-        with stored.in_bulk(), _uncollected():
-            return verify_segment(
-                stored.entries_from_top(skip=self.start.size, limit=self.limit),
+    def do(self, stored: Snapshot) -> Verified:
+        verification = Verification(
+            vkey=self.vkey,
+            start=self.start,
+            kept_heads=self.kept_heads,
+            signatures=self.signatures,
+            whole=self.stop is None,
+            skipped_heads=self.skipped_heads,
+        )
+        limit = ALL if self.stop is None else self.stop - self.start.size
+        with stored.in_bulk():
+            return verification.run(
+                stored.entries_from_top(skip=self.start.size, limit=limit),
                 stored.heads_from_top(skip=self.skipped_heads),
-                vkey=self.vkey,
-                start=self.start,
-                kept_heads=self.kept_heads,
-                signatures=self.signatures,
-                whole=self.limit < 0,
-                skipped_heads=self.skipped_heads,
             )
 
 
-def verify_whole(
-    stored: Snapshot,
-    *,
-    vkey: str,
-    kept_heads: Sequence[TreeHead] = (),
-    signatures: Signatures = "all",
-    processes: int = 1,
-) -> Segment:
-    """Return what the whole ledger comes to: the last process's segment, with all marks.
+def verify_divided(
+    stored: Snapshot, verification: Verification, *, processes: int
+) -> Verified | None:
+    """Return what a whole ledger comes to by this verification: the last segment, with all marks.
 
-    Raises MismatchError, VerificationError or sqlite3.Error: ask verify.py then.
+    None for one that is not worth it, or that one process has to look at: it may not hold.
     """
     try:
+        vkey, signatures = verification.vkey, verification.signatures
         starts = _starts(stored, vkey=vkey, signatures=signatures, processes=processes)
-    except (TypeError, ValueError, OSError) as e:  # a claim of another type
-        raise MismatchError from e
-    ends = [start.size for start, _ in starts[1:]]
-    tasks = [
-        _Task(
-            vkey=vkey,
-            start=start,
-            skipped_heads=skipped,
-            limit=-1 if end is None else end - start.size,
-            kept_heads=tuple(kept_heads),
-            signatures=signatures,
-        )
-        for (start, skipped), end in zip(starts, [*ends, None], strict=True)
-    ]
-    if ends:  # this process does the first part of several, which take as long
-        advanced("verifying", 0, ends[0])
-    with _working(tasks[1:], path=stored.file) as workers:
-        segments = [tasks[0].do(stored)]
-        segments += [_result(worker) for worker in workers]
-    heads = 0
-    for (one, other), task in zip(pairwise(segments), tasks[1:], strict=True):
-        heads += one.heads
-        if one.end != other.start or heads != task.skipped_heads:
-            raise MismatchError
-    _check_versions(stored, [each.versions for each in segments])
+        if len(starts) < 2:
+            return None
+        stops = [start.size for start, _ in starts[1:]]
+        tasks = [
+            _Task(
+                vkey=vkey,
+                start=start,
+                skipped_heads=skipped,
+                stop=stop,
+                kept_heads=tuple(kept.note for kept in verification.kept_heads),
+                signatures=signatures,
+            )
+            for (start, skipped), stop in zip(starts, [*stops, None], strict=True)
+        ]
+        advanced("verifying", 0, stops[0])  # this process's part of several, which take as long
+        with _working(tasks[1:], path=stored.file) as workers:
+            segments = [tasks[0].do(stored), *map(_result, workers)]
+        heads, known = 0, Versions()
+        for one, other, task in zip(segments, segments[1:], tasks[1:], strict=False):
+            heads += one.heads
+            if one.state != other.start or heads != task.skipped_heads:
+                return None
+        overflowed = any(each.versions.overflowed for each in segments)
+        if not overflowed:
+            for each in segments:
+                each.versions.follow(known)
+    except _REFUSED:
+        return None
     return replace(
         segments[-1],
+        versions=Versions(overflowed=overflowed),
         entry_marks=[mark for each in segments for mark in each.entry_marks],
-        head_marks=[mark for each in segments for mark in each.head_marks],
+        head_marks=[mark for each in segments for mark in each.head_marks or ()],
     )
-
-
-def verify_new(
-    stored: Snapshot, *, vkey: str, start: State, signatures: Signatures = "all"
-) -> Segment:
-    """Return what the entries after a state come to; those before it are not read.
-
-    Whether a stream's first new version follows its last old one is asked of the columns of
-    old entries. Raises MismatchError, VerificationError or sqlite3.Error.
-    """
-    with stored.in_bulk(), _uncollected():
-        segment = verify_segment(
-            stored.entries_after(start.size),
-            stored.heads_after(start.size),
-            vkey=vkey,
-            start=start,
-            signatures=signatures,
-        )
-    if segment.versions.overflowed:
-        raise MismatchError
-    known = Versions()
-    for stream, first in segment.versions.first.items():
-        before, index = stored.one(_AROUND_VERSION, (stream, first) * 2)
-        if type(index) is not int or index < start.size:
-            raise MismatchError
-        if type(before) is int:
-            known.last[stream] = before
-    segment.versions.follow(known)
-    return segment
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the collector from looking through a million rows for cycles: a tenth of the time."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _check_versions(stored: Snapshot, parts: Sequence[Versions]) -> None:
-    if any(part.overflowed for part in parts):
-        if stored.first_version_out_of_step() is not None:
-            raise MismatchError
-        return
-    known = Versions()
-    for part in parts:
-        part.follow(known)
 
 
 def _starts(
@@ -244,42 +188,38 @@ def _working(
         workers = []
         for task in tasks:
             assert path is not None  # where there is no file, there is one task
-            try:
-                # Not by multiprocessing, whose children would import the caller's program anew.
-                worker = subprocess.Popen(  # noqa: S603  (this program's own words)
-                    [sys.executable, "-c", _CHILD, *sys.path],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                )
-                stack.enter_context(worker)
-                stack.callback(worker.kill)
-                assert worker.stdin is not None
-                with worker.stdin as pipe:
-                    pipe.write(msgspec.msgpack.encode((os.fsencode(path), task)))
-            except (OSError, TypeError, ValueError, OverflowError) as e:
-                # No process can be had, it is dead already, or a claim is of another type.
-                raise MismatchError from e
+            # Not by multiprocessing, whose children would import the caller's program anew.
+            worker = subprocess.Popen(  # noqa: S603  (this program's own words)
+                [sys.executable, "-c", _CHILD, *sys.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.enter_context(worker)
+            stack.callback(worker.kill)
+            assert worker.stdin is not None
+            with worker.stdin as pipe:
+                pipe.write(msgspec.msgpack.encode((os.fsencode(path), task)))
             workers.append(worker)
         yield workers
 
 
-def _result(worker: "subprocess.Popen[bytes]") -> Segment:
+def _result(worker: "subprocess.Popen[bytes]") -> Verified:
     assert worker.stdout is not None
     output = worker.stdout.read()
     if worker.wait() != 0:
-        raise MismatchError
-    return msgspec.msgpack.decode(output, type=Segment)
+        raise ChildProcessError("another process has found something that does not fit")
+    return msgspec.msgpack.decode(output, type=Verified)
 
 
 def work() -> int:
-    """Do the task on standard input; the other end of verify_whole()."""
+    """Do the task on standard input; the other end of verify_divided()."""
     path, task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=tuple[bytes, _Task])
     try:
         file = Path(os.fsdecode(path))
         with connected(file) as connection:
             found = task.do(SQLiteSnapshot(file, connection))
-    except (MismatchError, VerificationError, sqlite3.Error):
+    except _REFUSED:
         return 1
     sys.stdout.buffer.write(msgspec.msgpack.encode(found))
     return 0

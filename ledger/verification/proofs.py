@@ -82,7 +82,7 @@ def root_from_inclusion(leaf: bytes, *, index: int, size: int, proof: Sequence[b
     if not 0 <= index < size < _LIMIT:
         raise InclusionError(f"entry {index} is out of range: the tree has {size} entries")
     _check_hashes([leaf, *proof], error=InclusionError)
-    return _climb(leaf, index, size - 1, proof, error=InclusionError)[1]
+    return _climb(leaf, index, size - 1, proof, error=InclusionError)[2]
 
 
 def verify_inclusion(
@@ -101,18 +101,7 @@ def earlier_roots(
     The siblings on the left of a leaf's path are the perfect subtrees of all leaves before it, in
     every tree that continues that one. The proof is one that verify_inclusion() has verified.
     """
-    before, upto = None, leaf
-    place, last = index, size - 1
-    for sibling in proof:
-        while place == last and not place & 1:  # subtrees without a right part have no sibling
-            place >>= 1
-            last >>= 1
-        if place & 1:
-            before = sibling if before is None else _node_hash(sibling, before)
-            upto = _node_hash(sibling, upto)
-        place >>= 1
-        last >>= 1
-    return before, upto
+    return _climb(leaf, index, size - 1, proof, error=InclusionError)[:2]
 
 
 def roots_from_consistency(
@@ -135,7 +124,7 @@ def roots_from_consistency(
     place, last = (old - width) // width, (new - 1) // width
     if old == new:  # both trees are one: the only hash is its root
         place = last = 0
-    return _climb(proof[0], place, last, proof[1:], error=ConsistencyError)
+    return _climb(proof[0], place, last, proof[1:], error=ConsistencyError)[1:]
 
 
 def verify_consistency(
@@ -151,28 +140,31 @@ def verify_consistency(
 
 def _climb(
     node: bytes, place: int, last: int, proof: Sequence[bytes], *, error: type[VerificationError]
-) -> tuple[bytes, bytes]:
-    """Return the roots to which a proof leads from a node: of its own siblings on the left, of all.
+) -> tuple[bytes | None, bytes, bytes]:
+    """Return the roots to which a proof leads: before a node, up to it, and of all.
 
-    `place` is the node's on its level, `last` that of the level's last node.
+    The first two are of the node's siblings on the left, without it and with it. `place` is the
+    node's on its level, `last` that of the level's last node.
     """
     kind = "consistency" if error is ConsistencyError else "inclusion"
-    before = after = node
+    before: bytes | None = None
+    upto = every = node
     for sibling in proof:
         if last == 0:
             raise error(f"the {kind} proof is too long")
         if place & 1 or place == last:
-            before, after = _node_hash(sibling, before), _node_hash(sibling, after)
+            before = sibling if before is None else _node_hash(sibling, before)
+            upto, every = _node_hash(sibling, upto), _node_hash(sibling, every)
             while not place & 1 and place:  # subtrees without a right part have no sibling
                 place >>= 1
                 last >>= 1
         else:
-            after = _node_hash(after, sibling)
+            every = _node_hash(every, sibling)
         place >>= 1
         last >>= 1
     if last:
         raise error(f"the {kind} proof is too short")
-    return before, after
+    return before, upto, every
 
 
 def _paths(

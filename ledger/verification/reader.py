@@ -11,7 +11,7 @@ I/O: reads the database and the vkey; where its folder cannot be written, works 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 from uuid import UUID
@@ -30,12 +30,11 @@ from ledger.files import read_text
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.progress import advanced
 from ledger.verification.authority import Authority
-from ledger.verification.marks import Mark, chosen_entries, joined, marked_entries, marked_notes
+from ledger.verification.marks import chosen_entries, joined, marked_entries, marked_notes
 from ledger.verification.memory import Memory, Remembered
-from ledger.verification.parallel import verify_new, verify_whole
+from ledger.verification.parallel import verify_divided
 from ledger.verification.snapshots import Snapshot, snapshot
-from ledger.verification.states import Signatures, State, root_of
-from ledger.verification.vectorized import MismatchError
+from ledger.verification.states import Signatures, State, Versions, root_of
 from ledger.verification.verified_entries import VerifiedEntry, is_of, parse_entry
 from ledger.verification.verified_notes import (
     TreeHead,
@@ -43,14 +42,12 @@ from ledger.verification.verified_notes import (
     parse_tree_head,
     parse_vkey,
 )
-from ledger.verification.verify import EntryRow, HeadRow, Verification
+from ledger.verification.verify import EntryRow, HeadRow, Verification, Verified
 
 __all__ = [
     "VerificationReport",
-    "Verified",
     "VerifiedLedger",
     "check_ledger",
-    "check_new",
     "open_continued",
     "open_verified",
     "read_tree_head",
@@ -58,19 +55,12 @@ __all__ = [
     "verify_since",
 ]
 
+_AROUND_VERSION = """
+    SELECT (SELECT stream_version FROM entries WHERE stream_id = ? AND stream_version < ?
+            ORDER BY stream_version DESC LIMIT 1),
+           (SELECT idx FROM entries WHERE stream_id = ? AND stream_version >= ?
+            ORDER BY stream_version LIMIT 1)"""
 _Row = TypeVar("_Row", EntryRow, HeadRow)
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What the verification of a ledger came to."""
-
-    state: State
-    head: TreeHead | None
-    authority: Authority
-    entry_marks: Sequence[Mark] = ()
-    head_marks: Sequence[Mark] | None = ()  # None: earlier tree heads were not read
-    unread: int = 0  # entries at its beginning that were verified earlier, and not now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +85,7 @@ class VerificationReport:
         return self.head.size if self.head else 0
 
     @classmethod
-    def passed(cls, found: Verified) -> Self:
+    def passed(cls, found: "Verified | VerifiedLedger") -> Self:
         """Return the report of what holds."""
         return cls(
             ok=True,
@@ -125,19 +115,17 @@ class VerificationReport:
         )
 
 
-@dataclass(frozen=True)
 class VerifiedLedger:
     """A verified ledger as of one moment; for use inside open_verified() only."""
 
-    size: int
-    head: TreeHead | None
-    vkey: str
-    authority: Authority
-    state: State
-    unread: int  # entries at its beginning that were verified earlier, and not now
-    _stored: Snapshot
-    _entry_marks: Sequence[Mark]
-    _head_marks: Sequence[Mark] | None
+    def __init__(self, found: Verified, stored: Snapshot) -> None:
+        self.state, self.size = found.state, found.state.size
+        self.head = found.head
+        self.vkey, self.authority = found.vkey, found.authority
+        self.unread = found.unread  # entries at its beginning that were verified earlier, not now
+        self._stored = stored
+        self._entry_marks = found.entry_marks
+        self._head_marks = found.head_marks
 
     def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
         """Yield the entries that were verified, from this index on.
@@ -223,12 +211,11 @@ def open_verified(
     not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
     """
     paths = LedgerPaths(directory)
-    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    key = _named(paths, vkey)
     with snapshot(paths) as stored:
         kept_heads = () if kept_head is None else (kept_head,)
         verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
-        held = _verify(stored, verification)
-        yield _opened(held, key, stored)
+        yield VerifiedLedger(_verify(stored, verification), stored)
 
 
 @contextmanager
@@ -242,44 +229,34 @@ def open_continued(
     remembered, if that can be written. Raises as open_verified() does.
     """
     paths = LedgerPaths(directory)
-    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    key = _named(paths, vkey)
     recalled = memory.recall(key)
     with snapshot(paths) as stored:
         _check_own(stored, directory, vkey=key, memory=memory)
-        held = None
-        if recalled is not None and recalled.authentic:
-            marks = memory.recall_marks(recalled)
-            if marks is not None:
-                held = _verify_new(
-                    stored, vkey=key, start=recalled.state, signatures="newest", marks=marks
-                )
-        if held is None:
-            verification = Verification(
-                vkey=key,
-                kept_heads=() if recalled is None else (recalled.note,),
-                remembered=recalled.note if recalled and recalled.authentic else None,
-                signatures="newest",
-            )
-            held = _verify(stored, verification)
-        known = held.head_marks is None  # all but what is new
+        held = _verify_after(stored, recalled, memory=memory, signatures="newest")
+        if held is None or not held.entry_marks:
+            held = _verify(stored, _against((), recalled, vkey=key, signatures="newest"))
         with suppress(StorageError, MemoryFileError):  # then it is verified again next time
             memory.settle(directory, key, trusted=vkey is None)
-            if not (known and recalled is not None and held.state == recalled.state):
-                _is_kept(memory, key, held, after=recalled)
-        yield _opened(held, key, stored)
+            if not (held.head_marks is None and recalled and held.state == recalled.state):
+                _is_kept(memory, held, after=recalled)
+        yield VerifiedLedger(held, stored)
 
 
-def _opened(held: Verified, key: str, stored: Snapshot) -> VerifiedLedger:
-    return VerifiedLedger(
-        held.state.size,
-        held.head,
-        key,
-        held.authority,
-        held.state,
-        held.unread,
-        stored,
-        held.entry_marks,
-        held.head_marks,
+def _named(paths: LedgerPaths, vkey: str | None) -> str:
+    return read_vkey(paths.vkey) if vkey is None else vkey.strip()
+
+
+def _against(
+    kept_heads: Sequence[str], recalled: Remembered | None, *, vkey: str, signatures: Signatures
+) -> Verification:
+    """Return the verification of a whole ledger, which has to contain what is remembered of it."""
+    own = recalled is not None and recalled.authentic  # else its signature is checked
+    return Verification(
+        vkey=vkey,
+        kept_heads=kept_heads if recalled is None or own else (*kept_heads, recalled.note),
+        remembered=recalled.note if recalled and own else None,
+        signatures=signatures,
     )
 
 
@@ -291,6 +268,7 @@ def check_ledger(
     signatures: Signatures = "all",
     processes: int = 1,
     memory: Memory | None = None,
+    new: bool = False,
     read: Callable[[VerifiedLedger], None] | None = None,
 ) -> VerificationReport:
     """Verify as open_verified() does, but report a VerificationError instead of raising it.
@@ -304,79 +282,47 @@ def check_ledger(
     remembered from last time counts as one more kept head, and the newest takes its place if the
     ledger holds. Raises MemoryFileError for a memory that is damaged.
 
-    What was verified is given to `read`, so that a caller need not verify it a second time.
+    With a memory and no kept head, `new` verifies only what is new since the tree head that is
+    remembered, and that it continues that one. What lies before was verified then, is not read
+    again, and may have been changed in the file since: `unread` says how many entries that are.
+    Where nothing is remembered, or something does not fit, the whole ledger is verified.
+
+    What was verified is given to `read`, so that a caller need not verify it a second time. What
+    it takes of earlier entries is compared with what was verified then.
     """
     paths = LedgerPaths(directory)
-    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    given = () if kept_head is None else (kept_head,)
+    key = _named(paths, vkey)
+    kept_heads = () if kept_head is None else (kept_head,)
     while True:
         recalled = memory.recall(key) if memory else None
-        own = recalled is not None and recalled.authentic
-        claimed = () if recalled is None or own else (recalled.note,)  # its signature is checked
         verification = None
         shown = None
         try:
             with snapshot(paths) as stored:
                 _check_own(stored, directory, vkey=key, memory=memory)
-                verification = Verification(
-                    vkey=key,
-                    kept_heads=(*given, *claimed),
-                    remembered=recalled.note if recalled and own else None,
-                    signatures=signatures,
-                )
-                shown = _newest_note(stored)
-                held = _verify(stored, verification, processes=processes)
-                if read is not None:
-                    read(_opened(held, key, stored))
+                held = None
+                if new and memory and not kept_heads:
+                    held = _verify_after(stored, recalled, memory=memory, signatures=signatures)
+                if held is None or (read is not None and not _is_read(held, stored, read)):
+                    verification = _against(kept_heads, recalled, vkey=key, signatures=signatures)
+                    shown = _newest_note(stored)
+                    held = _verify(stored, verification, processes=processes)
+                    if read is not None:
+                        read(VerifiedLedger(held, stored))
         except VerificationError as e:
             return VerificationReport.failed(e, verification, shown=shown)
         if memory is not None:
             memory.settle(directory, key, trusted=vkey is None)
-        if _is_kept(memory, key, held, after=recalled):
+        if _is_kept(memory, held, after=recalled):
             return VerificationReport.passed(held)
 
 
-def check_new(
-    directory: Path,
-    *,
-    memory: Memory,
-    vkey: str | None = None,
-    signatures: Signatures = "all",
-    read: Callable[[VerifiedLedger], None] | None = None,
-) -> VerificationReport:
-    """Verify what is new since the tree head that is remembered, and that it continues that one.
-
-    What lies before was verified then, is not read again, and may have been changed in the file
-    since: `unread` says how many entries that are. Where nothing is remembered, or something does
-    not fit, the whole ledger is verified, as by check_ledger(). What `read` takes is compared with
-    what was verified then.
-    """
-    paths = LedgerPaths(directory)
-    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    recalled = memory.recall(key)
-    exchanged = memory.places.others(directory, key)  # which check_ledger() refuses
-    if recalled is not None and recalled.authentic and not exchanged:
-        marks = memory.recall_marks(recalled)
-        with snapshot(paths) as stored:
-            held = _verify_new(
-                stored, vkey=key, start=recalled.state, signatures=signatures, marks=marks
-            )
-            if held is not None and read is not None and not _is_read(held, key, stored, read):
-                held = None
-        if held is not None and _is_kept(memory, key, held, after=recalled):
-            memory.settle(directory, key, trusted=vkey is None)
-            return VerificationReport.passed(held)
-    return check_ledger(directory, vkey=vkey, signatures=signatures, memory=memory, read=read)
-
-
-def _is_read(
-    held: Verified, key: str, stored: Snapshot, read: Callable[[VerifiedLedger], None]
-) -> bool:
+def _is_read(held: Verified, stored: Snapshot, read: Callable[[VerifiedLedger], None]) -> bool:
     """Let what was verified be read; tell whether earlier entries were as they had been."""
     if not held.entry_marks:
         return False
     try:
-        read(_opened(held, key, stored))
+        read(VerifiedLedger(held, stored))
     except ConsistencyError:  # verified as a whole, it is told which was changed
         return False
     return True
@@ -388,7 +334,7 @@ def verify_since(directory: Path, *, vkey: str, state: State) -> State:
     Raises ConsistencyError for one that does not continue it.
     """
     with snapshot(LedgerPaths(directory)) as stored:
-        held = _verify_new(stored, vkey=vkey, start=state, signatures="newest", marks=None)
+        held = _verify_new(stored, vkey=vkey, start=state, signatures="newest")
     if held is None:
         raise ConsistencyError(
             f"the ledger does not continue as it was verified up to entry {state.size - 1}; "
@@ -425,44 +371,69 @@ def read_vkey(path: Path) -> str:
             raise KeyFileError(f"{path}: public key not found; give the ledger's vkey") from None
 
 
-def _is_kept(memory: Memory | None, vkey: str, held: Verified, *, after: Remembered | None) -> bool:
+def _is_kept(memory: Memory | None, held: Verified, *, after: Remembered | None) -> bool:
     """Remember what was verified; tell whether it was verified against the latest memory."""
     if memory is None or held.head is None:
         return True
-    new = Remembered(vkey=vkey, note=held.head.note, state=held.state)
+    new = Remembered.of(vkey=held.vkey, note=held.head.note, state=held.state)
     return memory.keep(new, after=after, marks=held.entry_marks)
 
 
+def _verify_after(
+    stored: Snapshot, recalled: Remembered | None, *, memory: Memory, signatures: Signatures
+) -> Verified | None:
+    """Return what the ledger has come to since it was remembered; None if it has to be read whole.
+
+    Without the marks of what is remembered, none are returned.
+    """
+    if recalled is None or not recalled.authentic:
+        return None
+    marks = memory.recall_marks(recalled)
+    held = _verify_new(stored, vkey=recalled.vkey, start=recalled.state, signatures=signatures)
+    if held is None:
+        return None
+    return replace(held, entry_marks=joined(marks, held.entry_marks) if marks is not None else ())
+
+
 def _verify_new(
-    stored: Snapshot,
-    *,
-    vkey: str,
-    start: State,
-    signatures: Signatures,
-    marks: Sequence[Mark] | None,
+    stored: Snapshot, *, vkey: str, start: State, signatures: Signatures
 ) -> Verified | None:
     """Return what the ledger has come to since a state, or None if something does not fit.
 
-    The one way to rest on what was verified earlier: the ledger must be of this origin and key,
-    and its newest tree head must be of the state that the new entries lead to; without new ones,
-    of the state itself. `marks` are those of the entries up to it; without them none are returned.
+    The one way to rest on what was verified earlier, which is not read: the ledger must be of this
+    origin and key, and its newest tree head must be of the state that the new entries lead to;
+    without new ones, of the state itself. Whether a stream's first new version follows its last old
+    one is asked of the columns of old entries.
     """
     with stored.explained():
         try:
             _check_meta(stored, vkey=vkey)
             note = _newest_note(stored)
-            new = verify_new(stored, vkey=vkey, start=start, signatures=signatures)
-            key = new.authority.ledger_vkey_at(new.end.size)
+            verification = Verification(vkey=vkey, start=start, signatures=signatures)
+            with stored.in_bulk():
+                new = verification.run(
+                    stored.entries_after(start.size), stored.heads_after(start.size)
+                )
+            if new.versions.overflowed:
+                return None
+            known = Versions()
+            for stream, first in new.versions.first.items():
+                before, index = stored.one(_AROUND_VERSION, (stream, first) * 2)
+                if type(index) is not int or index < start.size:
+                    return None
+                if type(before) is int:
+                    known.last[stream] = before
+            new.versions.follow(known)
             head = new.head  # without news, the one that is known
-            if head is None and (new.end.size or note is not None):
+            if head is None and (new.state.size or note is not None):
+                key = verification.authority.ledger_vkey_at(new.state.size)
                 head = open_tree_head(note or "", vkey=key)
-        except (MismatchError, VerificationError, sqlite3.Error):
+        except (VerificationError, ValueError, sqlite3.Error):
             return None
     shown = (0, root_of(())) if head is None else (head.size, head.root)
-    if shown != (new.end.size, root_of(new.end.edge)):
+    if shown != (new.state.size, root_of(new.state.edge)):
         return None
-    every = () if marks is None else joined(marks, new.entry_marks)
-    return Verified(new.end, head, new.authority, every, None, start.size)
+    return replace(new, head=head, head_marks=None, unread=start.size)
 
 
 def _check_own(stored: Snapshot, directory: Path, *, vkey: str, memory: Memory | None) -> None:
@@ -480,32 +451,18 @@ def _check_meta(stored: Snapshot, *, vkey: str) -> None:
 
 
 def _verify(stored: Snapshot, verification: Verification, *, processes: int = 1) -> Verified:
-    vkey = verification.vkey
     with stored.explained():
-        _check_meta(stored, vkey=vkey)
+        _check_meta(stored, vkey=verification.vkey)
         advanced("verifying", 0, _claimed_size(stored))
-        try:
-            whole = verify_whole(
-                stored,
-                vkey=vkey,
-                kept_heads=verification.kept_heads,
-                signatures=verification.signatures,
-                processes=processes,
-            )
-            return Verified(
-                whole.end, whole.head, whole.authority, whole.entry_marks, whole.head_marks
-            )
-        except (MismatchError, VerificationError, sqlite3.Error):
-            pass  # one entry after the other, it will be told what is wrong, and where
-        verification.run(stored.entries_from_top(), stored.heads_from_top())
-        # Here and not there, because it takes memory or a sort: the columns are verified by now.
-        bad = stored.first_version_out_of_step()
+        held = verify_divided(stored, verification, processes=processes) if processes > 1 else None
+        if held is None:
+            try:
+                with stored.in_bulk():
+                    held = verification.run(stored.entries_from_top(), stored.heads_from_top())
+            except sqlite3.Error:  # a text that is too long or not UTF-8, on which it is to judge
+                held = verification.run(stored.entries_from_top(), stored.heads_from_top())
+        # Only here the columns are verified, by which the database can tell.
+        bad = stored.first_version_out_of_step() if held.versions.overflowed else None
     if bad is not None:
         raise ConsistencyError(f"entry {bad} is not the next version of its stream", index=bad)
-    return Verified(
-        verification.state,
-        verification.head,
-        verification.authority,
-        verification.entry_marks,
-        verification.head_marks,
-    )
+    return held

@@ -18,91 +18,45 @@ from ledger.errors import StorageError
 from ledger.paths import LedgerPaths
 from ledger.postgres_store import PostgresStore, explained_server, on_server
 from ledger.verification.snapshots import Snapshot
-from ledger.verification.verify import EntryRow, HeadRow
 
 __all__ = ["server_snapshot"]
 
 _PAGE = 500  # rows: up to 32 MiB
-_ENTRIES = """
-    SELECT idx, stream_id, stream_version, left(name, 256),
-        CASE WHEN length(entry) <= 65535 THEN entry END
-    FROM entries {} ORDER BY idx LIMIT %s"""
-_ENTRIES_FROM_TOP = _ENTRIES.format("") + " OFFSET %s"
-_ENTRIES_AFTER = _ENTRIES.format("WHERE idx >= %s")
-_HEADS = "SELECT size, left(note, 1000000), substring(edge FOR 2049) FROM tree_heads "
-_HEADS_FROM_TOP = _HEADS + "ORDER BY size OFFSET %s"
-_HEADS_AFTER = _HEADS + "WHERE size > %s ORDER BY size"
-_FIRST_VERSION_OUT_OF_STEP = """
-    SELECT idx FROM (
-        SELECT idx, stream_version, LAG(stream_version)
-            OVER (PARTITION BY stream_id ORDER BY idx) AS before
-        FROM entries) AS steps
-    WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
-    ORDER BY idx LIMIT 1"""
+_ENTRY = "CASE WHEN length(entry) <= 65535 THEN entry END"
 
 
 class ServerSnapshot(Snapshot):
     """A server's tables in a read transaction."""
 
     file = None
+    columns = {  # noqa: RUF012 - as the base class has it
+        "entry": f"idx, stream_id, stream_version, left(name, 256), {_ENTRY}",
+        "data": _ENTRY,
+        "head": "size, left(note, 1000000), substring(edge FOR 2049)",
+        "meta": "left(key, 100), left(value, 10000)",
+    }
 
     def __init__(self, store: PostgresStore, rows: Any) -> None:
         self.path = store.path
-        self._rows = rows
+        self._server = rows
         self._cursors = 0
 
     def explained(self) -> AbstractContextManager[None]:
         """Turn errors of the server into StorageError."""
-        return explained_server(self.path, lambda: self._rows.connection)
-
-    def entries_from_top(self, *, skip: int = 0, limit: int = -1) -> Iterator[EntryRow]:
-        """Yield rows of entries in their order, without those that are skipped."""
-        return self._each(_ENTRIES_FROM_TOP, (None if limit < 0 else limit, skip))
-
-    def heads_from_top(self, *, skip: int = 0) -> Iterator[HeadRow]:
-        """Yield rows of tree heads in their order, without those that are skipped."""
-        return self._each(_HEADS_FROM_TOP, (skip,))
-
-    def entries_after(self, size: int) -> Iterator[EntryRow]:
-        """Yield rows of entries from this index on."""
-        return self._each(_ENTRIES_AFTER, (size, None))
-
-    def heads_after(self, size: int) -> Iterator[HeadRow]:
-        """Yield rows of tree heads beyond this size."""
-        return self._each(_HEADS_AFTER, (size,))
-
-    def page(self, start: int, *, limit: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the indexes and bytes of entries from an index on."""
-        return ((row[0], row[4]) for row in self._each(_ENTRIES_AFTER, (start, limit)))
-
-    def newest_note(self) -> Any:
-        """Return the newest tree head's note, or None."""
-        row = self.one("SELECT left(note, 1000000) FROM tree_heads ORDER BY size DESC LIMIT 1")
-        return None if row is None else row[0]
+        return explained_server(self.path, lambda: self._server.connection)
 
     def one(self, statement: str, parameters: tuple[Any, ...] = ()) -> Any:
         """Return the first row that a statement finds, or None."""
         with self.explained():
-            return self._rows.execute(statement, parameters).fetchone()
+            return self._server.execute(_plain(statement), parameters).fetchone()
 
-    def meta(self) -> list[tuple[Any, ...]]:
-        """Return the rows of the meta table, or the first three of more."""
-        statement = "SELECT left(key, 100), left(value, 10000) FROM meta LIMIT 3"
-        with self.explained():
-            found: list[tuple[Any, ...]] = self._rows.execute(statement).fetchall()
-        return found
-
-    def first_version_out_of_step(self) -> Any:
-        """Return the first entry that is not the next of its stream, by columns that hold."""
-        row = self.one(_FIRST_VERSION_OUT_OF_STEP)
-        return None if row is None else row[0]
-
-    def _each(self, statement: str, parameters: tuple[Any, ...]) -> Iterator[Any]:
+    def rows(self, statement: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
+        """Yield the rows that a statement finds, as they are needed."""
         self._cursors += 1
         with self.explained():
-            cursor = self._rows.connection.cursor(f"rows_{self._cursors}")
+            cursor = self._server.connection.cursor(f"rows_{self._cursors}")
             cursor.itersize = _PAGE
-            cursor.execute(self._rows.statement(statement), parameters, binary=True)
+            cursor.execute(self._server.statement(_plain(statement)), parameters, binary=True)
         try:
             while True:
                 with self.explained():  # and not what a caller does with them
@@ -113,6 +67,11 @@ class ServerSnapshot(Snapshot):
         finally:
             with suppress(psycopg.Error):  # the transaction, or the server, may have ended
                 cursor.close()
+
+
+def _plain(statement: str) -> str:
+    """Return a statement without what only SQLite knows."""
+    return statement.replace(" NOT INDEXED", "")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ledger.files import open_regular
 from ledger.paths import LedgerPaths, is_served
 from ledger.verification.verify import EntryRow, HeadRow
 
-__all__ = ["SQLiteSnapshot", "Snapshot", "connected", "snapshot"]
+__all__ = ["ALL", "SQLiteSnapshot", "Snapshot", "connected", "snapshot"]
 
 _SPARE = 256 << 20  # bytes of the disk that a copy leaves
 _CHUNK = 1 << 20  # bytes that are copied at once
@@ -34,24 +34,22 @@ _MAX_VALUE = 1_000_000  # bytes of one column; ten times what the format allows
 _MAX_VALUE_IN_BULK = 70_000  # no entry or name is longer, and no note with a few signatures
 # Always from the very first row: a WHERE would hide rows below it, and would look for its start
 # in the tree's inner pages, which nobody verifies. What lies in its place is at the same offset.
-_ENTRIES = """
-    SELECT idx, stream_id, stream_version, name, CASE WHEN length(entry) <= 65535 THEN entry END
-    FROM entries NOT INDEXED ORDER BY idx LIMIT ? OFFSET ?"""
-_HEADS = "SELECT size, note, edge FROM tree_heads ORDER BY size LIMIT -1 OFFSET ?"
+_ENTRIES = "SELECT {entry} FROM entries NOT INDEXED ORDER BY idx LIMIT ? OFFSET ?"
+_HEADS = "SELECT {head} FROM tree_heads ORDER BY size LIMIT ? OFFSET ?"
 
-_ENTRIES_AFTER = """
-    SELECT idx, stream_id, stream_version, name, CASE WHEN length(entry) <= 65535 THEN entry END
-    FROM entries WHERE idx >= ? ORDER BY idx"""
-_PAGE = "SELECT idx, entry FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?"
-_META = "SELECT key, value FROM meta NOT INDEXED LIMIT 3"
+_ENTRIES_AFTER = "SELECT {entry} FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?"
+_PAGE = "SELECT idx, {data} FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?"
+_HEADS_AFTER = "SELECT {head} FROM tree_heads WHERE size > ? ORDER BY size"
+_NEWEST_HEAD = "SELECT {head} FROM tree_heads ORDER BY size DESC LIMIT 1"
+_META = "SELECT {meta} FROM meta NOT INDEXED LIMIT 3"
 _FIRST_VERSION_OUT_OF_STEP = """
     SELECT idx FROM (
         SELECT idx, stream_version, LAG(stream_version)
             OVER (PARTITION BY stream_id ORDER BY idx) AS before
-        FROM entries NOT INDEXED)
+        FROM entries NOT INDEXED) AS steps
     WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
     ORDER BY idx LIMIT 1"""
-_HEADS_AFTER = "SELECT size, note, edge FROM tree_heads WHERE size > ? ORDER BY size"
+ALL = 2**62  # rows
 
 
 class Snapshot(ABC):
@@ -63,55 +61,73 @@ class Snapshot(ABC):
 
     path: Path  # the file that error messages name
     file: Path | None  # an SQLite file, which further processes can open
+    columns: Mapping[str, str]  # what is selected of each table, cut to what a verifier looks at
 
     @abstractmethod
     def explained(self) -> AbstractContextManager[None]:
         """Turn errors of the database into StorageError."""
 
     @abstractmethod
-    def entries_from_top(self, *, skip: int = 0, limit: int = -1) -> Iterator[EntryRow]:
-        """Yield rows of entries in their order, having walked over those that are skipped."""
-
-    @abstractmethod
-    def heads_from_top(self, *, skip: int = 0) -> Iterator[HeadRow]:
-        """Yield rows of tree heads in their order, having walked over those that are skipped."""
-
-    @abstractmethod
-    def entries_after(self, size: int) -> Iterator[EntryRow]:
-        """Yield rows of entries from this index on, which is looked up: rows may hide from it."""
-
-    @abstractmethod
-    def heads_after(self, size: int) -> Iterator[HeadRow]:
-        """Yield rows of tree heads beyond this size, which is looked up: rows may hide from it."""
-
-    @abstractmethod
-    def page(self, start: int, *, limit: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the indexes and bytes of entries from an index on."""
-
-    @abstractmethod
-    def newest_note(self) -> Any:
-        """Return the newest tree head's note, or None."""
+    def rows(self, statement: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
+        """Yield the rows that a statement finds, as they are needed."""
 
     @abstractmethod
     def one(self, statement: str, parameters: tuple[Any, ...] = ()) -> Any:
         """Return the first row that a statement finds, or None."""
 
-    @abstractmethod
+    def entries_from_top(self, *, skip: int = 0, limit: int = ALL) -> Iterator[EntryRow]:
+        """Yield rows of entries in their order, having walked over those that are skipped."""
+        return self._rows(_ENTRIES, limit, skip)
+
+    def heads_from_top(self, *, skip: int = 0) -> Iterator[HeadRow]:
+        """Yield rows of tree heads in their order, having walked over those that are skipped."""
+        return self._rows(_HEADS, ALL, skip)
+
+    def entries_after(self, size: int) -> Iterator[EntryRow]:
+        """Yield rows of entries from this index on, which is looked up: rows may hide from it."""
+        return self._rows(_ENTRIES_AFTER, size, ALL)
+
+    def heads_after(self, size: int) -> Iterator[HeadRow]:
+        """Yield rows of tree heads beyond this size, which is looked up: rows may hide from it."""
+        return self._rows(_HEADS_AFTER, size)
+
+    def page(self, start: int, *, limit: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the indexes and bytes of entries from an index on."""
+        return self._rows(_PAGE, start, limit)
+
+    def newest_note(self) -> Any:
+        """Return the newest tree head's note, or None."""
+        row = self.one(_NEWEST_HEAD.format_map(self.columns))
+        return None if row is None else row[1]
+
     def meta(self) -> list[tuple[Any, ...]]:
         """Return the rows of the meta table, or the first three of more."""
+        return list(self._rows(_META))
 
-    @abstractmethod
     def first_version_out_of_step(self) -> Any:
         """Return the first entry that is not the next of its stream, by columns that hold."""
+        row = self.one(_FIRST_VERSION_OUT_OF_STEP)
+        return None if row is None else row[0]
 
     @contextmanager
     def in_bulk(self) -> Iterator[None]:
         """Let rows come faster, if the database can."""
         yield
 
+    def _rows(self, statement: str, *parameters: int) -> Iterator[Any]:
+        return self.rows(statement.format_map(self.columns), parameters)
+
 
 class SQLiteSnapshot(Snapshot):
     """An SQLite file in a read transaction."""
+
+    columns = {  # noqa: RUF012 - as the base class has it
+        "entry": "idx, stream_id, stream_version, name, "
+        "CASE WHEN length(entry) <= 65535 THEN entry END",
+        "data": "entry",
+        "head": "size, note, edge",
+        "meta": "key, value",
+    }
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -126,43 +142,13 @@ class SQLiteSnapshot(Snapshot):
         """Turn errors of SQLite into StorageError."""
         return explained(self.path)
 
-    def entries_from_top(self, *, skip: int = 0, limit: int = -1) -> Iterator[EntryRow]:
-        """Yield rows of entries in their order, having walked over those that are skipped."""
-        return self.connection.execute(_ENTRIES, (limit, skip))
-
-    def heads_from_top(self, *, skip: int = 0) -> Iterator[HeadRow]:
-        """Yield rows of tree heads in their order, having walked over those that are skipped."""
-        return self.connection.execute(_HEADS, (skip,))
-
-    def entries_after(self, size: int) -> Iterator[EntryRow]:
-        """Yield rows of entries from this index on, which is looked up: rows may hide from it."""
-        return self.connection.execute(_ENTRIES_AFTER, (size,))
-
-    def heads_after(self, size: int) -> Iterator[HeadRow]:
-        """Yield rows of tree heads beyond this size, which is looked up: rows may hide from it."""
-        return self.connection.execute(_HEADS_AFTER, (size,))
-
-    def page(self, start: int, *, limit: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the indexes and bytes of entries from an index on."""
-        return self.connection.execute(_PAGE, (start, limit))
-
-    def newest_note(self) -> Any:
-        """Return the newest tree head's note, or None."""
-        row = self.one("SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1")
-        return None if row is None else row[0]
+    def rows(self, statement: str, parameters: tuple[Any, ...] = ()) -> Iterator[Any]:
+        """Yield the rows that a statement finds, as they are needed."""
+        return self.connection.execute(statement, parameters)
 
     def one(self, statement: str, parameters: tuple[Any, ...] = ()) -> Any:
         """Return the first row that a statement finds, or None."""
         return self.connection.execute(statement, parameters).fetchone()
-
-    def meta(self) -> list[tuple[Any, ...]]:
-        """Return the rows of the meta table, or the first three of more."""
-        return self.connection.execute(_META).fetchall()
-
-    def first_version_out_of_step(self) -> Any:
-        """Return the first entry that is not the next of its stream, by columns that hold."""
-        row = self.one(_FIRST_VERSION_OUT_OF_STEP)
-        return None if row is None else row[0]
 
     @contextmanager
     def in_bulk(self) -> Iterator[None]:

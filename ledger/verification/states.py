@@ -10,11 +10,11 @@ I/O: none.  Units: sizes in entries; nanoseconds since the POSIX epoch.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
-from ledger.errors import KeptHeadError, MalformedError, SignatureError
+from ledger.errors import ConsistencyError, KeptHeadError, MalformedError, SignatureError
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import (
@@ -27,8 +27,8 @@ from ledger.verification.verified_notes import (
 __all__ = [
     "Signatures",
     "State",
+    "Versions",
     "decides_keys",
-    "grown",
     "open_head",
     "parse_kept_head",
     "root_of",
@@ -37,6 +37,7 @@ __all__ = [
 Signatures = Literal["all", "newest"]
 """Which tree heads' signatures are checked: each one, or the newest, which covers all entries."""
 
+_MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
 _KEY_EVENTS = ("key.granted", "key.revoked", "key.rotated")
 
 
@@ -62,6 +63,51 @@ class State:
             entry = parse_entry(data, index=0)
             authority.apply(entry)
         return authority
+
+
+@dataclass
+class Versions:
+    """The first and the last version of each stream in a segment; nothing if they are too many."""
+
+    whole: bool = False  # whether nothing comes before the segment
+    first: dict[bytes, int] = field(default_factory=dict)  # empty if it is whole
+    last: dict[bytes, int] = field(default_factory=dict)
+    overflowed: bool = False
+
+    def add(self, streams: Sequence[bytes], versions: Sequence[int], *, index: int) -> None:
+        """Take in the entries from an index on; raise unless each is the next of its stream."""
+        if self.overflowed:
+            return
+        last = self.last
+        find = last.get
+        for at, (stream, version) in enumerate(zip(streams, versions, strict=True), index):
+            before = find(stream)
+            if version != before + 1 if before is not None else not self._begins(stream, version):
+                raise ConsistencyError(
+                    f"entry {at} is not the next version of its stream", index=at
+                )
+            last[stream] = version
+        if len(last) > _MAX_STREAMS:
+            self._overflow()
+
+    def follow(self, before: "Versions") -> None:
+        """Raise ValueError unless each stream goes on where it ended, or begins with 0 or 1."""
+        for stream, version in self.first.items():
+            last = before.last.get(stream)
+            if version not in ((0, 1) if last is None else (last + 1,)):
+                raise ValueError("a stream goes on with another version")
+        before.last.update(self.last)
+
+    def _begins(self, stream: bytes, version: int) -> bool:
+        """Tell whether a stream that is not among the last may begin so, as far as is known."""
+        if self.whole:
+            return version in (0, 1)
+        self.first[stream] = version
+        return True
+
+    def _overflow(self) -> None:
+        self.overflowed = True
+        self.first, self.last = {}, {}
 
 
 def decides_keys(entry: VerifiedEntry, authority_stream: UUID) -> bool:
@@ -99,16 +145,6 @@ def parse_kept_head(note: str, *, vkey: str) -> TreeHead:
             "the kept tree head is not from this ledger: it has a different origin"
         )
     return head
-
-
-def grown(edge: Sequence[bytes], size: int, leaf: bytes) -> list[bytes]:
-    """Return the right edge of the tree of `size` leaves after one more."""
-    longer = [*edge, leaf]
-    while size % 2:
-        right = longer.pop()
-        longer[-1] = hashlib.sha256(b"\x01" + longer[-1] + right).digest()
-        size //= 2
-    return longer
 
 
 def root_of(edge: Sequence[bytes]) -> bytes:

@@ -10,7 +10,7 @@ from uuid import UUID
 from judge.auditing.record import RunRecord, record_of
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
-from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger, check_new
+from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger
 from proctor.cli.inputs import read_private_key
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
@@ -55,13 +55,16 @@ def look_up(
         found.append(_judged(home, ledger, find_run(verified_runs(ledger), name)))
 
     known = memory()
-    if known is None or head is not None or whole:
-        kept = None if head is None else read_text(head)
-        checked = check_ledger(home.ledger, vkey=home.vkey, kept_head=kept, memory=known, read=read)
-    else:
-        checked = check_new(
-            home.ledger, memory=known, vkey=home.vkey, signatures="newest", read=read
-        )
+    new = known is not None and head is None and not whole
+    checked = check_ledger(
+        home.ledger,
+        vkey=home.vkey,
+        kept_head=None if head is None else read_text(head),
+        signatures="newest" if new else "all",
+        memory=known,
+        new=new,
+        read=read,
+    )
     tell_unread(checked)
     return Found(checked, found[-1] if checked.ok else None)
 

@@ -16,7 +16,8 @@ from ledger.mapper import ns_to_datetime
 from ledger.paths import LedgerPaths
 from ledger.verification.authority import Authority, suspects
 from ledger.verification.memory import Remembered
-from ledger.verification.reader import VerificationReport, check_ledger, check_new, open_verified
+from ledger.verification.reader import VerificationReport, check_ledger, open_verified
+from ledger.verification.vectorized import Chunk
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import parse_tree_head
 from ledger.witnessing.evidence import (
@@ -84,19 +85,18 @@ class LedgerCheck:
     def check(self, head: str | None) -> VerificationReport:
         """Verify, against what is remembered and what is kept."""
         known = memory()
-        if not self.new:
-            return check_ledger(
-                self.directory,
-                vkey=self.vkey,
-                kept_head=head,
-                processes=os.cpu_count() or 1,
-                memory=known,
-            )
-        if known is None:
+        if self.new and known is None:
             raise ProctorError(f"{STATE} is off: nothing is remembered that --new could start from")
-        if head is not None:
+        if self.new and head is not None:
             raise ProctorError("--new reads only what is new; leave it out to check a --head")
-        return check_new(self.directory, memory=known, vkey=self.vkey)
+        return check_ledger(
+            self.directory,
+            vkey=self.vkey,
+            kept_head=head,
+            processes=1 if self.new else os.cpu_count() or 1,
+            memory=known,
+            new=self.new,
+        )
 
     def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
         """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
@@ -133,7 +133,7 @@ class BundleCheck:
         )
         if known is not None and report.ok and report.head and report.authority and report.state:
             first = report.authority.keys[0].vkey
-            new = Remembered(vkey=first, note=report.head.note, state=report.state)
+            new = Remembered.of(vkey=first, note=report.head.note, state=report.state)
             if not known.keep(new, after=recalled or None):
                 return self.check(head)  # another verifier has remembered more since
         return report
@@ -142,10 +142,12 @@ class BundleCheck:
         """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
         bundle = BundlePass(self.folder, vkey=self.vkey)
         notes: list[str] = []
-        bundle.run(
-            take=lambda row, _: take(parse_entry(row[4], index=row[0])),
-            take_head=lambda _, note: notes.append(note),
-        )
+
+        def each(chunk: Chunk) -> None:
+            for data in chunk.entries:
+                take(parse_entry(data))
+
+        bundle.run(take=each, take_head=lambda row, _: notes.append(row[1]))
         return bundle.vkey, bundle.verification.authority, notes
 
 

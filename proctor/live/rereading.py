@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ledger.errors import VerificationError
 from ledger.verification.memory import Memory
-from ledger.verification.reader import VerifiedLedger, check_new
+from ledger.verification.reader import VerifiedLedger, check_ledger
 
 _STEP = 8_192  # entries in one transaction
 _SHARE = 5  # of the time, one part is spent reading
@@ -51,7 +51,9 @@ def reread(
 
     while at < size:
         done, began = at, time.monotonic()
-        report = check_new(directory(), memory=memory, vkey=vkey, signatures="newest", read=take)
+        report = check_ledger(
+            directory(), vkey=vkey, signatures="newest", memory=memory, new=True, read=take
+        )
         if not report.ok:
             raise VerificationError(report.error or "the ledger does not verify")
         if done == at:

@@ -26,7 +26,7 @@ import duckdb
 from ledger.errors import LedgerError, VerificationError
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
-from ledger.verification.reader import VerificationReport, check_new, read_vkey
+from ledger.verification.reader import VerificationReport, check_ledger, read_vkey
 from ledger.verification.states import State
 from ledger.verification.verified_notes import TreeHead
 from proctor.home import Home
@@ -157,7 +157,9 @@ class Tables:
     def look(self) -> None:
         """Verify what is new, and apply that much."""
         directory = self._home.ledger
-        report = check_new(directory, memory=self._known, vkey=self._vkey, signatures="newest")
+        report = check_ledger(
+            directory, vkey=self._vkey, signatures="newest", memory=self._known, new=True
+        )
         if not report.ok or report.state is None:
             self._set(error=report.error or "the ledger does not verify")
             return
@@ -314,7 +316,9 @@ def _apply_elsewhere(
 
 def _main(database: str, directory: str, known: str, vkey: str) -> None:
     remembered = Memory(Path(known))
-    report = check_new(Path(directory), memory=remembered, vkey=vkey, signatures="newest")
+    report = check_ledger(
+        Path(directory), vkey=vkey, signatures="newest", memory=remembered, new=True
+    )
     if not report.ok:
         sys.exit(report.error)
     try:

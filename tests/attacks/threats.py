@@ -27,7 +27,6 @@ from ledger.verification.memory import Memory
 from ledger.verification.reader import (
     VerificationReport,
     check_ledger,
-    check_new,
     open_verified,
     read_tree_head,
 )
@@ -115,7 +114,14 @@ def with_a_memory(scene: Scene) -> None:
 
 
 def what_is_new(scene: Scene) -> None:
-    _held(check_new(scene.ledger, vkey=scene.vkey, memory=Memory(scene.root / "memory-earlier")))
+    _held(
+        check_ledger(
+            scene.ledger,
+            vkey=scene.vkey,
+            memory=Memory(scene.root / "memory-earlier"),
+            new=True,
+        )
+    )
 
 
 def with_a_quorum(scene: Scene) -> None:
@@ -150,7 +156,7 @@ def evidence_against_the_rotations(scene: Scene) -> None:
 
 
 def new_by_the_memory(scene: Scene) -> None:
-    _held(check_new(scene.ledger, vkey=scene.vkey, memory=Memory(scene.memory)))
+    _held(check_ledger(scene.ledger, vkey=scene.vkey, memory=Memory(scene.memory), new=True))
 
 
 def read_blobs(scene: Scene) -> None:

@@ -311,12 +311,12 @@ def _ledgers(place: Path) -> Answerer:
 
 def _verify(rows: Mapping[str, Any], case: Mapping[str, Any]) -> str | None:
     from ledger.errors import LedgerError  # noqa: PLC0415
-    from ledger.verification.verify import verify_entries  # noqa: PLC0415
+    from ledger.verification.verify import Verification  # noqa: PLC0415
 
     try:
-        verify_entries(
-            rows["entries"], rows["tree_heads"], vkey=case["vkey"], kept_head=case["kept"]
-        )
+        kept_heads = [] if case["kept"] is None else [case["kept"]]
+        verification = Verification(vkey=case["vkey"], kept_heads=kept_heads)
+        verification.run(rows["entries"], rows["tree_heads"])
     except LedgerError as error:
         return type(error).__name__
     return None

@@ -4,13 +4,15 @@ import pytest
 from naive_trees import leaves, root
 
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
+from ledger.verification.states import State
+from ledger.verification.vectorized import Growth
 
 LEAVES = leaves(70_000)
 
 
 def tiles(size: int) -> dict[str, Tile]:
     tiler = Tiler()
-    made = [tile for leaf in LEAVES[:size] for tile in tiler.add(leaf)]
+    made = list(tiler.take(Growth(State(), LEAVES[:size]).completed))
     made += tiler.rest()
     by_path = {tile.path: tile for tile in made}
     assert len(by_path) == len(made)

@@ -22,7 +22,7 @@ from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.verification.verified_notes import open_tree_head
-from ledger.verification.verify import EntryRow, HeadRow, verify_entries
+from ledger.verification.verify import EntryRow, HeadRow, Verification
 
 Rows = tuple[list[EntryRow], list[HeadRow], str]
 
@@ -89,10 +89,10 @@ def changed(rows: list[EntryRow], *, at: int) -> list[EntryRow]:
 
 def test_change_with_all_links_made_anew_is_rejected(ledger_rows: Rows) -> None:
     entries, heads, key = ledger_rows
-    verify_entries(relinked(entries, start=0), heads, vkey=key)
+    Verification(vkey=key).run(relinked(entries, start=0), heads)
     for at in range(0, len(entries), 23):
         with pytest.raises(ConsistencyError, match="do not match the signed tree head") as caught:
-            verify_entries(relinked(changed(entries, at=at), start=at + 1), heads, vkey=key)
+            Verification(vkey=key).run(relinked(changed(entries, at=at), start=at + 1), heads)
         covering = next(size for size, _, _ in heads if size > at)
         assert caught.value.index is not None
         assert caught.value.index <= covering - 1
@@ -100,12 +100,12 @@ def test_change_with_all_links_made_anew_is_rejected(ledger_rows: Rows) -> None:
 
 def test_tree_heads_by_another_key_are_rejected() -> None:
     rows, heads = forge([b"a", b"b"])
-    verify_entries(rows, heads, vkey=VKEY)
+    Verification(vkey=VKEY).run(rows, heads)
     tree = Tree()
     tree.append(entry_hash(rows[0][4]))
     note = head_note(tree, key=OTHER_KEY)
     with pytest.raises(SignatureError, match=r"tree head at size 1: .* 0 signatures by") as caught:
-        verify_entries(rows, [(1, note, heads[0][2]), heads[1]], vkey=VKEY)
+        Verification(vkey=VKEY).run(rows, [(1, note, heads[0][2]), heads[1]])
     assert caught.value.index == 0
 
 
@@ -115,7 +115,7 @@ def test_tree_heads_of_another_origin_are_rejected() -> None:
     tree.append(entry_hash(rows[0][4]))
     note = sign_tree_head(origin="proctor.local/other", size=1, root=tree.root(), key=KEY)
     with pytest.raises(SignatureError, match="0 signatures by"):
-        verify_entries(rows, [(1, note, heads[0][2])], vkey=VKEY)
+        Verification(vkey=VKEY).run(rows, [(1, note, heads[0][2])])
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_tree_heads_that_do_not_cover_the_ledger_are_rejected(
     rows, heads = forge([b"a", b"b", b"c"])
     assert callable(spoil)
     if message is None:
-        verify_entries(rows, spoil(heads), vkey=VKEY)
+        Verification(vkey=VKEY).run(rows, spoil(heads))
         return
     with pytest.raises(ConsistencyError, match=message):
-        verify_entries(rows, spoil(heads), vkey=VKEY)
+        Verification(vkey=VKEY).run(rows, spoil(heads))
 
 
 def test_every_flipped_bit_of_a_tree_head_is_rejected() -> None:
@@ -152,7 +152,7 @@ def test_every_flipped_bit_of_a_tree_head_is_rejected() -> None:
         flipped[bit // 8] ^= 1 << bit % 8
         text = flipped.decode("utf-8", "surrogateescape")
         with pytest.raises((SignatureError, MalformedError), match="tree head at size 2"):
-            verify_entries(rows, [heads[0], (size, text, edge)], vkey=VKEY)
+            Verification(vkey=VKEY).run(rows, [heads[0], (size, text, edge)])
 
 
 def test_tree_head_in_another_spelling_is_rejected() -> None:
@@ -171,32 +171,32 @@ def test_tree_head_in_another_spelling_is_rejected() -> None:
 
 def test_rows_under_other_numbers_are_rejected() -> None:
     rows, heads = forge([b"a", b"b"])
-    verify_entries(rows, heads, vkey=VKEY)
+    Verification(vkey=VKEY).run(rows, heads)
     for at, number in ((0, 1), (1, 5), (0, 0.0), (1, True)):
         moved = list(rows)
         moved[at] = (number, *rows[at][1:])  # type: ignore[assignment]
         with pytest.raises(ConsistencyError, match=f"entry {at} is missing") as caught:
-            verify_entries(moved, heads, vkey=VKEY)
+            Verification(vkey=VKEY).run(moved, heads)
         assert caught.value.index == at
 
 
 def test_rewriting_by_the_holder_of_the_key_is_rejected_with_a_kept_head_only() -> None:
     honest, heads = forge([b"a", b"b", b"c"])
     kept = heads[1][1]
-    verify_entries(honest, heads, vkey=VKEY, kept_head=kept)
+    Verification(vkey=VKEY, kept_heads=[kept]).run(honest, heads)
     rewritten, new_heads = forge([b"A", b"b", b"c"])
-    verify_entries(rewritten, new_heads, vkey=VKEY)  # nothing in it shows the rewriting
+    Verification(vkey=VKEY).run(rewritten, new_heads)  # nothing in it shows the rewriting
     with pytest.raises(ConsistencyError, match="the first 2 entries do not match the kept"):
-        verify_entries(rewritten, new_heads, vkey=VKEY, kept_head=kept)
+        Verification(vkey=VKEY, kept_heads=[kept]).run(rewritten, new_heads)
     later, later_heads = forge([b"a", b"b", b"C"])  # what came after the kept head is not covered
-    verify_entries(later, later_heads, vkey=VKEY, kept_head=kept)
+    Verification(vkey=VKEY, kept_heads=[kept]).run(later, later_heads)
 
 
 def test_kept_head_is_found_between_batches() -> None:
     rows, heads = forge([b"a", b"b", b"c"], batch=3)
     other_rows, other_heads = forge([b"a", b"b", b"c"], batch=2)
     assert rows == other_rows
-    verify_entries(rows, heads, vkey=VKEY, kept_head=other_heads[0][1])
+    Verification(vkey=VKEY, kept_heads=[other_heads[0][1]]).run(rows, heads)
 
 
 def test_forged_kept_head_is_rejected() -> None:
@@ -204,7 +204,7 @@ def test_forged_kept_head_is_rejected() -> None:
     tree = Tree()
     tree.append(entry_hash(b"x"))
     with pytest.raises(SignatureError, match="0 signatures by"):
-        verify_entries(rows, heads, vkey=VKEY, kept_head=head_note(tree, key=OTHER_KEY))
+        Verification(vkey=VKEY, kept_heads=[head_note(tree, key=OTHER_KEY)]).run(rows, heads)
 
 
 @pytest.mark.parametrize(
@@ -243,15 +243,15 @@ def test_kept_head_of_another_ledger_fails_verification(tmp_path: Path) -> None:
 
 def test_emptied_ledger_is_rejected_with_a_kept_head_only() -> None:
     _, heads = forge([b"a"])
-    verify_entries([], [], vkey=VKEY)
+    Verification(vkey=VKEY).run([], [])
     with pytest.raises(ConsistencyError, match="covers 1 entries, but the ledger has only 0"):
-        verify_entries([], [], vkey=VKEY, kept_head=heads[0][1])
+        Verification(vkey=VKEY, kept_heads=[heads[0][1]]).run([], [])
 
 
 def test_time_that_runs_backwards_is_rejected() -> None:
-    verify_entries(*forge([b"a", b"b", b"c"], times=[5, 5, 6]), vkey=VKEY)
+    Verification(vkey=VKEY).run(*forge([b"a", b"b", b"c"], times=[5, 5, 6]))
     with pytest.raises(ConsistencyError, match="entry 2 has an earlier time than") as caught:
-        verify_entries(*forge([b"a", b"b", b"c"], times=[5, 6, 5]), vkey=VKEY)
+        Verification(vkey=VKEY).run(*forge([b"a", b"b", b"c"], times=[5, 6, 5]))
     assert caught.value.index == 2
 
 
@@ -263,7 +263,7 @@ def test_columns_that_disagree_with_their_entry_are_rejected(column: int, value:
     row = list(rows[1])
     row[column] = value
     with pytest.raises(ConsistencyError, match="entry 1 does not match its columns") as caught:
-        verify_entries([rows[0], tuple(row)], heads, vkey=VKEY)  # type: ignore[list-item]
+        Verification(vkey=VKEY).run([rows[0], tuple(row)], heads)  # type: ignore[arg-type]
     assert caught.value.index == 1
 
 
@@ -274,7 +274,6 @@ def test_stream_with_a_version_out_of_step_is_rejected(
     tmp_path: Path, versions: list[int], bad: int | None
 ) -> None:
     rows, heads = forge([b"a", b"b", b"c"], versions=versions)
-    verify_entries(rows, heads, vkey=VKEY)
     directory = written(tmp_path, rows, heads)
     report = check_ledger(directory)
     assert (report.ok, report.index) == (bad is None, bad), report

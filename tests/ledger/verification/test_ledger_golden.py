@@ -16,7 +16,7 @@ from ledger.notes import public_bytes, vkey
 from ledger.tree import Tree
 from ledger.verification.verified_entries import parse_entry, verify_author
 from ledger.verification.verified_notes import open_tree_head
-from ledger.verification.verify import verify_entries
+from ledger.verification.verify import Verification
 
 # RFC 6962 trees over these leaves, as published with certificate-transparency-go.
 RFC6962_LEAVES = [
@@ -151,7 +151,7 @@ def test_tree_head_bytes_are_frozen() -> None:
     key = vkey(ORIGIN, public_bytes(golden_key()))
     assert key == GOLDEN_VKEY
     stream = (0, STREAM.bytes, 1, "run.started", bytes.fromhex(GOLDEN_ENTRY))
-    verify_entries([stream], [(1, note, root)], vkey=key)
+    Verification(vkey=key).run([stream], [(1, note, root)])
 
 
 def test_author_block_is_frozen_and_verifies() -> None:

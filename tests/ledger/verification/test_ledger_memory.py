@@ -34,7 +34,6 @@ from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import (
     VerificationReport,
     check_ledger,
-    check_new,
     open_continued,
     open_verified,
     read_tree_head,
@@ -50,7 +49,7 @@ def whole(directory: Path, memory: Memory) -> VerificationReport:
 
 
 def news(directory: Path, memory: Memory) -> VerificationReport:
-    return check_new(directory, memory=memory)
+    return check_ledger(directory, memory=memory, new=True)
 
 
 both = pytest.mark.parametrize("check", [whole, news])
@@ -329,7 +328,7 @@ def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
     assert whole(ledger, memory).ok
     good = memory.recall(vkey_of(ledger))
     assert good is not None
-    bad = Remembered(
+    bad = Remembered.of(
         vkey=good.vkey, note=good.note, state=replace(good.state, edge=good.state.edge[::-1])
     )
     with pytest.raises(VerificationError, match="the tree's edge is not that of the tree head"):
@@ -627,7 +626,7 @@ def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
         verify_since(ledger, vkey=vkey, state=state)
     with pytest.raises(VerificationError), open_continued(ledger, memory=memory, vkey=vkey):
         pass
-    assert not check_new(ledger, memory=memory, vkey=vkey).ok
+    assert not check_ledger(ledger, memory=memory, vkey=vkey, new=True).ok
 
 
 @both

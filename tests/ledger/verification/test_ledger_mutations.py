@@ -10,10 +10,10 @@ from stores import copy_ledger, tables_of
 
 from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, VerificationError
+from ledger.verification import verify
 from ledger.verification.reader import check_ledger
-from ledger.verification.states import State
-from ledger.verification.vectorized import MismatchError, verify_segment
-from ledger.verification.verify import EntryRow, HeadRow, verify_entries
+from ledger.verification.vectorized import MismatchError
+from ledger.verification.verify import EntryRow, HeadRow, Verification
 
 Rows = tuple[list[EntryRow], list[HeadRow], str]
 Mutation = Callable[[list[EntryRow], random.Random], int]
@@ -91,6 +91,10 @@ def _renumber(rows: list[EntryRow]) -> None:
     rows[:] = [(at, *row[1:]) for at, row in enumerate(rows)]
 
 
+def refused(*_: object, **__: object) -> None:
+    raise MismatchError
+
+
 KINDS: list[Mutation] = [
     flip,
     delete,
@@ -109,15 +113,17 @@ def test_mutation_of_stored_events_is_rejected(mutate: Mutation, ledger_rows: Ro
     rng = random.Random(mutate.__name__)
     for trial in range(-(-MUTATIONS // len(KINDS))):
         if trial % 10 == 0:
-            verify_entries(honest, heads, vkey=vkey)
-            verify_segment(iter(honest), iter(heads), vkey=vkey, start=State())
+            Verification(vkey=vkey).run(honest, heads)
         rows = list(honest)
         expected = mutate(rows, rng)
         with pytest.raises(VerificationError, match=r"entr|tree head") as caught:
-            verify_entries(rows, heads, vkey=vkey)
+            Verification(vkey=vkey).run(rows, heads)
         assert caught.value.index == expected, caught.value
-        with pytest.raises((MismatchError, VerificationError)):
-            verify_segment(iter(rows), iter(heads), vkey=vkey, start=State())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(verify, "in_columns", refused)  # each entry is looked at by itself
+            with pytest.raises(VerificationError) as again:
+                Verification(vkey=vkey).run(rows, heads)
+        assert (str(again.value), again.value.index) == (str(caught.value), expected)
 
 
 @pytest.mark.parametrize("mutate", [flip, delete, swap], ids=lambda kind: str(kind.__name__))
@@ -143,12 +149,12 @@ def test_mutation_of_the_file_is_rejected(
 def test_truncation_is_rejected_with_a_kept_head_only(ledger_rows: Rows) -> None:
     entries, heads, vkey = ledger_rows
     kept = heads[-1][1]
-    verify_entries(entries, heads, vkey=vkey, kept_head=kept)
+    Verification(vkey=vkey, kept_heads=[kept]).run(entries, heads)
     for cut, (size, _, _) in enumerate(heads[:-1], start=1):
         # Cut off at a tree head, a ledger looks like an earlier state of itself: it was one.
-        verify_entries(entries[:size], heads[:cut], vkey=vkey)
+        Verification(vkey=vkey).run(entries[:size], heads[:cut])
         with pytest.raises(ConsistencyError, match="it was truncated") as caught:
-            verify_entries(entries[:size], heads[:cut], vkey=vkey, kept_head=kept)
+            Verification(vkey=vkey, kept_heads=[kept]).run(entries[:size], heads[:cut])
         assert caught.value.index == size
 
 
@@ -158,10 +164,10 @@ def test_truncation_between_tree_heads_is_rejected(ledger_rows: Rows) -> None:
     for size in sorted(set(range(1, len(entries))) - sizes)[::7]:
         kept_heads = [head for head in heads if head[0] <= size]
         with pytest.raises(ConsistencyError, match="no tree head covers entry"):
-            verify_entries(entries[:size], kept_heads, vkey=vkey)
+            Verification(vkey=vkey).run(entries[:size], kept_heads)
 
 
 def test_earlier_heads_are_all_accepted_as_kept_heads(ledger_rows: Rows) -> None:
     entries, heads, vkey = ledger_rows
     for _, note, _ in heads:
-        verify_entries(entries, heads, vkey=vkey, kept_head=note)
+        Verification(vkey=vkey, kept_heads=[note]).run(entries, heads)

@@ -17,7 +17,7 @@ from ledger.errors import EncodingError, LedgerError, MalformedError, Verificati
 from ledger.tree import Tree
 from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import open_tree_head
-from ledger.verification.verify import verify_entries
+from ledger.verification.verify import Verification
 
 small = st.integers(0, 2**63 - 1)
 authors = st.builds(
@@ -260,7 +260,7 @@ hostile = st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.bin
 def test_verifier_leaks_one_error_on_rows_of_any_types(entries: Any, heads: Any) -> None:
     vkey = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k"
     try:
-        verify_entries(entries, heads, vkey=vkey)
+        Verification(vkey=vkey).run(entries, heads)
     except LedgerError as e:
         assert isinstance(e, VerificationError)  # noqa: PT017  (both ends are allowed)
     else:

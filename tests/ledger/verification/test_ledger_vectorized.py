@@ -7,8 +7,8 @@ import shutil
 import sqlite3
 import time
 import tracemalloc
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -30,16 +30,15 @@ from ledger.errors import StorageError, VerificationError
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
-from ledger.verification import parallel, vectorized
+from ledger.verification import parallel, states, verify
 from ledger.verification.authority import authority_stream
-from ledger.verification.parallel import verify_whole
+from ledger.verification.parallel import verify_divided
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.verification.snapshots import snapshot
-from ledger.verification.states import Signatures, State
-from ledger.verification.vectorized import Grown, MismatchError, Segment, Versions, verify_segment
+from ledger.verification.states import Signatures, State, Versions
+from ledger.verification.vectorized import Chunk, MismatchError
 from ledger.verification.verified_entries import parse_entry
-from ledger.verification.verified_notes import parse_tree_head
-from ledger.verification.verify import EntryRow, HeadRow, Verification
+from ledger.verification.verify import EntryRow, HeadRow, Verification, Verified
 
 ORIGIN = "proctor.local/bulk"
 OLD, NEW, OPERATOR = (
@@ -122,41 +121,69 @@ def sealed(entries: Sequence[bytes], *, batch: int = 4, unlinked: int | None = N
     return rows, heads
 
 
+class RefusedError(Exception):
+    """Something that does not fit was to be looked at once more."""
+
+
 def in_bulk(
-    rows: Rows, *, start: State | None = None, bare: bool = False, **options: Any
-) -> Segment:
+    rows: Rows,
+    *,
+    bare: bool = False,
+    take: Callable[[Chunk], None] = lambda _: None,
+    **options: Any,
+) -> Verified:
+    """Verify in columns, and never one by one."""
+
+    def refuse(*_: object) -> Chunk:
+        raise RefusedError
+
     entries: Any = [entry for *_, entry in rows[0]] if bare else rows[0]
-    return verify_segment(
-        iter(entries), iter(rows[1]), vkey=VKEY, start=start or State(), **options
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Verification, "_one", refuse)
+        verification = Verification(vkey=VKEY, edges=not bare, **options)
+        return verification.run(iter(entries), iter(rows[1]), take=take)
 
 
-def one_by_one(rows: Rows, *, signatures: Signatures = "all") -> Verification:
-    verification = Verification(vkey=VKEY, signatures=signatures)
-    verification.run(*rows)
-    return verification
+@contextmanager
+def without_columns() -> Iterator[None]:
+    """Let each entry be looked at by itself."""
+
+    def refuse(*_: object, **__: object) -> Chunk:
+        raise MismatchError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verify, "in_columns", refuse)
+        yield
+
+
+def one_by_one(rows: Rows, **options: Any) -> Verified:
+    with without_columns():
+        return Verification(vkey=VKEY, **options).run(*rows)
 
 
 def bulk_holds(rows: Rows, **options: Any) -> bool:
     try:
-        in_bulk(rows, **options).versions.follow(Versions())
-    except (MismatchError, VerificationError):
+        in_bulk(rows, **options)
+    except (RefusedError, VerificationError, ValueError):  # the last by a start that is no state
         return False
     return True
 
 
 def all_hold(rows: Rows, **options: Any) -> bool:
-    """Ask the one-by-one verifier, and for the versions, that it leaves to the database."""
-    try:
-        one_by_one(rows, **options)
-    except VerificationError:
-        return False
-    last: dict[bytes, int] = {}
-    for _, stream, version, _, _ in rows[0]:
-        if version not in ((last[stream] + 1,) if stream in last else (0, 1)):
-            return False
-        last[stream] = version
-    return True
+    """Ask the one-by-one verifier; with columns, the same has to be told of the same place."""
+    told: list[tuple[object, ...]] = []
+    for gear in (without_columns, nullcontext):
+        verification = Verification(vkey=VKEY, **options)
+        try:
+            with gear():
+                verification.run(*rows)
+        except VerificationError as error:
+            kind, head = type(error).__name__, verification.head
+            told.append((kind, str(error), error.index, verification.size, head))
+        else:
+            told.append(())
+    assert told[0] == told[1]
+    return not told[0]
 
 
 HONEST = honest_entries()
@@ -165,7 +192,7 @@ HONEST = honest_entries()
 @pytest.fixture(scope="module", autouse=True)
 def small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectorized, "_CHUNK", 16)
+        patch.setattr(verify, "_CHUNK", 16)
         yield
 
 
@@ -174,12 +201,12 @@ def small_chunks() -> Iterator[None]:
 def test_both_verifiers_come_to_the_same_state(
     chunk: int, signatures: Signatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorized, "_CHUNK", chunk)
+    monkeypatch.setattr(verify, "_CHUNK", chunk)
     for size in (0, 1, 2, 5, 29, 30, 31, 32, 59, 60):
         rows = sealed(HONEST[:size])
         segment = in_bulk(rows, signatures=signatures)
         expected = one_by_one(rows, signatures=signatures)
-        assert (segment.end, segment.head) == (expected.state, expected.head)
+        assert replace(segment, entry_marks=[]) == replace(expected, entry_marks=[])
         assert segment.authority.keys == expected.authority.keys
         assert in_bulk(rows, signatures=signatures, bare=True) == segment
         assert all_hold(rows)
@@ -190,18 +217,18 @@ def test_both_verifiers_come_to_the_same_state(
 def test_each_node_of_the_tree_is_completed_once(
     chunk: int, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorized, "_CHUNK", chunk)
+    monkeypatch.setattr(verify, "_CHUNK", chunk)
     rows = sealed(HONEST)
     found: dict[int, list[bytes]] = {level: [] for level in range(8)}
 
-    def take(grown: Grown) -> None:
+    def take(chunk: Chunk) -> None:
         for level in found:
-            found[level] += grown(level)
+            found[level] += chunk.growth.completed(level)
 
     for part, whole in ((rows[0][:cut], False), (rows[0][cut:], True)):
-        start = in_bulk((rows[0][:cut], rows[1]), whole=False).end if whole else State()
+        start = in_bulk((rows[0][:cut], rows[1]), whole=False).state if whole else State()
         heads = [head for head in rows[1] if head[0] > start.size]
-        in_bulk((part, heads), start=start, whole=whole, on_growth=take)
+        in_bulk((part, heads), start=start, whole=whole, take=take)
     nodes = [entry_hash(entry) for *_, entry in rows[0]]
     for level in range(8):
         assert found[level] == nodes
@@ -216,9 +243,9 @@ def test_ledger_divided_at_any_tree_head_comes_to_the_same_state() -> None:
     expected = one_by_one((entries, heads)).state
     for cut, (size, _, _) in enumerate(heads[:-1], start=1):
         first = in_bulk((entries[:size], heads), whole=False)
-        assert (first.heads, first.end.size) == (cut, size)
-        second = in_bulk((entries[size:], heads[cut:]), start=first.end)
-        assert second.end == expected
+        assert (first.heads, first.state.size) == (cut, size)
+        second = in_bulk((entries[size:], heads[cut:]), start=first.state)
+        assert second.state == expected
         for part in (versions := Versions(), first.versions, second.versions):
             part.follow(versions)
 
@@ -259,7 +286,7 @@ def test_time_that_runs_backwards_is_rejected_though_its_owner_signs_it(place: i
 def test_last_entry_cut_anywhere_is_rejected() -> None:
     for size in range(len(HONEST[SIZE - 1])):
         rows = sealed([*HONEST[:-1], HONEST[-1][:size]])
-        with pytest.raises(MismatchError):
+        with pytest.raises(RefusedError):
             in_bulk(rows)
 
 
@@ -269,7 +296,7 @@ def test_length_that_leads_beyond_the_end_is_rejected(at: int, place: int) -> No
     entries = list(HONEST)
     data = unsigned(entries[place])
     entries[place] = data[:at] + b"\xff" + data[at + 1 :]
-    with pytest.raises(MismatchError):
+    with pytest.raises(RefusedError):
         in_bulk(sealed(entries))
 
 
@@ -399,18 +426,8 @@ def test_kept_heads_are_checked_in_bulk() -> None:
     longer = sealed([*HONEST, *of_new_streams()])[1]
     for notes, right in ((rows[1], True), (other[2:], False), (longer[-1:], False)):
         for _, note, _ in notes:
-            try:
-                verify_segment(
-                    iter(rows[0]),
-                    iter(rows[1]),
-                    vkey=VKEY,
-                    start=State(),
-                    kept_heads=[parse_tree_head(note)],
-                )
-            except MismatchError:
-                assert not right
-            else:
-                assert right
+            assert bulk_holds(rows, kept_heads=[note]) == right
+            assert all_hold(rows, kept_heads=[note]) == right
 
 
 def test_tree_head_about_another_size_is_rejected_though_its_owner_signs_it() -> None:
@@ -480,11 +497,11 @@ def test_text_of_an_inner_head_is_checked_though_its_signature_is_not() -> None:
 
 
 def test_memory_does_not_grow_with_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "_CHUNK", 256)
+    monkeypatch.setattr(verify, "_CHUNK", 256)
 
     def peak(size: int) -> int:
-        segment = verify_segment(long_ledger(size), iter([]), vkey=VKEY, start=State(), whole=False)
-        assert segment.end.size == size
+        verified = Verification(vkey=VKEY, whole=False).run(long_ledger(size), [])
+        assert verified.state.size == size
         return tracemalloc.get_traced_memory()[1]
 
     tracemalloc.start()
@@ -542,9 +559,10 @@ def test_ledger_is_divided_among_processes(
     kept = sealed(HONEST, batch=5)[1]
     expected = one_by_one(sealed(HONEST)).state
     with snapshot(LedgerPaths(directory)) as connection:
-        last = verify_whole(connection, vkey=VKEY, signatures=signatures, processes=processes)
-    assert last.end == expected
-    assert (last.start.size > 0) == (processes > 1)
+        verification = Verification(vkey=VKEY, signatures=signatures)
+        last = verify_divided(connection, verification, processes=processes)
+    assert (last is not None) == (processes > 1)
+    assert last is None or (last.start.size > 0 and last.state == expected)
     for _, note, _ in kept[::4]:
         assert check_ledger(directory, kept_head=note, processes=processes).ok
 
@@ -633,10 +651,12 @@ def unsigned(data: bytes) -> bytes:
 def test_versions_of_more_streams_than_fit_are_asked_of_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorized, "_MAX_STREAMS", 2)
+    monkeypatch.setattr(states, "_MAX_STREAMS", 2)
     directory = written(tmp_path / "honest", sealed(HONEST))
     with snapshot(LedgerPaths(directory)) as connection:
-        assert verify_whole(connection, vkey=VKEY).versions.overflowed
+        found = connection.entries_from_top(), connection.heads_from_top()
+        assert Verification(vkey=VKEY).run(*found).versions.overflowed
+    assert check_ledger(directory).ok
     entries = [unsigned(data) for data in HONEST]
     entries[50] = entries[50][:25] + (99).to_bytes(8, "big") + entries[50][33:]
     report = check_ledger(written(tmp_path / "skips", sealed(entries)))
