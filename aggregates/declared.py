@@ -16,6 +16,8 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 from msgspec import Meta, inspect
 
+from ledger.mapper import LIBRARY_FIELDS
+
 T = TypeVar("T")
 _WRONG = (msgspec.ValidationError, UnicodeEncodeError)  # the latter: half of a surrogate pair
 _TYPED = 64  # characters of a mistyped name that are compared with the known ones
@@ -44,7 +46,10 @@ def check(name: str, value: object, hint: Any, error: type[Exception]) -> None:
 
 
 def check_fields(value: object, error: type[Exception]) -> None:
-    """Raise `error` naming the first field of a dataclass that is not as it is declared."""
+    """Raise `error` naming the first field of a dataclass that is not as it is declared.
+
+    Of an event, what the library adds is no such field.
+    """
     kind: type = type(value)
     hints = _hints(kind)
     try:
@@ -148,7 +153,7 @@ def _names(kind: type) -> tuple[frozenset[str], frozenset[str]]:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
-    return {item.name: hints[item.name] for item in fields(kind)}
+    return {item.name: hints[item.name] for item in fields(kind) if item.name not in LIBRARY_FIELDS}
 
 
 @cache

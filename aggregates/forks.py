@@ -15,8 +15,8 @@ from typing import Any
 
 from aggregates.decisions import Decision
 from aggregates.errors import InvariantError
+from aggregates.events import Event, again
 from aggregates.run import Run
-from aggregates.spec import spec_of
 from ledger.bodies import encode_body
 from ledger.mapper import recorded_fields
 
@@ -122,29 +122,10 @@ def repeat(run: Run, event: Any) -> None:
             run.measure_epoch(event.measured, event.reported)
         case Run.RulesEvaluated():
             run.evaluate_rules()
-        case Run.RemedyApplied():
-            spec = spec_of(event.spec)
-            run.apply_remedy(event.changes, settings=event.settings, spec=spec)
-        case Run.RemedyRefused():
-            run.refuse_remedy(event.reason)
-        case Run.RestartScheduled():
-            run.schedule_restart(spec_of(event.spec))
-        case Run.WeightsSaved():
-            run.save_weights(
-                event.kind,
-                sha256=event.sha256,
-                size=event.size,
-                spec=spec_of(event.spec),
-                probe=event.probe,
-            )
-        case Run.SnapshotSaved():
-            run.save_snapshot(event.sha256, size=event.size, seconds=event.seconds)
-        case Run.Provoked():
-            run.provoke()
-        case Run.Forked():
-            run.fork(Fork.from_event(event).to_dict())
         case Run.Ended():
             run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
+        case Event() if getattr(Run, type(event).__name__, None) is type(event):
+            again(run, event)
         case _:
             raise InvariantError(f"event {type(event).__qualname__} does not belong in a run")
 

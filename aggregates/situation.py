@@ -23,6 +23,7 @@ from aggregates.playbook import (
     moved_parameter,
     rises,
 )
+from aggregates.rules import RuleEvaluation
 
 MOST_EPOCHS = 8
 MOST_EARLIER = 8
@@ -47,17 +48,6 @@ SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
 
 
 @dataclass(frozen=True)
-class Due:
-    """A due rule and what made it fire."""
-
-    rule: str
-    side: str | None
-    value: float | None
-    ema: float | None
-    streak: int
-
-
-@dataclass(frozen=True)
 class Earlier:
     """A decision of an earlier epoch; `outcome` is None if it asked for nothing."""
 
@@ -70,7 +60,7 @@ class Earlier:
 
 def describe(
     *,
-    due: Sequence[Due],
+    due: Sequence[RuleEvaluation],
     settings: Mapping[str, Any],
     spec: Mapping[str, Any],
     epochs: Sequence[Mapping[str, Any]],
@@ -108,11 +98,7 @@ def describe(
 def describe_observation(seen: Observation) -> str:
     """Return the situation that a policy observes, in the words of the exports."""
     return describe(
-        due=[
-            Due(rule, found.side, found.value, found.ema, found.streak)
-            for rule in seen.due
-            for found in [seen.evaluations[rule]]
-        ],
+        due=[seen.evaluations[rule] for rule in seen.due],
         settings=seen.settings.to_dict(),
         spec=seen.spec.to_dict(),
         epochs=[vars(signals) for signals in seen.history[-MOST_EPOCHS:]],
@@ -129,7 +115,7 @@ def describe_observation(seen: Observation) -> str:
     )
 
 
-def _due(found: Due, settings: Mapping[str, Any]) -> str:
+def _due(found: RuleEvaluation, settings: Mapping[str, Any]) -> str:
     ways = ", ".join(
         f"{direction}{_bounds(found, direction, settings)}"
         for direction in DIRECTIONS[found.rule].get(found.side or "", ())
@@ -158,7 +144,7 @@ def allowed_values(
     return moved, max(low, MIN_LR), min(high, MAX_LR)
 
 
-def _bounds(found: Due, direction: str, settings: Mapping[str, Any]) -> str:
+def _bounds(found: RuleEvaluation, direction: str, settings: Mapping[str, Any]) -> str:
     allowed = allowed_values(found.rule, found.side, direction, settings)
     if allowed is None:
         return ""

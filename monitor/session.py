@@ -79,7 +79,7 @@ class Session:
 
     def applied(self, changes: list[dict[str, Any]], *, settings: Settings, spec: Spec) -> None:
         """Record what was done for the decision made last."""
-        self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec)
+        self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec.to_dict())
         self.outcomes[len(self.run.decisions)] = f"applied: {in_words(changes)}"
         self._save()
 
@@ -91,7 +91,7 @@ class Session:
 
     def restart(self, spec: Spec) -> None:
         """Record that a following run starts from `spec`."""
-        self.run.schedule_restart(spec)
+        self.run.schedule_restart(spec.to_dict())
         self._save()
 
     def end(
@@ -102,7 +102,7 @@ class Session:
         deliverables: Mapping[str, str] | None = None,
     ) -> None:
         """Close the run."""
-        self.run.end(reason, detail=detail, deliverables=deliverables)
+        self.run.end(reason, detail=detail, deliverables=deliverables or {})
         self._save()
 
     @contextmanager
@@ -181,7 +181,7 @@ class MonitorSession(Session):
             kind,
             sha256=sha256,
             size=len(data),
-            spec=model.spec(),
+            spec=model.spec().to_dict(),
             probe=probe_model(model, self._probe),
         )
         self._save()

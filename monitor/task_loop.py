@@ -101,7 +101,7 @@ class TaskSession(Session):
         except WeightsError as error:
             raise TaskError(f"the task's weights cannot be saved: {error}") from error
         sha256 = self._blobs.put(data)
-        self.run.save_weights(kind, sha256=sha256, size=len(data), spec=spec, probe={})
+        self.run.save_weights(kind, sha256=sha256, size=len(data), spec=spec.to_dict(), probe={})
         self._save()
         self.saved[kind] = SavedWeights(kind, self.run.epoch, sha256, spec)
 
@@ -145,9 +145,8 @@ def train_task(
         blobs.put(source)
         run = Run.start(
             config=config.to_dict(),
-            config_hash=config.hash,
-            rules=rules or PROFILES[config.profile],
-            spec=spec,
+            rules=(rules or PROFILES[config.profile]).to_dict(),
+            spec=spec.to_dict(),
             data={
                 "dataset": config.name,
                 "classes": [],

@@ -1,7 +1,7 @@
 """How events become rows of a table: the values of each column, for many events of a kind at once.
 
 schema.sql defines tables, columns and types; a column takes the field of the same name that the
-event declares (aggregates/). rows() states only what differs from that.
+event declares (aggregates/). Rows states only what differs from that.
 
 Trust: bodies may be malformed; whoever asks for columns expects ODD.
 I/O: reads schema.sql.
@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, repeat
 from operator import itemgetter
@@ -36,7 +35,6 @@ __all__ = [
     "Rows",
     "fitted",
     "parts_at",
-    "rows",
 ]
 
 Body = Mapping[str, Any]
@@ -99,18 +97,35 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     entry_hash: str  # hexadecimal
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """The rows that an event becomes in one table: one, or one for each of its parts."""
+    """The rows that an event becomes in one table: one, or one for each of its parts.
 
-    table: str
-    check: Check | None
-    parts: Parts | None
-    always: Mapping[str, Any]
-    signer: str | None
-    hashed: str | None
-    once: bool
-    keys: Mapping[str, str]
+    `idx` takes the entry's index, `place` a part's number, from 0, and columns in `always` that
+    value. All others take the field that the event declares under their name, that name without
+    `_id`, or the one in `keys`. Where it declares none, the first column takes the stream's id;
+    the others take the value from each of the `parts`, or NULL if there are no parts.
+
+    `signed_by` takes the author's key if it was signed in the role `signer`. The column `hashed`
+    takes the entry's hash.
+
+    Of an event that a stream has `once`, readers see the first only: somebody who can append to the
+    ledger added the later ones, which the view misplaced_entries has.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        check: Check | None = None,
+        parts: Parts | None = None,
+        always: Mapping[str, Any] = MappingProxyType({}),
+        signer: str | None = None,
+        hashed: str | None = None,
+        once: bool = False,
+        **keys: str,
+    ) -> None:
+        self.table, self.check, self.parts, self.always = table, check, parts, always
+        self.signer, self.hashed, self.once, self.keys = signer, hashed, once, keys
 
     def columns(
         self, items: Sequence[Item], bodies: Sequence[Body], fields: frozenset[str]
@@ -147,42 +162,6 @@ class Rows:
             found |= fitted(self.table, inner)
         lacking = dict.fromkeys(TABLES[self.table].keys() - found, [None] * len(found["idx"]))
         return {**found, **fitted(self.table, lacking)}
-
-
-def rows(
-    table: str,
-    *,
-    check: Check | None = None,
-    parts: Parts | None = None,
-    always: Mapping[str, Any] = MappingProxyType({}),
-    signer: str | None = None,
-    hashed: str | None = None,
-    once: bool = False,
-    **keys: str,
-) -> Rows:
-    """Return what becomes of an event in a table.
-
-    `idx` takes the entry's index, `place` a part's number, from 0, and columns in `always` that
-    value. All others take the field that the event declares under their name, that name without
-    `_id`, or the one in `keys`. Where it declares none, the first column takes the stream's id;
-    the others take the value from each of the `parts`, or NULL if there are no parts.
-
-    `signed_by` takes the author's key if it was signed in the role `signer`. The column `hashed`
-    takes the entry's hash.
-
-    Of an event that a stream has `once`, readers see the first only: somebody who can append to the
-    ledger added the later ones, which the view misplaced_entries has.
-    """
-    return Rows(
-        table=table,
-        check=check,
-        parts=parts,
-        always=always,
-        signer=signer,
-        hashed=hashed,
-        once=once,
-        keys=keys,
-    )
 
 
 @cache

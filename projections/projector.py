@@ -59,7 +59,7 @@ _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
 _EVERYWHERE = re.compile(r"^COMMENT ON COLUMN \*\.(\w+) IS (.*?');\n", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r'^ *"""[\s\S]*?"""$|(?:^| ) *(?:--|#) .*$', re.MULTILINE)
-_NAMES = {"{{asking}}": ASKING, "{{computed}}": COMPUTED, "{{policies}}": OWN_POLICIES}
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def schema_hash() -> str:
@@ -124,36 +124,46 @@ def _first_of(table: str) -> str:
 
 
 def _view_texts() -> list[str]:
-    """Return the SQL of the views, with the phases and the classes of rules filled in."""
-    ends = [*(first for _, first, _ in PHASES[1:]), None]
-    told: dict[str, list[tuple[object, ...]]] = {
-        "{{phases}}": [
-            (name, first, end, kind) for (name, first, kind), end in zip(PHASES, ends, strict=True)
-        ],
-        "{{rules}}": [(rule, kind, CLASSES.index(kind)) for rule, kind in RULE_CLASSES.items()],
-        "{{once}}": [(name,) for name, told in ROWS.items() if any(each.once for each in told)],
-    }
+    """Return the SQL of the views, with what the aggregates say filled in."""
+    told = _told()
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
-    texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
-    texts = [text.replace("{{listed}}", str(LISTED)) for text in texts]
+    return [_PLACE.sub(lambda place: told[place[1]], text) for text in texts]
+
+
+@cache
+def _told() -> Mapping[str, str]:
+    """Return what stands in the place of each name in double braces."""
+    ends = [*(first for _, first, _ in PHASES[1:]), None]
     answers = ", ".join(
-        f"{{'rule': '{rule}', 'able': [{', '.join(map(_literal, able))}]}}"
+        f"{{'rule': '{rule}', 'able': [{_listed(able)}]}}"
         for rule, sides in DIRECTIONS.items()
         for able in sides.values()
     )
-    texts = [text.replace("{{answers}}", answers) for text in texts]
-    neutral = json.dumps(dict.fromkeys(NEUTRAL))
-    texts = [text.replace("{{neutral}}", neutral) for text in texts]
-    for place, names in _NAMES.items():
-        texts = [text.replace(place, ", ".join(map(_literal, names))) for text in texts]
-    for place, values in told.items():
-        listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
-        texts = [text.replace(place, listed) for text in texts]
-    return texts
+    rules = [(rule, kind, CLASSES.index(kind)) for rule, kind in RULE_CLASSES.items()]
+    phases = [
+        (name, first, end, kind) for (name, first, kind), end in zip(PHASES, ends, strict=True)
+    ]
+    once = [(name,) for name, told in ROWS.items() if any(each.once for each in told)]
+    return {
+        "answers": answers,
+        "asking": _listed(ASKING),
+        "computed": _listed(COMPUTED),
+        "listed": str(LISTED),
+        "neutral": json.dumps(dict.fromkeys(NEUTRAL)),
+        "once": _rows_of(once),
+        "phases": _rows_of(phases),
+        "policies": _listed(OWN_POLICIES),
+        "revision": str(REVISION),
+        "rules": _rows_of(rules),
+    }
 
 
-def _literal(value: object) -> str:
-    return "NULL" if value is None else repr(value)
+def _rows_of(values: Iterable[Iterable[object]]) -> str:
+    return ", ".join(f"({_listed(row)})" for row in values)
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join("NULL" if value is None else repr(value) for value in values)
 
 
 def create_documented(connection: duckdb.DuckDBPyConnection) -> None:

@@ -10,7 +10,8 @@ I/O: none.  Units: epochs from 0.
 import json
 from collections.abc import Sequence
 
-from aggregates.situation import COLUMNS, SETTINGS, TASK, Due, Earlier, describe
+from aggregates.rules import RuleEvaluation
+from aggregates.situation import COLUMNS, SETTINGS, TASK, Earlier, describe
 from judge.curation.tables import Tables
 
 Message = dict[str, str]
@@ -20,7 +21,7 @@ SELECT {", ".join(COLUMNS)}, {", ".join(SETTINGS)} FROM epochs
 WHERE run_id = ? AND epoch <= ? ORDER BY epoch
 """  # noqa: S608 - our own names
 _DUE_ROWS = """
-SELECT rule, side, value, ema, streak FROM rule_evaluations
+SELECT rule, fired, side, value, ema, streak FROM rule_evaluations
 WHERE run_id = ? AND epoch = ? AND LIST_CONTAINS(?, rule) ORDER BY precedence
 """
 _EARLIER_ROWS = """
@@ -45,7 +46,7 @@ def situation(tables: Tables, *, run: str, epoch: int, rules: Sequence[str]) -> 
     """Return the messages that ask about these rules in this epoch of a run."""
     epochs = tables.ask(_EPOCH_ROWS, [run, epoch])
     asked = describe(
-        due=[Due(**row) for row in tables.ask(_DUE_ROWS, [run, epoch, list(rules)])],
+        due=[RuleEvaluation(**row) for row in tables.ask(_DUE_ROWS, [run, epoch, list(rules)])],
         settings=epochs[-1],
         spec=json.loads(tables.ask(_MODEL, [epoch, run])[0]["spec"]),
         epochs=epochs,

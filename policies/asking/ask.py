@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from aggregates.transcript import Call
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from policies.asking.completion import Completion, read_body
@@ -114,29 +113,27 @@ class Asker:
             outcome = "usable" if usable else "unusable"
         said = answer.body
         number = self._log.add(
-            Call(
-                agent=agent,
-                action=action,
-                outcome=outcome,
-                epoch=epoch,
-                rules=rules,
-                model=settings.model,
-                endpoint=self.endpoint,
-                rung=rung,
-                parameters=settings.parameters(request.get("seed")),
-                request=self._blobs.put(body),
-                request_bytes=len(body),
-                response=None if said is None else self._blobs.put(said),
-                response_bytes=None if said is None else len(said),
-                status=answer.status,
-                finish_reason=answer.finish_reason,
-                usage=answer.usage,
-                seconds=time.monotonic() - started,
-                cost=answer.cost,
-                retries=answer.retries,
-                problem=problem,
-                cached=cached,
-            )
+            agent=agent,
+            action=action,
+            outcome=outcome,
+            epoch=epoch,
+            rules=rules,
+            model=settings.model,
+            endpoint=self.endpoint,
+            rung=rung,
+            parameters=settings.parameters(request.get("seed")),
+            request=self._blobs.put(body),
+            request_bytes=len(body),
+            response=None if said is None else self._blobs.put(said),
+            response_bytes=None if said is None else len(said),
+            status=answer.status,
+            finish_reason=answer.finish_reason,
+            usage=answer.usage,
+            seconds=time.monotonic() - started,
+            cost=answer.cost,
+            retries=answer.retries,
+            problem=problem,
+            cached=cached,
         )
         return Asked(number, outcome, problem, found, answer.status)
 

@@ -27,7 +27,7 @@ from aggregates.situation import TASK, describe_observation
 from aggregates.spec import SWAPPED_IN, WatchedModel
 from aggregates.strategy import Effect, phases, remedy_effects
 from policies.evidence import decisions_to_show, epochs_to_show
-from policies.hindsight import NO_HINDSIGHT, Hindsight, fired_by_epoch
+from policies.hindsight import fired_by_epoch
 from policies.numbers import load_numbers
 from policies.offers import offers
 
@@ -64,16 +64,15 @@ def messages(
     feedback: Mapping[str, Any] | None = None,
     advice: str = "",
     problem: str | None = None,
-    hindsight: Hindsight = NO_HINDSIGHT,
 ) -> list[dict[str, str]]:
     """Return the messages for one decision: the rules of the game, then the situation.
 
     `advice` is the model's advice block. `problem` says what was wrong with the answer that was
-    given before. `hindsight` spares time and changes nothing.
+    given before.
     """
     if settings.form == "full":
         head = [_text("contract.md"), _text("playbook.md")]
-        asked = situation(observation, settings.history, hindsight)
+        asked = situation(observation, settings.history)
     else:
         head, asked = [TASK], describe_observation(observation)
     asked += _again(problem) if problem else ""
@@ -83,9 +82,9 @@ def messages(
     ]
 
 
-def situation(seen: Observation, history: int, hindsight: Hindsight = NO_HINDSIGHT) -> str:
+def situation(seen: Observation, history: int) -> str:
     """Return what is asked about and what bears on it, with the last `history` epochs."""
-    fired = fired_by_epoch(seen, hindsight)
+    fired = fired_by_epoch(seen)
     parts = [
         f"# Epoch {seen.epoch}",
         "## Due rules, the one to act on first in front\n\n"

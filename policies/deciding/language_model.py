@@ -21,7 +21,6 @@ from policies.asking.prompt import messages
 from policies.asking.settings import ModelSettings
 from policies.calls import Answers, CallLog
 from policies.ensemble import VOTED, Ballot, Ensemble
-from policies.hindsight import NO_HINDSIGHT
 
 _ASKED_AGAIN = ("unusable", "usable", "truncated")  # what a model can do better when told
 _Read = tuple[list[Decision], dict[str, str]]
@@ -49,7 +48,6 @@ class LanguageModelPolicy:
         self._rung = rung
         self._feedback = feedback
         self._advice = advice
-        self._hindsight = NO_HINDSIGHT
         self._ensemble = Ensemble(self._ballot, votes=settings.votes, log=log)
 
     def describe(self) -> dict[str, Any]:
@@ -61,7 +59,6 @@ class LanguageModelPolicy:
 
     def decide(self, observation: Observation) -> list[Said]:
         """Return one answer for each due rule, in order of precedence."""
-        self._hindsight = self._hindsight.at(observation)
         due = observation.due
         voted = tuple(rule for rule in due if rule in VOTED and self._settings.votes > 1)
         said: list[Said] = []
@@ -125,7 +122,6 @@ class LanguageModelPolicy:
                 feedback=self._feedback,
                 advice=self._advice,
                 problem=problem,
-                hindsight=self._hindsight,
             ),
             schema(observation),
             read,

@@ -279,7 +279,7 @@ class ProposalTranscript(TranscriptLog):
         self._transcript = (
             log.repository.get(name)
             if name in log.repository
-            else Transcript.start(proposal, policy=policy, mode=mode)
+            else Transcript.start(str(proposal), policy=policy, mode=mode)
         )
 
     @property

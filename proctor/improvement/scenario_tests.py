@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aggregates.decisions import Decision
-from aggregates.transcript import Call
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import Evaluation, compare
 from judge.gauntlet.comparison.sequential import wanted_pairs
@@ -91,9 +90,9 @@ class _Heard(CallLog):
         self.outcomes: list[str] = []
         self._log = log
 
-    def add(self, call: Call, /) -> int:
-        self.outcomes.append(call.outcome)
-        return self._log.add(call)
+    def add(self, **call: Any) -> int:
+        self.outcomes.append(call["outcome"])
+        return self._log.add(**call)
 
     def count_votes(self, **told: Any) -> float:
         return self._log.count_votes(**told)

@@ -46,7 +46,7 @@ class RecordedCalls:
     """The model and the memory of then: asks nobody, and writes the transcript once more."""
 
     def __init__(self, run_id: UUID, events: Sequence[Any], blobs: Blobs) -> None:
-        self.transcript = Transcript.start(run_id, policy=events[0].policy)
+        self.transcript = Transcript.start(str(run_id), policy=events[0].policy)
         self._recorded = events
         self._calls = [event for event in events if type(event) is Transcript.CallMade]
         self._blobs = blobs

@@ -9,7 +9,7 @@ from situations import MemoryLog, observe
 
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import ARCHITECTURE_CHANGE, DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
-from aggregates.transcript import UNUSABLE, Call, Transcript
+from aggregates.transcript import UNUSABLE, Transcript
 from policies.ensemble import VOTED, Ballot, Ensemble, count_ballots, elect
 
 NORM = Decision(ARCHITECTURE_CHANGE, ("R6",), "add_norm", {}, "norms are missing")
@@ -24,13 +24,11 @@ def voters(log: MemoryLog, said: Sequence[Decision | None]) -> Callable[..., Bal
     def ask(observation: Observation, /, *, agent: str, voter: int) -> Ballot:
         decision = said[voter]
         number = log.add(
-            Call(
-                agent=agent,
-                action="decide",
-                outcome="usable" if decision else "unusable",
-                epoch=observation.epoch,
-                rules=observation.due,
-            )
+            agent=agent,
+            action="decide",
+            outcome="usable" if decision else "unusable",
+            epoch=observation.epoch,
+            rules=observation.due,
         )
         return Ballot(number, decision, None if decision else f"voter {voter}: no JSON")
 

@@ -14,7 +14,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
 from projections.cache import catch_up
-from projections.reading import query
+from projections.reading import Session
 
 
 class Ledger:
@@ -26,7 +26,7 @@ class Ledger:
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         catch_up(self.folder / "p.duckdb", self.folder / "ledger")
-        return query(self.folder / "p.duckdb", sql, parameters).rows
+        return Session(self.folder / "p.duckdb").query(sql, parameters).rows
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_deferral_is_cleared_when_its_rule_is_acted_on(ledger: Ledger) -> None:
     ledger.log.save(run)
     assert ledger.ask("SELECT cleared_epoch FROM deferrals") == [(None,)]  # asked is not done
     assert ledger.ask("SELECT outcome FROM decision_outcomes WHERE number = 2") == [("open",)]
-    run.apply_remedy([], settings={}, spec=run.spec)
+    run.apply_remedy([], settings={}, spec=run.spec.to_dict())
     ledger.log.save(run)
     assert ledger.ask("SELECT acted_epoch, cleared_epoch FROM deferrals") == [(3, 3)]
 
