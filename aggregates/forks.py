@@ -42,7 +42,6 @@ class Fork:
     orders: tuple[Order, ...]  # rising; those of the parent included
 
     def __post_init__(self) -> None:
-        """Refuse what no chain of forks can have."""
         numbers = (self.epoch, *(n for o in self.orders for n in (o.after, o.seed)))
         if any(type(each) is not int for each in numbers) or self.epoch < 0:
             raise InvariantError("the epochs and orders of a fork must be whole numbers")

@@ -80,7 +80,6 @@ class _Draws:
         return low + int(self._share(what) * (high - low + 1))
 
     def choice(self, what: str, options: Sequence[_T]) -> _T:
-        """Return one of the options."""
         return options[self.whole(what, 0, len(options) - 1)]
 
     def _share(self, what: str) -> float:

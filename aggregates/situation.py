@@ -9,11 +9,10 @@ I/O: none.  Units: epochs from 0.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
-from aggregates.decisions import Observation
+from aggregates.decisions import Observation, PastDecision
 from aggregates.playbook import (
     DIRECTIONS,
     FACTORS,
@@ -47,24 +46,13 @@ COLUMNS = (  # of the table of epochs; also names of EpochSignals
 SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """A decision of an earlier epoch; `outcome` is None if it asked for nothing."""
-
-    epoch: int
-    cites: Sequence[str]
-    direction: str
-    params: Mapping[str, Any]
-    outcome: str | None
-
-
 def describe(
     *,
     due: Sequence[RuleEvaluation],
     settings: Mapping[str, Any],
     spec: Mapping[str, Any],
     epochs: Sequence[Mapping[str, Any]],
-    earlier: Sequence[Earlier],
+    earlier: Sequence[PastDecision],
 ) -> str:
     """Return the situation in words.
 
@@ -102,16 +90,7 @@ def describe_observation(seen: Observation) -> str:
         settings=seen.settings.to_dict(),
         spec=seen.spec.to_dict(),
         epochs=[vars(signals) for signals in seen.history[-MOST_EPOCHS:]],
-        earlier=[
-            Earlier(
-                past.epoch,
-                past.decision.cites,
-                past.decision.direction,
-                past.decision.params,
-                past.outcome,
-            )
-            for past in seen.decisions[-MOST_EARLIER:]
-        ],
+        earlier=seen.decisions[-MOST_EARLIER:],
     )
 
 
@@ -156,8 +135,9 @@ def _bounds(found: RuleEvaluation, direction: str, settings: Mapping[str, Any]) 
     return f" {moved} {float(least)!r} to {float(most)!r}"
 
 
-def _earlier(past: Earlier) -> str:
-    what = f"{', '.join(sorted(past.cites))} {past.direction} {_compact(past.params)}"
+def _earlier(past: PastDecision) -> str:
+    said = past.decision
+    what = f"{', '.join(sorted(said.cites))} {said.direction} {_compact(said.params)}"
     return f"- epoch {past.epoch}: {what}, {past.outcome or 'not acted on'}"
 
 

@@ -59,7 +59,7 @@ _SHA256 = Annotated[
     str, Meta(pattern=r"\A[0-9a-f]{64}\Z", extra={"allowed": "given by its SHA-256"})
 ]
 _Status = Annotated[int, Meta(ge=0, le=999)]
-_USAGE = ("completion_tokens", "prompt_tokens", "total_tokens")
+TOKENS = ("completion_tokens", "prompt_tokens", "total_tokens")  # of a call's usage
 
 
 class Transcript(Aggregate):
@@ -122,7 +122,7 @@ class Transcript(Aggregate):
             _check_parameters(self.parameters)
             usage = self.usage
             return {
-                "usage": None if usage is None else {key: usage.get(key) for key in _USAGE},
+                "usage": None if usage is None else {key: usage.get(key) for key in TOKENS},
                 "seconds": _amount("seconds", self.seconds),
                 "cost": _amount("cost", self.cost),
                 "retries": [_retry(retry) for retry in self.retries[:MAX_RETRIES]],

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from uuid import UUID
@@ -222,7 +223,7 @@ def project(
     before that one stay.
     """
     next_idx, _, _ = read_position(connection)
-    writer = _Writer(connection, authority=authority, quarantine=quarantine, tables=tables)
+    writer = _Writer(connection, authority, quarantine, tables)
     count, size, batch = 0, 0, list[Item]()
     for entry in entries:
         if entry.index < next_idx or (entry.index > next_idx and not gaps):
@@ -244,21 +245,14 @@ def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {table: _digest(connection, table) for table in sorted(TABLES)}
 
 
+@dataclass(frozen=True)
 class _Writer:
     """Writes batches of entries, with the position behind them."""
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        *,
-        authority: UUID | None,
-        quarantine: bool,
-        tables: Collection[str],
-    ) -> None:
-        self.connection = connection
-        self.authority = authority
-        self.quarantine = quarantine
-        self.tables = tables
+    connection: duckdb.DuckDBPyConnection
+    authority: UUID | None
+    quarantine: bool
+    tables: Collection[str]
 
     def write(self, items: Sequence[Item]) -> None:
         """Write all rows and the position behind them, all or nothing.

@@ -9,9 +9,11 @@ I/O: none.  Units: epochs from 0.
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
+from aggregates.decisions import Decision, PastDecision
 from aggregates.rules import RuleEvaluation
-from aggregates.situation import COLUMNS, SETTINGS, TASK, Earlier, describe
+from aggregates.situation import COLUMNS, SETTINGS, TASK, describe
 from judge.curation.tables import Tables
 
 Message = dict[str, str]
@@ -26,7 +28,7 @@ WHERE run_id = ? AND epoch = ? AND LIST_CONTAINS(?, rule) ORDER BY precedence
 """
 _EARLIER_ROWS = """
 SELECT
-    d.epoch, d.direction, d.params::VARCHAR AS params, r.outcome,
+    d.number, d.epoch, d.direction, d.params::VARCHAR AS params, r.outcome,
     (SELECT LIST(c.rule) FROM citations AS c
      WHERE c.run_id = d.run_id AND c.number = d.number) AS cites
 FROM decisions AS d
@@ -51,8 +53,13 @@ def situation(tables: Tables, *, run: str, epoch: int, rules: Sequence[str]) -> 
         spec=json.loads(tables.ask(_MODEL, [epoch, run])[0]["spec"]),
         epochs=epochs,
         earlier=[
-            Earlier(**{**row, "params": json.loads(row["params"])})
+            _decided(**{**row, "params": json.loads(row["params"])})
             for row in tables.ask(_EARLIER_ROWS, [run, epoch])
         ],
     )
     return [{"role": "system", "content": TASK}, {"role": "user", "content": asked}]
+
+
+def _decided(*, number: int, epoch: int, outcome: str | None, **said: Any) -> PastDecision:
+    """Return a decision as far as it is told; what was recorded may be none of the playbook's."""
+    return PastDecision(number, epoch, "", Decision("", **said, justification=""), outcome)

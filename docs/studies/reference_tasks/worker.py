@@ -191,7 +191,7 @@ def _votes(place: Path) -> Answerer:
     """Put a rule to the vote of voters whose ballots the input holds."""
 
     def answer(_: Mapping[str, Any]) -> Any:
-        from policies.ensemble import VOTED, Ballot, Ensemble  # noqa: PLC0415
+        from policies.ensemble import VOTED, Ballot, put_to_vote  # noqa: PLC0415
 
         told = []
         for case in _read(place, "cases.json"):
@@ -213,8 +213,8 @@ def _votes(place: Path) -> Answerer:
                 asked.append([list(observation.due), agent, voter])
                 return Ballot(call, _decision(said), None if said else f"problem {call}")
 
-            ensemble = Ensemble(ask, votes=len(case["ballots"]), log=count)  # type: ignore[arg-type]
-            winner = ensemble.decide(case["rule"], seen)
+            votes = len(case["ballots"])
+            winner = put_to_vote(case["rule"], seen, ask=ask, votes=votes, log=count)  # type: ignore[arg-type]
             told.append(
                 {
                     "voted": list(VOTED),
