@@ -42,7 +42,9 @@ def check(name: str, value: object, hint: Any, error: type[Exception]) -> None:
     try:
         msgspec.convert(value, hint)
     except _WRONG:
-        raise error(f"{name} must be {allowed(hint)}, not {value!r:.200}") from None
+        raise error(
+            f"{name} must be {_words(inspect.type_info(hint))}, not {value!r:.200}"
+        ) from None
 
 
 def check_fields(value: object, error: type[Exception]) -> None:
@@ -93,11 +95,6 @@ def closest(given: str, known: Iterable[str]) -> str | None:
     return near[0] if near else None
 
 
-def allowed(hint: Any) -> str:
-    """Return in words what a declared type allows."""
-    return _words(inspect.type_info(hint))
-
-
 def json_type(hint: Any) -> tuple[str, tuple[str, ...]]:
     """Return the name that a declared type has in JSON schemas, and its choices, if it has any."""
     choices = {}
@@ -107,6 +104,7 @@ def json_type(hint: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _words(info: inspect.Type) -> str:
+    """Return what a declared type allows."""
     match info:
         case inspect.Metadata(extra={"allowed": words}):
             return str(words)

@@ -50,24 +50,6 @@ from ledger.mapper import LIBRARY_FIELDS, EventRegistry, Upcaster
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = [
-    "Closing",
-    "Cut",
-    "Event",
-    "First",
-    "Kept",
-    "KeptAs",
-    "OneOf",
-    "Since",
-    "again",
-    "begins",
-    "counted",
-    "cut",
-    "record",
-    "records",
-    "register",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound="Event")

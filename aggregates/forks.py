@@ -116,7 +116,9 @@ def repeat(run: Run, event: Any) -> None:
     """Do once more what an event of another run, or of this one, tells; raises as the run does."""
     match event:  # the most frequent ones first
         case Run.DecisionMade():
-            run.decide(_decision(event), source=event.source)
+            said = (event.direction, event.params, event.justification)
+            decision = Decision(event.event_type, tuple(event.cites), *said)
+            run.decide(decision, source=event.source)
         case Run.EpochMeasured():
             run.measure_epoch(event.measured, event.reported)
         case Run.RulesEvaluated():
@@ -127,13 +129,3 @@ def repeat(run: Run, event: Any) -> None:
             again(run, event)
         case _:
             raise InvariantError(f"event {type(event).__qualname__} does not belong in a run")
-
-
-def _decision(event: Any) -> Decision:
-    return Decision(
-        event_type=event.event_type,
-        cites=tuple(event.cites),
-        direction=event.direction,
-        params=event.params,
-        justification=event.justification,
-    )

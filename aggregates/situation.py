@@ -130,9 +130,14 @@ def _bounds(found: RuleEvaluation, direction: str, settings: Mapping[str, Any]) 
     moved, low, high = allowed
     if low == high:
         return f" {moved} {low!r}"
+    return f" {moved} {within(low, high)}"
+
+
+def within(low: float, high: float) -> str:
+    """Return a range in four digits that lies within the exact one."""
     least = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))
     most = Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(high))
-    return f" {moved} {float(least)!r} to {float(most)!r}"
+    return f"{float(least)!r} to {float(most)!r}"
 
 
 def _earlier(past: PastDecision) -> str:

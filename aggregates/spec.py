@@ -175,15 +175,6 @@ class Edit:
         if self.op == "add_block" and self.block is not None:
             raise SpecError("add_block appends behind the last block and takes no 'block'")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values without the fields that do not apply."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Edit":
-        """Build an edit from plain values; raises SpecError naming what is wrong."""
-        return build(cls, value, what="an edit", error=SpecError)
-
 
 @overload
 def apply_edit(spec: ModelSpec, edit: Edit) -> ModelSpec: ...

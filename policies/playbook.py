@@ -21,6 +21,7 @@ from aggregates.rules import RULE_TITLES, RuleEvaluation
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, ModelSpec, WatchedModel
 from policies.numbers import PlaybookNumbers, load_numbers
 
+_STOPPED = "validation loss has stopped improving; the best weights are kept"
 AT_LIMIT = "every remedy of the playbook is at its limit"
 GUESSING = (
     "the model is no better than guessing, and nothing measured says why: try other learning rates "
@@ -198,10 +199,6 @@ def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | N
     return _swap(seen, why)
 
 
-def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | None:
-    return _swap(seen, "the activation has no slope for too many units")
-
-
 def _swap(seen: Observation, why: str) -> Chosen | None:
     if not seen.spec.blocks:  # a watched model without an activation that can be swapped
         return None
@@ -286,12 +283,18 @@ def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> Ch
     return Chosen("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
 
 
-def _r3(_: PlaybookNumbers, __: Observation, ___: RuleEvaluation) -> Chosen | None:
-    return Chosen("stop", {}, "validation loss has stopped improving; the best weights are kept")
-
-
 _REMEDIES: Mapping[str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], Chosen | None]] = (
-    MappingProxyType({"R1": _r1, "R2": _r2, "R3": _r3, "R4": _r4, "R5": _r5, "R6": _r6, "R7": _r7})
+    MappingProxyType(
+        {
+            "R1": _r1,
+            "R2": _r2,
+            "R3": lambda *_: Chosen("stop", {}, _STOPPED),
+            "R4": _r4,
+            "R5": lambda _, seen, __: _swap(seen, "the activation has no slope for too many units"),
+            "R6": _r6,
+            "R7": _r7,
+        }
+    )
 )
 
 

@@ -8,7 +8,6 @@ I/O: reads schema.sql.
 """
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -21,6 +20,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from aggregates.canonical import finite
 from aggregates.errors import AggregateError
 from ledger.entries import Author
 from ledger.errors import LedgerError
@@ -34,7 +34,6 @@ __all__ = [
     "Item",
     "Rows",
     "fitted",
-    "parts_at",
 ]
 
 Body = Mapping[str, Any]
@@ -186,18 +185,6 @@ def _sources(
     return stream, of_body, of_part
 
 
-def parts_at(*keys: str) -> Parts:
-    """Return the list of maps that lies there in a body."""
-
-    def parts(body: Body) -> Sequence[Body]:
-        found: Any = body
-        for key in keys:
-            found = found[key]
-        return found  # type: ignore[no-any-return]
-
-    return parts
-
-
 def fitted(table: str, found: Mapping[str, Iterable[Any]]) -> Columns:
     """Return values as columns of a table take them.
 
@@ -241,16 +228,5 @@ def json_text(value: Any) -> str:
         try:
             _STRICT.encode(value)
         except ValueError:
-            text = orjson.dumps(_finite(value), default=bytes.hex)
+            text = orjson.dumps(finite(value), default=bytes.hex)
     return text.decode()
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with numbers that JSON does not have written as text."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value

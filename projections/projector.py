@@ -20,7 +20,7 @@ from uuid import UUID
 
 import duckdb
 
-from aggregates import signals
+from aggregates import canonical, signals
 from aggregates.audit import REVISION
 from aggregates.comparison import ASKING, COMPUTED, NEUTRAL, OWN_POLICIES
 from aggregates.playbook import DIRECTIONS
@@ -68,7 +68,8 @@ def schema_hash() -> str:
 
     Comments, docstrings and line breaks do not: others make no reader build tables again.
     """
-    sources = (SCHEMA, *_CODE, Path(bodies.__file__), Path(signals.__file__))
+    read = (bodies, canonical, signals)
+    sources = (SCHEMA, *_CODE, *(Path(str(each.__file__)) for each in read))
     texts = [*(source.read_text(encoding="utf-8") for source in sources), *_view_texts()]
     told = json.dumps([[*map(_bare, texts)], declared()], sort_keys=True, default=sorted)
     return hashlib.sha256(told.encode()).hexdigest()

@@ -13,7 +13,7 @@ from uuid import UUID
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.violations import listed_violations
-from projections.mapping import Body, Rows, parts_at
+from projections.mapping import Body, Rows
 
 __all__ = ["ROWS"]
 
@@ -135,8 +135,12 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "run.forked": (Rows("forks", once=True),),
         "run.epoch_measured": (
             Rows("epochs", parts=_epoch),
-            Rows("layer_metrics", parts=parts_at("measured", "layers"), layer="name"),
-            Rows("activation_metrics", parts=parts_at("measured", "activations"), layer="name"),
+            Rows("layer_metrics", parts=lambda body: body["measured"]["layers"], layer="name"),
+            Rows(
+                "activation_metrics",
+                parts=lambda body: body["measured"]["activations"],
+                layer="name",
+            ),
         ),
         "run.rules_evaluated": (Rows("rule_evaluations", parts=_evaluations),),
         "run.decision_made": (

@@ -137,9 +137,9 @@ def packed(stretch: Stretch) -> bytes:
 
 def unpacked(data: bytes) -> Stretch:
     """Return the stretch that packed() has written."""
-    *told, written = _DECODER.decode(data)
+    count, previous, last_hash, written = _DECODER.decode(data)
     read = {table: pa.ipc.open_stream(part).read_all() for table, part in written.items()}
-    return Stretch(*told, read)
+    return Stretch(count, previous, last_hash, read)
 
 
 class _WithoutPandas(MetaPathFinder):
