@@ -31,7 +31,7 @@ from projections.projector import read_position
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AS_OF", "QueryResult", "Session", "statements"]
+__all__ = ["AS_OF", "QueryResult", "Session", "arrow_table", "query", "statements"]
 
 AS_OF = "as_of"  # the variable that every table looks at
 STORAGE = "v1.2.0"  # the oldest storage version that has what our tables need
@@ -57,10 +57,9 @@ class QueryResult:
 
 
 class Session:
-    """Runs queries on the DuckDB file alone, one after the other; variables stay set.
+    """Runs queries one after the other; variables stay set.
 
-    They can see no other file. The file is free between them, except in held(). With `as_of`, the
-    tables are as after the ledger's entry of that index had been applied, and none behind it.
+    The file is free between them, except in held().
 
     `needs`: answer only from tables of this state (CatchUp.end), never of another ledger that has
     taken the place of this one. Where they are of another state, `update` brings them up to date
@@ -100,11 +99,7 @@ class Session:
             self._held = None
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> QueryResult:
-        """Answer one statement.
-
-        Raises QueryError with DuckDB's words, BusyError when others hold the file for longer than
-        `wait`.
-        """
+        """Answer one statement; raises as query() does."""
         with self._asked(sql) as (connection, kind):
             if self._bounds is not None:
                 end = read_position(connection)[:2]
@@ -198,6 +193,37 @@ class Session:
             return read_position(connection)[:2] == self._needs
         except (duckdb.Error, ProjectionError):
             return False
+
+
+def query(
+    database: Path,
+    sql: str,
+    parameters: Sequence[Any] = (),
+    *,
+    as_of: int | None = None,
+    wait: float = WAIT,
+) -> QueryResult:
+    """Answer one SQL statement from the DuckDB file alone; it can see no other file.
+
+    With `as_of`, as after the ledger's entry of that index had been applied, and none behind it.
+    Raises QueryError with DuckDB's words, BusyError when others hold the file for longer than
+    `wait`.
+    """
+    return Session(database, as_of=as_of, wait=wait).query(sql, parameters)
+
+
+def arrow_table(
+    database: Path,
+    sql: str,
+    parameters: Sequence[Any] = (),
+    *,
+    as_of: int | None = None,
+    wait: float = WAIT,
+) -> "pa.Table":
+    """Answer as query() does, with an Arrow table, which pandas and polars take."""
+    session = Session(database, as_of=as_of, wait=wait)
+    with session.arrow_batches(sql, parameters) as batches:
+        return batches.read_all()
 
 
 def statements(sql: str) -> list[str]:

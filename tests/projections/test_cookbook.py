@@ -11,7 +11,7 @@ from studies.speed.cookbook import fill
 
 from projections.cache import catch_up
 from projections.cookbook import Recipe, recipes
-from projections.reading import Session
+from projections.reading import query
 
 pytest_plugins = ("projection_fixtures",)
 
@@ -32,28 +32,28 @@ def test_page_has_the_questions() -> None:
 
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.title)
 def test_question_of_the_cookbook_gives_its_columns_and_rows(asked: Path, recipe: Recipe) -> None:
-    answer = Session(asked).query(recipe.sql)
+    answer = query(asked, recipe.sql)
     assert answer.columns == recipe.columns
     assert answer.rows != []
 
 
 def test_taint_that_came_behind_an_export_is_told(asked: Path) -> None:
     sql = {recipe.title: recipe.sql for recipe in recipes()}
-    found = Session(asked).query(sql["Was it tainted already when I exported it?"]).rows
+    found = query(asked, sql["Was it tainted already when I exported it?"]).rows
     (export,) = {row[0] for row in found}
-    sealed_at, as_of = (
-        Session(asked).query("SELECT idx, as_of FROM exports WHERE export_id = ?", [export]).rows[0]
-    )
+    sealed_at, as_of = query(
+        asked, "SELECT idx, as_of FROM exports WHERE export_id = ?", [export]
+    ).rows[0]
     tainted = sql["Which runs are tainted, since when, and by what?"]
-    assert {row[2] for row in found} == {row[0] for row in Session(asked).query(tainted).rows}
+    assert {row[2] for row in found} == {row[0] for row in query(asked, tainted).rows}
     assert all(row[3] > as_of for row in found)
-    assert Session(asked, as_of=sealed_at).query(tainted).rows == []
+    assert query(asked, tainted, as_of=sealed_at).rows == []
 
 
 def test_rows_that_sql_made_up_are_those_of_runs(tmp_path: Path) -> None:
     assert 4_000 < fill(tmp_path / "x.duckdb", rows=5_000) < 7_000
     asked = "SELECT COUNT(*), SUM(epochs), COUNT(verdict) FROM run_summary"
-    assert Session(tmp_path / "x.duckdb").query(asked).rows == [(5, 5 * 40, 5)]
+    assert query(tmp_path / "x.duckdb", asked).rows == [(5, 5 * 40, 5)]
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ def test_early_index_costs_no_more_when_nine_times_as_much_came_behind_it(tmp_pa
         file = tmp_path / f"{rows}.duckdb"
         fill(file, rows=rows)
         took.append(scan_seconds(file, as_of=then))
-        stood.append(Session(file, as_of=then).query("FROM run_summary ORDER BY ALL"))
+        stood.append(query(file, "FROM run_summary ORDER BY ALL", as_of=then))
     assert stood[0] == stood[1]
     assert took[1] < 3 * took[0]  # or it would be nine times as much
 

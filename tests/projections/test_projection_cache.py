@@ -23,7 +23,7 @@ from projections import template
 from projections.cache import CatchUp, catch_up
 from projections.errors import BusyError, ProjectionError
 from projections.projector import table_digests
-from projections.reading import Session
+from projections.reading import query
 
 pytest_plugins = ("projection_fixtures",)
 
@@ -306,7 +306,7 @@ def test_caller_is_told_when_another_process_holds_the_file(
         with pytest.raises(BusyError, match="another process is using the file"):
             catch_up(database, directory, wait=0.2)
         with pytest.raises(BusyError, match="another process is using the file"):
-            Session(database, wait=0.2).query("SELECT 1")
+            query(database, "SELECT 1", wait=0.2)
     assert catch_up(database, directory).note is None
 
 
@@ -334,8 +334,6 @@ def test_event_of_a_newer_program_is_set_aside(database: Path, directory: Path) 
             [(entry.replace(b"run.ended", b"run.flown"), idx) for entry, idx in rows.fetchall()],
         )
     catch_up(database, directory)
-    reasons = Session(database).query(
-        "SELECT DISTINCT regexp_replace(reason, '\\d+', '#') FROM unreadable"
-    )
+    reasons = query(database, "SELECT DISTINCT regexp_replace(reason, '\\d+', '#') FROM unreadable")
     [(reason,)] = reasons.rows
     assert "unknown event name 'run.flown'; was the ledger written by a newer program?" in reason

@@ -13,7 +13,7 @@ import pytest
 
 from projections.cache import catch_up
 from projections.errors import ProjectionError, QueryError
-from projections.reading import QueryResult, Session
+from projections.reading import QueryResult, arrow_table, query
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "query.md"
 pytest_plugins = ("projection_fixtures",)
@@ -35,12 +35,12 @@ def secret(tmp_path: Path) -> Path:
 
 def test_question_is_answered_with_columns_and_rows(filled: Path) -> None:
     sql = "SELECT name, COUNT(*) AS n FROM events WHERE name = ? GROUP BY name"
-    assert Session(filled).query(sql, ["campaign.ended"]) == QueryResult(
+    assert query(filled, sql, ["campaign.ended"]) == QueryResult(
         ("name", "n"), [("campaign.ended", 1)]
     )
     for sql in ("", "SELECT 1; SELECT 2"):
         with pytest.raises(ProjectionError, match="exactly one SQL statement"):
-            Session(filled).query(sql)
+            query(filled, sql)
 
 
 READING = [
@@ -83,7 +83,7 @@ def test_question_that_leaves_the_file_is_rejected(
     folders = (tmp_path, filled.parent)
     before, content = [sorted(f.iterdir()) for f in folders], filled.read_bytes()
     with pytest.raises(QueryError):
-        Session(filled).query(sql.format(secret=secret, target=tmp_path / "target"))
+        query(filled, sql.format(secret=secret, target=tmp_path / "target"))
     assert [sorted(f.iterdir()) for f in folders] == before
     assert filled.read_bytes() == content
 
@@ -95,30 +95,30 @@ def test_same_questions_would_be_answered_by_a_bare_connection(secret: Path) -> 
 
 def test_error_holds_the_words_of_duckdb(filled: Path) -> None:
     with pytest.raises(QueryError, match='column "loss" not found'):
-        Session(filled).query("SELECT loss FROM epochs")
+        query(filled, "SELECT loss FROM epochs")
 
 
 def test_clear_error_when_there_is_no_projection(database: Path) -> None:
     with pytest.raises(ProjectionError, match="projection not found"):
-        Session(database).query("SELECT 1")
+        query(database, "SELECT 1")
     assert not database.exists()
 
 
 def test_clear_error_when_the_file_is_of_another_kind(secret: Path) -> None:
     with pytest.raises(ProjectionError, match="not a DuckDB file"):
-        Session(secret).query("SELECT 1")
+        query(secret, "SELECT 1")
 
 
 @pytest.mark.parametrize("sql", re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL))
 def test_question_of_the_guide_is_answered(filled: Path, sql: str) -> None:
-    assert Session(filled).query(sql.replace("'4f%'", "'%'")).rows != []
+    assert query(filled, sql.replace("'4f%'", "'%'")).rows != []
 
 
 def test_clear_error_when_the_file_is_cut_short(filled: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.duckdb"
     damaged.write_bytes(filled.read_bytes()[:20_000])
     with pytest.raises(QueryError, match="IO Error"):
-        Session(damaged).query("SELECT 1")
+        query(damaged, "SELECT 1")
 
 
 ENDLESS = [
@@ -128,17 +128,12 @@ ENDLESS = [
 ]
 
 
-def arrow(session: Session, sql: str) -> None:
-    with session.arrow_batches(sql) as batches:
-        batches.read_all()
-
-
-@pytest.mark.parametrize("ask", [Session.query, arrow])
+@pytest.mark.parametrize("ask", [query, arrow_table])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("sql", ENDLESS)
 @pytest.mark.sampled(3)  # each question, each signal and each way of asking is among them
 def test_signal_ends_a_question_of_the_main_thread(
-    filled: Path, sql: str, number: int, ask: Callable[[Session, str], object]
+    filled: Path, sql: str, number: int, ask: Callable[[Path, str], object]
 ) -> None:
     before = signal.signal(number, signal.default_int_handler)
     after = threading.Timer(0.5, os.kill, [os.getpid(), number])
@@ -147,13 +142,13 @@ def test_signal_ends_a_question_of_the_main_thread(
     after.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            ask(Session(filled), sql)
+            ask(filled, sql)
     finally:
         after.join()
         signal.signal(number, before)
     assert time.monotonic() - started < 60  # it would take days
     assert set(threading.enumerate()) <= threads
-    assert Session(filled).query("SELECT 1 AS one").rows == [(1,)]
+    assert query(filled, "SELECT 1 AS one").rows == [(1,)]
 
 
 def test_question_leaves_an_event_loop_its_descriptor(filled: Path) -> None:
@@ -161,7 +156,7 @@ def test_question_leaves_an_event_loop_its_descriptor(filled: Path) -> None:
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing)
     try:
-        assert Session(filled).query("SELECT 1 AS one").rows == [(1,)]
+        assert query(filled, "SELECT 1 AS one").rows == [(1,)]
         assert signal.set_wakeup_fd(before) == writing
     finally:
         signal.set_wakeup_fd(before)

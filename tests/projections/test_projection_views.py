@@ -14,7 +14,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
 from projections.cache import catch_up
-from projections.reading import Session
+from projections.reading import query
 
 
 class Ledger:
@@ -26,7 +26,7 @@ class Ledger:
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         catch_up(self.folder / "p.duckdb", self.folder / "ledger")
-        return Session(self.folder / "p.duckdb").query(sql, parameters).rows
+        return query(self.folder / "p.duckdb", sql, parameters).rows
 
 
 @pytest.fixture

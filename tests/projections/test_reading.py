@@ -17,7 +17,7 @@ from projections.bounds import Bounds
 from projections.cache import catch_up
 from projections.errors import BusyError, ProjectionError, QueryError
 from projections.projector import settled
-from projections.reading import Session, statements
+from projections.reading import Session, arrow_table, query, statements
 
 pytest_plugins = ("projection_fixtures",)
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "query.md"
@@ -31,19 +31,12 @@ def filled(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return database
 
 
-def arrow_table(session: Session, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
-    with session.arrow_batches(sql, parameters) as batches:
-        return batches.read_all()
-
-
 def test_answer_is_as_of_the_index_when_one_is_given(filled: Path) -> None:
-    assert Session(filled, as_of=6).query(LAST).rows == [(7, 6)]
-    assert arrow_table(Session(filled, as_of=0), LAST).to_pylist() == [
-        {"count_star()": 1, "max(idx)": 0}
-    ]
+    assert query(filled, LAST, as_of=6).rows == [(7, 6)]
+    assert arrow_table(filled, LAST, as_of=0).to_pylist() == [{"count_star()": 1, "max(idx)": 0}]
     ended = "SELECT COUNT(*) FROM run_summary WHERE state <> 'running'"
-    assert Session(filled, as_of=6).query(ended).rows == [(0,)]
-    assert Session(filled).query(ended).rows > [(5,)]
+    assert query(filled, ended, as_of=6).rows == [(0,)]
+    assert query(filled, ended).rows > [(5,)]
 
 
 def test_session_keeps_variables_and_nothing_else(filled: Path) -> None:
@@ -56,7 +49,7 @@ def test_session_keeps_variables_and_nothing_else(filled: Path) -> None:
     [[[value]]] = session.query("SELECT getvariable('a \"b')").rows
     assert math.isnan(value["x"])
     session.query("RESET VARIABLE as_of")
-    assert session.query(LAST).rows == Session(filled).query(LAST).rows
+    assert session.query(LAST).rows == query(filled, LAST).rows
 
 
 def test_file_is_free_between_the_questions_of_a_session(filled: Path) -> None:
@@ -107,22 +100,22 @@ def test_pandas_and_polars_take_the_arrow_table(filled: Path) -> None:
     import polars  # noqa: PLC0415 - likewise
 
     sql = "SELECT run_id, epoch, train_loss, gradients_finite FROM epochs ORDER BY idx"
-    rows = Session(filled).query(sql).rows
+    rows = query(filled, sql).rows
     assert any(math.isnan(row[2]) for row in rows)
-    table = arrow_table(Session(filled), sql)
+    table = arrow_table(filled, sql)
     frame = table.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert frame.groupby("run_id").epoch.max().to_dict() == dict(
-        Session(filled).query("SELECT run_id, MAX(epoch) FROM epochs GROUP BY ALL").rows
+        query(filled, "SELECT run_id, MAX(epoch) FROM epochs GROUP BY ALL").rows
     )
     other = polars.from_arrow(table)
     assert isinstance(other, polars.DataFrame)
     assert repr(other.rows()) == repr(rows)
     nested = "SELECT number, cites FROM decision_outcomes ORDER BY run_id, number"
-    assert [
-        tuple(row.values()) for row in arrow_table(Session(filled), nested).to_pylist()
-    ] == Session(filled).query(nested).rows
-    assert arrow_table(Session(filled), "SELECT ? + 1 AS n", (2,)).to_pydict() == {"n": [3]}
+    assert [tuple(row.values()) for row in arrow_table(filled, nested).to_pylist()] == query(
+        filled, nested
+    ).rows
+    assert arrow_table(filled, "SELECT ? + 1 AS n", [2]).to_pydict() == {"n": [3]}
 
 
 def test_copy_is_a_plain_file_for_other_tools(filled: Path, tmp_path: Path) -> None:
@@ -132,13 +125,11 @@ def test_copy_is_a_plain_file_for_other_tools(filled: Path, tmp_path: Path) -> N
     # As written by DuckDB 1.2, which the command lines of all later versions read.
     assert int.from_bytes(copy.read_bytes()[12:20], "little") == 65
     with closing(duckdb.connect(str(copy))) as connection:  # no setting of ours
-        assert connection.execute(LAST).fetchall() == Session(filled).query(LAST).rows
+        assert connection.execute(LAST).fetchall() == query(filled, LAST).rows
         connection.execute("SET VARIABLE as_of = 4")
         assert connection.execute(LAST).fetchall() == [(5, 4)]
         summary = "SELECT * FROM run_summary ORDER BY ALL"
-        assert (
-            connection.execute(summary).fetchall() == Session(filled, as_of=4).query(summary).rows
-        )
+        assert connection.execute(summary).fetchall() == query(filled, summary, as_of=4).rows
 
 
 def test_copy_is_not_made_while_changes_wait_in_the_log(filled: Path, tmp_path: Path) -> None:
@@ -239,7 +230,7 @@ def test_arrow_and_session_are_as_confined_as_a_question_is_rejected(
     with pytest.raises(QueryError):
         session.query(asked)
     with pytest.raises(QueryError):
-        arrow_table(Session(filled), asked)
+        arrow_table(filled, asked)
     assert session.query("SELECT COUNT(*) FROM duckdb_variables()").rows == [(0,)]
     assert sorted(tmp_path.iterdir()) == before
     assert filled.read_bytes() == content
@@ -255,19 +246,17 @@ def test_honest_questions_of_the_same_forms_are_answered(filled: Path) -> None:
         "SUMMARIZE epochs",
         "WITH x AS (SELECT 1) FROM x",
     ):
-        assert (
-            arrow_table(Session(filled), sql).num_rows == len(Session(filled).query(sql).rows) > 0
-        )
+        assert arrow_table(filled, sql).num_rows == len(query(filled, sql).rows) > 0
 
 
 def test_clear_error_when_no_python_value_exists_for_an_answer(filled: Path) -> None:
     with pytest.raises(QueryError):
-        Session(filled).query("SELECT * FROM test_all_types()")
+        query(filled, "SELECT * FROM test_all_types()")
 
 
 def test_arrow_table_of_no_projection_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ProjectionError, match="projection not found"):
-        arrow_table(Session(tmp_path / "nowhere"), "SELECT 1")
+        arrow_table(tmp_path / "nowhere", "SELECT 1")
 
 
 def test_lines_of_the_guide_give_a_frame(
@@ -278,7 +267,7 @@ def test_lines_of_the_guide_give_a_frame(
     Path("runs.duckdb").write_bytes(filled.read_bytes())
     names: dict[str, Any] = {}
     exec(code, names)
-    assert len(names["frame"]) == len(Session(filled, as_of=120).query("FROM epochs").rows) > 0
+    assert len(names["frame"]) == len(query(filled, "FROM epochs", as_of=120).rows) > 0
 
 
 @pytest.mark.parametrize("asked", ["now()", "[now()]", "'12:00:00+01'::TIMETZ"])

@@ -17,7 +17,7 @@ import duckdb
 
 from projections.cookbook import recipes
 from projections.projector import create_schema
-from projections.reading import Session
+from projections.reading import query
 from studies.speed.timing import timed
 from studies.statistics import Table
 
@@ -54,7 +54,7 @@ def measure(folder: Path, *, rows: int = ROWS, rounds: int = 3) -> CookbookTimes
     seconds: dict[str, float] = {}
     processor: dict[str, float] = {}
     for recipe in recipes():
-        found = [timed(partial(Session(database).query, recipe.sql)) for _ in range(rounds)]
+        found = [timed(partial(query, database, recipe.sql)) for _ in range(rounds)]
         seconds[recipe.title] = min(each.wall for each in found)
         processor[recipe.title] = min(each.processor for each in found)
     return CookbookTimes(rows=filled, seconds=seconds, processor=processor)

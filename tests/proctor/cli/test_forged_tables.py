@@ -25,7 +25,7 @@ from projections.bulk import apply_new
 from projections.cache import catch_up
 from projections.database_file import connected
 from projections.errors import AheadError, BusyError, ProjectionError
-from projections.reading import Session
+from projections.reading import Session, query
 from projections.source import open_source
 
 RUNS = "SELECT run_id FROM run_starts"
@@ -106,7 +106,7 @@ def test_forged_table_in_the_home_is_rejected(
     assert answer(call(["sql", SCORES, "--json"], home=home, state=state)) == honest
     copy = tmp_path / "copy.duckdb"
     assert call(["sql", "--out", copy], home=home, state=state).returncode == 0
-    [copied] = Session(copy).query(SCORES).rows
+    [copied] = query(copy, SCORES).rows
     names = ("accuracy_score", "process_score")
     assert [dict(zip(names, copied, strict=True))] == honest
 
@@ -206,7 +206,7 @@ def test_copy_is_of_the_state_that_was_verified(
         bound.snapshot(file)
     with copy.open("wb") as file:
         asked.snapshot(file)  # verifies what is new as well
-    assert len(Session(copy).query(RUNS).rows) == 2
+    assert len(query(copy, RUNS).rows) == 2
     shutil.rmtree(home.path)
     kept.rename(home.path)  # an earlier state is in its place
     tables(home).write_bytes(honest)
@@ -227,7 +227,7 @@ def test_tables_catch_up_while_somebody_asks_them(home: Path, tmp_path: Path) ->
         done = catch_up(database, home / "ledger")
         assert done.applied == done.position - 3 > 0
         assert reader.communicate("\n")[0] == "3\n"  # what it had opened
-    assert Session(database).query("SELECT COUNT(*) FROM events").rows == [(done.position,)]
+    assert query(database, "SELECT COUNT(*) FROM events").rows == [(done.position,)]
     assert sorted(each.name for each in tmp_path.glob("tables*")) == [
         "tables.duckdb",
         "tables.duckdb.lock",
@@ -248,8 +248,8 @@ def test_tables_stay_as_they_are_when_the_disk_is_full(home: Path, tmp_path: Pat
         process.join()
         assert process.exitcode == 0
     assert [each.name for each in tmp_path.glob("new*")] == ["new.duckdb.lock"]
-    assert Session(database).query("SELECT COUNT(*) FROM events").rows == [(3,)]
-    assert Session(database).query("SELECT COUNT(*) FROM unreadable").rows == [(0,)]
+    assert query(database, "SELECT COUNT(*) FROM events").rows == [(3,)]
+    assert query(database, "SELECT COUNT(*) FROM unreadable").rows == [(0,)]
     done = catch_up(database, home / "ledger")
     assert (done.applied, done.note) == (done.position - 3, None)
 
@@ -274,7 +274,7 @@ def test_tables_are_whole_after_a_process_was_killed_that_filled_them(
     with (tmp_path / "copy.duckdb").open("xb") as file:
         Session(database).snapshot(file)  # which copies the file alone
     counted = "SELECT COUNT(*), COUNT(DISTINCT idx) FROM events"
-    assert Session(tmp_path / "copy.duckdb").query(counted).rows == [(state.size, state.size)]
+    assert query(tmp_path / "copy.duckdb", counted).rows == [(state.size, state.size)]
 
 
 def _apply_and_be_killed(database: Path, directory: Path) -> None:

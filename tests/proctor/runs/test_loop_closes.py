@@ -13,7 +13,7 @@ from learning_lines import LEFT, PROMPT, LearningLine
 from aggregates.improvement.proposal import Proposal
 from ledger.paths import LedgerPaths
 from projections.cache import catch_up
-from projections.reading import Session
+from projections.reading import query
 
 
 def evolve(line: LearningLine) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def evolve(line: LearningLine) -> dict[str, Any]:
 def ask(line: LearningLine, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
     tables = line.home.path / "projections.duckdb"
     catch_up(tables, line.home.ledger)
-    return Session(tables).query(sql, parameters).rows
+    return query(tables, sql, parameters).rows
 
 
 @pytest.mark.slow
