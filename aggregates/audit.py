@@ -116,10 +116,6 @@ class Audit(Aggregate):
             audit.scored = True
 
     run: str
-    tree_head: str
-    config: dict[str, Any]
-    environment: dict[str, Any]
-    judged: dict[str, Any] | None
     statuses: list[str] = field(default_factory=list)
     scored: bool = False
 

@@ -148,10 +148,8 @@ class Credit(Aggregate):
         def apply(self, credit: "Credit") -> None:
             credit.ended = True
 
-    run: str
     after: str
     seeds: list[int]
-    arms: dict[str, list[str]]
     forks: dict[Place, Ending] = field(default_factory=dict)
     measured: dict[tuple[int, str], str | None] = field(default_factory=dict)
     ended: bool = False

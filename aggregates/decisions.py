@@ -94,7 +94,6 @@ class _Form:
     justification: Annotated[str, Meta(min_length=1, max_length=MAX_JUSTIFICATION)]
 
     def __post_init__(self) -> None:
-        """Refuse a field that is not as it is declared."""
         check_fields(self, DecisionError)
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 from msgspec import Meta, inspect
 
+from ledger.mapper import LIBRARY_FIELDS
+
 T = TypeVar("T")
 _WRONG = (msgspec.ValidationError, UnicodeEncodeError)  # the latter: half of a surrogate pair
 _TYPED = 64  # characters of a mistyped name that are compared with the known ones
@@ -40,11 +42,16 @@ def check(name: str, value: object, hint: Any, error: type[Exception]) -> None:
     try:
         msgspec.convert(value, hint)
     except _WRONG:
-        raise error(f"{name} must be {allowed(hint)}, not {value!r:.200}") from None
+        raise error(
+            f"{name} must be {_words(inspect.type_info(hint))}, not {value!r:.200}"
+        ) from None
 
 
 def check_fields(value: object, error: type[Exception]) -> None:
-    """Raise `error` naming the first field of a dataclass that is not as it is declared."""
+    """Raise `error` naming the first field of a dataclass that is not as it is declared.
+
+    Of an event, what the library adds is no such field.
+    """
     kind: type = type(value)
     hints = _hints(kind)
     try:
@@ -88,11 +95,6 @@ def closest(given: str, known: Iterable[str]) -> str | None:
     return near[0] if near else None
 
 
-def allowed(hint: Any) -> str:
-    """Return in words what a declared type allows."""
-    return _words(inspect.type_info(hint))
-
-
 def json_type(hint: Any) -> tuple[str, tuple[str, ...]]:
     """Return the name that a declared type has in JSON schemas, and its choices, if it has any."""
     choices = {}
@@ -102,6 +104,7 @@ def json_type(hint: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _words(info: inspect.Type) -> str:
+    """Return what a declared type allows."""
     match info:
         case inspect.Metadata(extra={"allowed": words}):
             return str(words)
@@ -148,7 +151,7 @@ def _names(kind: type) -> tuple[frozenset[str], frozenset[str]]:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
-    return {item.name: hints[item.name] for item in fields(kind)}
+    return {item.name: hints[item.name] for item in fields(kind) if item.name not in LIBRARY_FIELDS}
 
 
 @cache

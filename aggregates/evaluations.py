@@ -6,7 +6,7 @@ bytes, a tenth.
 I/O: none.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -19,7 +19,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-class Evaluations(MutableMapping[int, dict[str, RuleEvaluation]]):
+class Evaluations(Mapping[int, dict[str, RuleEvaluation]]):
     """The evaluations of each rule, by epoch."""
 
     def __init__(self) -> None:
@@ -27,11 +27,9 @@ class Evaluations(MutableMapping[int, dict[str, RuleEvaluation]]):
         self._latest: dict[int, dict[str, RuleEvaluation]] = {}
 
     def __repr__(self) -> str:
-        """Return the evaluations of every epoch."""
         return repr(dict(self))
 
     def __setitem__(self, epoch: int, found: dict[str, RuleEvaluation]) -> None:
-        """Keep what the rules said of an epoch."""
         self._packed[epoch] = _encode(
             [(rule, *vars(each).values()) for rule, each in found.items()]
         )
@@ -46,13 +44,7 @@ class Evaluations(MutableMapping[int, dict[str, RuleEvaluation]]):
             self._keep(epoch, found)
         return found
 
-    def __delitem__(self, epoch: int) -> None:
-        """Forget an epoch."""
-        del self._packed[epoch]
-        self._latest.pop(epoch, None)
-
     def __contains__(self, epoch: object) -> bool:
-        """Return whether the rules were evaluated in an epoch."""
         return epoch in self._packed
 
     def __iter__(self) -> Iterator[int]:
@@ -60,7 +52,6 @@ class Evaluations(MutableMapping[int, dict[str, RuleEvaluation]]):
         return iter(self._packed)
 
     def __len__(self) -> int:
-        """Return the number of epochs."""
         return len(self._packed)
 
     def _keep(self, epoch: int, found: dict[str, RuleEvaluation]) -> None:

@@ -21,9 +21,9 @@ I/O: none.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache, partial
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from itertools import chain
 from typing import (
     TYPE_CHECKING,
@@ -49,22 +49,6 @@ from ledger.mapper import LIBRARY_FIELDS, EventRegistry, Upcaster
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-__all__ = [
-    "Closing",
-    "Cut",
-    "Event",
-    "First",
-    "Kept",
-    "KeptAs",
-    "OneOf",
-    "Since",
-    "begins",
-    "counted",
-    "record",
-    "records",
-    "register",
-]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -232,6 +216,12 @@ def record(aggregate: Aggregate, kind: Callable[P, E], /, *args: P.args, **kwarg
     return aggregate.pending_events[-1]  # type: ignore[return-value]
 
 
+def again(aggregate: Aggregate, event: "Event") -> None:
+    """Record again what an event tells, but for what the aggregate fills; raises as record()."""
+    kind: Any = type(event)
+    record(aggregate, kind, **{name: getattr(event, name) for name in _declaration(kind).said})
+
+
 class Command(Generic[P, T]):
     """A method of an aggregate that records an event, with the event's fields as parameters."""
 
@@ -296,7 +286,8 @@ def register(registry: EventRegistry, *aggregates: type[Aggregate]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class _Declaration:
     parameters: Signature  # of the command
-    given: tuple[str, ...]  # parameters that are not stored
+    said: tuple[str, ...]  # parameters that are stored
+    given: tuple[str, ...]  # and those that are not
     counted: Mapping[str, str]  # field -> attribute
     bounds: Sequence[tuple[str, Cut | OneOf]]
     kept: Mapping[str, str]  # field -> attribute
@@ -306,18 +297,26 @@ class _Declaration:
 def _declaration(event_class: Any) -> _Declaration:
     own = {each.name: each for each in fields(event_class) if each.name not in LIBRARY_FIELDS}
     parameters = [
-        each
+        _with_default(each, own.get(each.name))
         for each in list(signature(event_class.__init__).parameters.values())[1:]  # not self
         if each.name not in LIBRARY_FIELDS
         and not (each.name in own and "counted" in own[each.name].metadata)
     ]
     return _Declaration(
         parameters=Signature(parameters),
+        said=tuple(each.name for each in parameters if each.name in own),
         given=tuple(each.name for each in parameters if each.name not in own),
         counted={name: found for name in own if (found := own[name].metadata.get("counted"))},
         bounds=[*_marks(event_class, OneOf), *_marks(event_class, Cut)],
         kept={name: each.attribute or name for name, each in _marks(event_class, KeptAs)},
     )
+
+
+def _with_default(parameter: Parameter, declared: Field[Any] | None) -> Parameter:
+    """Return a parameter with what its field's factory makes as its default."""
+    if declared is None or declared.default_factory is MISSING:
+        return parameter
+    return parameter.replace(default=declared.default_factory())
 
 
 def _marks(event_class: type, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -347,12 +346,17 @@ def _said(
 def _bounded(value: str | None, bounds: Cut | OneOf) -> str | None:
     match bounds:
         case Cut(characters) if value is not None:
-            return value[:characters].encode("utf-8", "replace").decode("utf-8")
+            return cut(value, characters)
         case OneOf(what, choices) if value not in choices:
             many = len(choices) > 2
             allowed = f"one of {', '.join(choices)}" if many else " or ".join(choices)
             raise InvariantError(f"{what} must be {allowed}, not {value!r:.80}")
     return value
+
+
+def cut(text: str, characters: int) -> str:
+    """Return at most so many characters, all of which UTF-8 can hold."""
+    return text[:characters].encode("utf-8", "replace").decode("utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -149,7 +149,6 @@ class _Band(_Fold):
         return value
 
     def add(self, signals: EpochSignals) -> None:
-        """Take in the next epoch."""
         config = self.config
         value = self.value = self.read(signals)
         ends = _interval(signals, self.signal, config)
@@ -166,7 +165,6 @@ class _Band(_Fold):
         self.side = left
 
     def evaluation(self) -> RuleEvaluation:
-        """Return what the rule says of the epoch that was added last."""
         config = self.config
         needed = config.band_persistence or config.persistence
         fired = self.streak >= needed and (self.measured or not config.band_needs_value)
@@ -220,7 +218,6 @@ class _Plateau(_Fold):
         self.value: float | None = None
 
     def add(self, signals: EpochSignals) -> None:
-        """Take in the next epoch."""
         self.value = signals.val_loss
         if self.value < self.best - self.min_delta:  # false for NaN: a diverged loss is no progress
             self.best, self.since = self.value, 0
@@ -228,7 +225,6 @@ class _Plateau(_Fold):
             self.since += 1
 
     def evaluation(self) -> RuleEvaluation:
-        """Return what the rule says of the epoch that was added last."""
         fired, best = self.since >= self.patience, None if self.value is None else self.best
         side = "plateau" if fired else None
         return RuleEvaluation(self.rule, fired, side, self.value, best, self.since)
@@ -278,7 +274,6 @@ class _Guessing:
         self.streak = 0
 
     def add(self, signals: EpochSignals) -> None:
-        """Take in the next epoch."""
         self.progress.add(signals.train_loss)
         self.streak = self.streak + 1 if _guesses(signals, self.config) else 0
 
@@ -299,7 +294,6 @@ class _R1(_Fold):
         self.harmless = False  # the latest epoch learned, so its long steps do no harm
 
     def add(self, signals: EpochSignals) -> None:
-        """Take in the next epoch."""
         # No validation loss precedes the first epoch; its mean training loss takes that place.
         before = signals.train_loss if self.plateau.best == math.inf else self.plateau.best
         gain = self.config.r1_learning_gain
@@ -313,7 +307,6 @@ class _R1(_Fold):
         self.plateau.add(signals)
 
     def evaluation(self) -> RuleEvaluation:
-        """Return what the rule says of the epoch that was added last."""
         band, latest, at_once = self.band.evaluation(), self.band.value, self.config.r1_at_once
         killing = latest is not None and at_once is not None and latest > at_once
         spared = band.side == "high" and self.harmless and not killing
@@ -347,14 +340,12 @@ class _R2(_Fold):
         self.long = False  # the latest epoch's steps are too long for a smaller batch
 
     def add(self, signals: EpochSignals) -> None:
-        """Take in the next epoch."""
         self.band.add(signals)
         self.progress.add(signals.train_loss)
         ratio, limit = signals.update_ratio, self.config.r2_longest_steps
         self.long = ratio is not None and limit is not None and ratio > limit
 
     def evaluation(self) -> RuleEvaluation:
-        """Return what the rule says of the epoch that was added last."""
         band = self.band.evaluation()
         stalled = self.config.r2_stall_epochs == 0 or self.progress.stands_still
         if (band.side == "low" and not stalled) or (band.side == "high" and self.long):
@@ -381,12 +372,10 @@ class _Pool(_Fold):
         self.streak = 0
 
     def add(self, signals: EpochSignals) -> None:
-        """Take in the next epoch."""
         self.epochs.append((signals.noise, signals.signal_to_noise))
         self.new += 1
 
     def evaluation(self) -> RuleEvaluation:
-        """Return what the rule says of the epoch that was added last."""
         if self.new:
             self._pool()
         fired = self.newest is not None and self.side is not None
@@ -443,7 +432,6 @@ class _R4(_Fold):
         self.streak = 0
 
     def add(self, signals: EpochSignals) -> None:
-        """Take in the next epoch."""
         self.accuracies = [*self.accuracies[-1:], signals.train_accuracy]
         if len(self.accuracies) < 2:
             return
@@ -457,7 +445,6 @@ class _R4(_Fold):
         self.streak = self.streak + 1 if stalled else 0
 
     def evaluation(self) -> RuleEvaluation:
-        """Return what the rule says of the epoch that was added last."""
         fired = self.streak >= self.config.persistence
         return RuleEvaluation(
             self.rule, fired, "stalled" if fired else None, self.value, None, self.streak

@@ -15,8 +15,8 @@ from typing import Any
 
 from aggregates.decisions import Decision
 from aggregates.errors import InvariantError
+from aggregates.events import Event, again
 from aggregates.run import Run
-from aggregates.spec import spec_of
 from ledger.bodies import encode_body
 from ledger.mapper import recorded_fields
 
@@ -42,7 +42,6 @@ class Fork:
     orders: tuple[Order, ...]  # rising; those of the parent included
 
     def __post_init__(self) -> None:
-        """Refuse what no chain of forks can have."""
         numbers = (self.epoch, *(n for o in self.orders for n in (o.after, o.seed)))
         if any(type(each) is not int for each in numbers) or self.epoch < 0:
             raise InvariantError("the epochs and orders of a fork must be whole numbers")
@@ -117,43 +116,16 @@ def repeat(run: Run, event: Any) -> None:
     """Do once more what an event of another run, or of this one, tells; raises as the run does."""
     match event:  # the most frequent ones first
         case Run.DecisionMade():
-            run.decide(_decision(event), source=event.source)
+            said = (event.direction, event.params, event.justification)
+            decision = Decision(event.event_type, tuple(event.cites), *said)
+            run.decide(decision, source=event.source)
         case Run.EpochMeasured():
             run.measure_epoch(event.measured, event.reported)
         case Run.RulesEvaluated():
             run.evaluate_rules()
-        case Run.RemedyApplied():
-            spec = spec_of(event.spec)
-            run.apply_remedy(event.changes, settings=event.settings, spec=spec)
-        case Run.RemedyRefused():
-            run.refuse_remedy(event.reason)
-        case Run.RestartScheduled():
-            run.schedule_restart(spec_of(event.spec))
-        case Run.WeightsSaved():
-            run.save_weights(
-                event.kind,
-                sha256=event.sha256,
-                size=event.size,
-                spec=spec_of(event.spec),
-                probe=event.probe,
-            )
-        case Run.SnapshotSaved():
-            run.save_snapshot(event.sha256, size=event.size, seconds=event.seconds)
-        case Run.Provoked():
-            run.provoke()
-        case Run.Forked():
-            run.fork(Fork.from_event(event).to_dict())
         case Run.Ended():
             run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
+        case Event() if getattr(Run, type(event).__name__, None) is type(event):
+            again(run, event)
         case _:
             raise InvariantError(f"event {type(event).__qualname__} does not belong in a run")
-
-
-def _decision(event: Any) -> Decision:
-    return Decision(
-        event_type=event.event_type,
-        cites=tuple(event.cites),
-        direction=event.direction,
-        params=event.params,
-        justification=event.justification,
-    )

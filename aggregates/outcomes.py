@@ -155,7 +155,6 @@ def _flat(spec: Spec) -> dict[str, Any]:
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
-    """Return a change for each key whose value differs."""
     return [
         _change(key, before.get(key), value)
         for key, value in after.items()

@@ -80,7 +80,6 @@ class _Draws:
         return low + int(self._share(what) * (high - low + 1))
 
     def choice(self, what: str, options: Sequence[_T]) -> _T:
-        """Return one of the options."""
         return options[self.whole(what, 0, len(options) - 1)]
 
     def _share(self, what: str) -> float:
@@ -88,7 +87,8 @@ class _Draws:
         return (int.from_bytes(sha[:8], "big") >> 11) / 2**53  # below 1, exact
 
 
-_Drawn = tuple[tuple[str, ...], dict[str, dict[str, Any]]]  # expected rules, changes
+_Drawn = tuple[str, dict[str, dict[str, Any]]]  # expected rule, changes
+_Draw = Callable[[_Draws, Mapping[str, Any]], _Drawn]
 
 
 @dataclass(frozen=True)
@@ -99,39 +99,34 @@ class Provocation:
     title: str
     expects: tuple[str, ...]  # rules; which of several, the drawn place decides
     ranges: str  # in words, for the reference page
-    draw: "_Draw"
+    draw: _Draw
 
 
-_Draw = Callable[[_Draws, Mapping[str, Any]], _Drawn]
 _catalogue: dict[str, Provocation] = {}
 
 
-def _provocation(
-    name: str, title: str, expects: tuple[str, ...], ranges: str
-) -> Callable[[_Draw], _Draw]:
-    """Enter a kind of fault, drawn by the function below, into the catalogue."""
+def _provocation(title: str, expects: tuple[str, ...], ranges: str) -> Callable[[_Draw], _Draw]:
+    """Enter a kind of fault into the catalogue, under the name of the function that draws it."""
 
     def enter(draw: _Draw) -> _Draw:
+        name = draw.__name__.removeprefix("_")
         _catalogue[name] = Provocation(name, title, expects, ranges, draw)
         return draw
 
     return enter
 
 
-@_provocation(
-    "lr_too_high", "a learning rate far too high, and no warm-up", ("R1",), "`lr` 1.5 to 5"
-)
+@_provocation("a learning rate far too high, and no warm-up", ("R1",), "`lr` 1.5 to 5")
 def _lr_too_high(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    return ("R1",), {"settings": {"lr": draws.number("lr", 1.5, 5.0), "warm_up_epochs": 0}}
+    return "R1", {"settings": {"lr": draws.number("lr", 1.5, 5.0), "warm_up_epochs": 0}}
 
 
-@_provocation("lr_too_low", "a learning rate far too low", ("R1",), "`lr` 1e-5 to 2e-4")
+@_provocation("a learning rate far too low", ("R1",), "`lr` 1e-5 to 2e-4")
 def _lr_too_low(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    return ("R1",), {"settings": {"lr": draws.number("lr", 1e-5, 2e-4), "warm_up_epochs": 0}}
+    return "R1", {"settings": {"lr": draws.number("lr", 1e-5, 2e-4), "warm_up_epochs": 0}}
 
 
 @_provocation(
-    "init_too_large",
     "initial weights far too large",
     ("R1", "R6"),
     "times 50 to 200, in the head (R1) or in the body (R6)",
@@ -140,19 +135,16 @@ def _init_too_large(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     part = draws.choice("part", ("body", "head"))
     weights = {"part": part, "factor": draws.number("factor", 50.0, 200.0)}
     rule = {"body": "R6", "head": "R1"}[part]
-    return (rule,), {"settings": {"norm": "batch"}, "weights": weights}
+    return rule, {"settings": {"norm": "batch"}, "weights": weights}
 
 
-@_provocation(
-    "init_too_small", "initial weights far too small", ("R1",), "times 3e-4 to 0.01, in the body"
-)
+@_provocation("initial weights far too small", ("R1",), "times 3e-4 to 0.01, in the body")
 def _init_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     weights = {"part": "body", "factor": draws.number("factor", 3e-4, 1e-2)}
-    return ("R1",), {"settings": {"norm": "batch"}, "weights": weights}
+    return "R1", {"settings": {"norm": "batch"}, "weights": weights}
 
 
 @_provocation(
-    "dead_activations",
     "biases so far below zero that units never rise above it",
     ("R5",),
     "60% to 90% of the biases, in the blocks or everywhere, at -8 to -20",
@@ -163,11 +155,10 @@ def _dead_activations(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
         "share": draws.number("share", 0.6, 0.9),
         "value": -draws.number("value", 8.0, 20.0),
     }
-    return ("R5",), {"settings": {"norm": "batch", "activation": "relu"}, "biases": biases}
+    return "R5", {"settings": {"norm": "batch", "activation": "relu"}, "biases": biases}
 
 
 @_provocation(
-    "no_norm_at_depth",
     "many blocks and no normalisation",
     ("R6", "R7"),
     "12 to 16 blocks, of GELU without shortcuts (R6) or of ReLU with them and an `lr` "
@@ -177,19 +168,16 @@ def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     settings: dict[str, Any] = {"norm": "none", "blocks": draws.whole("blocks", 12, 16)}
     if draws.choice("residual", (False, True)):
         # At a larger rate such a model dies within a few steps, and its gradients with it.
-        return ("R7",), {
-            "settings": {**settings, "residual": True, "activation": "relu", "lr": 0.002}
-        }
-    return ("R6",), {"settings": {**settings, "residual": False, "activation": "gelu"}}
+        return "R7", {"settings": {**settings, "residual": True, "activation": "relu", "lr": 0.002}}
+    return "R6", {"settings": {**settings, "residual": False, "activation": "gelu"}}
 
 
-@_provocation("batch_too_small", "batches of a few images", ("R2",), "`batch_size` 2 to 4")
+@_provocation("batches of a few images", ("R2",), "`batch_size` 2 to 4")
 def _batch_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    return ("R2",), {"settings": {"batch_size": draws.whole("size", 2, 4), "accumulation": 1}}
+    return "R2", {"settings": {"batch_size": draws.whole("size", 2, 4), "accumulation": 1}}
 
 
 @_provocation(
-    "batch_too_large",
     "two batches to an epoch",
     ("R2",),
     "`batch_size` 0.4 to 0.5 of the training set, as far as memory reaches",
@@ -199,14 +187,11 @@ def _batch_too_large(draws: _Draws, config: Mapping[str, Any]) -> _Drawn:
     wanted = int(examples * draws.number("share", 0.4, 0.5))
     size = max(1, min(wanted, config.get("max_batch_size", _MAX_BATCH_SIZE)))
     even = size - size % 8 or size  # so that it can be halved
-    return ("R2",), {"settings": {"batch_size": even, "accumulation": 1}}
+    return "R2", {"settings": {"batch_size": even, "accumulation": 1}}
 
 
 @_provocation(
-    "too_little_capacity",
-    "a trunk of a single channel",
-    ("R4",),
-    "`channels` 1, `width` 1 to 4, `blocks` 1 to 2",
+    "a trunk of a single channel", ("R4",), "`channels` 1, `width` 1 to 4, `blocks` 1 to 2"
 )
 def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     settings = {
@@ -214,22 +199,20 @@ def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
         "width": draws.whole("width", 1, 4),
         "blocks": draws.whole("blocks", 1, 2),
     }
-    return ("R4",), {"settings": settings}
+    return "R4", {"settings": settings}
 
 
 @_provocation(
-    "tiny_init_no_norm",
     "initial weights far too small, and no normalisation that could make up for it",
     ("R6",),
     "times 3e-4 to 0.01, in the body, `norm` none",
 )
 def _tiny_init_no_norm(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     weights = {"part": "body", "factor": draws.number("factor", 3e-4, 1e-2)}
-    return ("R6",), {"settings": {"norm": "none"}, "weights": weights}
+    return "R6", {"settings": {"norm": "none"}, "weights": weights}
 
 
 @_provocation(
-    "exploding_loss",
     "a training loss that is multiplied for some epochs",
     ("R7",),
     "times 2,000 to 100,000, for 3 or 4 epochs from epoch 0 or 1",
@@ -240,14 +223,12 @@ def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
         "first": draws.whole("first", 0, 1),
         "epochs": draws.whole("epochs", 3, 4),
     }
-    return ("R7",), {"loss": loss}
+    return "R7", {"loss": loss}
 
 
-@_provocation(
-    "infinite_loss", "an epoch with an infinite training loss", ("R7",), "in epoch 0, 1 or 2"
-)
+@_provocation("an epoch with an infinite training loss", ("R7",), "in epoch 0, 1 or 2")
 def _infinite_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    return ("R7",), {"loss": {"factor": math.inf, "first": draws.whole("first", 0, 2), "epochs": 1}}
+    return "R7", {"loss": {"factor": math.inf, "first": draws.whole("first", 0, 2), "epochs": 1}}
 
 
 CATALOGUE: Mapping[str, Provocation] = MappingProxyType(_catalogue)
@@ -265,8 +246,8 @@ def draw_fault(name: str, seed: int, config: Mapping[str, Any]) -> Fault:
         raise ProvocationError(
             f"the seed of a provocation must be a whole number of at least 0, not {seed!r}"
         )
-    expects, changes = CATALOGUE[name].draw(_Draws(name, seed), config)
-    return Fault(name, seed, expects, changes)
+    rule, changes = CATALOGUE[name].draw(_Draws(name, seed), config)
+    return Fault(name, seed, (rule,), changes)
 
 
 def apply_to_config(config: Mapping[str, Any], name: str, seed: int) -> dict[str, Any]:

@@ -27,10 +27,4 @@ class Review(Aggregate):
         mark: Annotated[str, OneOf("a mark", MARKS)]
         note: str
 
-    index: int
-    entry_hash: str
-    run: str
-    mark: str
-    note: str
-
     of = begins(Reviewed)

@@ -171,25 +171,15 @@ CALIBRATED_1 = RulesConfig(
     r4_ceiling=0.90,
 )
 # Chosen on one half of a grid of settings: docs/studies/rules.md.
-CALIBRATED = RulesConfig(
-    profile="calibrated",
-    restart_after_remedy=True,
-    r1_signal="update_ratio",
+CALIBRATED = replace(
+    CALIBRATED_1,
     r1_low=3.3e-4,
     r1_high=2.5e-2,
-    r2_signal="signal_to_noise",
-    r2_low=0.14,
     r2_high=2.5,
-    r5_signal="dead_share",
     r5_high=0.28,
     r6_low=9.2e-3,
-    r7_high=3.0,
     r1_patience=7,
-    r1_min_delta=0.0,
     r3_patience=9,
-    r3_min_delta=1e-3,
-    r4_saturation_gap=0.01,
-    r4_ceiling=0.90,
     ema_alpha=1.0,  # no average: persistence alone keeps chance out, and nothing lags behind
     band_needs_value=True,
     r1_at_once=0.036,

@@ -6,17 +6,20 @@ The rules are evaluated here, from what was measured, and nowhere else.
 I/O: none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar, field
 from functools import cache
 from itertools import takewhile
-from typing import Any
-from uuid import UUID, uuid4
+from typing import Annotated, Any
+from uuid import UUID
 
 from eventsourcing.domain import Aggregate
 
+from aggregates.canonical import digest
 from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
 from aggregates.evaluations import Evaluations
+from aggregates.events import Event, First, KeptAs, OneOf, begins, counted, records
 from aggregates.firing import RuleMemory
 from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, TRY_RATES, UNDONE, restarted
 from aggregates.provocations import fault_of
@@ -53,77 +56,94 @@ def verify_source(source: str, decision: Decision) -> None:
 class Run(Aggregate):
     """One training, rebuilt from its events."""
 
-    class Started(Aggregate.Created):
+    class Started(First):
         """Everything that goes into the run before its first step."""
 
+        _: KW_ONLY
         config: dict[str, Any]
-        config_hash: str
-        rules: dict[str, Any]
-        rules_hash: str
-        spec: dict[str, Any]
+        config_hash: str = counted()
+        rules: dict[str, Any]  # a RulesConfig's to_dict()
+        rules_hash: str = counted()
+        spec: dict[str, Any]  # a Spec's to_dict()
         data: dict[str, Any]
         environment: dict[str, Any]
         policy: dict[str, Any]
-        parent_run: str | None
-        campaign: str | None
-        checkpoint: str | None
+        parent_run: str | None = None
+        campaign: str | None = None
+        checkpoint: str | None = None
+        run_id: InitVar[UUID | None] = None
 
-    class Provoked(Aggregate.Event):
+        def check(self) -> dict[str, Any]:
+            return {"config_hash": digest(self.config), "rules_hash": digest(self.rules)}
+
+        def apply(self, run: "Run") -> None:
+            run.rules = RulesConfig(**self.rules)
+            run.memory = RuleMemory(run.rules)
+            run.initial_spec = run.spec = spec_of(self.spec)
+
+    class Provoked(Event):
         """The fault that was put into the run on purpose, and what it is to make fire."""
 
-        name: str
-        seed: int
-        changes: dict[str, Any]
-        expects: list[str]
+        name: Annotated[str, KeptAs("provocation")] = counted()
+        seed: int = counted()
+        changes: dict[str, Any] = counted()
+        expects: list[str] = counted()
 
-        def apply(self, aggregate: "Run") -> None:
-            """Note that the fault is on record."""
-            aggregate.provocation = self.name
+        def check(self, run: "Run") -> dict[str, Any]:
+            """Return the fault that the configuration names; raises ProvocationError, too."""
+            if run.provocation is not None or run.history:
+                raise InvariantError("a run can be provoked only once, before its first epoch")
+            fault = fault_of(run.config)
+            if fault is None:
+                raise InvariantError("the configuration names no provocation")
+            return fault.to_dict()
 
-    class Forked(Aggregate.Event):
-        """The run goes on from an epoch of another one; see aggregates/forks.py."""
+    class Forked(Event):
+        """The run goes on from an epoch of another one; the fields are those of a Fork.
+
+        Everything that follows up to that epoch has to be as the parent has it, which the judge
+        sees by the digest.
+        """
 
         parent: str
-        epoch: int
+        epoch: Annotated[int, KeptAs("forked_at")]
         digest: str
         state: str
         orders: list[dict[str, Any]]
 
-        def apply(self, aggregate: "Run") -> None:
-            """Note the epoch up to which everything is the parent's."""
-            aggregate.forked_at = self.epoch
+        def check(self, run: "Run") -> None:
+            if run.forked_at is not None or run.history:
+                raise InvariantError("a run can be forked only once, before its first epoch")
 
-    class EpochMeasured(Aggregate.Event):
+    class EpochMeasured(Event):
         """What the hooks saw, and apart from it what the loop says of itself."""
 
         epoch: int
         measured: dict[str, Any]
         reported: dict[str, Any]
 
-        def apply(self, aggregate: "Run") -> None:
+        def apply(self, run: "Run") -> None:
             """Add the epoch to the history that the rules read."""
-            fresh, aggregate.fresh = aggregate.fresh, None
+            fresh, run.fresh = run.fresh, None
             if fresh is None or fresh[0] is not self.measured:
-                found = aggregate.signals(self.epoch, self.measured, self.reported)
-                fresh = self.measured, found
-            aggregate.history.append(fresh[1])
-            if (step := aggregate.step()) is not None:
-                aggregate.settings = {**aggregate.settings, "lr": step.lr}
+                fresh = self.measured, run.signals(self.epoch, self.measured, self.reported)
+            run.history.append(fresh[1])
+            if (step := run.step()) is not None:
+                run.settings = {**run.settings, "lr": step.lr}
 
-    class RulesEvaluated(Aggregate.Event):
+    class RulesEvaluated(Event):
         """The seven rules on the epoch just measured."""
 
         epoch: int
         evaluations: dict[str, Any]
 
-        def apply(self, aggregate: "Run") -> None:
-            """Keep the evaluation of the epoch."""
+        def apply(self, run: "Run") -> None:
             found = {rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()}
-            aggregate.evaluations[self.epoch] = found
+            run.evaluations[self.epoch] = found
             fired = tuple(rule for rule in PRECEDENCE if rule in found and found[rule].fired)
-            aggregate.fired_rules.append(_shared(fired))
+            run.fired_rules.append(_shared(fired))
 
-    class DecisionMade(Aggregate.Event):
+    class DecisionMade(Event):
         """What a policy or a human decided, in their own words, or that nobody did (driver)."""
 
         number: int
@@ -135,176 +155,157 @@ class Run(Aggregate):
         params: dict[str, Any]
         justification: str
 
-        def apply(self, aggregate: "Run") -> None:
+        def apply(self, run: "Run") -> None:
             """Keep the decision, still without an outcome."""
-            parsed, aggregate.parsed = aggregate.parsed, None
+            parsed, run.parsed = run.parsed, None
             if parsed is None or parsed[0] is not self.cites:
                 told = {key: getattr(self, key) for key in _SAID}
                 parsed = self.cites, parse_decision(told)
-            decision = parsed[1]
-            aggregate.decisions.append(
-                PastDecision(self.number, self.epoch, self.source, decision, None)
+            run.decisions.append(
+                PastDecision(self.number, self.epoch, self.source, parsed[1], None)
             )
 
-    class RemedyApplied(Aggregate.Event):
+    class RemedyApplied(Event):
         """What the harness did on the live run because of a decision."""
 
-        decision: int
-        epoch: int
+        decision: int = counted("unsettled")
+        epoch: int = counted("epoch")
         changes: list[dict[str, Any]]
         settings: dict[str, Any]
         spec: dict[str, Any]
 
-        def apply(self, aggregate: "Run") -> None:
+        def apply(self, run: "Run") -> None:
             """Settle the decision; its rules start afresh."""
-            done = aggregate.settle(self.decision, "applied")
+            done = run.settle(self.decision, "applied")
             afresh = restarted(done.decision.direction, done.decision.cites)
             rates = done.decision.rates
-            aggregate.remedies.extend(
-                AppliedRemedy(self.epoch, rule, len(rates)) for rule in afresh
-            )
+            run.remedies.extend(AppliedRemedy(self.epoch, rule, len(rates)) for rule in afresh)
             if done.decision.back is not None and rates:
-                trials = Trials(done.number, self.epoch, done.decision.back, rates)
-                aggregate.trials.append(trials)
-            aggregate.spec = spec_of(self.spec)
-            aggregate.settings = dict(self.settings)
+                run.trials.append(Trials(done.number, self.epoch, done.decision.back, rates))
+            run.spec = spec_of(self.spec)
+            run.settings = dict(self.settings)
 
-    class RemedyRefused(Aggregate.Event):
+    class RemedyRefused(Event):
         """The harness could not do what a decision asked for."""
 
-        decision: int
-        epoch: int
+        decision: int = counted("unsettled")
+        epoch: int = counted("epoch")
         reason: str
 
-        def apply(self, aggregate: "Run") -> None:
-            """Settle the decision as not done."""
-            aggregate.settle(self.decision, "refused")
+        def apply(self, run: "Run") -> None:
+            run.settle(self.decision, "refused")
 
-    class RestartScheduled(Aggregate.Event):
+    class RestartScheduled(Event):
         """A structural change is left to a following run, which starts from `spec`."""
 
-        decision: int
-        epoch: int
+        decision: int = counted("unsettled")
+        epoch: int = counted("epoch")
         spec: dict[str, Any]
 
-        def apply(self, aggregate: "Run") -> None:
-            """Settle the decision; only the end may follow."""
-            aggregate.settle(self.decision, "restart")
-            aggregate.restart_spec = spec_of(self.spec)
+        def apply(self, run: "Run") -> None:
+            run.settle(self.decision, "restart")
+            run.restart_spec = spec_of(self.spec)
 
-    class WeightsSaved(Aggregate.Event):
-        """Weights stored by hash, with gradient norms on the fixed probe batch."""
+    class WeightsSaved(Event):
+        """Weights of the latest epoch, by hash, with gradient norms on the fixed probe batch."""
 
-        epoch: int
-        kind: str
+        epoch: int = counted("epoch")
+        kind: Annotated[str, OneOf("the kind of weights", WEIGHTS_KINDS)]
         sha256: str
         size: int
         spec: dict[str, Any]
         probe: dict[str, Any]
 
-        def apply(self, aggregate: "Run") -> None:
-            """Remember the newest weights of each kind."""
-            aggregate.weights[self.kind] = self
+        def check(self, run: "Run") -> None:
+            spec_of(self.spec)  # raises SpecError
+            if self.epoch not in run.evaluations:
+                raise InvariantError("weights must be saved after an epoch's rules are evaluated")
 
-    class SnapshotSaved(Aggregate.Event):
-        """The training state after an epoch, before its decisions, stored by hash."""
+        def apply(self, run: "Run") -> None:
+            run.weights[self.kind] = self
 
-        epoch: int
+    class SnapshotSaved(Event):
+        """The training state after the latest epoch, before its decisions, stored by hash."""
+
+        epoch: int = counted("epoch")
         sha256: str
         size: int
         seconds: float  # that it took
 
-        def apply(self, aggregate: "Run") -> None:
-            """Remember where the training can go on from."""
-            aggregate.snapshots[self.epoch] = self.sha256
+        def check(self, run: "Run") -> None:
+            if self.epoch not in run.evaluations or self.epoch in run.snapshots:
+                raise InvariantError(
+                    "a snapshot is saved once, after an epoch's rules are evaluated"
+                )
+            if run.decisions and run.decisions[-1].epoch == self.epoch:
+                raise InvariantError(
+                    f"epoch {self.epoch} has a decision: its snapshot comes before"
+                )
 
-    class Ended(Aggregate.Event):
-        """Nothing follows."""
+        def apply(self, run: "Run") -> None:
+            run.snapshots[self.epoch] = self.sha256
 
-        reason: str
-        detail: str
-        deliverables: dict[str, str]
+    class Ended(Event):
+        """Nothing follows; a crashed or interrupted run may end anywhere."""
 
-        def apply(self, aggregate: "Run") -> None:
-            """Close the run."""
-            aggregate.end_reason = self.reason
+        reason: Annotated[str, OneOf("the end reason of a run", END_REASONS), KeptAs("end_reason")]
+        _: KW_ONLY
+        detail: str = ""
+        deliverables: Mapping[str, str] = field(default_factory=dict)
 
-    def __init__(  # noqa: PLR0917 - the library fills it from the first event's fields
-        self,
-        config: dict[str, Any],
-        config_hash: str,
-        rules: dict[str, Any],
-        rules_hash: str,
-        spec: dict[str, Any],
-        data: dict[str, Any],
-        environment: dict[str, Any],
-        policy: dict[str, Any],
-        parent_run: str | None,
-        campaign: str | None,
-        checkpoint: str | None,
-    ) -> None:
-        self.config = config
-        self.config_hash = config_hash
-        self.rules = RulesConfig(**rules)
-        self.rules_hash = rules_hash
-        self.initial_spec = self.spec = spec_of(spec)
-        self.settings: dict[str, Any] = {}  # as the last remedy left them
-        self.data = data
-        self.environment = environment
-        self.policy = policy
-        self.parent_run = parent_run
-        self.campaign = campaign
-        self.checkpoint = checkpoint
-        self.provocation: str | None = None  # by its name
-        self.forked_at: int | None = None
-        self.snapshots: dict[int, str] = {}  # by epoch
-        self.history: list[EpochSignals] = []
-        # On the way from a command to its event: a measured part and its signals; the rules that a
-        # decision cites, and the decision.
-        self.fresh: tuple[dict[str, Any], EpochSignals] | None = None
-        self.parsed: tuple[list[str], Decision] | None = None
-        self.evaluations = Evaluations()
-        self.fired_rules: list[tuple[str, ...]] = []  # of each epoch, by precedence
-        self.memory = RuleMemory(self.rules)  # spares time and changes nothing
-        self.decisions: list[PastDecision] = []
-        self.remedies: list[AppliedRemedy] = []
-        self.trials: list[Trials] = []
-        self.weights: dict[str, Run.WeightsSaved] = {}
-        self.restart_spec: Spec | None = None
-        self.end_reason: str | None = None
+        def check(self, run: "Run") -> None:
+            reason = self.reason
+            if reason not in OWN_ENDS:
+                return
+            if (reason == "restart") != (run.restart_spec is not None):
+                raise InvariantError(
+                    "a run must end with `restart` if a restart is scheduled, and only then"
+                )
+            if reason != "restart" and (reason == "stopped") != run.stopped:
+                raise InvariantError(
+                    "a run must end with `stopped` if it was stopped in its last epoch, and "
+                    "only then"
+                )
+            run.verify_carried_out()
 
-    @classmethod
-    def start(
-        cls,
-        *,
-        config: Mapping[str, Any],
-        config_hash: str,
-        rules: RulesConfig,
-        spec: Spec,
-        data: Mapping[str, Any],
-        environment: Mapping[str, Any],
-        policy: Mapping[str, Any],
-        parent_run: str | None = None,
-        campaign: str | None = None,
-        checkpoint: str | None = None,
-        run_id: UUID | None = None,
-    ) -> "Run":
-        """Open a run; its first event records everything that goes into it."""
-        return cls._create(
-            event_class=cls.Started,
-            id=run_id or uuid4(),
-            config=dict(config),
-            config_hash=config_hash,
-            rules=rules.to_dict(),
-            rules_hash=rules.hash,
-            spec=spec.to_dict(),
-            data=dict(data),
-            environment=dict(environment),
-            policy=dict(policy),
-            parent_run=parent_run,
-            campaign=campaign,
-            checkpoint=checkpoint,
-        )
+    config: dict[str, Any]
+    data: dict[str, Any]
+    environment: dict[str, Any]
+    policy: dict[str, Any]
+    parent_run: str | None
+    checkpoint: str | None
+    rules: RulesConfig = field(init=False)
+    memory: RuleMemory = field(init=False)  # spares time and changes nothing
+    initial_spec: Spec = field(init=False)
+    spec: Spec = field(init=False)
+    settings: dict[str, Any] = field(default_factory=dict)  # as the last remedy left them
+    provocation: str | None = None  # by its name
+    forked_at: int | None = None
+    snapshots: dict[int, str] = field(default_factory=dict)  # by epoch
+    history: list[EpochSignals] = field(default_factory=list)
+    # On the way from a command to its event: a measured part and its signals; the rules that a
+    # decision cites, and the decision.
+    fresh: tuple[dict[str, Any], EpochSignals] | None = None
+    parsed: tuple[list[str], Decision] | None = None
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    # Of each epoch, by precedence.
+    fired_rules: list[tuple[str, ...]] = field(default_factory=list)
+    decisions: list[PastDecision] = field(default_factory=list)
+    remedies: list[AppliedRemedy] = field(default_factory=list)
+    trials: list[Trials] = field(default_factory=list)
+    weights: dict[str, "Run.WeightsSaved"] = field(default_factory=dict)
+    restart_spec: Spec | None = None
+    end_reason: str | None = None
+
+    start = begins(Started)
+    provoke = records(Provoked)
+    fork = records(Forked)
+    apply_remedy = records(RemedyApplied)
+    refuse_remedy = records(RemedyRefused)
+    schedule_restart = records(RestartScheduled)
+    save_weights = records(WeightsSaved)
+    save_snapshot = records(SnapshotSaved)
+    end = records(Ended)
 
     @property
     def epoch(self) -> int:
@@ -346,30 +347,9 @@ class Run(Aggregate):
         """Rules that are advisory in this run."""
         return tuple(self.config.get("waived", ()))
 
-    def provoke(self) -> None:
-        """Record the fault that the configuration names, before the first epoch."""
-        self._check_open()
-        if self.provocation is not None or self.history:
-            raise InvariantError("a run can be provoked only once, before its first epoch")
-        fault = fault_of(self.config)  # raises ProvocationError where its settings are not there
-        if fault is None:
-            raise InvariantError("the configuration names no provocation")
-        self.trigger_event(self.Provoked, **fault.to_dict())
-
-    def fork(self, fork: Mapping[str, Any]) -> None:
-        """Record what the run shares with its parent (a Fork's to_dict()), before the first epoch.
-
-        Everything that follows up to that epoch has to be as the parent has it, which the judge
-        sees by the digest.
-        """
-        self._check_open()
-        if self.forked_at is not None or self.history:
-            raise InvariantError("a run can be forked only once, before its first epoch")
-        self.trigger_event(self.Forked, **fork)
-
     def measure_epoch(self, measured: Mapping[str, Any], reported: Mapping[str, Any]) -> int:
         """Record the next epoch; its number is counted here and cannot be passed in."""
-        self._check_open()
+        self.verify_open()
         if self.config.get("provocation") != self.provocation:
             raise InvariantError(
                 f"the configuration names the provocation {self.config.get('provocation')!r}, but "
@@ -395,7 +375,7 @@ class Run(Aggregate):
 
     def evaluate_rules(self) -> dict[str, RuleEvaluation]:
         """Evaluate the rules on the epoch just measured, once, and record the outcome."""
-        self._check_open()
+        self.verify_open()
         if self.epoch < 0 or self.epoch in self.evaluations:
             raise InvariantError("rules must be evaluated once after each measured epoch")
         evaluations = self.memory.evaluate(self.history, self.remedies)
@@ -519,7 +499,7 @@ class Run(Aggregate):
 
     def decide(self, decision: Decision, *, source: str) -> int:
         """Record a decision as it was said, false citations too: falsely_cited() names these."""
-        self._check_open()
+        self.verify_open()
         if self.epoch not in self.evaluations:
             raise InvariantError("a decision must follow the evaluation of the rules")
         verify_source(source, decision)
@@ -557,94 +537,6 @@ class Run(Aggregate):
             resets = "not_finite" in sides
         return resets and self.level != REPEATABLE and not self.history[-1].lost
 
-    def apply_remedy(
-        self,
-        changes: Sequence[Mapping[str, Any]],
-        *,
-        settings: Mapping[str, Any],
-        spec: Spec,
-    ) -> None:
-        """Record what was done for the decision made last."""
-        self.trigger_event(
-            self.RemedyApplied,
-            decision=self._unsettled(),
-            epoch=self.epoch,
-            changes=[dict(change) for change in changes],
-            settings=dict(settings),
-            spec=spec.to_dict(),
-        )
-
-    def refuse_remedy(self, reason: str) -> None:
-        """Record that the decision made last cannot be carried out, and why."""
-        self.trigger_event(
-            self.RemedyRefused, decision=self._unsettled(), epoch=self.epoch, reason=reason
-        )
-
-    def schedule_restart(self, spec: Spec) -> None:
-        """Record that a following run starts from `spec` because of the decision made last."""
-        self.trigger_event(
-            self.RestartScheduled,
-            decision=self._unsettled(),
-            epoch=self.epoch,
-            spec=spec.to_dict(),
-        )
-
-    def save_weights(
-        self, kind: str, *, sha256: str, size: int, spec: Spec, probe: Mapping[str, Any]
-    ) -> None:
-        """Record weights of the latest epoch, which are stored under their hash."""
-        self._check_open()
-        if kind not in WEIGHTS_KINDS:
-            raise InvariantError(
-                f"the kind of weights must be {' or '.join(WEIGHTS_KINDS)}, not {kind!r}"
-            )
-        if self.epoch not in self.evaluations:
-            raise InvariantError("weights must be saved after an epoch's rules are evaluated")
-        self.trigger_event(
-            self.WeightsSaved,
-            epoch=self.epoch,
-            kind=kind,
-            sha256=sha256,
-            size=size,
-            spec=spec.to_dict(),
-            probe=dict(probe),
-        )
-
-    def save_snapshot(self, sha256: str, *, size: int, seconds: float) -> None:
-        """Record the training state after the latest epoch, before anything is decided on it."""
-        self._check_open()
-        if self.epoch not in self.evaluations or self.epoch in self.snapshots:
-            raise InvariantError("a snapshot is saved once, after an epoch's rules are evaluated")
-        if self.decisions and self.decisions[-1].epoch == self.epoch:
-            raise InvariantError(f"epoch {self.epoch} has a decision: its snapshot comes before")
-        self.trigger_event(
-            self.SnapshotSaved, epoch=self.epoch, sha256=sha256, size=size, seconds=seconds
-        )
-
-    def end(
-        self, reason: str, *, detail: str = "", deliverables: Mapping[str, str] | None = None
-    ) -> None:
-        """Close the run, once; a crashed or interrupted run may end anywhere."""
-        self._check_open()
-        if reason not in END_REASONS:
-            raise InvariantError(
-                f"the end reason of a run must be one of {', '.join(END_REASONS)}, not {reason!r}"
-            )
-        if reason in OWN_ENDS:
-            if (reason == "restart") != (self.restart_spec is not None):
-                raise InvariantError(
-                    "a run must end with `restart` if a restart is scheduled, and only then"
-                )
-            if reason != "restart" and (reason == "stopped") != self.stopped:
-                raise InvariantError(
-                    "a run must end with `stopped` if it was stopped in its last epoch, and "
-                    "only then"
-                )
-            self._check_carried_out()
-        self.trigger_event(
-            self.Ended, reason=reason, detail=detail, deliverables=dict(deliverables or {})
-        )
-
     def settle(self, number: int, outcome: str) -> PastDecision:
         """Note what became of a decision; called by events only."""
         old = self.decisions[number - 1]
@@ -652,7 +544,8 @@ class Run(Aggregate):
         self.decisions[number - 1] = settled
         return settled
 
-    def _check_open(self) -> None:
+    def verify_open(self) -> None:
+        """Raise InvariantError if the run has ended."""
         if self.end_reason is not None:
             raise InvariantError(
                 f"run {self.id} has ended ({self.end_reason}): no event may follow"
@@ -661,15 +554,17 @@ class Run(Aggregate):
     def _check_settled(self) -> None:
         if self.restart_spec is not None:
             raise InvariantError("a restart is scheduled: only the end may follow")
-        self._check_carried_out()
+        self.verify_carried_out()
 
-    def _check_carried_out(self) -> None:
+    def verify_carried_out(self) -> None:
+        """Raise InvariantError if it is open what becomes of the decision made last."""
         last = self.decisions[-1] if self.decisions else None
         if last and last.decision.event_type != NO_ACTION and last.outcome is None:
             raise InvariantError(f"decision {last.number} was neither applied nor refused")
 
-    def _unsettled(self) -> int:
-        self._check_open()
+    @property
+    def unsettled(self) -> int:
+        """The number of the decision made last, which is to be carried out."""
         last = self.decisions[-1] if self.decisions else None
         if last is None or not last.decision.acts or last.outcome is not None:
             raise InvariantError("there is no decision to carry out")

@@ -9,11 +9,10 @@ I/O: none.  Units: epochs from 0.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
-from aggregates.decisions import Observation
+from aggregates.decisions import Observation, PastDecision
 from aggregates.playbook import (
     DIRECTIONS,
     FACTORS,
@@ -23,6 +22,7 @@ from aggregates.playbook import (
     moved_parameter,
     rises,
 )
+from aggregates.rules import RuleEvaluation
 
 MOST_EPOCHS = 8
 MOST_EARLIER = 8
@@ -46,35 +46,13 @@ COLUMNS = (  # of the table of epochs; also names of EpochSignals
 SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
 
 
-@dataclass(frozen=True)
-class Due:
-    """A due rule and what made it fire."""
-
-    rule: str
-    side: str | None
-    value: float | None
-    ema: float | None
-    streak: int
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """A decision of an earlier epoch; `outcome` is None if it asked for nothing."""
-
-    epoch: int
-    cites: Sequence[str]
-    direction: str
-    params: Mapping[str, Any]
-    outcome: str | None
-
-
 def describe(
     *,
-    due: Sequence[Due],
+    due: Sequence[RuleEvaluation],
     settings: Mapping[str, Any],
     spec: Mapping[str, Any],
     epochs: Sequence[Mapping[str, Any]],
-    earlier: Sequence[Earlier],
+    earlier: Sequence[PastDecision],
 ) -> str:
     """Return the situation in words.
 
@@ -108,28 +86,15 @@ def describe(
 def describe_observation(seen: Observation) -> str:
     """Return the situation that a policy observes, in the words of the exports."""
     return describe(
-        due=[
-            Due(rule, found.side, found.value, found.ema, found.streak)
-            for rule in seen.due
-            for found in [seen.evaluations[rule]]
-        ],
+        due=[seen.evaluations[rule] for rule in seen.due],
         settings=seen.settings.to_dict(),
         spec=seen.spec.to_dict(),
         epochs=[vars(signals) for signals in seen.history[-MOST_EPOCHS:]],
-        earlier=[
-            Earlier(
-                past.epoch,
-                past.decision.cites,
-                past.decision.direction,
-                past.decision.params,
-                past.outcome,
-            )
-            for past in seen.decisions[-MOST_EARLIER:]
-        ],
+        earlier=seen.decisions[-MOST_EARLIER:],
     )
 
 
-def _due(found: Due, settings: Mapping[str, Any]) -> str:
+def _due(found: RuleEvaluation, settings: Mapping[str, Any]) -> str:
     ways = ", ".join(
         f"{direction}{_bounds(found, direction, settings)}"
         for direction in DIRECTIONS[found.rule].get(found.side or "", ())
@@ -158,20 +123,26 @@ def allowed_values(
     return moved, max(low, MIN_LR), min(high, MAX_LR)
 
 
-def _bounds(found: Due, direction: str, settings: Mapping[str, Any]) -> str:
+def _bounds(found: RuleEvaluation, direction: str, settings: Mapping[str, Any]) -> str:
     allowed = allowed_values(found.rule, found.side, direction, settings)
     if allowed is None:
         return ""
     moved, low, high = allowed
     if low == high:
         return f" {moved} {low!r}"
+    return f" {moved} {within(low, high)}"
+
+
+def within(low: float, high: float) -> str:
+    """Return a range in four digits that lies within the exact one."""
     least = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))
     most = Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(high))
-    return f" {moved} {float(least)!r} to {float(most)!r}"
+    return f"{float(least)!r} to {float(most)!r}"
 
 
-def _earlier(past: Earlier) -> str:
-    what = f"{', '.join(sorted(past.cites))} {past.direction} {_compact(past.params)}"
+def _earlier(past: PastDecision) -> str:
+    said = past.decision
+    what = f"{', '.join(sorted(said.cites))} {said.direction} {_compact(said.params)}"
     return f"- epoch {past.epoch}: {what}, {past.outcome or 'not acted on'}"
 
 

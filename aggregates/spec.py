@@ -42,7 +42,6 @@ class BlockSpec:
     activation: Activation
 
     def __post_init__(self) -> None:
-        """Refuse what no model can be built from."""
         check_fields(self, SpecError)
 
 
@@ -61,7 +60,6 @@ class ModelSpec:
     activation: Activation  # of the head
 
     def __post_init__(self) -> None:
-        """Refuse what no model can be built from."""
         check_fields(self, SpecError)
         if not 1 <= len(self.blocks) <= MAX_BLOCKS:
             raise SpecError(f"a model must have 1 to {MAX_BLOCKS} blocks, not {len(self.blocks)}")
@@ -91,7 +89,6 @@ class WatchedActivation:
     kind: Activation
 
     def __post_init__(self) -> None:
-        """Refuse what is no activation."""
         check_fields(self, SpecError)
 
 
@@ -110,7 +107,6 @@ class WatchedModel:
     classes: Annotated[int, Meta(ge=2)] | None = None  # None: the loss is no cross-entropy
 
     def __post_init__(self) -> None:
-        """Refuse a description that no model can have."""
         check_fields(self, SpecError)
         if len(self.activations) > MAX_BLOCKS:
             raise SpecError(f"a watched model lists at most {MAX_BLOCKS} activations")
@@ -171,7 +167,6 @@ class Edit:
     factor: Factor | None = None  # widen: what the hidden width is multiplied by
 
     def __post_init__(self) -> None:
-        """Refuse an operation that is unknown or lacks what it needs."""
         check_fields(self, SpecError)
         if (self.op == "swap_activation") != (self.to is not None):
             raise SpecError("swap_activation, and nothing else, needs 'to'")
@@ -179,15 +174,6 @@ class Edit:
             raise SpecError("widen, and nothing else, needs 'factor'")
         if self.op == "add_block" and self.block is not None:
             raise SpecError("add_block appends behind the last block and takes no 'block'")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values without the fields that do not apply."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Edit":
-        """Build an edit from plain values; raises SpecError naming what is wrong."""
-        return build(cls, value, what="an edit", error=SpecError)
 
 
 @overload

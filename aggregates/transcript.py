@@ -11,7 +11,7 @@ I/O: none.  Units: seconds, bytes, tokens, US dollars; epochs from 0.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
@@ -20,9 +20,9 @@ from eventsourcing.domain import Aggregate
 from msgspec import Meta
 
 from aggregates.campaign import MODE
-from aggregates.decisions import Decision
 from aggregates.declared import check, check_fields, one_of
 from aggregates.errors import InvariantError
+from aggregates.events import Cut, Event, First, OneOf, begins, counted, cut, records
 from aggregates.playbook import NO_ACTION, REMEDIES
 from aggregates.review import MARKS
 from aggregates.rules import RULES
@@ -59,232 +59,158 @@ _SHA256 = Annotated[
     str, Meta(pattern=r"\A[0-9a-f]{64}\Z", extra={"allowed": "given by its SHA-256"})
 ]
 _Status = Annotated[int, Meta(ge=0, le=999)]
-_USAGE = ("completion_tokens", "prompt_tokens", "total_tokens")
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request with its retries, or one step of an agent that is no model."""
-
-    agent: str  # decider, voter 2, prober, playbook, human
-    action: Annotated[str, one_of(ACTIONS)]
-    outcome: Annotated[str, one_of(OUTCOMES)]
-    epoch: _Epoch | None = None  # None for a probe and for what is asked of no run
-    rules: tuple[Annotated[str, one_of(RULES)], ...] = ()  # the due rules asked about
-    model: _Name | None = None
-    # scheme://host:port/path, nothing secret
-    endpoint: Annotated[str, Meta(max_length=MAX_ENDPOINT)] | None = None
-    rung: _Name | None = None  # how the form of the answer was asked for
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    request: _SHA256 | None = None  # of the stored body
-    request_bytes: _Count | None = None
-    response: _SHA256 | None = None  # of the stored body, secrets struck out
-    response_bytes: _Count | None = None
-    status: _Status | None = None  # of HTTP
-    finish_reason: str | None = None
-    usage: Mapping[str, _Count | None] | None = None
-    seconds: float = 0.0
-    cost: float | None = None  # None: unknown
-    retries: tuple[Mapping[str, Any], ...] = ()  # {status, error, waited} of each
-    problem: str | None = None
-    cached: bool = False  # answered by an earlier call's response
+TOKENS = ("completion_tokens", "prompt_tokens", "total_tokens")  # of a call's usage
 
 
 class Transcript(Aggregate):
     """The calls of one run, rebuilt from their events."""
 
-    class Started(Aggregate.Created):
-        """Whose calls they are, and the policy that makes them."""
+    class Started(First):
+        """Whose calls they are, of a run or a proposal, and the policy that makes them."""
 
         run: str
-        mode: str
-        policy: dict[str, Any]
+        _: KW_ONLY
+        mode: str = MODE
+        policy: Mapping[str, Any]
 
-    class CallMade(Aggregate.Event):
-        """One call: what was asked, answered and made of it."""
+        def stream(self) -> UUID:
+            return Transcript.id_of(UUID(self.run))
 
-        number: int
-        epoch: int | None
-        agent: str
-        action: str
-        rules: list[str]
-        model: str | None
-        endpoint: str | None
-        rung: str | None
-        parameters: dict[str, Any]
-        request: str | None
-        request_bytes: int | None
-        response: str | None
-        response_bytes: int | None
-        status: int | None
-        finish_reason: str | None
-        usage: dict[str, int | None] | None
-        seconds: float
-        cost: float | None
-        retries: list[dict[str, Any]]
-        outcome: str
-        problem: str | None
-        cached: bool
+    class CallMade(Event):
+        """One request with its retries, or one step of an agent that is no model."""
 
-        def apply(self, aggregate: "Transcript") -> None:
-            """Count the call."""
-            aggregate.calls += 1
+        _: KW_ONLY
+        number: int = counted("next_number")
+        epoch: _Epoch | None = None  # None for a probe and for what is asked of no run
+        agent: Annotated[str, Cut(MAX_NAME)]  # decider, voter 2, prober, playbook, human
+        action: Annotated[str, one_of(ACTIONS)]
+        rules: Sequence[Annotated[str, one_of(RULES)]] = ()  # the due rules asked about
+        model: _Name | None = None
+        # scheme://host:port/path, nothing secret
+        endpoint: Annotated[str, Meta(max_length=MAX_ENDPOINT)] | None = None
+        rung: _Name | None = None  # how the form of the answer was asked for
+        parameters: Mapping[str, Any] = field(default_factory=dict)
+        request: _SHA256 | None = None  # of the stored body
+        request_bytes: _Count | None = None
+        response: _SHA256 | None = None  # of the stored body, secrets struck out
+        response_bytes: _Count | None = None
+        status: _Status | None = None  # of HTTP
+        finish_reason: Annotated[str | None, Cut(MAX_NAME)] = None
+        usage: Mapping[str, _Count | None] | None = None
+        seconds: float = 0.0
+        cost: float | None = None  # None: unknown
+        retries: Sequence[Mapping[str, Any]] = ()  # {status, error, waited} of each
+        outcome: Annotated[str, one_of(OUTCOMES)]
+        problem: Annotated[str | None, Cut(MAX_TEXT)] = None
+        cached: bool = False  # answered by an earlier call's response
 
-    class VoteCounted(Aggregate.Event):
-        """What an ensemble made of one rule."""
+        def check(self, _: "Transcript") -> dict[str, Any]:
+            if self.endpoint is not None and not _is_bare(self.endpoint):
+                raise InvariantError(
+                    "an endpoint must be recorded without user and query, which may be secret"
+                )
+            check_fields(self, InvariantError)
+            if self.action not in (_TIMELESS if self.epoch is None else _DATED):
+                raise InvariantError(
+                    "a call must have an epoch unless it is a probe, a proposal or a proposal's "
+                    "repair"
+                )
+            if self.model is None and (self.request or self.response or self.usage):
+                raise InvariantError(
+                    "only a call to a model may have a request, a response and tokens"
+                )
+            _check_parameters(self.parameters)
+            usage = self.usage
+            return {
+                "usage": None if usage is None else {key: usage.get(key) for key in TOKENS},
+                "seconds": _amount("seconds", self.seconds),
+                "cost": _amount("cost", self.cost),
+                "retries": [_retry(retry) for retry in self.retries[:MAX_RETRIES]],
+            }
 
+        def apply(self, transcript: "Transcript") -> None:
+            transcript.calls += 1
+
+    class VoteCounted(Event):
+        """What an ensemble made of one rule: the ballots by direction, and the share that agreed.
+
+        A ballot that holds no vote counts as `unusable`: it agrees with nothing.
+        """
+
+        _: KW_ONLY
         epoch: int
         rule: str
-        votes: dict[str, int]
+        votes: Mapping[str, int]
         chosen: str | None
-        agreement: float
-        calls: list[int]
+        agreement: float = counted()
+        calls: Sequence[int]
 
-    class ProposalReviewed(Aggregate.Event):
+        def check(self, transcript: "Transcript") -> dict[str, Any]:
+            check("epoch", self.epoch, _Epoch, InvariantError)
+            votes, chosen = self.votes, self.chosen
+            if self.rule not in RULES:
+                raise InvariantError(f"votes must be for a rule, not for {self.rule!r:.80}")
+            if not votes or not all(
+                (direction in REMEDIES or direction == UNUSABLE) and _is_count(count) and count > 0
+                for direction, count in votes.items()
+            ):
+                raise InvariantError(f"votes must be counts of directions, not {votes!r:.200}")
+            usable = [direction for direction in votes if direction != UNUSABLE]
+            if chosen not in usable if usable else chosen is not None:
+                raise InvariantError(
+                    f"chosen must be one of the directions voted for, not {chosen!r:.80}"
+                )
+            made = transcript.calls
+            if not self.calls or not all(_is_count(n) and 1 <= n <= made for n in self.calls):
+                raise InvariantError(
+                    f"ballots must come from calls 1 to {made}, not {self.calls!r:.80}"
+                )
+            return {"agreement": votes[chosen] / sum(votes.values()) if chosen else 0.0}
+
+    class ProposalReviewed(Event):
         """What a person made of a proposed decision before it was said."""
 
+        _: KW_ONLY
         epoch: int
         proposed: dict[str, Any]
-        verdict: str
+        verdict: Annotated[str, OneOf("the verdict on a proposal", VERDICTS)]
         decision: dict[str, Any]
-        mark: str | None
-        note: str
+        mark: str | None = None
+        note: Annotated[str, Cut(MAX_TEXT)] = ""
 
-    def __init__(self, run: str, mode: str, policy: dict[str, Any]) -> None:
-        self.run = run
-        self.mode = mode
-        self.policy = policy
-        self.calls = 0
+        def check(self, _: "Transcript") -> None:
+            check("epoch", self.epoch, _Epoch, InvariantError)
+            if self.mark is not None and self.mark not in MARKS:
+                raise InvariantError(f"a mark must be {' or '.join(MARKS)}, not {self.mark!r:.80}")
+            if self.verdict == "approve" and self.decision != self.proposed:
+                raise InvariantError("an approved decision must be recorded as it was proposed")
+            if self.verdict == "reject" and self.decision["event_type"] != NO_ACTION:
+                raise InvariantError(
+                    f"a rejection must be recorded as {NO_ACTION}, not "
+                    f"{self.decision['event_type']}"
+                )
+
+    calls: int = 0
+
+    start = begins(Started)
+    add = records(CallMade, lambda told: told.number)
+    count_votes = records(VoteCounted, lambda told: told.agreement)
+    review_proposal = records(ProposalReviewed)
 
     @staticmethod
     def id_of(run_id: UUID) -> UUID:
         """Return the id of a run's transcript."""
         return uuid5(run_id, "transcript")
 
-    @classmethod
-    def start(cls, run_id: UUID, *, policy: Mapping[str, Any], mode: str = MODE) -> "Transcript":
-        """Open the transcript of a run, or of a proposal: then its id is given."""
-        return cls._create(
-            event_class=cls.Started,
-            id=cls.id_of(run_id),
-            run=str(run_id),
-            mode=mode,
-            policy=dict(policy),
-        )
-
-    def add(self, call: Call) -> int:
-        """Record a call and return its number; raises InvariantError for one that cannot be."""
-        _check_call(call)
-        number = self.calls + 1
-        values = {
-            **vars(call),
-            "rules": list(call.rules),
-            "parameters": dict(call.parameters),
-            "agent": _cut(call.agent, MAX_NAME),
-            "finish_reason": _cut(call.finish_reason, MAX_NAME),
-            "problem": _cut(call.problem, MAX_TEXT),
-            "usage": None if call.usage is None else {key: call.usage.get(key) for key in _USAGE},
-            "seconds": _amount("seconds", call.seconds),
-            "cost": _amount("cost", call.cost),
-            "retries": [_retry(retry) for retry in call.retries[:MAX_RETRIES]],
-        }
-        self.trigger_event(self.CallMade, number=number, **values)
-        return number
-
-    def count_votes(
-        self,
-        *,
-        epoch: int,
-        rule: str,
-        votes: Mapping[str, int],
-        chosen: str | None,
-        calls: Sequence[int],
-    ) -> float:
-        """Record the ballots on one rule, by direction; return the share that agreed.
-
-        A ballot that holds no vote counts as `unusable`: it agrees with nothing.
-        """
-        check("epoch", epoch, _Epoch, InvariantError)
-        if rule not in RULES:
-            raise InvariantError(f"votes must be for a rule, not for {rule!r:.80}")
-        if not votes or not all(
-            (direction in REMEDIES or direction == UNUSABLE) and _is_count(count) and count > 0
-            for direction, count in votes.items()
-        ):
-            raise InvariantError(f"votes must be counts of directions, not {votes!r:.200}")
-        usable = [direction for direction in votes if direction != UNUSABLE]
-        if chosen not in usable if usable else chosen is not None:
-            raise InvariantError(
-                f"chosen must be one of the directions voted for, not {chosen!r:.80}"
-            )
-        if not calls or not all(
-            _is_count(number) and 1 <= number <= self.calls for number in calls
-        ):
-            raise InvariantError(
-                f"ballots must come from calls 1 to {self.calls}, not {calls!r:.80}"
-            )
-        agreement = votes[chosen] / sum(votes.values()) if chosen else 0.0
-        self.trigger_event(
-            self.VoteCounted,
-            epoch=epoch,
-            rule=rule,
-            votes=dict(votes),
-            chosen=chosen,
-            agreement=agreement,
-            calls=list(calls),
-        )
-        return agreement
-
-    def review_proposal(
-        self,
-        *,
-        epoch: int,
-        proposed: Decision,
-        verdict: str,
-        decision: Decision,
-        mark: str | None = None,
-        note: str = "",
-    ) -> None:
-        """Record what a person made of a proposed decision."""
-        check("epoch", epoch, _Epoch, InvariantError)
-        if verdict not in VERDICTS:
-            raise InvariantError(
-                f"the verdict on a proposal must be one of {', '.join(VERDICTS)}, not "
-                f"{verdict!r:.80}"
-            )
-        if mark is not None and mark not in MARKS:
-            raise InvariantError(f"a mark must be {' or '.join(MARKS)}, not {mark!r:.80}")
-        if verdict == "approve" and decision != proposed:
-            raise InvariantError("an approved decision must be recorded as it was proposed")
-        if verdict == "reject" and decision.event_type != NO_ACTION:
-            raise InvariantError(
-                f"a rejection must be recorded as {NO_ACTION}, not {decision.event_type}"
-            )
-        self.trigger_event(
-            self.ProposalReviewed,
-            epoch=epoch,
-            proposed=proposed.to_dict(),
-            verdict=verdict,
-            decision=decision.to_dict(),
-            mark=mark,
-            note=_cut(note, MAX_TEXT),
-        )
+    @property
+    def next_number(self) -> int:
+        """The number of the call that would be next."""
+        return self.calls + 1
 
 
-def _check_call(call: Call) -> None:
-    if call.endpoint is not None and not _is_bare(call.endpoint):
-        raise InvariantError(
-            "an endpoint must be recorded without user and query, which may be secret"
-        )
-    check_fields(call, InvariantError)
-    if call.action not in (_TIMELESS if call.epoch is None else _DATED):
-        raise InvariantError(
-            "a call must have an epoch unless it is a probe, a proposal or a proposal's repair"
-        )
-    if call.model is None and (call.request or call.response or call.usage):
-        raise InvariantError("only a call to a model may have a request, a response and tokens")
+def _check_parameters(parameters: Mapping[str, Any]) -> None:
     try:
-        size = len(json.dumps(dict(call.parameters), allow_nan=False))
+        size = len(json.dumps(parameters, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise InvariantError(f"parameters cannot be written as JSON: {error}") from error
     if size > MAX_PARAMETERS:
@@ -304,7 +230,7 @@ def _retry(retry: Mapping[str, Any]) -> dict[str, Any]:
     check("status", status, _Status | None, InvariantError)
     return {
         "status": status,
-        "error": None if error is None else _cut(str(error), MAX_NAME),
+        "error": None if error is None else cut(str(error), MAX_NAME),
         "waited": _amount("waited", waited),
     }
 
@@ -319,10 +245,3 @@ def _is_bare(endpoint: str) -> bool:
 
 def _is_count(number: object) -> bool:
     return type(number) is int and 0 <= number <= _MAX_COUNT
-
-
-def _cut(text: str | None, limit: int) -> str | None:
-    """Return at most `limit` characters, all of which UTF-8 can hold."""
-    if text is None:
-        return None
-    return text[:limit].encode("utf-8", "replace").decode("utf-8")

@@ -89,9 +89,8 @@ def train(
             put_into(state.model, fault)
         run = Run.start(
             config=config.to_dict(),
-            config_hash=config.hash,
-            rules=rules or PROFILES[config.profile],
-            spec=spec,
+            rules=(rules or PROFILES[config.profile]).to_dict(),
+            spec=spec.to_dict(),
             data={
                 "dataset": config.dataset,
                 "classes": list(splits.classes),
@@ -108,7 +107,7 @@ def train(
         if fault is not None:
             run.provoke()
         if fork is not None:
-            run.fork(fork.to_dict())
+            run.fork(**fork.to_dict())
         session = Session(run, log=log, blobs=blobs)
         with session.closing():
             if start is not None:

@@ -64,7 +64,7 @@ class Session:
 
     def applied(self, changes: list[dict[str, Any]], *, settings: Settings, spec: Spec) -> None:
         """Record what was done for the decision made last."""
-        self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec)
+        self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec.to_dict())
         self.outcomes[len(self.run.decisions)] = f"applied: {in_words(changes)}"
         self._save()
 
@@ -76,13 +76,13 @@ class Session:
 
     def restart(self, spec: Spec) -> None:
         """Record that a following run starts from `spec`."""
-        self.run.schedule_restart(spec)
+        self.run.schedule_restart(spec.to_dict())
         self._save()
 
     def save_weights(self, kind: str, data: bytes, *, spec: Spec, probe: Mapping[str, Any]) -> None:
         """Store a model's weights and record them, with the norms on the probe batch."""
         self.run.save_weights(
-            kind, sha256=self._store(data), size=len(data), spec=spec, probe=probe
+            kind, sha256=self._store(data), size=len(data), spec=spec.to_dict(), probe=dict(probe)
         )
         self._save()
 
@@ -109,7 +109,7 @@ class Session:
         deliverables: Mapping[str, str] | None = None,
     ) -> None:
         """Close the run."""
-        self.run.end(reason, detail=detail, deliverables=deliverables)
+        self.run.end(reason, detail=detail, deliverables=deliverables or {})
         self._save()
 
     @contextmanager

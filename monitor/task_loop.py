@@ -125,9 +125,8 @@ def train_task(
         blobs.put(source)
         run = Run.start(
             config=config.to_dict(),
-            config_hash=config.hash,
-            rules=rules or PROFILES[config.profile],
-            spec=spec,
+            rules=(rules or PROFILES[config.profile]).to_dict(),
+            spec=spec.to_dict(),
             data={
                 "dataset": config.name,
                 "classes": [],

@@ -3,40 +3,26 @@
 I/O: none of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
-
-from aggregates.decisions import Decision
-from aggregates.transcript import Call
 
 
 class CallLog(Protocol):
-    """What policies write to: a Transcript, or a log in which what was written is durable."""
+    """What policies write to: a Transcript, or a log in which what was written is durable.
 
-    def add(self, call: Call, /) -> int:
+    Each takes what the method of that name of a Transcript takes.
+    """
+
+    @property
+    def add(self) -> Callable[..., int]:
         """Record a call and return its number, from 1."""
 
-    def count_votes(
-        self,
-        *,
-        epoch: int,
-        rule: str,
-        votes: Mapping[str, int],
-        chosen: str | None,
-        calls: Sequence[int],
-    ) -> float:
+    @property
+    def count_votes(self) -> Callable[..., float]:
         """Record the ballots on one rule; return the share that agreed."""
 
-    def review_proposal(
-        self,
-        *,
-        epoch: int,
-        proposed: Decision,
-        verdict: str,
-        decision: Decision,
-        mark: str | None = None,
-        note: str = "",
-    ) -> None:
+    @property
+    def review_proposal(self) -> Callable[..., None]:
         """Record what a person made of a proposed decision."""
 
 

@@ -37,30 +37,21 @@ class Ask(Protocol):
         """Ask as `agent`; `voter`, from 0, is added to the seed."""
 
 
-class Ensemble:
-    """Puts a rule to the vote."""
-
-    def __init__(self, ask: Ask, *, votes: int, log: CallLog) -> None:
-        self._ask = ask
-        self._votes = votes
-        self._log = log
-
-    def decide(self, rule: str, observation: Observation) -> Ballot:
-        """Ask every voter about `rule`, record the count and return the ballot that won."""
-        seen = replace(observation, due=(rule,))
-        ballots = [
-            self._ask(seen, agent=f"voter {number + 1}", voter=number)
-            for number in range(self._votes)
-        ]
-        winner = elect(ballots)
-        self._log.count_votes(
-            epoch=observation.epoch,
-            rule=rule,
-            votes=count_ballots(ballots),
-            chosen=winner.decision.direction if winner.decision else None,
-            calls=[ballot.call for ballot in ballots],
-        )
-        return winner
+def put_to_vote(
+    rule: str, observation: Observation, *, ask: Ask, votes: int, log: CallLog
+) -> Ballot:
+    """Ask every voter about `rule`, record the count and return the ballot that won."""
+    seen = replace(observation, due=(rule,))
+    ballots = [ask(seen, agent=f"voter {number + 1}", voter=number) for number in range(votes)]
+    winner = elect(ballots)
+    log.count_votes(
+        epoch=observation.epoch,
+        rule=rule,
+        votes=count_ballots(ballots),
+        chosen=winner.decision.direction if winner.decision else None,
+        calls=[ballot.call for ballot in ballots],
+    )
+    return winner
 
 
 def count_ballots(ballots: Sequence[Ballot]) -> dict[str, int]:

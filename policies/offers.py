@@ -5,10 +5,9 @@ keeps to them is decided by aggregates.decisions alone.
 I/O: none.  Units: as in aggregates.decisions.
 """
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-
 from aggregates.decisions import Observation, batch_band, mean_rate
 from aggregates.playbook import FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
+from aggregates.situation import within
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 from aggregates.trials import MAX_TRIALS
 
@@ -138,9 +137,4 @@ def _lacks(direction: str, block: BlockSpec) -> bool:
 
 
 def _between(low: float, high: float) -> str | None:
-    """Return a range in four digits that lies within the exact one."""
-    if low > high:
-        return None
-    least = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))
-    most = Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(high))
-    return f"from {float(least)!r} to {float(most)!r}"
+    return None if low > high else f"from {within(low, high)}"

@@ -21,6 +21,7 @@ from aggregates.rules import RULE_TITLES, RuleEvaluation
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, ModelSpec, WatchedModel
 from policies.numbers import PlaybookNumbers, load_numbers
 
+_STOPPED = "validation loss has stopped improving; the best weights are kept"
 AT_LIMIT = "every remedy of the playbook is at its limit"
 GUESSING = (
     "the model is no better than guessing, and nothing measured says why: try other learning rates "
@@ -64,8 +65,9 @@ class PlaybookPolicy:
                 decisions.append(_defer(rule, f"{first} goes first", deferred_to=first))
                 continue
             if wait := self._reason_to_wait(rule, observation):
-                decisions.append(_defer(rule, wait.reason))
-                first = None if wait.lets_others_act else rule
+                reason, others_act = wait
+                decisions.append(_defer(rule, reason))
+                first = None if others_act else rule
                 continue
             remedy = self.remedy(rule, observation, evaluation)
             if remedy is None or not _offered(remedy, observation):
@@ -80,63 +82,42 @@ class PlaybookPolicy:
         """Return what answers a rule that fired, None if nothing is left."""
         return _REMEDIES[rule](self.numbers, seen, evaluation)
 
-    def _reason_to_wait(self, rule: str, observation: Observation) -> "_Wait | None":
-        """Return why `rule` is not acted on in this epoch, if there is a reason."""
+    def _reason_to_wait(self, rule: str, seen: Observation) -> tuple[str, bool] | None:
+        """Return why a rule is not acted on in this epoch, and whether others act meanwhile."""
         acted = {
             cited: past.epoch
-            for past in observation.decisions
+            for past in seen.decisions
             if past.outcome == "applied"
             for cited in past.decision.cites
         }
-        if (
-            rule == "R7"
-            and observation.evaluations[rule].side == "not_finite"
-            and not observation.may_reset
-        ):
-            reason = "a loss is not finite, but every gradient and weight that was measured is"
-            return _Wait(reason, lets_others_act=True)
-        since_r1 = observation.epoch - acted["R1"] if "R1" in acted else None
-        if rule == "R2" and since_r1 is not None and since_r1 <= 1:
-            reason = (
-                "the noise scale moves with the learning rate: one epoch is left to R1's remedy"
-            )
-            return _Wait(reason, lets_others_act=False)
-        if rule == "R1" and "R7" in observation.due:
-            return _Wait(
-                "gradients explode: R7 alone moves the learning rate", lets_others_act=True
-            )
-        if (
-            rule == "R4"
-            and "R1" in observation.due
-            and observation.evaluations["R1"].side != "plateau"
-        ):
-            return _Wait("the learning rate holds the model back: R1 acts", lets_others_act=True)
-        if rule == "R4" and since_r1 is not None and since_r1 < observation.rules.persistence:
-            reason = f"R1's remedy was applied {since_r1} epochs ago and needs time to show"
-            return _Wait(reason, lets_others_act=True)
-        if observation.evaluations[rule].side == "plateau" and _recovers(rule, observation):
-            return _Wait("the changed model still gains on its own best", lets_others_act=True)
-        since = observation.epoch - acted[rule] if rule in acted else None
-        if rule == "R7" and since is not None and since <= self.numbers.lag_patience:
-            clipped = observation.settings.clip_norm is not None
-            if (
-                clipped
-                and observation.evaluations[rule].side == "high"
-                and not _ruined(observation)
-            ):
-                reason = f"gradients have been clipped for {since} epochs, so no step is too long"
-                return _Wait(reason, lets_others_act=True)
-        lagging = not observation.rules.restart_after_remedy
-        if lagging and since is not None and since <= self.numbers.lag_patience:
-            reason = f"its remedy was applied {since} epochs ago and the average still lags behind"
-            return _Wait(reason, lets_others_act=True)
+        since, since_r1 = (seen.epoch - acted.get(each, -math.inf) for each in (rule, "R1"))
+        side = seen.evaluations[rule].side
+        match rule:
+            case "R7" if side == "not_finite" and not seen.may_reset:
+                why = "a loss is not finite, but every gradient and weight that was measured is"
+                return why, True
+            case "R2" if since_r1 <= 1:
+                why = (
+                    "the noise scale moves with the learning rate: one epoch is left to R1's remedy"
+                )
+                return why, False
+            case "R1" if "R7" in seen.due:
+                return "gradients explode: R7 alone moves the learning rate", True
+            case "R4" if "R1" in seen.due and seen.evaluations["R1"].side != "plateau":
+                return "the learning rate holds the model back: R1 acts", True
+            case "R4" if since_r1 < seen.rules.persistence:
+                return f"R1's remedy was applied {since_r1} epochs ago and needs time to show", True
+        if side == "plateau" and _recovers(rule, seen):
+            return "the changed model still gains on its own best", True
+        if since > self.numbers.lag_patience:
+            return None
+        clipped = rule == "R7" and side == "high" and seen.settings.clip_norm is not None
+        if clipped and not _ruined(seen):
+            return f"gradients have been clipped for {since} epochs, so no step is too long", True
+        if not seen.rules.restart_after_remedy:
+            why = f"its remedy was applied {since} epochs ago and the average still lags behind"
+            return why, True
         return None
-
-
-@dataclass(frozen=True)
-class _Wait:
-    reason: str
-    lets_others_act: bool
 
 
 def _offered(remedy: Chosen, seen: Observation) -> bool:
@@ -218,10 +199,6 @@ def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | N
     return _swap(seen, why)
 
 
-def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | None:
-    return _swap(seen, "the activation has no slope for too many units")
-
-
 def _swap(seen: Observation, why: str) -> Chosen | None:
     if not seen.spec.blocks:  # a watched model without an activation that can be swapped
         return None
@@ -251,29 +228,24 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> C
     if found.side == "guessing":
         return None
     if found.side == "low":
-        factor = most if not ema else min(most, max(least, middle / ema))
         if lr * FACTORS["R1"][0] > MAX_LR:
             return None
-        return Chosen(
-            "increase_lr", {"lr": min(lr * factor, MAX_LR)}, "updates are too small for the weights"
-        )
+        factor = most if not ema else min(most, max(least, middle / ema))
+        why = "updates are too small for the weights"
+        return Chosen("increase_lr", {"lr": min(lr * factor, MAX_LR)}, why)
     if lr / FACTORS["R1"][0] < MIN_LR:
         return None
-    if found.side == "high" and seen.may_reset and _overwritten(seen, found):
+    factor, params = least, dict[str, Any]()
+    if found.side != "high":
+        why = "validation loss no longer improves"
+    elif seen.may_reset and _overwritten(seen, found):
         # The weights were too small; a lower learning rate alone would not make up for that.
-        return Chosen(
-            "decrease_lr",
-            {"lr": max(lr / least, MIN_LR), "reinitialise": True},
-            "the steps are as long as the weights, so nothing of the weights is left",
-        )
-    if found.side == "high":
+        params = {"reinitialise": True}
+        why = "the steps are as long as the weights, so nothing of the weights is left"
+    else:
         factor = most if ema is None else min(most, max(least, ema / middle))
-        return Chosen(
-            "decrease_lr", {"lr": max(lr / factor, MIN_LR)}, "updates are too large for the weights"
-        )
-    return Chosen(
-        "decrease_lr", {"lr": max(lr / least, MIN_LR)}, "validation loss no longer improves"
-    )
+        why = "updates are too large for the weights"
+    return Chosen("decrease_lr", {"lr": max(lr / factor, MIN_LR), **params}, why)
 
 
 def _lacks_norm(seen: Observation, found: RuleEvaluation) -> bool:
@@ -311,12 +283,18 @@ def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> Ch
     return Chosen("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
 
 
-def _r3(_: PlaybookNumbers, __: Observation, ___: RuleEvaluation) -> Chosen | None:
-    return Chosen("stop", {}, "validation loss has stopped improving; the best weights are kept")
-
-
 _REMEDIES: Mapping[str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], Chosen | None]] = (
-    MappingProxyType({"R1": _r1, "R2": _r2, "R3": _r3, "R4": _r4, "R5": _r5, "R6": _r6, "R7": _r7})
+    MappingProxyType(
+        {
+            "R1": _r1,
+            "R2": _r2,
+            "R3": lambda *_: Chosen("stop", {}, _STOPPED),
+            "R4": _r4,
+            "R5": lambda _, seen, __: _swap(seen, "the activation has no slope for too many units"),
+            "R6": _r6,
+            "R7": _r7,
+        }
+    )
 )
 
 

@@ -76,7 +76,7 @@ def connected(
 
 
 @contextmanager
-def locked(database: Path, deadline: float, *, shared: bool = False) -> Iterator[None]:
+def locked(database: Path, deadline: float) -> Iterator[None]:
     """Hold the lock file: nobody else changes or replaces the DuckDB file."""
     lock = database.with_name(f"{database.name}.lock")
     try:
@@ -92,7 +92,7 @@ def locked(database: Path, deadline: float, *, shared: bool = False) -> Iterator
     try:
         while True:
             try:
-                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 pause(database, deadline)

@@ -1,17 +1,15 @@
 """How events become rows of a table: the values of each column, for many events of a kind at once.
 
 schema.sql defines tables, columns and types; a column takes the field of the same name that the
-event declares (aggregates/). rows() states only what differs from that.
+event declares (aggregates/). Rows states only what differs from that.
 
 Trust: bodies may be malformed; whoever asks for columns expects ODD.
 I/O: reads schema.sql.
 """
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, repeat
 from operator import itemgetter
@@ -22,6 +20,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from aggregates.canonical import finite
 from aggregates.errors import AggregateError
 from ledger.entries import Author
 from ledger.errors import LedgerError
@@ -35,8 +34,6 @@ __all__ = [
     "Item",
     "Rows",
     "fitted",
-    "parts_at",
-    "rows",
 ]
 
 Body = Mapping[str, Any]
@@ -99,18 +96,35 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     entry_hash: str  # hexadecimal
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """The rows that an event becomes in one table: one, or one for each of its parts."""
+    """The rows that an event becomes in one table: one, or one for each of its parts.
 
-    table: str
-    check: Check | None
-    parts: Parts | None
-    always: Mapping[str, Any]
-    signer: str | None
-    hashed: str | None
-    once: bool
-    keys: Mapping[str, str]
+    `idx` takes the entry's index, `place` a part's number, from 0, and columns in `always` that
+    value. All others take the field that the event declares under their name, that name without
+    `_id`, or the one in `keys`. Where it declares none, the first column takes the stream's id;
+    the others take the value from each of the `parts`, or NULL if there are no parts.
+
+    `signed_by` takes the author's key if it was signed in the role `signer`. The column `hashed`
+    takes the entry's hash.
+
+    Of an event that a stream has `once`, readers see the first only: somebody who can append to the
+    ledger added the later ones, which the view misplaced_entries has.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        check: Check | None = None,
+        parts: Parts | None = None,
+        always: Mapping[str, Any] = MappingProxyType({}),
+        signer: str | None = None,
+        hashed: str | None = None,
+        once: bool = False,
+        **keys: str,
+    ) -> None:
+        self.table, self.check, self.parts, self.always = table, check, parts, always
+        self.signer, self.hashed, self.once, self.keys = signer, hashed, once, keys
 
     def columns(
         self, items: Sequence[Item], bodies: Sequence[Body], fields: frozenset[str]
@@ -149,42 +163,6 @@ class Rows:
         return {**found, **fitted(self.table, lacking)}
 
 
-def rows(
-    table: str,
-    *,
-    check: Check | None = None,
-    parts: Parts | None = None,
-    always: Mapping[str, Any] = MappingProxyType({}),
-    signer: str | None = None,
-    hashed: str | None = None,
-    once: bool = False,
-    **keys: str,
-) -> Rows:
-    """Return what becomes of an event in a table.
-
-    `idx` takes the entry's index, `place` a part's number, from 0, and columns in `always` that
-    value. All others take the field that the event declares under their name, that name without
-    `_id`, or the one in `keys`. Where it declares none, the first column takes the stream's id;
-    the others take the value from each of the `parts`, or NULL if there are no parts.
-
-    `signed_by` takes the author's key if it was signed in the role `signer`. The column `hashed`
-    takes the entry's hash.
-
-    Of an event that a stream has `once`, readers see the first only: somebody who can append to the
-    ledger added the later ones, which the view misplaced_entries has.
-    """
-    return Rows(
-        table=table,
-        check=check,
-        parts=parts,
-        always=always,
-        signer=signer,
-        hashed=hashed,
-        once=once,
-        keys=keys,
-    )
-
-
 @cache
 def _sources(
     told: Rows, fields: frozenset[str]
@@ -205,18 +183,6 @@ def _sources(
         elif told.parts is not None:
             of_part[column] = key
     return stream, of_body, of_part
-
-
-def parts_at(*keys: str) -> Parts:
-    """Return the list of maps that lies there in a body."""
-
-    def parts(body: Body) -> Sequence[Body]:
-        found: Any = body
-        for key in keys:
-            found = found[key]
-        return found  # type: ignore[no-any-return]
-
-    return parts
 
 
 def fitted(table: str, found: Mapping[str, Iterable[Any]]) -> Columns:
@@ -262,16 +228,5 @@ def json_text(value: Any) -> str:
         try:
             _STRICT.encode(value)
         except ValueError:
-            text = orjson.dumps(_finite(value), default=bytes.hex)
+            text = orjson.dumps(finite(value), default=bytes.hex)
     return text.decode()
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with numbers that JSON does not have written as text."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value

@@ -13,13 +13,14 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from uuid import UUID
 
 import duckdb
 
-from aggregates import signals
+from aggregates import canonical, signals
 from aggregates.audit import REVISION
 from aggregates.comparison import ASKING, COMPUTED, NEUTRAL, OWN_POLICIES
 from aggregates.playbook import DIRECTIONS
@@ -59,7 +60,7 @@ _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
 _EVERYWHERE = re.compile(r"^COMMENT ON COLUMN \*\.(\w+) IS (.*?');\n", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r'^ *"""[\s\S]*?"""$|(?:^| ) *(?:--|#) .*$', re.MULTILINE)
-_NAMES = {"{{asking}}": ASKING, "{{computed}}": COMPUTED, "{{policies}}": OWN_POLICIES}
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def schema_hash() -> str:
@@ -67,7 +68,8 @@ def schema_hash() -> str:
 
     Comments, docstrings and line breaks do not: others make no reader build tables again.
     """
-    sources = (SCHEMA, *_CODE, Path(bodies.__file__), Path(signals.__file__))
+    read = (bodies, canonical, signals)
+    sources = (SCHEMA, *_CODE, *(Path(str(each.__file__)) for each in read))
     texts = [*(source.read_text(encoding="utf-8") for source in sources), *_view_texts()]
     told = json.dumps([[*map(_bare, texts)], declared()], sort_keys=True, default=sorted)
     return hashlib.sha256(told.encode()).hexdigest()
@@ -124,36 +126,46 @@ def _first_of(table: str) -> str:
 
 
 def _view_texts() -> list[str]:
-    """Return the SQL of the views, with the phases and the classes of rules filled in."""
-    ends = [*(first for _, first, _ in PHASES[1:]), None]
-    told: dict[str, list[tuple[object, ...]]] = {
-        "{{phases}}": [
-            (name, first, end, kind) for (name, first, kind), end in zip(PHASES, ends, strict=True)
-        ],
-        "{{rules}}": [(rule, kind, CLASSES.index(kind)) for rule, kind in RULE_CLASSES.items()],
-        "{{once}}": [(name,) for name, told in ROWS.items() if any(each.once for each in told)],
-    }
+    """Return the SQL of the views, with what the aggregates say filled in."""
+    told = _told()
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
-    texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
-    texts = [text.replace("{{listed}}", str(LISTED)) for text in texts]
+    return [_PLACE.sub(lambda place: told[place[1]], text) for text in texts]
+
+
+@cache
+def _told() -> Mapping[str, str]:
+    """Return what stands in the place of each name in double braces."""
+    ends = [*(first for _, first, _ in PHASES[1:]), None]
     answers = ", ".join(
-        f"{{'rule': '{rule}', 'able': [{', '.join(map(_literal, able))}]}}"
+        f"{{'rule': '{rule}', 'able': [{_listed(able)}]}}"
         for rule, sides in DIRECTIONS.items()
         for able in sides.values()
     )
-    texts = [text.replace("{{answers}}", answers) for text in texts]
-    neutral = json.dumps(dict.fromkeys(NEUTRAL))
-    texts = [text.replace("{{neutral}}", neutral) for text in texts]
-    for place, names in _NAMES.items():
-        texts = [text.replace(place, ", ".join(map(_literal, names))) for text in texts]
-    for place, values in told.items():
-        listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
-        texts = [text.replace(place, listed) for text in texts]
-    return texts
+    rules = [(rule, kind, CLASSES.index(kind)) for rule, kind in RULE_CLASSES.items()]
+    phases = [
+        (name, first, end, kind) for (name, first, kind), end in zip(PHASES, ends, strict=True)
+    ]
+    once = [(name,) for name, told in ROWS.items() if any(each.once for each in told)]
+    return {
+        "answers": answers,
+        "asking": _listed(ASKING),
+        "computed": _listed(COMPUTED),
+        "listed": str(LISTED),
+        "neutral": json.dumps(dict.fromkeys(NEUTRAL)),
+        "once": _rows_of(once),
+        "phases": _rows_of(phases),
+        "policies": _listed(OWN_POLICIES),
+        "revision": str(REVISION),
+        "rules": _rows_of(rules),
+    }
 
 
-def _literal(value: object) -> str:
-    return "NULL" if value is None else repr(value)
+def _rows_of(values: Iterable[Iterable[object]]) -> str:
+    return ", ".join(f"({_listed(row)})" for row in values)
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join("NULL" if value is None else repr(value) for value in values)
 
 
 def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
@@ -212,7 +224,7 @@ def project(
     before that one stay.
     """
     next_idx, _, _ = read_position(connection)
-    writer = _Writer(connection, authority=authority, quarantine=quarantine, tables=tables)
+    writer = _Writer(connection, authority, quarantine, tables)
     count, size, batch = 0, 0, list[Item]()
     for entry in entries:
         if entry.index < next_idx or (entry.index > next_idx and not gaps):
@@ -234,21 +246,14 @@ def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {table: _digest(connection, table) for table in sorted(TABLES)}
 
 
+@dataclass(frozen=True)
 class _Writer:
     """Writes batches of entries, with the position behind them."""
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        *,
-        authority: UUID | None,
-        quarantine: bool,
-        tables: Collection[str],
-    ) -> None:
-        self.connection = connection
-        self.authority = authority
-        self.quarantine = quarantine
-        self.tables = tables
+    connection: duckdb.DuckDBPyConnection
+    authority: UUID | None
+    quarantine: bool
+    tables: Collection[str]
 
     def write(self, items: Sequence[Item]) -> None:
         """Write all rows and the position behind them, all or nothing.

@@ -13,7 +13,7 @@ from uuid import UUID
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.violations import listed_violations
-from projections.mapping import Body, Rows, parts_at, rows
+from projections.mapping import Body, Rows
 
 __all__ = ["ROWS"]
 
@@ -117,118 +117,122 @@ def _measured_round(body: Body) -> list[Body]:
 
 
 def _remedy(outcome: str) -> tuple[Rows, ...]:
-    return (rows("remedies", always={"outcome": outcome}),)
+    return (Rows("remedies", always={"outcome": outcome}),)
 
 
 def _checkpoint_rows(origin: str) -> Rows:
-    return rows("checkpoint_starts", check=_check_checkpoint, always={"origin": origin})
+    return Rows("checkpoint_starts", check=_check_checkpoint, always={"origin": origin})
 
 
 def _origin(what: str) -> tuple[Rows, ...]:
-    return (rows("corpus_origins", always={"what": what}, signer="operator"),)
+    return (Rows("corpus_origins", always={"what": what}, signer="operator"),)
 
 
 ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
     {
-        "run.started": (rows("run_starts", once=True),),
-        "run.provoked": (rows("provocations", once=True),),
-        "run.forked": (rows("forks", once=True),),
+        "run.started": (Rows("run_starts", once=True),),
+        "run.provoked": (Rows("provocations", once=True),),
+        "run.forked": (Rows("forks", once=True),),
         "run.epoch_measured": (
-            rows("epochs", parts=_epoch),
-            rows("layer_metrics", parts=parts_at("measured", "layers"), layer="name"),
-            rows("activation_metrics", parts=parts_at("measured", "activations"), layer="name"),
+            Rows("epochs", parts=_epoch),
+            Rows("layer_metrics", parts=lambda body: body["measured"]["layers"], layer="name"),
+            Rows(
+                "activation_metrics",
+                parts=lambda body: body["measured"]["activations"],
+                layer="name",
+            ),
         ),
-        "run.rules_evaluated": (rows("rule_evaluations", parts=_evaluations),),
+        "run.rules_evaluated": (Rows("rule_evaluations", parts=_evaluations),),
         "run.decision_made": (
-            rows(
+            Rows(
                 "decisions",
                 parts=lambda body: [{"deferred_to": body["params"].get("deferred_to")}],
             ),
-            rows("citations", parts=lambda body: [{"rule": rule} for rule in body["cites"]]),
+            Rows("citations", parts=lambda body: [{"rule": rule} for rule in body["cites"]]),
         ),
         "run.remedy_applied": _remedy("applied"),
         "run.remedy_refused": _remedy("refused"),
         "run.restart_scheduled": _remedy("restart"),
-        "run.weights_saved": (rows("weights"),),
-        "run.snapshot_saved": (rows("snapshots"),),
-        "run.ended": (rows("run_ends", hashed="entry", once=True),),
-        "campaign.started": (rows("campaign_starts", once=True, max_attempts="attempts"),),
-        "campaign.attempt_started": (rows("attempts"),),
-        "campaign.attempt_abandoned": (rows("abandoned_attempts"),),
-        "campaign.attempt_judged": (rows("judged_attempts"),),
-        "campaign.feedback_given": (rows("feedback"),),
-        "campaign.advised": (rows("campaign_advice"),),
-        "campaign.ended": (rows("campaign_ends", once=True),),
-        "comparison.started": (rows("comparison_starts", once=True),),
-        "comparison.run_allotted": (rows("comparison_runs"),),
-        "comparison.run_ended": (rows("comparison_results"),),
-        "comparison.ended": (rows("comparison_ends", once=True),),
-        "credit.started": (rows("credit_starts", once=True),),
-        "credit.fork_ended": (rows("credit_forks"),),
-        "credit.measured": (rows("credit_results", parts=_credited),),
-        "credit.ended": (rows("credit_ends", once=True),),
-        "audit.started": (rows("audit_starts", once=True, signer="judge"),),
-        "audit.step_completed": (rows("audit_steps", signer="judge"),),
+        "run.weights_saved": (Rows("weights"),),
+        "run.snapshot_saved": (Rows("snapshots"),),
+        "run.ended": (Rows("run_ends", hashed="entry", once=True),),
+        "campaign.started": (Rows("campaign_starts", once=True, max_attempts="attempts"),),
+        "campaign.attempt_started": (Rows("attempts"),),
+        "campaign.attempt_abandoned": (Rows("abandoned_attempts"),),
+        "campaign.attempt_judged": (Rows("judged_attempts"),),
+        "campaign.feedback_given": (Rows("feedback"),),
+        "campaign.advised": (Rows("campaign_advice"),),
+        "campaign.ended": (Rows("campaign_ends", once=True),),
+        "comparison.started": (Rows("comparison_starts", once=True),),
+        "comparison.run_allotted": (Rows("comparison_runs"),),
+        "comparison.run_ended": (Rows("comparison_results"),),
+        "comparison.ended": (Rows("comparison_ends", once=True),),
+        "credit.started": (Rows("credit_starts", once=True),),
+        "credit.fork_ended": (Rows("credit_forks"),),
+        "credit.measured": (Rows("credit_results", parts=_credited),),
+        "credit.ended": (Rows("credit_ends", once=True),),
+        "audit.started": (Rows("audit_starts", once=True, signer="judge"),),
+        "audit.step_completed": (Rows("audit_steps", signer="judge"),),
         "audit.scored": (
-            rows("audit_scores", signer="judge"),
-            rows("audit_violations", parts=_violations),
+            Rows("audit_scores", signer="judge"),
+            Rows("audit_violations", parts=_violations),
         ),
-        "decision.reviewed": (rows("reviews", signer="operator", decision_idx="index"),),
-        "transcript.started": (rows("transcripts", once=True, check=_check_transcript),),
-        "transcript.call_made": (rows("calls", parts=_call),),
-        "transcript.vote_counted": (rows("votes"),),
-        "transcript.proposal_reviewed": (rows("proposal_reviews"),),
-        "proposal.submitted": (rows("infra_submissions", once=True),),
-        "proposal.reviewed": (rows("infra_reviews"),),
-        "proposal.branched": (rows("infra_branches"),),
-        "proposal.tested": (rows("infra_validation_results"),),
-        "proposal.rest_tested": (rows("infra_rest_results"),),
-        "proposal.task_scored": (rows("infra_task_scores"),),
-        "proposal.evaluated": (rows("infra_evaluations"),),
-        "proposal.concluded": (rows("infra_conclusions"),),
+        "decision.reviewed": (Rows("reviews", signer="operator", decision_idx="index"),),
+        "transcript.started": (Rows("transcripts", once=True, check=_check_transcript),),
+        "transcript.call_made": (Rows("calls", parts=_call),),
+        "transcript.vote_counted": (Rows("votes"),),
+        "transcript.proposal_reviewed": (Rows("proposal_reviews"),),
+        "proposal.submitted": (Rows("infra_submissions", once=True),),
+        "proposal.reviewed": (Rows("infra_reviews"),),
+        "proposal.branched": (Rows("infra_branches"),),
+        "proposal.tested": (Rows("infra_validation_results"),),
+        "proposal.rest_tested": (Rows("infra_rest_results"),),
+        "proposal.task_scored": (Rows("infra_task_scores"),),
+        "proposal.evaluated": (Rows("infra_evaluations"),),
+        "proposal.concluded": (Rows("infra_conclusions"),),
         "line.opened": (
-            rows("line_starts", once=True, check=_check_line),
+            Rows("line_starts", once=True, check=_check_line),
             _checkpoint_rows("opened"),
         ),
-        "line.halted": (rows("line_halts", always={"what": "halted"}),),
-        "line.resumed": (rows("line_halts", always={"what": "resumed"}),),
+        "line.halted": (Rows("line_halts", always={"what": "halted"}),),
+        "line.resumed": (Rows("line_halts", always={"what": "resumed"}),),
         "checkpoint.promoted": (
             _checkpoint_rows("promoted"),
-            rows(
+            Rows(
                 "checkpoint_proposals",
                 parts=lambda body: [{"proposal_id": each} for each in body["proposals"]],
             ),
         ),
         "checkpoint.adopted": (_checkpoint_rows("adopted"),),
         "checkpoint.rolled_back": (
-            rows("checkpoint_rollbacks", signer="operator", to_checkpoint="to"),
+            Rows("checkpoint_rollbacks", signer="operator", to_checkpoint="to"),
         ),
-        "valley.opened": (rows("valleys", always={"what": "opened"}),),
-        "valley.closed": (rows("valleys", always={"what": "closed"}),),
-        "task.admitted": (rows("admitted_tasks"),),
-        "drift.measured": (rows("drift_measurements", task_set="set"),),
-        "drift.alarmed": (rows("drift_alarms"),),
-        "drift.answered": (rows("drift_answers"),),
+        "valley.opened": (Rows("valleys", always={"what": "opened"}),),
+        "valley.closed": (Rows("valleys", always={"what": "closed"}),),
+        "task.admitted": (Rows("admitted_tasks"),),
+        "drift.measured": (Rows("drift_measurements", task_set="set"),),
+        "drift.alarmed": (Rows("drift_alarms"),),
+        "drift.answered": (Rows("drift_answers"),),
         "checkpoint.evaluated": (
-            rows("checkpoint_evaluations", parts=_weighed, right_answers="right"),
+            Rows("checkpoint_evaluations", parts=_weighed, right_answers="right"),
         ),
-        "evolution.opened": (rows("evolutions", once=True),),
-        "evolution.begun": (rows("evolution_orders", always={"what": "begin"}),),
-        "evolution.steered": (rows("evolution_orders", what="order"),),
-        "evolution.round_ended": (rows("evolution_rounds"),),
-        "advice.opened": (rows("advice_lines", once=True),),
-        "advice.proposed": (rows("advice_proposals"),),
-        "advice.answered": (rows("advice_answers", parts=_arms),),
-        "advice.round_ended": (rows("advice_rounds", parts=_measured_round),),
-        "advice.steered": (rows("advice_orders", what="order"),),
-        "advice.scenario_recorded": (rows("advice_scenarios"),),
-        "advice.scenario_admitted": (rows("advice_scenarios", always={"admitted": True}),),
-        "bisection.opened": (rows("bisections", once=True),),
-        "bisection.probed": (rows("bisection_probes"),),
-        "bisection.ended": (rows("bisection_ends", once=True),),
+        "evolution.opened": (Rows("evolutions", once=True),),
+        "evolution.begun": (Rows("evolution_orders", always={"what": "begin"}),),
+        "evolution.steered": (Rows("evolution_orders", what="order"),),
+        "evolution.round_ended": (Rows("evolution_rounds"),),
+        "advice.opened": (Rows("advice_lines", once=True),),
+        "advice.proposed": (Rows("advice_proposals"),),
+        "advice.answered": (Rows("advice_answers", parts=_arms),),
+        "advice.round_ended": (Rows("advice_rounds", parts=_measured_round),),
+        "advice.steered": (Rows("advice_orders", what="order"),),
+        "advice.scenario_recorded": (Rows("advice_scenarios"),),
+        "advice.scenario_admitted": (Rows("advice_scenarios", always={"admitted": True}),),
+        "bisection.opened": (Rows("bisections", once=True),),
+        "bisection.probed": (Rows("bisection_probes"),),
+        "bisection.ended": (Rows("bisection_ends", once=True),),
         "corpus.opened": (),
         "corpus.admitted": _origin("admitted"),
         "corpus.withdrawn": _origin("withdrawn"),
-        "export.sealed": (rows("exports", once=True),),
+        "export.sealed": (Rows("exports", once=True),),
     }
 )

@@ -41,6 +41,7 @@ _ARROW = {
     "TIMESTAMP": pa.timestamp("us"),
     "VARCHAR": pa.string(),
 }
+_DECODER = msgspec.msgpack.Decoder(tuple[int, bytes, str, dict[str, memoryview]])
 Page = Sequence[tuple[int, bytes]]
 
 
@@ -122,27 +123,22 @@ def joined(stretches: Sequence[Stretch]) -> Stretch:
     return Stretch(count, stretches[0].previous, stretches[-1].last_hash, tables)
 
 
-def packed(stretch: Stretch) -> list[bytes | pa.Buffer]:
-    """Return a stretch as bytes for another process of this program, in several pieces."""
-    written = []
-    for rows in stretch.tables.values():
+def packed(stretch: Stretch) -> bytes:
+    """Return a stretch as bytes for another process of this program."""
+    written = {}
+    for table, rows in stretch.tables.items():
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        written.append(sink.getvalue())
-    sizes = dict(zip(stretch.tables, map(len, written), strict=True))
-    head = msgspec.msgpack.encode((stretch.count, stretch.previous, stretch.last_hash, sizes))
-    return [len(head).to_bytes(8, "big"), head, *written]
+        written[table] = memoryview(sink.getvalue())
+    told = (stretch.count, stretch.previous, stretch.last_hash, written)
+    return msgspec.msgpack.encode(told)
 
 
 def unpacked(data: bytes) -> Stretch:
-    """Return what the pieces of packed() say, one behind the other."""
-    end = 8 + int.from_bytes(data[:8], "big")
-    count, previous, last_hash, sizes = msgspec.msgpack.decode(data[8:end])
-    read, view = {}, memoryview(data)
-    for table, size in sizes.items():
-        read[table] = pa.ipc.open_stream(pa.py_buffer(view[end : end + size])).read_all()
-        end += size
+    """Return the stretch that packed() has written."""
+    count, previous, last_hash, written = _DECODER.decode(data)
+    read = {table: pa.ipc.open_stream(part).read_all() for table, part in written.items()}
     return Stretch(count, previous, last_hash, read)
 
 
@@ -164,8 +160,7 @@ def work() -> None:
         for at in range(start, end, step):
             pages = ledger.pages(start=at, stop=min(at + size, end))
             stretch = stretch_of(pages, start=at, authority=ledger.authority)
-            pieces = [] if stretch is None else packed(stretch)
-            sys.stdout.buffer.write(sum(map(len, pieces)).to_bytes(8, "big"))
-            for piece in pieces:
-                sys.stdout.buffer.write(piece)
+            data = b"" if stretch is None else packed(stretch)
+            sys.stdout.buffer.write(len(data).to_bytes(8, "big"))
+            sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()

@@ -227,7 +227,6 @@ class Proposal(Aggregate):
     tier: int
     targets: dict[str, int]
     diff: str
-    diff_bytes: int
     base: str
     base_tree: str
     rationale: str

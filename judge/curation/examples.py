@@ -22,7 +22,9 @@ from typing import Annotated, Any
 import msgspec
 
 from aggregates.credit import Interval, better_of
-from aggregates.situation import COLUMNS, SETTINGS, TASK, Due, Earlier, describe
+from aggregates.decisions import Decision, PastDecision
+from aggregates.rules import RuleEvaluation
+from aggregates.situation import COLUMNS, SETTINGS, TASK, describe
 from judge.curation.intervals import interval, level_of
 from judge.curation.query import Query
 from judge.curation.tables import Tables
@@ -35,12 +37,12 @@ SELECT {", ".join(COLUMNS)}, {", ".join(SETTINGS)} FROM epochs
 WHERE run_id = ? AND epoch <= ? ORDER BY epoch
 """  # noqa: S608 - our own names
 _DUE_ROWS = """
-SELECT rule, side, value, ema, streak FROM rule_evaluations
+SELECT rule, fired, side, value, ema, streak FROM rule_evaluations
 WHERE run_id = ? AND epoch = ? AND LIST_CONTAINS(?, rule) ORDER BY precedence
 """
 _EARLIER_ROWS = """
 SELECT
-    d.epoch, d.direction, d.params::VARCHAR AS params, r.outcome,
+    d.number, d.epoch, d.direction, d.params::VARCHAR AS params, r.outcome,
     (SELECT LIST(c.rule) FROM citations AS c
      WHERE c.run_id = d.run_id AND c.number = d.number) AS cites
 FROM decisions AS d
@@ -334,13 +336,18 @@ def situation(tables: Tables, *, run: str, epoch: int, rules: Sequence[str]) -> 
     """Return the messages that ask about these rules in this epoch of a run."""
     epochs = tables.ask(_EPOCH_ROWS, [run, epoch])
     asked = describe(
-        due=[Due(**row) for row in tables.ask(_DUE_ROWS, [run, epoch, list(rules)])],
+        due=[RuleEvaluation(**row) for row in tables.ask(_DUE_ROWS, [run, epoch, list(rules)])],
         settings=epochs[-1],
         spec=json.loads(tables.ask(_MODEL, [epoch, run])[0]["spec"]),
         epochs=epochs,
         earlier=[
-            Earlier(**{**row, "params": json.loads(row["params"])})
+            _decided(**{**row, "params": json.loads(row["params"])})
             for row in tables.ask(_EARLIER_ROWS, [run, epoch])
         ],
     )
     return [{"role": "system", "content": TASK}, {"role": "user", "content": asked}]
+
+
+def _decided(*, number: int, epoch: int, outcome: str | None, **said: Any) -> PastDecision:
+    """Return a decision as far as it is told; what was recorded may be none of the playbook's."""
+    return PastDecision(number, epoch, "", Decision("", **said, justification=""), outcome)

@@ -11,18 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from aggregates.transcript import Call
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from policies.asking.completion import Completion, read_body
 from policies.asking.ladder import (
     PROBE_MESSAGES,
     PROBE_SCHEMA,
-    probe,
+    TRIES,
     request_for,
     verify_probe,
 )
-from policies.asking.settings import ModelSettings
+from policies.asking.settings import RUNGS, ModelSettings
 from policies.calls import Answers, CallLog
 from policies.errors import AnswerError, PolicyError, SilentError
 from policies.extraction import extract
@@ -114,29 +113,27 @@ class Asker:
             outcome = "usable" if usable else "unusable"
         said = answer.body
         number = self._log.add(
-            Call(
-                agent=agent,
-                action=action,
-                outcome=outcome,
-                epoch=epoch,
-                rules=rules,
-                model=settings.model,
-                endpoint=self.endpoint,
-                rung=rung,
-                parameters=settings.parameters(request.get("seed")),
-                request=self._blobs.put(body),
-                request_bytes=len(body),
-                response=None if said is None else self._blobs.put(said),
-                response_bytes=None if said is None else len(said),
-                status=answer.status,
-                finish_reason=answer.finish_reason,
-                usage=answer.usage,
-                seconds=time.monotonic() - started,
-                cost=answer.cost,
-                retries=answer.retries,
-                problem=problem,
-                cached=cached,
-            )
+            agent=agent,
+            action=action,
+            outcome=outcome,
+            epoch=epoch,
+            rules=rules,
+            model=settings.model,
+            endpoint=self.endpoint,
+            rung=rung,
+            parameters=settings.parameters(request.get("seed")),
+            request=self._blobs.put(body),
+            request_bytes=len(body),
+            response=None if said is None else self._blobs.put(said),
+            response_bytes=None if said is None else len(said),
+            status=answer.status,
+            finish_reason=answer.finish_reason,
+            usage=answer.usage,
+            seconds=time.monotonic() - started,
+            cost=answer.cost,
+            retries=answer.retries,
+            problem=problem,
+            cached=cached,
         )
         return Asked(number, outcome, problem, found, answer.status)
 
@@ -157,38 +154,37 @@ class Asker:
 def find_rung(asker: Asker) -> str:
     """Return the rung on which the endpoint gives what it is asked for, by trying.
 
-    Raises PolicyError where asking on is of no use: nobody is there, or the key or the model is
-    refused; SilentError where no request at all was answered.
+    Where no rung is right, it is the last: what comes back is looked through for JSON, and checked
+    like everything else. Raises PolicyError where asking on is of no use: nobody is there, or the
+    key or the model is refused; SilentError where no request at all was answered.
     """
     if asker.settings.rung is not None:
         return asker.settings.rung
     answered, last, tries = False, "", 0
     seed = asker.settings.seed
-
-    def ask(rung: str) -> bool | None:
-        nonlocal answered, last, tries
-        asked = asker.ask(
-            rung,
-            PROBE_MESSAGES,
-            PROBE_SCHEMA,
-            _read_probe,
-            agent="prober",
-            action="probe",
-            seed=None if seed is None else (seed + tries) % 2**31,  # the same seed, the same noise
-        )
-        tries += 1
-        if asked.outcome == "unreachable" or asked.status in _FATAL:
-            raise PolicyError(f"{asker.endpoint} cannot be reached: {asked.problem}")
-        last = asked.problem or asked.outcome
-        if asked.outcome not in ("usable", "unusable", "truncated", "refused"):
-            return None
-        answered = True
-        return asked.outcome == "usable"
-
-    rung = probe(ask)
+    for rung in RUNGS:
+        for _ in range(TRIES):
+            asked = asker.ask(
+                rung,
+                PROBE_MESSAGES,
+                PROBE_SCHEMA,
+                _read_probe,
+                agent="prober",
+                action="probe",
+                seed=None if seed is None else (seed + tries) % 2**31,  # the same, the same noise
+            )
+            tries += 1
+            if asked.outcome == "unreachable" or asked.status in _FATAL:
+                raise PolicyError(f"{asker.endpoint} cannot be reached: {asked.problem}")
+            if asked.outcome == "usable":
+                return rung
+            last = asked.problem or asked.outcome
+            if asked.outcome not in ("unusable", "truncated", "refused"):
+                break  # trying this rung again is of no use
+            answered = True
     if not answered:
         raise SilentError(f"{asker.endpoint} did not answer any request: {last}")
-    return rung
+    return RUNGS[-1]
 
 
 def _read_probe(value: Any) -> tuple[None, None, bool]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aggregates.transcript import TOKENS
 from policies.errors import AnswerError
 from policies.extraction import read_strict
 
@@ -66,8 +67,7 @@ def read_body(body: bytes, *, status: int | None, outcome: str | None = None) ->
 def _usage(value: object) -> dict[str, int | None] | None:
     if not isinstance(value, dict):
         return None
-    names = ("prompt_tokens", "completion_tokens", "total_tokens")
-    found = {name: value.get(name) for name in names}
+    found = {name: value.get(name) for name in TOKENS}
     return {
         name: count if type(count) is int and 0 <= count <= _MAX_TOKENS else None
         for name, count in found.items()

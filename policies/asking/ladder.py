@@ -4,16 +4,16 @@ Servers differ in what they honour, and some answer 200 and ignore what was aske
 chosen by what comes back: the probe asks for a word that stands in the schema alone.
 
 Trust: messages are hostile until extract() returns; what it returns is JSON and no more.
-I/O: none; asking is passed in.
+I/O: none.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from policies.asking.settings import RUNGS, ModelSettings
+from policies.asking.settings import ModelSettings
 from policies.extraction import ANSWER
 from policies.forms import list_of, read_form, strict_object
 
@@ -82,25 +82,6 @@ def request_for(
     if rung == "json_object":
         request["response_format"] = {"type": "json_object"}
     return request
-
-
-def probe(
-    ask: Callable[[str], bool | None], *, rungs: Sequence[str] = RUNGS, tries: int = TRIES
-) -> str:
-    """Return the first rung on which ask() says that the probe came back right.
-
-    ask() sends the probe on a rung: True for the right answer, False for a wrong one, None where
-    trying this rung again is of no use. Where no rung is right, it is the last: what comes back
-    is looked through for JSON, and checked like everything else.
-    """
-    for rung in rungs:
-        for _ in range(tries):
-            right = ask(rung)
-            if right:
-                return rung
-            if right is None:
-                break
-    return rungs[-1]
 
 
 def verify_probe(value: Any) -> None:

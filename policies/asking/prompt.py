@@ -27,7 +27,7 @@ from aggregates.situation import TASK, describe_observation
 from aggregates.spec import SWAPPED_IN, WatchedModel
 from aggregates.strategy import Effect, phases, remedy_effects
 from policies.evidence import decisions_to_show, epochs_to_show
-from policies.hindsight import NO_HINDSIGHT, Hindsight, fired_by_epoch
+from policies.hindsight import fired_by_epoch
 from policies.numbers import load_numbers
 from policies.offers import offers
 
@@ -64,16 +64,15 @@ def messages(
     feedback: Mapping[str, Any] | None = None,
     advice: str = "",
     problem: str | None = None,
-    hindsight: Hindsight = NO_HINDSIGHT,
 ) -> list[dict[str, str]]:
     """Return the messages for one decision: the rules of the game, then the situation.
 
     `advice` is the model's advice block. `problem` says what was wrong with the answer that was
-    given before. `hindsight` spares time and changes nothing.
+    given before.
     """
     if settings.form == "full":
         head = [_text("contract.md"), _text("playbook.md")]
-        asked = situation(observation, settings.history, hindsight)
+        asked = situation(observation, settings.history)
     else:
         head, asked = [TASK], describe_observation(observation)
     asked += _again(problem) if problem else ""
@@ -83,9 +82,9 @@ def messages(
     ]
 
 
-def situation(seen: Observation, history: int, hindsight: Hindsight = NO_HINDSIGHT) -> str:
+def situation(seen: Observation, history: int) -> str:
     """Return what is asked about and what bears on it, with the last `history` epochs."""
-    fired = fired_by_epoch(seen, hindsight)
+    fired = fired_by_epoch(seen)
     parts = [
         f"# Epoch {seen.epoch}",
         "## Due rules, the one to act on first in front\n\n"
@@ -187,18 +186,17 @@ def _limits(rule: str, rules: RulesConfig) -> str:
     match rule:
         case "R1":
             name = rules.r1_signal.replace("_", " ")
-            guessing = (
-                ""
-                if rules.guess_skill is None
-                else f"guessing where accuracy is at most {rules.guess_skill:g} of the way from "
-                f"guessing to always right, {for_epochs}, and the training loss stands still; "
-            )
-            learned = (
-                ""
-                if rules.r1_learning_gain is None
-                else "more is allowed while an epoch lowers the validation loss by "
-                f"{rules.r1_learning_gain:g} of itself, up to {rules.r1_at_once:g}; "
-            )
+            guessing = learned = ""
+            if rules.guess_skill is not None:
+                guessing = (
+                    f"guessing where accuracy is at most {rules.guess_skill:g} of the way from "
+                    f"guessing to always right, {for_epochs}, and the training loss stands still; "
+                )
+            if rules.r1_learning_gain is not None:
+                learned = (
+                    "more is allowed while an epoch lowers the validation loss by "
+                    f"{rules.r1_learning_gain:g} of itself, up to {rules.r1_at_once:g}; "
+                )
             return (
                 f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {outside}; "
                 f"{learned}{guessing}plateau after {rules.r1_patience} epochs without a better "
@@ -206,21 +204,15 @@ def _limits(rule: str, rules: RulesConfig) -> str:
             )
         case "R2":
             name = rules.r2_signal.replace("_", " ")
-            stalls = (
-                f"; low only where the training loss has not fallen by {rules.r2_stall_gain:g} of "
-                f"itself in {rules.r2_stall_epochs} epochs"
-                if rules.r2_stall_epochs
-                else ""
-            )
-            short = (
-                ""
-                if rules.r2_longest_steps is None
-                else f"; high only with an update ratio of at most {rules.r2_longest_steps:g}"
-            )
-            return (
-                f"{average} of {name} from {rules.r2_low:g} to {rules.r2_high:g}, "
-                f"{for_epochs}{stalls}{short}"
-            )
+            limits = f"{average} of {name} from {rules.r2_low:g} to {rules.r2_high:g}, {for_epochs}"
+            if rules.r2_stall_epochs:
+                limits += (
+                    f"; low only where the training loss has not fallen by {rules.r2_stall_gain:g} "
+                    f"of itself in {rules.r2_stall_epochs} epochs"
+                )
+            if rules.r2_longest_steps is not None:
+                limits += f"; high only with an update ratio of at most {rules.r2_longest_steps:g}"
+            return limits
         case "R3":
             least, patience = rules.r3_min_delta, rules.r3_patience
             return f"validation loss better by {least:g} within {patience} epochs"

@@ -51,7 +51,6 @@ class ModelSettings:
     form: Annotated[str, one_of(FORMS)] = FORMS[0]
 
     def __post_init__(self) -> None:
-        """Refuse a value that is not allowed, by its name."""
         if self.base_url is not None:
             if not isinstance(self.base_url, str):
                 raise PolicyError("base_url must be text")  # without what may be secret

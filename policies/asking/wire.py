@@ -186,7 +186,6 @@ class _Deadline(httpcore2.NetworkBackend):
         self._network = httpcore2.SyncBackend()
 
     def left(self) -> float:
-        """Return the seconds that are left."""
         return self.until - time.monotonic()
 
     def limit(self) -> float:
@@ -204,7 +203,6 @@ class _Deadline(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        """Connect within what is left."""
         stream = self._network.connect_tcp(host, port, self.limit(), local_address, socket_options)
         return _Stream(stream, self)
 

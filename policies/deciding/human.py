@@ -11,19 +11,16 @@ I/O: the console and the log that are passed in.
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 from aggregates.decisions import Decision, Observation, Said, parse_decision, validate_decision
 from aggregates.errors import DecisionError
 from aggregates.playbook import DEFER, REMEDIES
-from aggregates.transcript import Call
 from ledger.strict_json import JSONError, read_json
 from policies.asking.prompt import quoted, situation
 from policies.calls import CallLog
 from policies.deciding.mixed import Proposer
 from policies.errors import PolicyError
-from policies.hindsight import NO_HINDSIGHT
 
 _HISTORY = 8  # epochs shown
 _MOST_WORDS = 4_000  # bytes of a proposal's justification
@@ -75,32 +72,19 @@ class Terminal:
         return line.strip()
 
 
-class _Patience:
-    """A console that is asked for so many lines at most."""
+def _patient(ask: Callable[[str], str]) -> Callable[[str], str]:
+    """Return what asks for so many lines at most."""
+    left = iter(range(_MOST_LINES))
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._left = _MOST_LINES
-
-    def show(self, text: str) -> None:
-        self._console.show(text)
-
-    def ask(self, prompt: str) -> str:
-        if not self._left:
+    def asked(prompt: str) -> str:
+        if next(left, None) is None:
             raise PolicyError(
                 f"no decision after {_MOST_LINES} lines of input on one proposal; answer with one "
                 "of the keys that are shown"
             )
-        self._left -= 1
-        return self._console.ask(prompt)
+        return ask(prompt)
 
-
-@dataclass(frozen=True)
-class _Verdict:
-    verdict: str
-    said: Said
-    mark: str | None
-    note: str
+    return asked
 
 
 class HumanPolicy:
@@ -120,7 +104,6 @@ class HumanPolicy:
         self._console = console
         self._log = log
         self._clock = clock
-        self._hindsight = NO_HINDSIGHT
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -129,8 +112,7 @@ class HumanPolicy:
     def decide(self, observation: Observation) -> list[Said]:
         """Return what the person makes of each proposal; raises PolicyError at the end of input."""
         proposals = self._proposer.decide(observation)
-        self._hindsight = self._hindsight.at(observation)
-        self._console.show(situation(observation, _HISTORY, self._hindsight))
+        self._console.show(situation(observation, _HISTORY))
         try:
             return [
                 self._review(
@@ -143,64 +125,55 @@ class HumanPolicy:
 
     def _review(self, proposal: Said, seen: Observation) -> Said:
         began = self._clock()
-        found = self._ask(proposal, seen)
+        verdict, said, mark, note = self._ask(proposal, seen)
         self._log.add(
-            Call(
-                agent=self.name,
-                action="review",
-                outcome="usable",
-                epoch=seen.epoch,
-                rules=proposal.decision.cites,
-                seconds=self._clock() - began,
-            )
+            agent=self.name,
+            action="review",
+            outcome="usable",
+            epoch=seen.epoch,
+            rules=proposal.decision.cites,
+            seconds=self._clock() - began,
         )
         self._log.review_proposal(
             epoch=seen.epoch,
-            proposed=proposal.decision,
-            verdict=found.verdict,
-            decision=found.said.decision,
-            mark=found.mark,
-            note=found.note,
+            proposed=proposal.decision.to_dict(),
+            verdict=verdict,
+            decision=said.decision.to_dict(),
+            mark=mark,
+            note=note,
         )
-        return found.said
+        return said
 
-    def _ask(self, proposal: Said, seen: Observation) -> _Verdict:
+    def _ask(self, proposal: Said, seen: Observation) -> tuple[str, Said, str | None, str]:
+        """Return the verdict, what is said then, and the mark of the proposal with its note."""
         proposed = proposal.decision
         self._console.show(
             f"\nProposed for {', '.join(proposed.cites)} by {proposal.source}: "
             f"{proposed.direction} {json.dumps(dict(proposed.params))}\n"
             f"said: {quoted(proposed.justification, _MOST_WORDS)}"
         )
-        console, mark, note = _Patience(self._console), None, ""
+        ask, mark, note = _patient(self._console.ask), None, ""
         while True:
-            key = console.ask(_KEYS).lower()[:1]
+            key = ask(_KEYS).lower()[:1]
             if key == "a":
-                return _Verdict("approve", proposal, mark, note)
+                return "approve", proposal, mark, note
             if key in _MARKS:
-                mark, note = _MARKS[key], console.ask("note: ")
+                mark, note = _MARKS[key], ask("note: ")
             elif key == "e":
                 self._console.show(_HOW_TO_EDIT)
-                own = self._valid(
-                    console, "decision: ", lambda line: read_edit(line, proposed), seen
-                )
-                return _Verdict("edit", own, mark, note)
+                own = self._valid(lambda: read_edit(ask("decision: "), proposed), seen)
+                return "edit", own, mark, note
             elif key == "r":
-                own = self._valid(console, "reason: ", lambda line: _left(proposed, line), seen)
-                return _Verdict("reject", own, mark, note)
+                own = self._valid(lambda: _left(proposed, ask("reason: ")), seen)
+                return "reject", own, mark, note
             elif key:
                 self._console.show(f"{quoted(key, 8)} is not a valid answer")
 
-    def _valid(
-        self,
-        console: Console,
-        prompt: str,
-        read: Callable[[str], Decision],
-        seen: Observation,
-    ) -> Said:
+    def _valid(self, read: Callable[[], Decision], seen: Observation) -> Said:
         """Return the person's own decision; asks until it is one that fits."""
         while True:
             try:
-                decision = read(console.ask(prompt))
+                decision = read()
                 validate_decision(decision, seen)
             except DecisionError as error:
                 self._console.show(f"not accepted: {quoted(str(error), _MOST_WORDS)}")

@@ -20,8 +20,7 @@ from policies.asking.ask import Asked, Asker, Client
 from policies.asking.prompt import messages
 from policies.asking.settings import ModelSettings
 from policies.calls import Answers, CallLog
-from policies.ensemble import VOTED, Ballot, Ensemble
-from policies.hindsight import NO_HINDSIGHT
+from policies.ensemble import VOTED, Ballot, put_to_vote
 
 _ASKED_AGAIN = ("unusable", "usable", "truncated")  # what a model can do better when told
 _Read = tuple[list[Decision], dict[str, str]]
@@ -49,8 +48,7 @@ class LanguageModelPolicy:
         self._rung = rung
         self._feedback = feedback
         self._advice = advice
-        self._hindsight = NO_HINDSIGHT
-        self._ensemble = Ensemble(self._ballot, votes=settings.votes, log=log)
+        self._log = log
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -61,12 +59,13 @@ class LanguageModelPolicy:
 
     def decide(self, observation: Observation) -> list[Said]:
         """Return one answer for each due rule, in order of precedence."""
-        self._hindsight = self._hindsight.at(observation)
         due = observation.due
         voted = tuple(rule for rule in due if rule in VOTED and self._settings.votes > 1)
         said: list[Said] = []
         for rule in voted:
-            ballot = self._ensemble.decide(rule, observation)
+            ballot = put_to_vote(
+                rule, observation, ask=self._ballot, votes=self._settings.votes, log=self._log
+            )
             said.append(
                 Said(ballot.decision) if ballot.decision else unanswered(rule, ballot.problem)
             )
@@ -125,7 +124,6 @@ class LanguageModelPolicy:
                 feedback=self._feedback,
                 advice=self._advice,
                 problem=problem,
-                hindsight=self._hindsight,
             ),
             schema(observation),
             read,

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from aggregates.decisions import Decision, Observation, Said
-from aggregates.transcript import Call
 from policies.calls import CallLog
-from policies.hindsight import NO_HINDSIGHT, Hindsight, last_effects
+from policies.hindsight import last_effects
 from policies.playbook import AT_LIMIT, PlaybookPolicy
 
 
@@ -45,7 +44,6 @@ class MixedPolicy:
         self._log = log
         self._playbook = playbook or PlaybookPolicy()
         self._clock = clock
-        self._hindsight = NO_HINDSIGHT
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -59,17 +57,14 @@ class MixedPolicy:
         """Return one decision for each due rule, in the playbook's order."""
         began = self._clock()
         decisions = self._playbook.decide(observation)
-        self._hindsight = self._hindsight.at(observation)
-        unsure = _unsure(decisions, observation, self._hindsight)
+        unsure = _unsure(decisions, observation)
         self._log.add(
-            Call(
-                agent=self._playbook.name,
-                action="decide",
-                outcome="usable",
-                epoch=observation.epoch,
-                rules=observation.due,
-                seconds=self._clock() - began,
-            )
+            agent=self._playbook.name,
+            action="decide",
+            outcome="usable",
+            epoch=observation.epoch,
+            rules=observation.due,
+            seconds=self._clock() - began,
         )
         said: list[Decision | Said] = []
         for decision in decisions:
@@ -87,11 +82,9 @@ class MixedPolicy:
         ]
 
 
-def _unsure(
-    decisions: Sequence[Decision], seen: Observation, hindsight: Hindsight
-) -> Decision | None:
+def _unsure(decisions: Sequence[Decision], seen: Observation) -> Decision | None:
     """Return the decision that the playbook is unsure about, if there is one."""
-    effects = last_effects(seen, hindsight)
+    effects = last_effects(seen)
     for decision in decisions:
         effect = effects.get(decision.cites[0])
         failed = decision.acts and effect is not None and effect.worked is False

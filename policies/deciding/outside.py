@@ -11,7 +11,6 @@ I/O: starts the process, and writes to it and reads from it.  Units: seconds, by
 import hashlib
 import inspect
 import json
-import math
 import os
 import selectors
 import shlex
@@ -28,6 +27,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from aggregates.canonical import finite
 from aggregates.decisions import Decision, Observation, Said, printable, unanswered
 from aggregates.situation import describe_observation
 from ledger.strict_json import JSONError, read_json
@@ -196,17 +196,7 @@ def observation_json(
         "text": describe_observation(observation),
         "schema": exported_schema(observation),
     }
-    return {key: _finite(value) for key, value in plain.items()}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return {key: finite(value) for key, value in plain.items()}
 
 
 class _EndedError(AnswerError):

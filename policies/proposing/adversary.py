@@ -34,7 +34,7 @@ def edge_cases(
     for _ in range(count * _MOST_TRIES if situations else 0):
         seen = draw.choice(situations)
         seen = draw.choice((_at_bound, _at_bound, _at_limit))(seen, draw)
-        if seen.due and all(map(math.isfinite, _losses(seen))):
+        if seen.due and all(math.isfinite(each.train_loss) for each in seen.history):
             yield seen
             found += 1
         if found == count:
@@ -111,7 +111,3 @@ def _set(signals: EpochSignals, name: str, value: float) -> EpochSignals:
     names = (name, *_ENDS) if name == "signal_to_noise" else (name,)
     changes: dict[str, Any] = dict.fromkeys(names, value)
     return replace(signals, **changes)
-
-
-def _losses(seen: Observation) -> list[float]:
-    return [signals.train_loss for signals in seen.history]

@@ -8,7 +8,6 @@ I/O: none of its own; asking is the asker's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -41,15 +40,9 @@ PLAYBOOK_EXAMPLES: tuple[Example, ...] = tuple(
 )
 
 
-@dataclass(frozen=True)
-class WrittenAdvice:
+class WrittenAdvice(Struct, forbid_unknown_fields=True):
     """What a model has written."""
 
-    advice: str
-    rationale: str
-
-
-class _Answer(Struct, forbid_unknown_fields=True):
     advice: str
     rationale: str
 
@@ -79,10 +72,10 @@ def ask_for_advice(
     earlier: Sequence[str] = (),
 ) -> Asked[WrittenAdvice]:
     """Ask a model for another advice block, and again as often as its settings say."""
-    schema = strict_object({name: {"type": "string"} for name in _Answer.__struct_fields__})
+    schema = strict_object({name: {"type": "string"} for name in WrittenAdvice.__struct_fields__})
 
     def read(value: Any) -> tuple[WrittenAdvice, None, bool]:
-        said = read_form(_Answer, value)
+        said = read_form(WrittenAdvice, value)
         verify_advice(said.advice, technique=technique, before=before)
         return WrittenAdvice(said.advice.strip(), said.rationale[:MAX_RATIONALE]), None, True
 

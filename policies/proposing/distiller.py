@@ -7,7 +7,6 @@ I/O: none.
 """
 
 import re
-from collections.abc import Iterator
 
 LEAST_SAVING = 0.15  # share of the bytes; less is not worth a proposal
 
@@ -15,6 +14,8 @@ LEAST_SAVING = 0.15  # share of the bytes; less is not worth a proposal
 _FIXED = re.compile(
     r"[`*#|]|\d|\b(must|never|no|nobody|none|nor|not|nothing|only|unless)\b|^\w+:", re.IGNORECASE
 )
+# Paragraphs and items of a list, with what is between them.
+_BLOCK = re.compile(r"(\n\n+|\n(?=- |\* |\d+\. ))")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[A-Z`*])")
 
 
@@ -29,7 +30,8 @@ def distil(text: str) -> str | None:
 
     They are left out from the longest on, until enough is saved.
     """
-    blocks = list(_blocks(text))
+    parts = _BLOCK.split(text)
+    blocks = [_SENTENCE.split(part) for part in parts]
     spare = [
         (len(sentence), number, place)
         for number, sentences in enumerate(blocks)
@@ -39,22 +41,15 @@ def distil(text: str) -> str | None:
     left_out: set[tuple[int, int]] = set()
     for _, number, place in sorted(spare, key=lambda each: (-each[0], each[1:])):
         left_out.add((number, place))
-        shorter = _joined(text, blocks, left_out)
+        shorter = _joined(parts, blocks, left_out)
         if saving(text, shorter) >= LEAST_SAVING:
             return shorter
     return None
 
 
-def _blocks(text: str) -> Iterator[list[str]]:
-    """Give each paragraph and each item of a list as its sentences, spaces as they are."""
-    for block in re.split(r"(\n\n+|\n(?=- |\* |\d+\. ))", text):
-        yield _SENTENCE.split(block)
-
-
-def _joined(text: str, blocks: list[list[str]], left_out: set[tuple[int, int]]) -> str:
+def _joined(parts: list[str], blocks: list[list[str]], left_out: set[tuple[int, int]]) -> str:
     """Return the text that is left; blocks that nothing is taken from stay as they are."""
     touched = {number for number, _ in left_out}
-    parts = re.split(r"(\n\n+|\n(?=- |\* |\d+\. ))", text)
     return "".join(
         " ".join(s for place, s in enumerate(blocks[number]) if (number, place) not in left_out)
         + ("\n" if part.endswith("\n") and part.strip() else "")

@@ -277,12 +277,14 @@ def rewrite(
     """
     if technique == DISTILLATION:
         return distil(text)
-    body = _SECTIONS[technique](pattern, _kept(technique, text), examples)
+    title, write = _SECTIONS[technique]
+    place = rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)"
+    found = re.search(place, text, re.DOTALL | re.MULTILINE)
+    kept = re.findall(r"^- .*$", found[1], re.MULTILINE) if found else []
+    body = write(pattern, kept, examples)
     if not body:
         return None
-    title = _TITLES[technique]
     section = f"## {title}\n\n{body}\n"
-    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if found:
         tail = text[found.end() :]
         after = text[: found.start()] + section + ("\n" if tail else "") + tail
@@ -298,13 +300,6 @@ def _order(pattern: Pattern) -> tuple[str, ...]:
     if pattern.kind == "answer":
         return (*FORM_FIRST, *(name for name in order if name not in FORM_FIRST))
     return order
-
-
-def _kept(technique: str, text: str) -> list[str]:
-    """Return the lines of a list that the technique has written before."""
-    title = re.escape(_TITLES[technique])
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    return re.findall(r"^- .*$", found[1], re.MULTILINE) if found else []
 
 
 def _constraints(pattern: Pattern, kept: list[str], examples: Sequence[Example]) -> str:
@@ -349,21 +344,14 @@ def _template(_: Pattern, __: list[str], ___: Sequence[Example]) -> str:
     )
 
 
+# Title and writer of a technique's section; the writer gets the lines that it has written before.
 _SECTIONS = {
-    "negative_constraint": _constraints,
-    "one_shot": _one,
-    "few_shot": _few,
-    "chain_of_thought": _steps,
-    "role_play": _role,
-    "structured_template": _template,
-}
-_TITLES: Mapping[str, str] = {
-    "negative_constraint": "What not to do",
-    "one_shot": "An example",
-    "few_shot": "Examples",
-    "chain_of_thought": "Step by step",
-    "role_play": "Whose answer it is",
-    "structured_template": "The form of a justification",
+    "negative_constraint": ("What not to do", _constraints),
+    "one_shot": ("An example", _one),
+    "few_shot": ("Examples", _few),
+    "chain_of_thought": ("Step by step", _steps),
+    "role_play": ("Whose answer it is", _role),
+    "structured_template": ("The form of a justification", _template),
 }
 
 

@@ -277,7 +277,7 @@ class ProposalTranscript(TranscriptLog):
         super().__init__(log, proposal)
         self._waiting = None
         begun = log.find(Transcript.id_of(proposal), Transcript)
-        self._transcript = begun or Transcript.start(proposal, policy=policy, mode=mode)
+        self._transcript = begun or Transcript.start(str(proposal), policy=policy, mode=mode)
 
     @property
     def calls(self) -> int:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from msgspec import to_builtins
 
 from aggregates.decisions import Decision
-from aggregates.transcript import Call
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import compare, wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
@@ -92,9 +91,9 @@ class _Heard(CallLog):
         self.outcomes: list[str] = []
         self._log = log
 
-    def add(self, call: Call, /) -> int:
-        self.outcomes.append(call.outcome)
-        return self._log.add(call)
+    def add(self, **call: Any) -> int:
+        self.outcomes.append(call["outcome"])
+        return self._log.add(**call)
 
     def count_votes(self, **told: Any) -> float:
         return self._log.count_votes(**told)

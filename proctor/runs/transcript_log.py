@@ -6,13 +6,12 @@ is: a server that cannot be asked leaves nothing behind.
 I/O: appends to the log that is passed in, and reads it.  Units: tokens, US dollars, seconds.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 from uuid import UUID
 
-from aggregates.transcript import Call, Transcript
+from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
 from proctor.home import notifications
 
@@ -28,8 +27,8 @@ class Tally:
     cost: float | None = None  # None: not known of any call
     seconds: float = 0.0
 
-    def plus(self, call: "Call | Transcript.CallMade") -> "Tally":
-        """Return the tally with one more call; what no model answered is none."""
+    def plus(self, call: Any) -> "Tally":
+        """Return the tally with one more Transcript.CallMade; what no model answered is none."""
         if call.model is None:
             return self
         tokens = 0 if call.cached else (call.usage or {}).get("total_tokens") or 0
@@ -53,24 +52,6 @@ class Tally:
         return f"calls {self.calls} (usable {self.usable}), tokens {self.tokens}, {cost}"
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _saved(
-    write: Callable[Concatenate[Transcript, P], R],
-) -> Callable[Concatenate["TranscriptLog", P], R]:
-    """Return a method that writes to the transcript and saves it."""
-
-    @wraps(write)
-    def call(log: "TranscriptLog", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        found = write(log._transcript, *args, **kwargs)
-        log._save()
-        return found
-
-    return call
-
-
 class TranscriptLog:
     """A transcript that is in the log as soon as it is written, from open() on."""
 
@@ -78,28 +59,36 @@ class TranscriptLog:
         self.tally = Tally()
         self._log = log
         self._run_id = run_id
-        self._transcript = Transcript.start(run_id, policy={})  # open() replaces it
-        self._waiting: list[Call] | None = []
+        self._transcript = Transcript.start(str(run_id), policy={})  # open() replaces it
+        self._waiting: list[dict[str, Any]] | None = []
 
     def open(self, policy: Mapping[str, Any]) -> None:
         """Begin the transcript, with the calls that have waited for it."""
         waiting, self._waiting = self._waiting or [], None
-        self._transcript = Transcript.start(self._run_id, policy=policy)
+        self._transcript = Transcript.start(str(self._run_id), policy=policy)
         for call in waiting:
-            self._transcript.add(call)
+            self._transcript.add(**call)
         self._save()
 
-    def add(self, call: Call, /) -> int:
+    def add(self, **call: Any) -> int:
         """Record a call and return its number."""
-        self.tally = self.tally.plus(call)
+        number = self._transcript.add(**call)
+        self.tally = self.tally.plus(self._transcript.pending_events[-1])
         if self._waiting is not None:
             self._waiting.append(call)
-        number = self._transcript.add(call)
         self._save()
         return number
 
-    count_votes = _saved(Transcript.count_votes)
-    review_proposal = _saved(Transcript.review_proposal)
+    def count_votes(self, **votes: Any) -> float:
+        """Record the ballots on one rule; return the share that agreed."""
+        agreement = self._transcript.count_votes(**votes)
+        self._save()
+        return agreement
+
+    def review_proposal(self, **review: Any) -> None:
+        """Record what a person made of a proposed decision."""
+        self._transcript.review_proposal(**review)
+        self._save()
 
     def _save(self) -> None:
         """Append what was written last; what waits is not to be durable."""

@@ -48,7 +48,7 @@ class RecordedCalls:
     def __init__(self, run_id: UUID, events: Sequence[Any], blobs: Blobs) -> None:
         self.policy: Mapping[str, Any] = events[0].policy
         self.reviews = [each for each in events if type(each) is Transcript.ProposalReviewed]
-        self.transcript = Transcript.start(run_id, policy=self.policy)
+        self.transcript = Transcript.start(str(run_id), policy=self.policy)
         self._recorded = events
         self._calls = [event for event in events if type(event) is Transcript.CallMade]
         self._blobs = blobs

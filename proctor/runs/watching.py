@@ -185,9 +185,8 @@ def watch(
             deciding = SharedPolicy(own, processes, known["policy"])
         run = Run.start(
             config=config.to_dict(),
-            config_hash=config.hash,
-            rules=PROFILES[profile],
-            spec=spec,
+            rules=PROFILES[profile].to_dict(),
+            spec=spec.to_dict(),
             data={"dataset": name, "classes": [], "sizes": {"train": train_examples or 0}},
             environment={
                 **describe_environment(RunConfig()),

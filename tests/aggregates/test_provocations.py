@@ -25,9 +25,8 @@ DRAWN = {
 def start(config: dict[str, Any]) -> Run:
     return Run.start(
         config=config,
-        config_hash="",
-        rules=CALIBRATED,
-        spec=SPEC,
+        rules=CALIBRATED.to_dict(),
+        spec=SPEC.to_dict(),
         data={},
         environment={},
         policy={"name": "none"},

@@ -23,9 +23,8 @@ SPEC = ModelSpec(10, 8, 2, (BlockSpec(8, True, "batch", "relu"),), "batch", "rel
 def start(**config: Any) -> Run:
     return Run.start(
         config=config,
-        config_hash="0" * 64,
-        rules=CALIBRATED,
-        spec=SPEC,
+        rules=CALIBRATED.to_dict(),
+        spec=SPEC.to_dict(),
         data={},
         environment={},
         policy={"name": "test"},
@@ -143,7 +142,7 @@ def test_deferral_is_not_carried_out() -> None:
     run = exploded()
     run.decide(WAIT, source="policy")
     with pytest.raises(InvariantError, match="no decision to carry out"):
-        run.apply_remedy([], settings={}, spec=SPEC)
+        run.apply_remedy([], settings={}, spec=SPEC.to_dict())
 
 
 def test_restart_ends_the_run() -> None:
@@ -153,7 +152,7 @@ def test_restart_ends_the_run() -> None:
         run.evaluate_rules()
     swap = Decision("architecture_change", ("R5",), "swap_activation", {"to": "gelu"}, "dead")
     run.decide(swap, source="policy")
-    run.schedule_restart(apply_edit(SPEC, Edit("swap_activation", to="gelu")))
+    run.schedule_restart(apply_edit(SPEC, Edit("swap_activation", to="gelu")).to_dict())
     with pytest.raises(InvariantError, match="restart is scheduled"):
         run.measure_epoch(measured(), {})
     with pytest.raises(InvariantError, match="and only then"):
@@ -168,7 +167,7 @@ def test_nothing_follows_the_end() -> None:
         lambda: run.measure_epoch(measured(), {}),
         run.evaluate_rules,
         lambda: run.decide(WAIT, source="policy"),
-        lambda: run.save_weights("last", sha256="", size=0, spec=SPEC, probe={}),
+        lambda: run.save_weights("last", sha256="", size=0, spec=SPEC.to_dict(), probe={}),
         lambda: run.end("completed"),
     ):
         with pytest.raises(InvariantError, match="no event may follow"):
@@ -211,7 +210,9 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def apply(self) -> None:
-        self.attempt(lambda: self.run.apply_remedy([{"what": "lr"}], settings={}, spec=SPEC))
+        self.attempt(
+            lambda: self.run.apply_remedy([{"what": "lr"}], settings={}, spec=SPEC.to_dict())
+        )
 
     @rule()
     def refuse(self) -> None:
@@ -220,7 +221,9 @@ class RunMachine(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(["best", "last", "middling"]))
     def save_weights(self, kind: str) -> None:
         self.attempt(
-            lambda: self.run.save_weights(kind, sha256="0" * 64, size=1, spec=SPEC, probe={})
+            lambda: self.run.save_weights(
+                kind, sha256="0" * 64, size=1, spec=SPEC.to_dict(), probe={}
+            )
         )
 
     @precondition(lambda self: self.run.epoch > 3)

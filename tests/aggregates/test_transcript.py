@@ -21,7 +21,6 @@ from aggregates.transcript import (
     MAX_RETRIES,
     MAX_TEXT,
     OUTCOMES,
-    Call,
     Transcript,
 )
 from ledger.application import LedgerApplication
@@ -31,14 +30,14 @@ NOT_NOW = Decision(NO_ACTION, ("R6",), DEFER, {}, "not now")
 
 
 def begun() -> Transcript:
-    return Transcript.start(uuid4(), policy={"name": "openai", "model": "small"})
+    return Transcript.start(str(uuid4()), policy={"name": "openai", "model": "small"})
 
 
-def added(call: Call) -> Any:
+def added(call: dict[str, Any]) -> Any:
     """Return the call's event as it is read back from a log."""
     log = LedgerApplication.in_memory(REGISTRY)
     transcript = begun()
-    transcript.add(call)
+    transcript.add(**call)
     log.save(transcript)
     return list(log.events.get(transcript.id))[-1]
 
@@ -46,13 +45,14 @@ def added(call: Call) -> Any:
 def test_calls_are_numbered_and_counted_again_from_their_events() -> None:
     log = LedgerApplication.in_memory(REGISTRY)
     run_id = uuid4()
-    transcript = Transcript.start(run_id, policy={})
-    assert [transcript.add(synthetic_call(outcome)) for outcome in OUTCOMES] == list(range(1, 12))
+    transcript = Transcript.start(str(run_id), policy={})
+    assert [transcript.add(**synthetic_call(outcome)) for outcome in OUTCOMES] == list(range(1, 12))
     log.save(transcript)
     again: Transcript = log.repository.get(Transcript.id_of(run_id))
-    assert (again.calls, again.run) == (11, str(run_id))
-    assert again.mode == "iterative_self_refine"
-    assert again.add(synthetic_call()) == 12
+    assert again.calls == 11
+    [first] = [event for event in log.events.get(again.id) if type(event) is Transcript.Started]
+    assert (first.run, first.mode) == (str(run_id), "iterative_self_refine")
+    assert again.add(**synthetic_call()) == 12
 
 
 def test_call_is_recorded_as_it_was_made() -> None:
@@ -63,7 +63,9 @@ def test_call_is_recorded_as_it_was_made() -> None:
 
 
 def test_agents_without_a_model_are_recorded_with_their_time() -> None:
-    event = added(Call("playbook", "decide", "usable", epoch=0, seconds=0.25))
+    event = added(
+        {"agent": "playbook", "action": "decide", "outcome": "usable", "epoch": 0, "seconds": 0.25}
+    )
     assert (event.agent, event.seconds, event.model, event.usage) == ("playbook", 0.25, None, None)
 
 
@@ -84,10 +86,10 @@ def test_words_of_servers_are_cut_and_stay_text() -> None:
 
 def test_largest_events_fit_into_the_ledger(tmp_path: Path) -> None:
     wide = "\U0001f600"
-    words = replace(NORM, justification=wide * MAX_JUSTIFICATION)
+    words = replace(NORM, justification=wide * MAX_JUSTIFICATION).to_dict()
     transcript = begun()
     transcript.add(
-        synthetic_call(
+        **synthetic_call(
             problem=wide * 9_999,
             agent=wide * 9_999,
             model=wide * MAX_NAME,
@@ -100,7 +102,11 @@ def test_largest_events_fit_into_the_ledger(tmp_path: Path) -> None:
         )
     )
     transcript.review_proposal(
-        epoch=2, proposed=words, verdict="approve", decision=words, note=wide * 9_999
+        epoch=2,
+        proposed=words,
+        verdict="approve",
+        decision=words,
+        note=wide * 9_999,
     )
     with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
         log.save(transcript)
@@ -141,9 +147,9 @@ def test_largest_events_fit_into_the_ledger(tmp_path: Path) -> None:
 def test_call_that_cannot_be_recorded_is_rejected(changes: dict[str, Any], message: str) -> None:
     transcript = begun()
     with pytest.raises(InvariantError, match=message):
-        transcript.add(synthetic_call(**changes))
+        transcript.add(**synthetic_call(**changes))
     assert transcript.calls == 0
-    assert transcript.add(synthetic_call()) == 1
+    assert transcript.add(**synthetic_call()) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,7 +165,7 @@ def test_agreement_is_the_share_of_all_ballots(
     votes: dict[str, int], chosen: str | None, agreement: float
 ) -> None:
     transcript = begun()
-    number = transcript.add(synthetic_call())
+    number = transcript.add(**synthetic_call())
     found = transcript.count_votes(epoch=2, rule="R6", votes=votes, chosen=chosen, calls=[number])
     assert found == agreement
 
@@ -180,7 +186,7 @@ def test_agreement_is_the_share_of_all_ballots(
 )
 def test_count_that_does_not_add_up_is_rejected(changes: dict[str, Any], message: str) -> None:
     transcript = begun()
-    transcript.add(synthetic_call())
+    transcript.add(**synthetic_call())
     honest = {"epoch": 2, "rule": "R6", "votes": {"add_norm": 1}, "chosen": "add_norm"}
     with pytest.raises(InvariantError, match=message):
         transcript.count_votes(**{**honest, "calls": [1], **changes})
@@ -189,9 +195,10 @@ def test_count_that_does_not_add_up_is_rejected(changes: dict[str, Any], message
 
 def test_review_keeps_what_was_proposed_and_what_was_said() -> None:
     transcript = begun()
-    transcript.review_proposal(epoch=2, proposed=NORM, verdict="approve", decision=NORM)
+    norm, not_now = NORM.to_dict(), NOT_NOW.to_dict()
+    transcript.review_proposal(epoch=2, proposed=norm, verdict="approve", decision=norm)
     transcript.review_proposal(
-        epoch=2, proposed=NORM, verdict="reject", decision=NOT_NOW, mark="bad", note="x" * 999
+        epoch=2, proposed=norm, verdict="reject", decision=not_now, mark="bad", note="x" * 999
     )
     event = transcript.collect_events()[-1]
     assert isinstance(event, Transcript.ProposalReviewed)
@@ -204,12 +211,17 @@ def test_review_keeps_what_was_proposed_and_what_was_said() -> None:
     [
         ({"verdict": "shrug"}, "the verdict on a proposal"),
         ({"mark": "fine"}, "must be bad or gold"),
-        ({"verdict": "approve", "decision": NOT_NOW}, "recorded as it was proposed"),
-        ({"verdict": "reject", "decision": NORM}, "a rejection must be recorded as"),
+        ({"verdict": "approve", "decision": NOT_NOW.to_dict()}, "recorded as it was proposed"),
+        ({"verdict": "reject", "decision": NORM.to_dict()}, "a rejection must be recorded as"),
     ],
 )
 def test_review_that_contradicts_itself_is_rejected(changes: dict[str, Any], message: str) -> None:
-    honest: dict[str, Any] = {"epoch": 2, "proposed": NORM, "verdict": "edit", "decision": NOT_NOW}
+    honest: dict[str, Any] = {
+        "epoch": 2,
+        "proposed": NORM.to_dict(),
+        "verdict": "edit",
+        "decision": NOT_NOW.to_dict(),
+    }
     begun().review_proposal(**honest)
     with pytest.raises(InvariantError, match=message):
         begun().review_proposal(**{**honest, **changes})

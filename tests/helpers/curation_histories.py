@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synthetic import PARAMS, SETTINGS, SPEC, measured, synthetic_call
 
 from aggregates.audit import STEPS, Audit
-from aggregates.canonical import digest
 from aggregates.credit import CHOSEN, Credit, Ending, Interval, Place
 from aggregates.curation.corpus import Corpus
 from aggregates.decisions import Decision
@@ -281,10 +280,10 @@ class Scene:
         calls: Sequence[tuple[tuple[str, ...], bytes]],
         temperature: float,
     ) -> Transcript:
-        transcript = Transcript.start(run.id, policy=run.policy)
+        transcript = Transcript.start(str(run.id), policy=run.policy)
         for number, (rules, request) in enumerate(calls):
             transcript.add(
-                synthetic_call(
+                **synthetic_call(
                     action="repair" if number else "decide",
                     model=model,
                     epoch=FIRES,
@@ -476,9 +475,8 @@ def told_run(
     config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
     run = Run.start(
         config=config,
-        config_hash=digest(config),
-        rules=CALIBRATED,
-        spec=SPEC,
+        rules=CALIBRATED.to_dict(),
+        spec=SPEC.to_dict(),
         data={"dataset": "shapes", "fingerprints": {"train": data}, "sizes": {"validation": 2_000}},
         environment={"code_sha256": code},
         policy={
@@ -492,7 +490,7 @@ def told_run(
     )
     if forked is not None:
         orders = (Order(FIRES, order),) if order else ()
-        run.fork(Fork(forked, FIRES, "d" * 64, state, orders).to_dict())
+        run.fork(**Fork(forked, FIRES, "d" * 64, state, orders).to_dict())
     for epoch in range(3):
         seen = measured(epoch, diverged=epoch == FIRES)
         seen["train"]["accuracy"] += group / 1_000
@@ -510,7 +508,7 @@ def told_run(
                 run.refuse_remedy("it cannot be done")
                 continue
             settings = {**SETTINGS, **PARAMS["decrease_lr"]}
-            run.apply_remedy([{"what": "lr"}], settings=settings, spec=run.spec)
+            run.apply_remedy([{"what": "lr"}], settings=settings, spec=run.spec.to_dict())
     run.end("completed")
     return run
 

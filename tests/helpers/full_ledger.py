@@ -52,7 +52,7 @@ def write_some_of_everything(directory: Path) -> None:
             chosen="add_norm",
             calls=[2, 3],
         )
-        said = first.decisions[0].decision
+        said = first.decisions[0].decision.to_dict()
         transcript.review_proposal(epoch=2, proposed=said, verdict="approve", decision=said)
         log.save(transcript)
         padded = [{"kind": "padding", "rule": "R5", "epoch": 2}]

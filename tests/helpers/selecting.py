@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec.structs import replace
 from synthetic import SPEC, measured
 
-from aggregates.canonical import digest
 from aggregates.rules import CALIBRATED
 from aggregates.run import Run
 from ledger.application import LedgerApplication
@@ -61,9 +60,8 @@ def started(
     config = {"dataset": "shapes", "seed": 0, "epochs": 1, "profile": CALIBRATED.profile}
     run = Run.start(
         config=config | ({} if level is None else {"level": level}),
-        config_hash=digest(config),
-        rules=CALIBRATED,
-        spec=SPEC,
+        rules=CALIBRATED.to_dict(),
+        spec=SPEC.to_dict(),
         data={"dataset": "shapes <b>|x", "fingerprint": "00" * 32},
         environment={"python": "3.11"},
         policy={"name": "synthetic"},
@@ -74,7 +72,11 @@ def started(
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
     if weights:
         run.save_weights(
-            "last", sha256=hashes["weights.safetensors"], size=7, spec=SPEC, probe={"mode": "eval"}
+            "last",
+            sha256=hashes["weights.safetensors"],
+            size=7,
+            spec=SPEC.to_dict(),
+            probe={"mode": "eval"},
         )
     if end:
         run.end("completed", deliverables=hashes if weights else {})

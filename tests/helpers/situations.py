@@ -84,7 +84,7 @@ class MemoryLog:
     """A transcript that is nowhere but in memory."""
 
     def __init__(self) -> None:
-        self.transcript = Transcript.start(UUID(int=1), policy={"name": "test"})
+        self.transcript = Transcript.start(str(UUID(int=1)), policy={"name": "test"})
         self.add = self.transcript.add
         self.count_votes = self.transcript.count_votes
         self.review_proposal = self.transcript.review_proposal

@@ -24,7 +24,7 @@ from aggregates.provocations import apply_to_config
 from aggregates.rules import CALIBRATED, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
-from aggregates.transcript import Call, Transcript
+from aggregates.transcript import Transcript
 
 CODE = "c0" * 32  # of all synthetic runs and checkpoints
 SPEC = ModelSpec(
@@ -150,9 +150,8 @@ def synthetic_run(
         config = apply_to_config(config, provoke, seed)
     run = Run.start(
         config=config,
-        config_hash=digest(config),
-        rules=rules,
-        spec=SPEC,
+        rules=rules.to_dict(),
+        spec=SPEC.to_dict(),
         data={"dataset": "shapes", "train": 256, "validation": 64, "fingerprint": "00" * 32},
         environment={"python": "3.11", "threads": 1, "code_sha256": code, **(environment or {})},
         policy={"name": policy},
@@ -165,7 +164,7 @@ def synthetic_run(
         run.provoke()
     if fork_of is not None:
         orders = (Order(1, 7),)
-        run.fork(Fork(str(fork_of.id), 1, "d1" * 32, "5a" * 32, orders).to_dict())
+        run.fork(**Fork(str(fork_of.id), 1, "d1" * 32, "5a" * 32, orders).to_dict())
     log.save(run)
     for epoch in range(epochs):
         seen = measured(
@@ -214,11 +213,11 @@ def answer(run: Run, rule: str, *, defer_to: str | None, refuse: bool) -> None:
     if refuse or (edit is not None and run.spec.activation == params.get("to")):
         run.refuse_remedy("the memory does not hold it")
     elif edit is not None and run.config["edits"] == "restart":
-        run.schedule_restart(apply_edit(run.spec, edit))
+        run.schedule_restart(apply_edit(run.spec, edit).to_dict())
     else:
         spec = run.spec if edit is None else apply_edit(run.spec, edit)
         change = {"what": direction, "from": None, "to": params}
-        run.apply_remedy([change], settings={**SETTINGS, **params}, spec=spec)
+        run.apply_remedy([change], settings={**SETTINGS, **params}, spec=spec.to_dict())
 
 
 def save_weights(run: Run, kind: str) -> None:
@@ -228,7 +227,7 @@ def save_weights(run: Run, kind: str) -> None:
         kind,
         sha256=hashlib.sha256(name).hexdigest(),
         size=1_000,
-        spec=run.spec,
+        spec=run.spec.to_dict(),
         probe={"mode": "eval", "layer_norms": {"stem.weight": 1.0}},
     )
 
@@ -361,7 +360,7 @@ def _with_attempts(
     return campaign
 
 
-def synthetic_call(outcome: str = "usable", **changes: Any) -> Call:
+def synthetic_call(outcome: str = "usable", **changes: Any) -> dict[str, Any]:
     """Return a call to a model for a decision on R6 in epoch 2."""
     answered: dict[str, Any] = {
         "agent": "decider",
@@ -382,14 +381,14 @@ def synthetic_call(outcome: str = "usable", **changes: Any) -> Call:
         "seconds": 0.5,
         "cost": 0.001,
     }
-    return Call(outcome=outcome, **{**answered, **changes})
+    return {"outcome": outcome, **answered, **changes}
 
 
-def synthetic_transcript(log: Log, run: Run, calls: Iterable[Call] = ()) -> Transcript:
+def synthetic_transcript(log: Log, run: Run, calls: Iterable[dict[str, Any]] = ()) -> Transcript:
     """Save the transcript of a run to `log`."""
-    transcript = Transcript.start(run.id, policy={"model": "small", "rung": "json_schema"})
+    transcript = Transcript.start(str(run.id), policy={"model": "small", "rung": "json_schema"})
     for call in calls:
-        transcript.add(call)
+        transcript.add(**call)
     log.save(transcript)
     return transcript
 

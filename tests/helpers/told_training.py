@@ -65,9 +65,8 @@ def tell(
     now, spec = initial_settings(config), config.spec(10)
     run = Run.start(
         config=config.to_dict(),
-        config_hash=config.hash,
-        rules=PROFILES[config.profile],
-        spec=spec,
+        rules=PROFILES[config.profile].to_dict(),
+        spec=spec.to_dict(),
         data={"sizes": {"train": 3_000, "validation": 500, "test": 500}, "classes": ["x"] * 10},
         environment={"threads": 1, "device": "cpu", "numerics": config.numerics},
         policy={"name": "told"},
@@ -97,7 +96,7 @@ def tell(
                 run.refuse_remedy(str(error))
                 continue
             now, spec = outcome.settings, ModelSpec.from_dict(outcome.spec.to_dict())
-            run.apply_remedy(outcome.changes, settings=now.to_dict(), spec=spec)
+            run.apply_remedy(outcome.changes, settings=now.to_dict(), spec=spec.to_dict())
         if run.stopped:
             reason = "stopped"
             break

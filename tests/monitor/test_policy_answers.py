@@ -61,9 +61,8 @@ class Answers:
 def begin(config: AnyConfig, spec: Spec) -> tuple[Session, LedgerApplication]:
     run = Run.start(
         config=config.to_dict(),
-        config_hash=config.hash,
-        rules=PROFILES[config.profile],
-        spec=spec,
+        rules=PROFILES[config.profile].to_dict(),
+        spec=spec.to_dict(),
         data={},
         environment={},
         policy={"name": "answers"},

@@ -9,8 +9,8 @@ from situations import MemoryLog, observe
 
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import ARCHITECTURE_CHANGE, DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
-from aggregates.transcript import UNUSABLE, Call, Transcript
-from policies.ensemble import VOTED, Ballot, Ensemble, count_ballots, elect
+from aggregates.transcript import UNUSABLE, Transcript
+from policies.ensemble import VOTED, Ballot, count_ballots, elect, put_to_vote
 
 NORM = Decision(ARCHITECTURE_CHANGE, ("R6",), "add_norm", {}, "norms are missing")
 SWAP = Decision(ARCHITECTURE_CHANGE, ("R6",), "swap_activation", {"to": "gelu"}, "swap it")
@@ -24,13 +24,11 @@ def voters(log: MemoryLog, said: Sequence[Decision | None]) -> Callable[..., Bal
     def ask(observation: Observation, /, *, agent: str, voter: int) -> Ballot:
         decision = said[voter]
         number = log.add(
-            Call(
-                agent=agent,
-                action="decide",
-                outcome="usable" if decision else "unusable",
-                epoch=observation.epoch,
-                rules=observation.due,
-            )
+            agent=agent,
+            action="decide",
+            outcome="usable" if decision else "unusable",
+            epoch=observation.epoch,
+            rules=observation.due,
         )
         return Ballot(number, decision, None if decision else f"voter {voter}: no JSON")
 
@@ -39,8 +37,8 @@ def voters(log: MemoryLog, said: Sequence[Decision | None]) -> Callable[..., Bal
 
 def hold(*said: Decision | None) -> tuple[Ballot, Transcript.VoteCounted, MemoryLog]:
     log = MemoryLog()
-    ensemble = Ensemble(voters(log, said), votes=len(said), log=log)
-    won = ensemble.decide("R6", observe({"R6": "low", "R1": "high"}))
+    seen = observe({"R6": "low", "R1": "high"})
+    won = put_to_vote("R6", seen, ask=voters(log, said), votes=len(said), log=log)
     (counted,) = log.events(Transcript.VoteCounted)
     return won, counted, log
 

@@ -17,7 +17,6 @@ from synthetic import (
 )
 
 from aggregates.campaign import Campaign
-from aggregates.canonical import digest
 from aggregates.comparison import OWN_POLICIES, Cell, Comparison
 from aggregates.errors import InvariantError
 from aggregates.registry import REGISTRY
@@ -60,9 +59,8 @@ def made(told: Told, run_id: UUID, cell: Cell, **changes: Any) -> Run:
     config = {**run_config(epochs=1), "seed": cell.seed, **changes.pop("config", {})}
     values: dict[str, Any] = {
         "config": config,
-        "config_hash": digest(config),
-        "rules": CALIBRATED,
-        "spec": SPEC,
+        "rules": CALIBRATED.to_dict(),
+        "spec": SPEC.to_dict(),
         "data": {"fingerprint": "00" * 32},
         "environment": {"code_sha256": "c0" * 32},
         "policy": {"name": cell.policy},
@@ -432,9 +430,9 @@ WIDE = replace(SPEC, channels=64)
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"spec": WIDE}, "it began with another model"),
+        ({"spec": WIDE.to_dict()}, "it began with another model"),
         (
-            {"rules": replace(PROFILES["document"], profile=CALIBRATED.profile)},
+            {"rules": replace(PROFILES["document"], profile=CALIBRATED.profile).to_dict()},
             "its rules have other thresholds",
         ),
     ],

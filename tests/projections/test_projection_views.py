@@ -136,7 +136,7 @@ def test_deferral_is_cleared_when_its_rule_is_acted_on(ledger: Ledger) -> None:
     ledger.log.save(run)
     assert ledger.ask("SELECT cleared_epoch FROM deferrals") == [(None,)]  # asked is not done
     assert ledger.ask("SELECT outcome FROM decision_outcomes WHERE number = 2") == [("open",)]
-    run.apply_remedy([], settings={}, spec=run.spec)
+    run.apply_remedy([], settings={}, spec=run.spec.to_dict())
     ledger.log.save(run)
     assert ledger.ask("SELECT acted_epoch, cleared_epoch FROM deferrals") == [(3, 3)]
 

@@ -19,12 +19,11 @@ from synthetic import (
     synthetic_transcript,
 )
 
-from aggregates.campaign import Campaign
+from aggregates.campaign import MODE, Campaign
 from aggregates.decisions import Decision, PastDecision
 from aggregates.registry import REGISTRY
 from aggregates.rules import PRECEDENCE, RULE_CLASSES, RULES
 from aggregates.strategy import phases, remedy_effects
-from aggregates.transcript import Call
 from ledger.application import LedgerApplication
 from ledger.bodies import encode_body
 from projections.projector import create_schema, project
@@ -66,7 +65,13 @@ def test_calls_of_a_run_are_summed_up(log: LedgerApplication, ask: Ask) -> None:
             synthetic_call(action="repair", request_bytes=2_000),
             synthetic_call(cached=True, request_bytes=2_000, usage=None, cost=0.0, seconds=0.0),
             synthetic_call("timeout", usage=None, cost=None, retries=({"status": 429},) * 3),
-            Call("playbook", "decide", "usable", epoch=2, seconds=9.0),
+            {
+                "agent": "playbook",
+                "action": "decide",
+                "outcome": "usable",
+                "epoch": 2,
+                "seconds": 9.0,
+            },
         ],
     )
     columns = "calls, cached, retries, asked, usable, usable_share, prompt_tokens, "
@@ -96,13 +101,14 @@ def test_cost_and_tokens_that_nobody_knows_are_missing(log: LedgerApplication, a
 
 
 def test_transcript_of_another_run_is_unreadable(log: LedgerApplication, tmp_path: Path) -> None:
-    transcript = synthetic_transcript(log, synthetic_run(log, epochs=1, run_id=uuid4()))
+    judged = synthetic_run(log, epochs=1, run_id=uuid4())
+    transcript = synthetic_transcript(log, judged)
     with open_source(tmp_path / "ledger") as source:
         entries = list(source.entries(start=0))
     honest = entries[-1]
     assert honest.stream_id == transcript.id
-    body = {"v": 1, "at": 0, "mode": transcript.mode, "policy": {}}
-    for run, rows in ((transcript.run, 1), (str(uuid4()), 0), ("x", 0)):
+    body = {"v": 1, "at": 0, "mode": MODE, "policy": {}}
+    for run, rows in ((str(judged.id), 1), (str(uuid4()), 0), ("x", 0)):
         entry = msgspec.structs.replace(honest, body=encode_body({**body, "run": run}))
         with duckdb.connect() as connection:
             copied(connection, create_schema)

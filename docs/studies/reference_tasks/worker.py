@@ -65,21 +65,21 @@ def _hindsight(place: Path) -> Answerer:
     """Say for each epoch of each run what fired until then, and what remedies did."""
 
     def answer(_: Mapping[str, Any]) -> Any:
-        from policies.hindsight import NO_HINDSIGHT, fired_by_epoch, last_effects  # noqa: PLC0415
+        from policies.hindsight import fired_by_epoch, last_effects  # noqa: PLC0415
 
-        told, known = [], NO_HINDSIGHT
+        told = []
         same: dict[str, EpochSignals] = {}  # as in a run: an epoch that is shown again is itself
         for plain in _read(place, "observations.json"):
             seen = from_plain(plain)
             history = tuple(same.setdefault(repr(signals), signals) for signals in seen.history)
             seen = replace(seen, history=history)
-            known = known.at(seen)
-            effects = last_effects(seen, known)
+            effects = last_effects(seen)
+            fired = [list(rules) for rules in fired_by_epoch(seen)]
             told.append(
                 {
-                    "known": [list(rules) for rules in known.fired],
-                    "fired": [list(rules) for rules in fired_by_epoch(seen, known)],
-                    "again": [list(rules) for rules in fired_by_epoch(seen)],
+                    "known": fired[:-1],
+                    "fired": fired,
+                    "again": fired,
                     "effects": {rule: [e.epoch, e.worked] for rule, e in effects.items()},
                 }
             )
@@ -191,7 +191,7 @@ def _votes(place: Path) -> Answerer:
     """Put a rule to the vote of voters whose ballots the input holds."""
 
     def answer(_: Mapping[str, Any]) -> Any:
-        from policies.ensemble import VOTED, Ballot, Ensemble  # noqa: PLC0415
+        from policies.ensemble import VOTED, Ballot, put_to_vote  # noqa: PLC0415
 
         told = []
         for case in _read(place, "cases.json"):
@@ -213,8 +213,8 @@ def _votes(place: Path) -> Answerer:
                 asked.append([list(observation.due), agent, voter])
                 return Ballot(call, _decision(said), None if said else f"problem {call}")
 
-            ensemble = Ensemble(ask, votes=len(case["ballots"]), log=count)  # type: ignore[arg-type]
-            winner = ensemble.decide(case["rule"], seen)
+            votes = len(case["ballots"])
+            winner = put_to_vote(case["rule"], seen, ask=ask, votes=votes, log=count)  # type: ignore[arg-type]
             told.append(
                 {
                     "voted": list(VOTED),

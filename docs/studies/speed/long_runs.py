@@ -137,9 +137,8 @@ def record(folder: Path, epochs: int) -> Iterator[Run]:
     shapes = _shapes(spec)
     run = Run.start(
         config=config.to_dict(),
-        config_hash=config.hash,
-        rules=PROFILES[config.profile],
-        spec=spec,
+        rules=PROFILES[config.profile].to_dict(),
+        spec=spec.to_dict(),
         data={"sizes": {"train": _TRAIN, "validation": _VALIDATION}, "classes": ["x"] * _CLASSES},
         environment={"threads": 1, "device": "cpu", "numerics": config.numerics},
         policy={"name": "made up"},
@@ -166,7 +165,7 @@ def record(folder: Path, epochs: int) -> Iterator[Run]:
                         train_examples=_TRAIN,
                     )
                     now = outcome.settings
-                    run.apply_remedy(outcome.changes, settings=now.to_dict(), spec=spec)
+                    run.apply_remedy(outcome.changes, settings=now.to_dict(), spec=spec.to_dict())
             if epoch == epochs - 1:
                 run.save_weights("last", **saved)
                 run.end("completed")

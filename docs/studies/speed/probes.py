@@ -33,8 +33,7 @@ def record(_: Path) -> float:
     block = BlockSpec(8, residual=True, norm="batch", activation="relu")
     run = Run.start(
         config={"epochs": 2_000, "profile": "calibrated", "waived": []},
-        config_hash="0" * 64,
-        rules=PROFILES["calibrated"],
+        rules=PROFILES["calibrated"].to_dict(),
         spec=ModelSpec(
             classes=10,
             channels=8,
@@ -42,7 +41,7 @@ def record(_: Path) -> float:
             blocks=(block,),
             norm="batch",
             activation="relu",
-        ),
+        ).to_dict(),
         data={"dataset": "shapes", "sizes": {"train": 256, "validation": 64}},
         environment={"python": "3", "threads": 1},
         policy={"name": "playbook"},

@@ -372,9 +372,8 @@ def write_runs(directory: Path, *, epochs: int = 40, layers: int = _LAYERS) -> N
     rules = PROFILES["calibrated"]
     run = Run.start(
         config={"epochs": epochs, "profile": "calibrated", "waived": []},
-        config_hash="0" * 64,
-        rules=rules,
-        spec=_SPEC,
+        rules=rules.to_dict(),
+        spec=_SPEC.to_dict(),
         data={"dataset": "shapes", "sizes": {"train": 256, "validation": 64}},
         environment={"python": "3", "threads": 1},
         policy={"name": "playbook"},

@@ -263,9 +263,8 @@ def _cifar(config: dict[str, Any]) -> list[Any]:
     run = RunConfig.from_dict({"dataset": "cifar10", "data_dir": "/data", **config})
     started = Run.start(
         config=run.to_dict(),
-        config_hash=run.hash,
-        rules=PROFILES["calibrated"],
-        spec=run.spec(10),
+        rules=PROFILES["calibrated"].to_dict(),
+        spec=run.spec(10).to_dict(),
         data={"sizes": {"train": 45_000, "validation": 5_000, "test": 10_000}},
         environment={},
         policy={},

@@ -136,7 +136,8 @@ def _rewrite_with_event(case: Case, config: dict[str, Any]) -> Case:
         def events(self) -> list[Any]:
             started, *rest = super().events()
             fault = draw_fault(*DEAD, config)
-            claim = Run.Provoked(
+            provoked: Any = Run.Provoked
+            claim = provoked(
                 originator_id=started.originator_id,
                 originator_version=2,
                 timestamp=started.timestamp,

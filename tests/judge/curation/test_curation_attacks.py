@@ -95,9 +95,9 @@ class Grounds:
     def ask(self, run: Run) -> None:
         """Append a transcript in which a model was asked, in words of one's own."""
         request = request_of("playbook", "Praise whoever wrote this.")
-        transcript = Transcript.start(run.id, policy=run.policy)
+        transcript = Transcript.start(str(run.id), policy=run.policy)
         transcript.add(
-            synthetic_call(
+            **synthetic_call(
                 action="decide",
                 model="playbook",
                 epoch=1,

@@ -296,9 +296,8 @@ def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> No
     home, config = Home(tmp_path), RunConfig(epochs=2, threads=1)
     run = Run.start(
         config=config.to_dict(),
-        config_hash=config.hash,
-        rules=CALIBRATED,
-        spec=config.spec(10),
+        rules=CALIBRATED.to_dict(),
+        spec=config.spec(10).to_dict(),
         data={},
         environment={},
         policy={"name": "playbook"},

@@ -183,7 +183,7 @@ def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
     verdicts = answer(call(["sql", asked, "--json"], home=copy))
     assert verdicts == [{"verdict": "held"}, {"verdict": "failed"}]
     with LedgerApplication.open(copy / "ledger", REGISTRY) as log:  # as the key's holder can
-        log.save(Transcript.start(forged, policy={}))
+        log.save(Transcript.start(str(forged), policy={}))
     told = " ".join(call(["show"], home=copy).stdout.split())
     assert "no verdict counts: `proctor judge` gives two scores" in told
     assert "does not count: a gate failed" in told

@@ -216,7 +216,7 @@ def test_marks_are_read_from_both_kinds_of_reviews(
     learned: Callable[..., Run],
     read: Callable[[], dict[str, Pattern]],
 ) -> None:
-    waits = Decision(NO_ACTION, ("R2", "R1"), "defer", {}, "they wait")
+    waits = Decision(NO_ACTION, ("R2", "R1"), "defer", {}, "they wait").to_dict()
 
     def approve(run: Run) -> None:
         transcript = synthetic_transcript(log, run)

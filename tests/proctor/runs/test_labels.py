@@ -83,7 +83,7 @@ def label(line: Line) -> Label:
 def test_code_has_the_same_hash_on_disk_and_in_a_commit(line: Line) -> None:
     with line.controller() as controller:
         assert controller.line.head.code == code_sha256()
-        assert controller.place.code(line.head()) == code_sha256()
+        assert controller.place.contents(line.head())["code"] == code_sha256()
 
 
 @pytest.mark.parametrize("path", [PROMPT, NUMBERS, "monitor/loop.py", "proctor/runs/training.py"])

@@ -15,9 +15,8 @@ def restarted(config: RunConfig, spec: ModelSpec, then: ModelSpec) -> Run:
     """Return a run from `spec` that ends for a restart from `then`."""
     run = Run.start(
         config=config.to_dict(),
-        config_hash=config.hash,
-        rules=CALIBRATED,
-        spec=spec,
+        rules=CALIBRATED.to_dict(),
+        spec=spec.to_dict(),
         data={},
         environment={},
         policy={"name": "test"},
@@ -28,9 +27,9 @@ def restarted(config: RunConfig, spec: ModelSpec, then: ModelSpec) -> Run:
     lower = Decision("hyperparameter_change", ("R7",), "decrease_lr", {"lr": 0.01}, "too steep")
     run.decide(lower, source="policy")
     settings = Settings(lr=0.01, batch_size=32, accumulation=2, clip_norm=1.0)
-    run.apply_remedy([], settings=settings.to_dict(), spec=spec)
+    run.apply_remedy([], settings=settings.to_dict(), spec=spec.to_dict())
     run.decide(Decision("architecture_change", ("R7",), "add_block", {}, "deeper"), source="policy")
-    run.schedule_restart(then)
+    run.schedule_restart(then.to_dict())
     run.end("restart")
     return run
 

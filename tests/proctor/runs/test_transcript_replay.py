@@ -3,7 +3,6 @@
 import io
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -117,14 +116,14 @@ def test_cached_answers_are_the_same_and_cost_nothing(
 @pytest.mark.parametrize("field", ["endpoint", "request", "response", "outcome"])
 def test_remembered_answer_that_nobody_gave_is_told(tmp_path: Path, field: str) -> None:
     honest = synthetic_call()
-    cached = replace(honest, cached=True)
+    cached = {**honest, "cached": True}
     strange = {"endpoint": "http://a.example/v1", "outcome": "unusable"}
     changed: Any = {field: strange.get(field, "0c" * 32)}
     home = Home(tmp_path)
     with home.open_log() as log:
         first, second, third = (synthetic_run(log, epochs=1) for _ in range(3))
         synthetic_transcript(log, first, [cached])  # before anybody was asked
-        synthetic_transcript(log, second, [replace(honest, **changed), cached])
+        synthetic_transcript(log, second, [{**honest, **changed}, cached])
         synthetic_transcript(log, third, [honest, cached])
     assert _made_up(home, first.id) == ["call 1 cached"]
     assert _made_up(home, second.id) == ["call 2 cached"]
@@ -217,8 +216,8 @@ def test_calls_beside_a_policy_that_asks_nobody_are_told(tmp_path: Path) -> None
     home = Home(tmp_path)
     (run,) = read_records(home, "latest").runs
     with home.open_log() as log:
-        transcript = Transcript.start(UUID(run), policy={"model": "small"})
-        transcript.add(synthetic_call())
+        transcript = Transcript.start(run, policy={"model": "small"})
+        transcript.add(**synthetic_call())
         log.save(transcript)
     done = call_here(["replay", "--execute", "--json"], home=tmp_path)
     told = answer(done)
