@@ -9,7 +9,7 @@ Written from docs/reference/ledger-format.md and not from the writer, with which
 nothing but the errors.
 
 Trust: the rows are hostile; what holds is as good as the state that it began with.
-I/O: none.  Memory: what is made of the entries, some times their size.
+I/O: none.  Memory: a few times the size of the entries.
 """
 
 import hashlib
