@@ -12,8 +12,6 @@ import msgspec
 
 from aggregates.rules import RuleEvaluation
 
-__all__ = ["Evaluations"]
-
 _LATEST = 8  # epochs that are kept as objects too
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode

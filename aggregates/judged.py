@@ -18,8 +18,6 @@ from ledger.handover.selection import Selection
 from ledger.mapper import readable_body
 from ledger.verification.verified_notes import parse_tree_head
 
-__all__ = ["is_as_judged"]
-
 
 def is_as_judged(selection: Selection, audit: UUID) -> bool:
     """Tell whether the run's entries are proved to be those that this audit's judge read.

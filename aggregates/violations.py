@@ -14,8 +14,6 @@ from typing import Any
 
 from ledger.bodies import encode_body
 
-__all__ = ["LISTED", "listed_violations", "shared_out", "violations_found"]
-
 LISTED = 150  # in words, at most
 _ROOM = 56_000  # bytes for all of it; an entry has 65,535, and the scores need some
 _PLACE = 8  # bytes that an epoch and a decision take

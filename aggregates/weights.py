@@ -18,8 +18,6 @@ from typing import Any
 from aggregates.errors import WeightsError
 from ledger.strict_json import JSONError, read_object
 
-__all__ = ["MAX_HEADER", "Tensor", "describe_tensors", "layout", "read_tensors", "verify_canonical"]
-
 MAX_HEADER = 2**20  # bytes; the largest model that is allowed needs some 50,000
 # In the order in which the library writes them, with the size of one value in bytes.
 _TYPES = {"U64": 8, "I64": 8, "F64": 8, "F32": 4, "U32": 4, "I32": 4} | {

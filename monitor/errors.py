@@ -2,21 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = [
-    "ConfigurationError",
-    "DataLimitError",
-    "DatasetError",
-    "MachineError",
-    "MonitorError",
-    "OverlapError",
-    "PolicyError",
-    "RoomError",
-    "SnapshotError",
-    "TaskError",
-    "UnusableFileError",
-    "WatchError",
-]
-
 
 class MonitorError(Exception):
     """Watching or training cannot go on; a run that was open has been closed as failed."""

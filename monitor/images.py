@@ -16,8 +16,6 @@ from PIL import Image
 
 from monitor.errors import DataLimitError, DatasetError
 
-__all__ = ["IMAGE_BYTES", "SUFFIXES", "decode_image"]
-
 SIDE = 32  # pixels
 IMAGE_BYTES = 3 * SIDE * SIDE
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})

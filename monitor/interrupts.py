@@ -8,8 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-__all__ = ["STOPS", "answer", "held"]
-
 STOPS = (signal.SIGINT, signal.SIGTERM)  # what asks a process to end, and lets it close things
 
 

@@ -21,8 +21,6 @@ import duckdb
 
 from projections.errors import QueryError
 
-__all__ = ["Bounds", "bounded_rows", "columns_of", "stoppable", "verify_finite"]
-
 _STOPS = {signal.SIGINT, signal.SIGTERM}
 _AGAIN = 0.1  # s after which a query that had not begun at the signal is interrupted
 _EDGES = {date.min, date.max, datetime.min, datetime.max}

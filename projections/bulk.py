@@ -30,8 +30,6 @@ from projections.source import END, LedgerSource
 if TYPE_CHECKING:
     from projections.stretches import Stretch
 
-__all__ = ["apply_new", "write_stretch"]
-
 STRETCH = 8_000  # entries
 BATCH = 64_000  # entries in a transaction: DuckDB packs full groups of rows at once, and only once
 BATCH_BYTES = 64 << 20

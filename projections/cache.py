@@ -29,8 +29,6 @@ from projections.projector import create_documented, read_position, schema_hash
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
-__all__ = ["CatchUp", "catch_up"]
-
 _SOON = 0.5  # others may read the file so long before it is copied
 
 

@@ -19,8 +19,6 @@ from projections.errors import ProjectionError
 from projections.mapping import ODD, Body, Columns, Item, fitted
 from projections.rows import ROWS
 
-__all__ = ["Tables", "declared", "item_of", "set_aside", "tables_of", "tell_declared"]
-
 Tables = dict[str, dict[str, list[Any]]]
 """The rows of some entries, as a list of values for each column of a table."""
 

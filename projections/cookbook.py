@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Recipe", "recipes"]
-
 _SOURCE = Path(__file__).with_name("cookbook.sql")
 _PARTS = re.compile(
     r"^-- # (?P<section>.+)$"

@@ -18,8 +18,6 @@ from ledger.mapper import readable_body
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import projected
 
-__all__ = ["ENDS", "CountingAudit", "counting_audits", "streams_of"]
-
 ENDS = ("run.started", "run.ended")  # what a verdict needs of a run, beside its last event
 _ENDS_OF_TRANSCRIPT = ("transcript.started",)  # and its last event
 

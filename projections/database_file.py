@@ -22,18 +22,6 @@ from projections.bounds import Bounds
 from projections.errors import AheadError, BusyError, ProjectionError
 from projections.projector import read_position
 
-__all__ = [
-    "CONFIG",
-    "WAIT",
-    "connected",
-    "copy_between",
-    "is_duckdb",
-    "locked",
-    "own_folder",
-    "pause",
-    "private_folder",
-]
-
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts
 _PIECE = 1 << 20  # bytes

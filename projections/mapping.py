@@ -26,16 +26,6 @@ from ledger.entries import Author
 from ledger.errors import LedgerError
 from projections.errors import ProjectionError
 
-__all__ = [
-    "ODD",
-    "SCHEMA",
-    "TABLES",
-    "Body",
-    "Item",
-    "Rows",
-    "fitted",
-]
-
 Body = Mapping[str, Any]
 Check = Callable[[Body, str], None]
 """Raises ValueError for a body that cannot be in the stream of this id."""

@@ -35,18 +35,6 @@ from projections.mapping import SCHEMA, TABLES, Columns, Item
 from projections.rows import ROWS
 from projections.template import copied
 
-__all__ = [
-    "create_documented",
-    "create_schema",
-    "project",
-    "projected",
-    "read_position",
-    "schema_hash",
-    "settled",
-    "table_digests",
-    "transaction",
-]
-
 BATCH_BYTES = 1 << 20  # of bodies: some 30 MB of Python values
 _VIEWS = tuple(
     SCHEMA.with_name(f"{name}.sql")

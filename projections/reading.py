@@ -31,8 +31,6 @@ from projections.projector import read_position
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AS_OF", "QueryResult", "Session", "arrow_table", "query", "statements"]
-
 AS_OF = "as_of"  # the variable that every table looks at
 STORAGE = "v1.2.0"  # the oldest storage version that has what our tables need
 _PORTABLE = "portable_copy"

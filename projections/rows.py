@@ -15,8 +15,6 @@ from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.violations import listed_violations
 from projections.mapping import Body, Rows
 
-__all__ = ["ROWS"]
-
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
 _VIOLATION = ("rule", "epoch", "decision", "emitter", "detail", "times")

@@ -21,8 +21,6 @@ from ledger.verification.reader import read_vkey
 from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
-__all__ = ["END", "LedgerSource", "open_source"]
-
 END = 2**63 - 1  # behind every index
 _PAGE = 8_000  # entries
 _PAGE_BYTES = 8 << 20

@@ -30,8 +30,6 @@ from projections.mapping import TABLES, Item
 from projections.rows import ROWS
 from projections.source import open_source
 
-__all__ = ["Stretch", "joined", "packed", "stretch_of", "unpacked", "work"]
-
 _ARROW = {
     "BIGINT": pa.int64(),
     "BOOLEAN": pa.bool_(),

@@ -20,8 +20,6 @@ import duckdb
 from ledger.files import replace_durably
 from ledger.held_folder import HeldFolder
 
-__all__ = ["copied", "keep_in", "template"]
-
 Define = Callable[[duckdb.DuckDBPyConnection], None]
 """Creates tables, views and first rows in an empty database."""
 

@@ -33,8 +33,6 @@ from ledger.verification.states import State
 from ledger.verification.vectorized import Growth
 from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
 
-__all__ = ["Exported", "export_bundle"]
-
 _MAX_NOTE = 200_000  # bytes
 
 

@@ -37,8 +37,6 @@ from ledger.verification.vectorized import Chunk
 from ledger.verification.verified_notes import TreeHead, parse_tree_head
 from ledger.verification.verify import HeadRow, Verification, Verified
 
-__all__ = ["BundlePass", "check_bundle", "is_bundle", "read_head", "read_vkey"]
-
 _MAX_NOTE = 200_000  # bytes
 _MAX_ENTRY = 65_535
 _SIZE = re.compile(r"[1-9][0-9]{0,18}")

@@ -27,22 +27,6 @@ from ledger.files import NEW, sync_folders, unfinished
 from ledger.handover.object_store import BLOB, Bucket, blob_path, is_bucket
 from ledger.progress import advanced
 
-__all__ = [
-    "BLOB",
-    "CHECKPOINT",
-    "HEADS",
-    "VERIFIER",
-    "VKEY",
-    "BlobLimits",
-    "Folder",
-    "Place",
-    "check_blobs",
-    "copy_blobs",
-    "measure_blobs",
-    "place_of",
-    "strangers",
-]
-
 CHECKPOINT = "checkpoint"  # the specification's name for the newest tree head
 HEADS = "checkpoints"
 VKEY = "ledger.vkey"

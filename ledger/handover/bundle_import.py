@@ -26,8 +26,6 @@ from ledger.verification.verified_entries import split_entry
 from ledger.verification.verified_notes import TreeHead, parse_note
 from ledger.verification.verify import HeadRow
 
-__all__ = ["Imported", "import_bundle"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:

@@ -29,17 +29,6 @@ from ledger.errors import MalformedError, SignatureError
 from ledger.strict_json import JSONError, read_json
 from ledger.verification.verified_notes import decode_base64, encode_base64, parse_tree_head
 
-__all__ = [
-    "IN_TOTO",
-    "TREE_HEAD",
-    "envelope_key_id",
-    "open_envelope",
-    "payload_of",
-    "public_pem",
-    "seal",
-    "tree_head_statement",
-]
-
 IN_TOTO = "application/vnd.in-toto+json"  # payload type of a Statement
 TREE_HEAD = "https://proctor.local/tree-head/v1"  # predicate type; a name, not a place
 _MAX_ENVELOPE = 16_000_000  # characters

@@ -22,8 +22,6 @@ from typing import Any
 
 from ledger.errors import MalformedError, StorageError
 
-__all__ = ["BLOB", "Bucket", "blob_path", "is_bucket"]
-
 BLOB = re.compile(r"blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 _URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<key>[^?#]*?))?/*")
 _CREDENTIALS = (  # any of these; otherwise the machine's own identity would be asked for

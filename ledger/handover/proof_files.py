@@ -26,15 +26,6 @@ from ledger.verification.verified_notes import (
     parse_tree_head,
 )
 
-__all__ = [
-    "ProvedEntry",
-    "format_proof",
-    "open_proof",
-    "open_proofs",
-    "write_proof",
-    "write_proofs",
-]
-
 _TITLE = "c2sp.org/tlog-proof@v1"
 _MAX_FILE = 1_000_000  # characters; each rotation takes some 1,000
 _MAX_PROOFS = 1_000  # in one text

@@ -32,17 +32,6 @@ from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
 
-__all__ = [
-    "LAST",
-    "MOST_ENTRIES",
-    "Selection",
-    "Wanted",
-    "choose",
-    "open_selection",
-    "read_selection",
-    "write_selection",
-]
-
 MOST_ENTRIES = 20_000  # in one file
 LAST = "the last "  # before the name of an event of which the last is wanted
 Wanted = Mapping[UUID, Collection[str] | None]

@@ -20,16 +20,6 @@ from ledger.errors import MalformedError
 from ledger.handover.envelope import IN_TOTO, open_envelope, public_pem, seal
 from ledger.strict_json import JSONError, read_json
 
-__all__ = [
-    "SIGNATURE",
-    "folder_statement",
-    "open_bundle",
-    "root_digest",
-    "seal_bundle",
-    "statement",
-    "subjects",
-]
-
 SIGNATURE = "https://model_signing/signature/v1.0"  # predicate type
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 

@@ -7,8 +7,6 @@ I/O: none.  Memory: at most 256 hashes for each level, of which there are eight 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["TILE_WIDTH", "Tile", "Tiler", "tile_path"]
-
 TILE_WIDTH = 256  # hashes in a full tile, entries in a full entry bundle
 _LEVELS = 8  # 256^8 leaves is more than there can be
 

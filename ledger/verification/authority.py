@@ -30,18 +30,6 @@ from ledger.verification.verified_notes import (
     verify_note,
 )
 
-__all__ = [
-    "AUTHORITY_EVENTS",
-    "Authority",
-    "KeyRecord",
-    "Revocation",
-    "Rotation",
-    "Suspicion",
-    "authority_stream",
-    "parse_rotation",
-    "suspects",
-]
-
 _ROTATION = "ledger/rotation/v1"
 _LIMIT = 2**63  # integers stay below it
 _NS = 10**9

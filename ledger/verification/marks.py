@@ -17,17 +17,6 @@ from itertools import islice, pairwise
 
 from ledger.errors import ConsistencyError
 
-__all__ = [
-    "MARKED",
-    "PREVIOUS",
-    "Mark",
-    "NoteMarks",
-    "chosen_entries",
-    "joined",
-    "marked_entries",
-    "marked_notes",
-]
-
 MARKED = 512  # entries or tree heads between two marks, at most
 PREVIOUS = slice(41, 73)  # of an entry's bytes: its predecessor's hash
 Mark = tuple[int, bytes]

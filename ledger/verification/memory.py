@@ -38,8 +38,6 @@ from ledger.verification.verified_notes import (
     parse_tree_head,
 )
 
-__all__ = ["Memory", "Remembered"]
-
 _UNAUTHENTICATED = "ledger/memory/v1"
 _MARKS = b"ledger/marks/v1\n"
 _MARK = struct.Struct(">Q32s")

@@ -16,8 +16,6 @@ from ledger.database import explained
 from ledger.errors import MemoryFileError
 from ledger.files import create_exclusively, open_regular
 
-__all__ = ["check_own", "code_of", "is_code", "memory_key"]
-
 _SIZE = 32  # bytes
 
 

@@ -29,8 +29,6 @@ from ledger.verification.states import Signatures, State, Versions, decides_keys
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verify import Verification, Verified
 
-__all__ = ["verify_divided", "work"]
-
 _WORTH_A_PROCESS = 75_000  # entries; starting one takes the time of as many
 _SIGNATURE = 40  # checking one takes the time of as many entries
 _HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"

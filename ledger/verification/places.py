@@ -25,8 +25,6 @@ from ledger.paths import LedgerPaths, is_served
 from ledger.strict_json import read_json
 from ledger.verification.memory_keys import code_of, is_code, memory_key
 
-__all__ = ["Places"]
-
 _MAX_FILE = 20_000  # bytes
 
 

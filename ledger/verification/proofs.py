@@ -12,19 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from ledger.errors import ConsistencyError, InclusionError, VerificationError
 
-__all__ = [
-    "MAX_PROOF",
-    "consistency_proof",
-    "earlier_roots",
-    "inclusion_proof",
-    "inclusion_proofs",
-    "leaf_hash",
-    "root_from_inclusion",
-    "roots_from_consistency",
-    "verify_consistency",
-    "verify_inclusion",
-]
-
 MAX_PROOF = 63  # hashes: a tree has fewer than 2^63 leaves
 _LIMIT = 2**63
 

@@ -35,6 +35,7 @@ from ledger.verification.memory import Memory, Remembered
 from ledger.verification.parallel import verify_divided
 from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.states import Signatures, State, Versions, root_of
+from ledger.verification.vectorized import EntryRow
 from ledger.verification.verified_entries import VerifiedEntry, is_of, parse_entry
 from ledger.verification.verified_notes import (
     TreeHead,
@@ -42,18 +43,7 @@ from ledger.verification.verified_notes import (
     parse_tree_head,
     parse_vkey,
 )
-from ledger.verification.verify import EntryRow, HeadRow, Verification, Verified
-
-__all__ = [
-    "VerificationReport",
-    "VerifiedLedger",
-    "check_ledger",
-    "open_continued",
-    "open_verified",
-    "read_tree_head",
-    "read_vkey",
-    "verify_since",
-]
+from ledger.verification.verify import HeadRow, Verification, Verified
 
 _AROUND_VERSION = """
     SELECT (SELECT stream_version FROM entries WHERE stream_id = ? AND stream_version < ?

@@ -12,8 +12,6 @@ from ledger.errors import SignatureError
 from ledger.verification.authority import Authority, parse_rotation
 from ledger.verification.verified_notes import parse_vkey
 
-__all__ = ["rotations_up_to", "vkeys_along"]
-
 
 def vkeys_along(rotations: Sequence[str], *, vkey: str) -> list[str]:
     """Return the vkey and those to which the rotations lead, oldest first."""

@@ -19,8 +19,6 @@ from ledger.paths import LedgerPaths
 from ledger.postgres_store import PostgresStore, explained_server, on_server
 from ledger.verification.snapshots import Snapshot
 
-__all__ = ["server_snapshot"]
-
 _PAGE = 500  # rows: up to 32 MiB
 _ENTRY = "CASE WHEN length(entry) <= 65535 THEN entry END"
 

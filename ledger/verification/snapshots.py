@@ -21,9 +21,8 @@ from ledger.database import check_file, check_schema, explained
 from ledger.errors import StorageError
 from ledger.files import open_regular
 from ledger.paths import LedgerPaths, is_served
-from ledger.verification.verify import EntryRow, HeadRow
-
-__all__ = ["ALL", "SQLiteSnapshot", "Snapshot", "connected", "snapshot"]
+from ledger.verification.vectorized import EntryRow
+from ledger.verification.verify import HeadRow
 
 _SPARE = 256 << 20  # bytes of the disk that a copy leaves
 _CHUNK = 1 << 20  # bytes that are copied at once

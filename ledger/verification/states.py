@@ -24,16 +24,6 @@ from ledger.verification.verified_notes import (
     parse_vkey,
 )
 
-__all__ = [
-    "Signatures",
-    "State",
-    "Versions",
-    "decides_keys",
-    "open_head",
-    "parse_kept_head",
-    "root_of",
-]
-
 Signatures = Literal["all", "newest"]
 """Which tree heads' signatures are checked: each one, or the newest, which covers all entries."""
 

@@ -26,8 +26,6 @@ from ledger.verification.authority import Authority
 from ledger.verification.states import State, decides_keys
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["Chunk", "EntryRow", "Growth", "MismatchError", "in_columns"]
-
 EntryRow = tuple[int, bytes, int, str, bytes]
 """idx, stream_id, stream_version, name, entry: a row of the entries table."""
 _FIXED = np.dtype(

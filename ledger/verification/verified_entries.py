@@ -19,14 +19,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ledger.entries import Author
 from ledger.errors import MalformedError, SignatureError
 
-__all__ = [
-    "VerifiedEntry",
-    "is_of",
-    "parse_entry",
-    "split_entry",
-    "verify_author",
-]
-
 _LIMIT = 2**63  # integers stay below it
 _ROLE = 64  # bytes of a role, at most
 _HEAD = struct.Struct(">BQ16sQQ32s")

@@ -22,23 +22,6 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from ledger.errors import MalformedError, SignatureError
 
-__all__ = [
-    "COSIGNATURE",
-    "ECDSA",
-    "ED25519",
-    "NoteSignature",
-    "SignedNote",
-    "TreeHead",
-    "VerifierKey",
-    "decode_base64",
-    "encode_base64",
-    "open_tree_head",
-    "parse_note",
-    "parse_tree_head",
-    "parse_vkey",
-    "verify_note",
-]
-
 ED25519 = 0x01  # signature types of the signed-note specification
 ECDSA = 0x02  # of P-256 only: signs files that are handed over, never notes
 COSIGNATURE = 0x04

@@ -42,8 +42,6 @@ from ledger.verification.vectorized import Chunk, EntryRow, Growth, in_columns
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead, open_tree_head
 
-__all__ = ["EntryRow", "HeadRow", "Verification", "Verified"]
-
 _CHUNK = MARKED  # entries at a time, for a core's cache
 HeadRow = tuple[int, str, bytes]
 """size, note, edge: a row of the tree_heads table."""

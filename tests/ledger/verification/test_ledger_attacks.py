@@ -21,8 +21,9 @@ from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
+from ledger.verification.vectorized import EntryRow
 from ledger.verification.verified_notes import open_tree_head
-from ledger.verification.verify import EntryRow, HeadRow, Verification
+from ledger.verification.verify import HeadRow, Verification
 
 Rows = tuple[list[EntryRow], list[HeadRow], str]
 

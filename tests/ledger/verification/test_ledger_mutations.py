@@ -12,8 +12,8 @@ from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, VerificationError
 from ledger.verification import verify
 from ledger.verification.reader import check_ledger
-from ledger.verification.vectorized import MismatchError
-from ledger.verification.verify import EntryRow, HeadRow, Verification
+from ledger.verification.vectorized import EntryRow, MismatchError
+from ledger.verification.verify import HeadRow, Verification
 
 Rows = tuple[list[EntryRow], list[HeadRow], str]
 Mutation = Callable[[list[EntryRow], random.Random], int]

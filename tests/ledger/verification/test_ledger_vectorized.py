@@ -36,9 +36,9 @@ from ledger.verification.parallel import verify_divided
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.verification.snapshots import snapshot
 from ledger.verification.states import Signatures, State, Versions
-from ledger.verification.vectorized import Chunk, MismatchError
+from ledger.verification.vectorized import Chunk, EntryRow, MismatchError
 from ledger.verification.verified_entries import parse_entry
-from ledger.verification.verify import EntryRow, HeadRow, Verification, Verified
+from ledger.verification.verify import HeadRow, Verification, Verified
 
 ORIGIN = "proctor.local/bulk"
 OLD, NEW, OPERATOR = (
