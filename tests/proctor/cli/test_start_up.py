@@ -99,7 +99,12 @@ def test_listed_help_is_the_help_of_the_command(name: str) -> None:
     ("before", "after"),
     [
         ("", ["exit functions"]),
-        ("import threading as t; t.Timer(0.5, print, ['thread']).start()", ["thread", "unloaded"]),
+        (
+            "import threading as t\n"
+            "def work_on(): t.main_thread().join(); print('thread')\n"
+            "t.Thread(target=work_on).start()",
+            ["thread", "unloaded"],
+        ),
     ],
     ids=["nothing to wait for", "a thread that works on"],
 )

@@ -54,7 +54,7 @@ def run_pytest(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**os.environ, "PYTHONPATH": str(tree), "PYTEST_ADDOPTS": ""},  # its own options only
         capture_output=True,
         text=True,
         check=False,
