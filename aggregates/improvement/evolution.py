@@ -97,6 +97,7 @@ class Evolution(Aggregate):
                 evolution.on = self.order == "on"
             evolution.left = 0
 
+    line: str
     on: bool = True
     rounds: int = 0  # that have ended
     since: int = 0  # rounds up to this one are history

@@ -134,7 +134,8 @@ def append(log: LedgerApplication, stream: UUID, kind: type, **told: Any) -> Non
 def begin_again(log: LedgerApplication, run: Run, **changes: Any) -> None:
     """Append a second beginning to a run's own stream."""
     names = ("config", "config_hash", "rules_hash", "policy", "data", "environment", "checkpoint")
-    told = {name: getattr(run, name) for name in names}
+    first = next(iter(log.events.get(run.id)))
+    told = {name: getattr(first, name) for name in names}
     told |= {"rules": run.rules.to_dict(), "spec": run.spec.to_dict()}
     told |= {"parent_run": None, "campaign": None, "originator_topic": "aggregates.run:Run"}
     append(log, run.id, Run.Started, **{**told, **changes})
