@@ -179,6 +179,10 @@ def make_changed(rng: Random, _: str) -> Made:
         again = (("R4", 2, "applied"), ("R2", 1, "applied"))
         seen.append(_after_change(rng, {rule: "plateau"}, patience + 2, *again, rules=rules))
         seen.append(_after_change(rng, {rule: "plateau"}, 3, (rule, 9, None), rules=rules))
+        later = ("R4", 2, "applied")  # and since then, every loss is lost
+        seen.append(_after_change(rng, {rule: "plateau"}, 5, later, rules=rules, lost=(4, 5)))
+        never = (past_decision(1, 5, rule, None),)
+        seen.append(observe(rng, {rule: "plateau"}, decisions=never, rules=rules))
     between = rng.randint(calibrated.r1_patience + 1, calibrated.r3_patience)
     both = {"R1": "plateau", "R3": "plateau"}
     seen += [_after_change(rng, both, since) for since in (2, between)]
@@ -317,7 +321,7 @@ def make_norms(rng: Random, _: str) -> Made:
     bare = uniform_spec(3)
     bare = replace(bare, blocks=(*bare.blocks[1:], replace(bare.blocks[0], norm="none")))
     seen = []
-    for side in DIRECTIONS["R1"] | {"guessing": ()}:
+    for side in (*DIRECTIONS["R1"], "guessing"):
         for norm in (digits(rng.uniform(0.001, 0.04)), 0.0499, 0.0501, None):
             for spec in (uniform_spec(2), uniform_spec(2, head="none"), bare):
                 seen.append(_learning_nothing(rng, {"R1": side}, norm, spec))
@@ -445,6 +449,10 @@ def make_offers(rng: Random, difficulty: str) -> Made:
 def make_trials(rng: Random, _: str) -> Made:
     """What is open where earlier states are kept and several rates may be tried."""
     seen = trying_rates(rng)
+    for finite in (True, False):  # a watched model's weights are kept while they are finite
+        lost = observe(rng, {"R7": "not_finite"}, spec=_watched("relu"))
+        last = replace(lost.history[-1], gradients_finite=finite)
+        seen.append(replace(lost, history=(*lost.history[:-1], last)))
     return Made(
         kind="offers",
         scorer="offers",
@@ -463,7 +471,9 @@ def _open_to(rule: str, seen: Observation) -> dict[str, Any]:
         found["add_norm"] = _values(rule, side, "add_norm", seen)
     answers = side in UNDONE.get(rule, ()) or (rule, side) == ("R2", "high")
     if seen.back and answers:
-        found[GO_BACK] = _back(rule, seen)
+        back = found[GO_BACK] = _back(rule, seen)
+        if back and seen.rules.tries_rates:
+            back.setdefault("states", list(seen.back))
     if seen.back and seen.rules.tries_rates and seen.tries and answers and rule in ("R1", "R7"):
         found[TRY_RATES] = _tried(side, seen)
     return found
@@ -526,8 +536,11 @@ def _values(rule: str, side: str, way: str, seen: Observation) -> dict[str, Any]
     lr, size, blocks = seen.settings.lr, seen.settings.batch_size, seen.spec.blocks
     down, up = (max(lr / 10, MIN_LR), lr / 3), (lr * 3, min(lr * 10, MAX_LR))
     if rule == "R7":
-        words = ["clip_norm", *(["reinitialise", "true"] if side == "not_finite" else [])]
-        without = [] if side == "not_finite" else ["reinitialise"]
+        fresh = side == "not_finite"
+        if isinstance(seen.spec, WatchedModel):
+            fresh = fresh and not seen.history[-1].gradients_finite
+        words = ["clip_norm", *(["reinitialise", "true"] if fresh else [])]
+        without = [] if fresh else ["reinitialise"]
         at = {"lr": lr / 10}
         return _offer(words, exact=at, without=without) if lr / 10 >= MIN_LR else None
     if rule == "R1" and way != "add_norm":

@@ -125,7 +125,7 @@ def trying_rates(rng: Random) -> list[Observation]:
         *(
             seen(rule, side, 4, settings=Settings(lr=lr, batch_size=64))
             for rule, side in (("R1", "guessing"), ("R1", "low"), ("R7", "high"))
-            for lr in (math.nextafter(3e-8, 1), 3.3333)
+            for lr in (math.nextafter(3e-8, 1), 10 / 3)
         ),
     ]
 
