@@ -1,7 +1,8 @@
 """Observations as JSON: what a reference task shows to a policy, there and back.
 
 The worker reads what the scorers and the task maker write. Numbers that are not finite are written
-as words, since JSON has none for them; rules are named by their profile.
+as words, since JSON has none for them; rules are those of the reference set that have the name, and
+others have the name of their profile.
 Trust: plain values come from our own side.  I/O: none.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
 from aggregates.rules import RULES, RuleEvaluation
 from aggregates.signals import EpochSignals
-from aggregates.spec import ModelSpec
+from aggregates.spec import spec_of
 from judge.reference.rules import REFERENCE_RULES
 
 # Without the later fields, which have defaults: the reference sets were frozen before them.
@@ -27,9 +28,13 @@ def to_plain(seen: Observation) -> dict[str, Any]:
     return {
         **{name: getattr(seen, name) for name in _SAME},
         **({"back": list(seen.back)} if seen.back else {}),
+        **({"tries": seen.tries} if seen.tries else {}),
         "due": list(seen.due),
         "waived": list(seen.waived),
-        "rules": seen.rules.profile,
+        "rules": next(
+            (name for name, rules in REFERENCE_RULES.items() if rules == seen.rules),
+            seen.rules.profile,
+        ),
         "settings": seen.settings.to_dict(),
         "spec": seen.spec.to_dict(),
         "history": [_row(signals, _SIGNALS) for signals in seen.history],
@@ -47,11 +52,12 @@ def from_plain(value: Mapping[str, Any]) -> Observation:
     return Observation(
         **{name: value[name] for name in _SAME},
         back=tuple(value.get("back", ())),
+        tries=value.get("tries", 0),
         due=tuple(value["due"]),
         waived=tuple(value["waived"]),
         rules=REFERENCE_RULES[value["rules"]],
         settings=Settings(**value["settings"]),
-        spec=ModelSpec.from_dict(value["spec"]),
+        spec=spec_of(value["spec"]),
         history=tuple(EpochSignals(*map(_read, row)) for row in value["history"]),
         evaluations={found.rule: found for found in evaluations},
         decisions=tuple(

@@ -11,12 +11,13 @@ from typing import Any
 
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import MAX_LR, MIN_LR
-from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
+from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, WatchedModel
 
 Acts = list[dict[str, Any]]  # [{direction, params {name: [low, high] or [value, ...]}}]
 _LEAST, _MOST = 3.0, 10.0  # by which a learning rate is moved
 _CLIPPED = 4  # epochs for which bounded steps are trusted
 _LONGER = 0.2  # update ratio of steps that are longer than the weights
+_QUIET = 0.05  # gradient norm below which nothing is learned
 _SLACK = 1.5  # around the factor that the average asks for
 _EXACT = 1e-6  # relative
 
@@ -39,16 +40,30 @@ def expected_answers(seen: Observation) -> list[dict[str, Any]]:
 
 
 def acts_for(rule: str, seen: Observation) -> Acts:
-    """Return the acts that are open for a rule, none where it is at its limit."""
+    """Return the acts that are open for a rule, none where it is at its limit.
+
+    In a loop of its owner, those are left that can be carried out there.
+    """
+    acts = _acts_of_the_playbook(rule, seen)
+    if not isinstance(seen.spec, WatchedModel):
+        return acts
+    return [act for act in acts if act["direction"] in seen.spec.offers]
+
+
+def _acts_of_the_playbook(rule: str, seen: Observation) -> Acts:
     side = seen.evaluations[rule].side
     lr, size = seen.settings.lr, seen.settings.batch_size
     match rule, side:
         case "R7", _:
             params: dict[str, Any] = {"lr": _about(lr / 10), "clip_norm": [0.01, 100.0]}
             first = seen.epoch == 0 and not _lacks_norm(seen)
-            if side == "not_finite" or _ruined(seen) or first:
+            if not _kept(seen) and (side == "not_finite" or _ruined(seen) or first):
                 params["reinitialise"] = [True]
             return [_act("decrease_lr", params)] if lr / 10 >= MIN_LR else []
+        case "R1", _ if _adds_norm(seen):
+            return [_act("add_norm", {})]
+        case "R1", "guessing":
+            return []
         case "R1", "low":
             if lr * _LEAST > MAX_LR:
                 return []
@@ -57,7 +72,7 @@ def acts_for(rule: str, seen: Observation) -> Acts:
         case "R1", _:
             if lr / _LEAST < MIN_LR:
                 return []
-            if side == "high" and _overwritten(seen):
+            if side == "high" and _overwritten(seen) and not _kept(seen):
                 anew = {"lr": _about(max(lr / _LEAST, MIN_LR)), "reinitialise": [True]}
                 return [_act("decrease_lr", anew)]
             low, high = _LEAST, _MOST
@@ -79,8 +94,12 @@ def acts_for(rule: str, seen: Observation) -> Acts:
             return [_act("add_residual", {})]
         case "R6", _ if _swapped(seen):
             return []
+    if not seen.spec.blocks:
+        return []
+    # The slope of a PReLU is a parameter, and a watched loop's optimizer is its owner's.
+    strange = ("prelu",) if isinstance(seen.spec, WatchedModel) else ()
     now = seen.spec.blocks[-1].activation
-    others = [name for name in ACTIVATIONS if name not in ("relu", now)]
+    others = [name for name in ACTIVATIONS if name not in ("relu", now, *strange)]
     return [_act("swap_activation", {"to": others})]
 
 
@@ -116,6 +135,8 @@ def _must_wait(rule: str, seen: Observation) -> str | None:
         if past.outcome == "applied"
         for cited in past.decision.cites
     }
+    if rule == "R7" and seen.evaluations[rule].side == "not_finite" and _kept(seen):
+        return "only a loss is not finite, and the owner's weights are not given up for that"
     if rule == "R2" and seen.epoch - applied.get("R1", -math.inf) <= 1:
         return "others wait, too"
     if rule == "R4" and seen.evaluations["R1"].side in ("high", "low"):
@@ -152,6 +173,29 @@ def _ruined(seen: Observation) -> bool:
 def _overwritten(seen: Observation) -> bool:
     value = seen.evaluations["R1"].value
     return seen.rules.r1_signal == "update_ratio" and value is not None and value > _LONGER
+
+
+def _kept(seen: Observation) -> bool:
+    """Return whether a watched model has all that was measured of it finite: it keeps its weights.
+
+    Other models begin anew with fresh weights where the playbook wants that.
+    """
+    if not isinstance(seen.spec, WatchedModel):
+        return False
+    if not seen.history:
+        return True
+    last = seen.history[-1]
+    moved = last.epoch_update_ratio
+    return last.gradients_finite and (moved is None or not math.isnan(moved))
+
+
+def _adds_norm(seen: Observation) -> bool:
+    """Return whether R1 asks for normalisation: low or guessing, and if low with no gradient."""
+    side = seen.evaluations["R1"].side
+    if not seen.rules.r1_adds_norm or not _lacks_norm(seen):
+        return False
+    norm = seen.history[-1].max_layer_grad_norm if seen.history else None
+    return side == "guessing" or (side == "low" and norm is not None and norm < _QUIET)
 
 
 def _swapped(seen: Observation) -> bool:

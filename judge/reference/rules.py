@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from aggregates.rules import CALIBRATED_1, DOCUMENT, RELATIVE_1, RulesConfig
+from aggregates.rules import CALIBRATED_1, DOCUMENT, RELATIVE_1, VERSIONS, RulesConfig
 
 _CALIBRATED = replace(
     CALIBRATED_1,
@@ -25,5 +25,6 @@ REFERENCE_RULES: Mapping[str, RulesConfig] = MappingProxyType(
         "calibrated": _CALIBRATED,
         "document": DOCUMENT,
         "relative": replace(RELATIVE_1, back_sets_batch=True, back_bounds_steps=True),
+        "relative_4": VERSIONS["relative"][3],  # versions are never changed
     }
 )

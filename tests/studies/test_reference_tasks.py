@@ -140,7 +140,14 @@ def test_task_that_is_asked_without_being_drawn_is_rejected() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["drawn-remedies-easy", "drawn-precedence-hard", "drawn-changed-hard", "drawn-fresh-hard"],
+    [
+        "drawn-remedies-easy",
+        "drawn-precedence-hard",
+        "drawn-changed-hard",
+        "drawn-fresh-hard",
+        "drawn-norms-hard",
+        "drawn-watched-medium",
+    ],
 )
 def test_drawn_decisions_by_the_book_succeed_and_waiting_does_not(name: str) -> None:
     def idle(task: Task, _: Mapping[str, Any]) -> Any:
@@ -199,6 +206,7 @@ def test_rules_of_the_reference_set_keep_their_hash() -> None:
         "calibrated": "2e477e42f588ed4685b552b935c994ff156147f4824c3ae18e72e332a07901b0",
         "document": "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298",
         "relative": "79e6ba95c6dddb1326c487b4f012d6701f6f748181844fb1100ba8cff3984df9",
+        "relative_4": "af1e72901df3e707aed9b75b2bb3a365ead3ec3beb7f3133d7d860b2916e86f8",
     }
 
 

@@ -12,9 +12,24 @@ from types import MappingProxyType
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.playbook import DIRECTIONS, GO_BACK, MAX_ACCUMULATION, MAX_LR, MIN_LR, UNDONE
+from aggregates.playbook import (
+    DIRECTIONS,
+    GO_BACK,
+    MAX_ACCUMULATION,
+    MAX_LR,
+    MIN_LR,
+    TRY_RATES,
+    UNDONE,
+)
 from aggregates.rules import RULES, RulesConfig
-from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, ModelSpec
+from aggregates.spec import (
+    ACTIVATIONS,
+    MAX_BLOCKS,
+    MAX_WIDTH,
+    ModelSpec,
+    WatchedActivation,
+    WatchedModel,
+)
 from judge.reference.observations import to_plain
 from judge.reference.oracle import expected_answers
 from judge.reference.rules import REFERENCE_RULES
@@ -31,6 +46,7 @@ from studies.reference.making import (
     going_back,
     odd_spec,
     past_decision,
+    trying_rates,
 )
 
 
@@ -163,6 +179,10 @@ def make_changed(rng: Random, _: str) -> Made:
         again = (("R4", 2, "applied"), ("R2", 1, "applied"))
         seen.append(_after_change(rng, {rule: "plateau"}, patience + 2, *again, rules=rules))
         seen.append(_after_change(rng, {rule: "plateau"}, 3, (rule, 9, None), rules=rules))
+        later = ("R4", 2, "applied")  # and since then, every loss is lost
+        seen.append(_after_change(rng, {rule: "plateau"}, 5, later, rules=rules, lost=(4, 5)))
+        never = (past_decision(1, 5, rule, None),)
+        seen.append(observe(rng, {rule: "plateau"}, decisions=never, rules=rules))
     between = rng.randint(calibrated.r1_patience + 1, calibrated.r3_patience)
     both = {"R1": "plateau", "R3": "plateau"}
     seen += [_after_change(rng, both, since) for since in (2, between)]
@@ -296,6 +316,95 @@ def _exploding(
     )
 
 
+def make_norms(rng: Random, _: str) -> Made:
+    """R1 tells of a model that learns nothing: where norms are missing, it is for want of them."""
+    bare = uniform_spec(3)
+    bare = replace(bare, blocks=(*bare.blocks[1:], replace(bare.blocks[0], norm="none")))
+    seen = []
+    for side in (*DIRECTIONS["R1"], "guessing"):
+        for norm in (digits(rng.uniform(0.001, 0.04)), 0.0499, 0.0501, None):
+            for spec in (uniform_spec(2), uniform_spec(2, head="none"), bare):
+                seen.append(_learning_nothing(rng, {"R1": side}, norm, spec))
+    for other, other_side in (("R2", "low"), ("R4", "stalled"), ("R7", "high")):
+        for spec in (uniform_spec(2), bare):
+            fired = {"R1": "guessing" if other == "R2" else "low", other: other_side}
+            seen.append(_learning_nothing(rng, fired, 0.01, spec))
+    older = _learning_nothing(rng, {"R1": "low"}, 0.01, bare)
+    seen.append(replace(older, rules=REFERENCE_RULES["relative"]))  # it adds no norm for R1
+    loud = replace(older.history[-1], max_layer_grad_norm=0.3)
+    seen.append(replace(older, history=(*older.history[:-2], older.history[-1], loud)))
+    return _decisions(
+        seen,
+        ("decisions", "remedies", "boundaries"),
+        "A model learns nothing: norms are added where they are missing and no gradient is there",
+    )
+
+
+def _learning_nothing(
+    rng: Random, fired: Mapping[str, str], norm: float | None, spec: ModelSpec
+) -> Observation:
+    """Return an observation whose last epoch had this as the largest gradient norm of a layer."""
+    seen = observe(rng, fired, rules=REFERENCE_RULES["relative_4"], spec=spec)
+    last = replace(seen.history[-1], max_layer_grad_norm=norm)
+    return replace(seen, history=(*seen.history[:-1], last))
+
+
+_IN_A_LOOP = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr", "swap_activation", "stop")
+
+
+def _watched(
+    *kinds: str, offers: Sequence[str] = _IN_A_LOOP, classes: int | None = 10
+) -> WatchedModel:
+    """Return what is known of a model that somebody else built, with these activations."""
+    activations = tuple(
+        WatchedActivation(f"layers.{place}", kind) for place, kind in enumerate(kinds)
+    )
+    return WatchedModel("Net", 5000, "0f" * 32, activations, tuple(offers), classes)
+
+
+def make_watched(rng: Random, _: str) -> Made:
+    """A model in a loop of its owner: what cannot be carried out there is not decided on."""
+    whole = _watched("relu", "relu")
+    seen = [observe(rng, {rule: side}, spec=whole) for rule, side in SIDES]
+    for offers in ((), ("stop",), ("decrease_lr",), ("swap_activation", "increase_lr")):
+        for fired in ({"R1": "high", "R3": "plateau"}, {"R1": "low"}, {"R5": "high", "R1": "high"}):
+            seen.append(observe(rng, fired, spec=_watched("relu", offers=offers)))
+    for kind in ACTIVATIONS:
+        seen.append(observe(rng, {"R5": "high"}, spec=_watched("relu", kind)))
+        seen.append(observe(rng, {"R6": "low", "R2": "low"}, spec=_watched(kind)))
+    seen.append(observe(rng, {"R5": "high", "R1": "high"}, spec=_watched()))
+    for changes in ({}, {"gradients_finite": False}, {"epoch_update_ratio": math.nan}):
+        for fired, by in (
+            ({"R7": "not_finite"}, 2.0),
+            ({"R7": "not_finite", "R5": "high"}, 2.0),
+            ({"R7": "not_finite", "R1": "high"}, 2.0),
+            ({"R7": "high"}, 2.0),
+            ({"R7": "high"}, 30.0),
+            ({"R1": "high"}, 2.0),
+        ):
+            seen.append(_in_a_loop(rng, fired, by, whole, changes))
+    for classes in (10, None):
+        for since in (None, 2):
+            lost = _exploding(rng, 30.0, since=since)
+            seen.append(replace(lost, spec=_watched("relu", classes=classes)))
+    return _decisions(
+        seen,
+        ("decisions", "remedies", "limits"),
+        "A model is watched in a loop of its owner, which carries out some remedies and not others",
+    )
+
+
+def _in_a_loop(
+    rng: Random, fired: Mapping[str, str], by: float, spec: WatchedModel, changes: Mapping[str, Any]
+) -> Observation:
+    """Return an observation whose loss is so many times that of guessing, its steps very long."""
+    seen = observe(rng, fired, spec=spec, epoch=0 if by == 2.0 else 7)
+    last = replace(seen.history[-1], val_loss=digits(by * math.log(10)), **changes)
+    long = replace(seen.evaluations["R1"], value=digits(rng.uniform(0.3, 2.0)))
+    evaluations = {**seen.evaluations, **({"R1": long} if "R1" in fired else {})}
+    return replace(seen, history=(*seen.history[:-1], last), evaluations=evaluations)
+
+
 def make_silent(rng: Random, _: str) -> Made:
     """Rules that fired and want no answer: waived ones, and ones that are decided on elsewhere."""
     found = []
@@ -337,11 +446,51 @@ def make_offers(rng: Random, difficulty: str) -> Made:
     )
 
 
+def make_trials(rng: Random, _: str) -> Made:
+    """What is open where earlier states are kept and several rates may be tried."""
+    seen = trying_rates(rng)
+    for finite in (True, False):  # a watched model's weights are kept while they are finite
+        lost = observe(rng, {"R7": "not_finite"}, spec=_watched("relu"))
+        last = replace(lost.history[-1], gradients_finite=finite)
+        seen.append(replace(lost, history=(*lost.history[:-1], last)))
+    return Made(
+        kind="offers",
+        scorer="offers",
+        expected={"offers": [{rule: _open_to(rule, each) for rule in each.due} for each in seen]},
+        categories=("offers", "limits"),
+        description="What may be answered where rates can be tried, or a model only guesses",
+        outcome="all that is open is offered, and nothing that would be refused",
+        files={"observations.json": [to_plain(each) for each in seen]},
+    )
+
+
 def _open_to(rule: str, seen: Observation) -> dict[str, Any]:
     side = str(seen.evaluations[rule].side)
-    found = {way: _values(rule, side, way, seen) for way in DIRECTIONS[rule][side]}
+    found = {way: _values(rule, side, way, seen) for way in DIRECTIONS[rule].get(side, ())}
+    if seen.rules.r1_adds_norm and rule == "R1" and side in ("low", "guessing"):
+        found["add_norm"] = _values(rule, side, "add_norm", seen)
     answers = side in UNDONE.get(rule, ()) or (rule, side) == ("R2", "high")
-    return {**found, **({GO_BACK: _back(rule, seen)} if seen.back and answers else {})}
+    if seen.back and answers:
+        back = found[GO_BACK] = _back(rule, seen)
+        if back and seen.rules.tries_rates:
+            back.setdefault("states", list(seen.back))
+    if seen.back and seen.rules.tries_rates and seen.tries and answers and rule in ("R1", "R7"):
+        found[TRY_RATES] = _tried(side, seen)
+    return found
+
+
+def _tried(side: str, seen: Observation) -> dict[str, Any] | None:
+    """Two to four rates, one of which goes a third of the way that the side asks for, or more."""
+    lr, ends = seen.settings.lr, dict[str, float]()
+    if side != "low" and lr / 3 >= MIN_LR:
+        ends["most"] = lr / 3
+    if side in ("low", "guessing") and lr * 3 <= MAX_LR:
+        ends["least"] = lr * 3
+    if not ends:
+        return None
+    states = [-1] if side == "guessing" else list(seen.back)
+    words = ["epoch", "fresh", "rates", "2", str(min(4, seen.tries)), "clip_norm"]
+    return _offer(words) | {"states": states, "one": ends}
 
 
 def _back(rule: str, seen: Observation) -> dict[str, Any] | None:
@@ -357,6 +506,9 @@ def _back(rule: str, seen: Observation) -> dict[str, Any] | None:
             return None
         return _offer(words, exact={"lr": lr}, between={"batch_size": (low, high)})
     words.append("clip_norm")
+    if found.side == "guessing":
+        near = {"lr": (max(lr / 10, MIN_LR), min(lr * 10, MAX_LR))}
+        return _offer(["clip_norm", "factor", "3"], between=near) | {"states": [-1]}
     if rule != "R1":
         told = {"lr": (max(lr / 10, MIN_LR), lr)}
         if rule == "R7":
@@ -384,11 +536,14 @@ def _values(rule: str, side: str, way: str, seen: Observation) -> dict[str, Any]
     lr, size, blocks = seen.settings.lr, seen.settings.batch_size, seen.spec.blocks
     down, up = (max(lr / 10, MIN_LR), lr / 3), (lr * 3, min(lr * 10, MAX_LR))
     if rule == "R7":
-        words = ["clip_norm", *(["reinitialise", "true"] if side == "not_finite" else [])]
-        without = [] if side == "not_finite" else ["reinitialise"]
+        fresh = side == "not_finite"
+        if isinstance(seen.spec, WatchedModel):
+            fresh = fresh and not seen.history[-1].gradients_finite
+        words = ["clip_norm", *(["reinitialise", "true"] if fresh else [])]
+        without = [] if fresh else ["reinitialise"]
         at = {"lr": lr / 10}
         return _offer(words, exact=at, without=without) if lr / 10 >= MIN_LR else None
-    if rule == "R1":
+    if rule == "R1" and way != "add_norm":
         low, high = up if side == "low" else down
         if low > high:
             return None

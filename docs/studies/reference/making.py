@@ -95,6 +95,41 @@ def going_back(rng: Random) -> list[Observation]:
     ]
 
 
+def trying_rates(rng: Random) -> list[Observation]:
+    """Return observations that may go back and try rates, one rule due in each."""
+    rules = REFERENCE_RULES["relative_4"]
+
+    def seen(rule: str, side: str, tries: int, **changes: Any) -> Observation:
+        epoch = rng.randint(6, 12)
+        kept = (FRESH, *sorted(rng.sample(range(epoch), 3)))
+        lr = changes.pop("lr", 0.05)
+        now = Settings(lr=digits(lr * rng.uniform(0.9, 1.1)), batch_size=64)
+        usual = {"epoch": epoch, "back": kept, "tries": tries, "settings": now, "rules": rules}
+        return observe(rng, {rule: side}, **{**usual, **changes})
+
+    bare = uniform_spec(3, norm="none")
+    sides = (*SIDES, ("R1", "guessing"))
+    return [
+        *(seen(rule, side, tries) for rule, side in sides for tries in (0, rng.randint(5, 20))),
+        *(seen("R1", side, tries) for side in ("low", "guessing") for tries in (2, 3, 4, 5)),
+        *(seen("R1", "low", 3, spec=spec) for spec in (bare, uniform_spec(2, head="none"))),
+        *(seen("R1", "guessing", 3, spec=spec) for spec in (bare, odd_spec(rng))),
+        *(seen("R1", "guessing", 3, back=back) for back in ((), (FRESH,))),
+        seen("R7", "high", 2, back=(FRESH,)),
+        *(
+            seen(rule, side, 4, lr=lr)
+            for rule, side in (("R1", "high"), ("R1", "low"), ("R1", "guessing"), ("R7", "high"))
+            for lr in (1.5e-8, 6e-8, 2.0, 5.0)
+        ),
+        # A third, or three times as much, is the end of what there is.
+        *(
+            seen(rule, side, 4, settings=Settings(lr=lr, batch_size=64))
+            for rule, side in (("R1", "guessing"), ("R1", "low"), ("R7", "high"))
+            for lr in (math.nextafter(3e-8, 1), 10 / 3)
+        ),
+    ]
+
+
 def odd_spec(rng: Random) -> ModelSpec:
     """Return a model whose blocks differ."""
     blocks = tuple(

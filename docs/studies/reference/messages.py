@@ -373,6 +373,89 @@ def _forms(seen: Observation) -> dict[str, Any]:
     }
 
 
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "lr": {"type": "number"},
+    "lr_min": {"type": "number"},
+    "lr_max": {"type": "number"},
+    "clip_norm": {"type": "number"},
+    "reinitialise": {"type": "boolean"},
+    "epochs": {"type": "integer"},
+    "batch_size": {"type": "integer"},
+    "accumulation": {"type": "integer"},
+    "factor": {"type": "integer"},
+    "block": {"type": "integer"},
+    "to": {"type": "string", "enum": list(ACTIVATIONS)},
+    "deferred_to": {"type": "string", "enum": list(PRECEDENCE)},
+}
+
+
+def make_exported(rng: Random, _: str) -> Made:
+    """The form that a model is given that was trained on exports: one decision for each rule."""
+    seen = [observe(rng, {rule: side}) for rule, side in SIDES]
+    seen += [observe_several(rng, count) for count in (2, 3, 4)]
+    return Made(
+        kind="exported",
+        scorer="exact",
+        expected={"answer": [_exported_form(each) for each in seen]},
+        categories=("answers", "parsing"),
+        description="The JSON schema of an answer about the due rules, as exports have it",
+        outcome="it has each due rule's own directions, with the values that the playbook fixes",
+        files={"observations.json": [to_plain(each) for each in seen]},
+    )
+
+
+def _exported_form(seen: Observation) -> dict[str, Any]:
+    forms = [
+        {
+            "anyOf": [
+                _exported_choice(seen, rule, way)
+                for way in (*DIRECTIONS[rule][str(seen.evaluations[rule].side)], DEFER)
+            ]
+        }
+        for rule in seen.due
+    ]
+    count = len(seen.due)
+    return _closed(
+        decisions={"type": "array", "prefixItems": forms, "minItems": count, "maxItems": count}
+    )
+
+
+def _exported_choice(seen: Observation, rule: str, way: str) -> dict[str, Any]:
+    now, remedy = seen.settings, REMEDIES[way]
+    fixed = {  # a tenth of the rate, half of a batch, or twice as much
+        ("R7", "decrease_lr"): ("lr", now.lr / 10),
+        ("R2", "decrease_batch_size"): ("batch_size", now.batch_size // 2),
+        ("R2", "increase_batch_size"): ("batch_size", now.batch_size * 2),
+        ("R2", "accumulate_gradients"): ("accumulation", now.accumulation * 2),
+    }
+    params = {name: dict(_KINDS[name]) for name in (*remedy.needs, *remedy.may_have)}
+    if (rule, way) in fixed:
+        name, value = fixed[rule, way]
+        params[name]["enum"] = [value]
+    cites = {"type": "array", "items": _one_text(rule), "minItems": 1, "maxItems": 1}
+    return _closed(
+        event_type=_one_text(remedy.event_type),
+        cites=cites,
+        direction=_one_text(way),
+        params={**_closed(**params), "required": list(remedy.needs)},
+        justification={"type": "string"},
+    )
+
+
+def _one_text(text: str) -> dict[str, Any]:
+    return {"type": "string", "enum": [text]}
+
+
+def _closed(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object that has these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def make_votes(rng: Random, _: str) -> Made:
     """Ballots on stability rules: clear majorities, ties, and voters who said nothing usable."""
     cases, answers = [], []

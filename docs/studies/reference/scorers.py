@@ -7,6 +7,7 @@ Trust: answers are the candidate's; what has no form that can be weighed raises 
 I/O: none; `trained` trains a small model in this process.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -176,7 +177,8 @@ def offers(task: Task, ask: Ask) -> Score:
     """Expect {"offers": [{rule: {direction: null or {words, exact, between}}}]} of the answer.
 
     `exact` values are those that stand there; `between` are bounds that what is offered lies in,
-    and comes close to.
+    and comes close to; `states` are all that can be gone back to; one rate that is tried has to
+    reach one of the ends in `one`.
     """
     cases = task.expected["offers"]
     tally = Tally()
@@ -277,10 +279,24 @@ def _text_offers(text: str, wanted: Mapping[str, Any]) -> bool:
             return False
         if not low <= least <= low * 1.001 or not high * 0.999 <= most <= high:
             return False
+    states = re.findall(r"epoch one of ([^;]*)", text)
+    if "states" in wanted and [re.findall(r"-?\d+", each) for each in states] != [
+        [str(state) for state in wanted["states"]]
+    ]:
+        return False
+    if "one" in wanted and not _ends_at(text.partition("one of them ")[2], wanted["one"]):
+        return False
     words = set(re.findall(r"\w+", text))
     if not wanted["exact"] and not wanted["between"] and not wanted["words"]:
         return not words
     return words >= set(wanted["words"]) and not words & set(wanted["without"])
+
+
+def _ends_at(text: str, ends: Mapping[str, float]) -> bool:
+    told = {end: number_in(value) for end, value in re.findall(r"at (\w+) ([\d.e+-]+)", text)}
+    return told.keys() == ends.keys() and all(
+        math.isclose(told[end], value, rel_tol=1e-3) for end, value in ends.items()
+    )
 
 
 def _names_of(form: Any) -> tuple[Any, Any]:

@@ -35,16 +35,19 @@ from studies.reference.decisions import (
     make_blocked,
     make_changed,
     make_fresh,
+    make_norms,
     make_offers,
     make_precedence,
     make_remedies,
     make_silent,
+    make_trials,
     make_waiting,
+    make_watched,
 )
 from studies.reference.histories import make_evidence, make_hindsight, make_prompt
 from studies.reference.ledgers import make_ledgers
 from studies.reference.making import Made, Maker
-from studies.reference.messages import make_readings, make_schema, make_votes
+from studies.reference.messages import make_exported, make_readings, make_schema, make_votes
 from studies.reference.rescues import NETWORKS, RESCUES, TRAININGS
 
 __all__ = [
@@ -63,9 +66,11 @@ MAKERS: Mapping[str, Maker] = {
     "blocked": make_blocked,
     "changed": make_changed,
     "evidence": make_evidence,
+    "exported": make_exported,
     "fresh": make_fresh,
     "hindsight": make_hindsight,
     "ledgers": make_ledgers,
+    "norms": make_norms,
     "offers": make_offers,
     "precedence": make_precedence,
     "prompt": make_prompt,
@@ -73,8 +78,10 @@ MAKERS: Mapping[str, Maker] = {
     "remedies": make_remedies,
     "schema": make_schema,
     "silent": make_silent,
+    "trials": make_trials,
     "votes": make_votes,
     "waiting": make_waiting,
+    "watched": make_watched,
     **NETWORKS,
     **RESCUES,
     **TRAININGS,
@@ -100,9 +107,11 @@ class Planned:
 _DIFFICULTIES: Mapping[str, tuple[Difficulty, ...]] = {
     "blocked": ("hard",),
     "evidence": ("easy", "medium", "hard"),
+    "exported": ("medium",),
     "hindsight": ("easy", "medium", "hard"),
     "ledgers": ("medium",),
     "network": ("medium", "hard"),
+    "norms": ("hard",),
     "offers": ("easy", "medium", "hard"),
     "precedence": ("easy", "hard"),
     "prompt": ("medium", "hard"),
@@ -128,8 +137,10 @@ _DIFFICULTIES: Mapping[str, tuple[Difficulty, ...]] = {
     "training-lost": ("medium",),
     "training-lr-high": ("medium",),
     "training-lr-low": ("hard",),
+    "trials": ("hard",),
     "votes": ("medium",),
     "waiting": ("medium", "hard"),
+    "watched": ("medium",),
 }
 PLAN = tuple(
     Planned(kind, difficulty)
@@ -144,6 +155,7 @@ _DRAWN: Mapping[str, tuple[Difficulty, ...]] = {
     "fresh": ("hard",),
     "hindsight": ("easy", "medium"),
     "network": ("hard",),
+    "norms": ("hard",),
     "offers": ("medium",),
     "precedence": ("easy", "hard"),
     "prompt": ("medium",),
@@ -157,8 +169,10 @@ _DRAWN: Mapping[str, tuple[Difficulty, ...]] = {
     "rescue-overfitting": ("medium",),
     "rescue-two-faults": ("hard",),
     "silent": ("easy",),
+    "trials": ("hard",),
     "votes": ("medium",),
     "waiting": ("medium", "hard"),
+    "watched": ("medium",),
 }
 DRAWN = tuple(
     Planned(kind, difficulty)

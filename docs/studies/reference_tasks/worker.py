@@ -175,6 +175,18 @@ def _schema(place: Path) -> Answerer:
     return answer
 
 
+def _exported(place: Path) -> Answerer:
+    """Give the form of answers about each observation as exports have it."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.answers import exported_schema  # noqa: PLC0415
+
+        seen = map(from_plain, _read(place, "observations.json"))
+        return [exported_schema(each) for each in seen]
+
+    return answer
+
+
 def _offers(place: Path) -> Answerer:
     """Say what may be answered to each due rule of each observation."""
 
@@ -358,6 +370,7 @@ _KINDS: Mapping[str, Callable[[Path], Answerer]] = {
     "answers": _answers,
     "decisions": _decisions,
     "evidence": _evidence,
+    "exported": _exported,
     "hindsight": _hindsight,
     "implement": _implement,
     "ledgers": _ledgers,
