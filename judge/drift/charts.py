@@ -156,11 +156,18 @@ def broken(
 
     `again` has the highest of the later evaluations that confirm it, as beyond() has.
     """
-    room = limits.breaker_sigmas * np.expand_dims(base.likely, -1)
-    best = best_known(values, base)
-    floor = best - np.maximum(limits.breaker * best, room)
+    floor = breaker_floor(best_known(values, base), base, limits)
     low = values < floor
     return np.asarray(low if again is None else low & (again < floor))
+
+
+def breaker_floor(best: Array, base: Baseline, limits: ChartLimits) -> Array:
+    """Return below what a checkpoint is broken, given the best values (..., checkpoints) before it.
+
+    It is 0 or less where the deviation is so large that no checkpoint can be.
+    """
+    room = limits.breaker_sigmas * np.expand_dims(base.likely, -1)
+    return np.asarray(best - np.maximum(limits.breaker * best, room))
 
 
 def best_known(values: Array, base: Baseline) -> Array:

@@ -211,6 +211,25 @@ def _charted(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
 
 
 def _told(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
+    return [*_powerless(history, limits), *_stalled(history, limits)]
+
+
+def _powerless(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
+    """Say so where the baseline varies so much that the circuit breaker cannot trip."""
+    base = history.base
+    best = np.array([max([float(base.reference), *history.values])])
+    if charts.breaker_floor(best, base, limits)[-1] > 0.0:
+        return []
+    what = (
+        f"it cannot trip, whatever is lost: the best known value is {best[-1]:.1%}, less than "
+        f"{limits.breaker_sigmas:g} likely deviations of the baseline's evaluations "
+        f"({float(base.likely):.2%} each); measure a new baseline, of more tasks (--siblings) "
+        "and more evaluations (--baseline)"
+    )
+    return [Finding(BREAKER, what)]
+
+
+def _stalled(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
     if not history.points or not charts.stalled(history.values, history.base, limits)[-1]:
         return []
     gain = charts.velocity(history.values, history.base, limits)[-1]

@@ -131,6 +131,22 @@ def test_confirmation_that_follows_at_once_confirms_nothing(controller: Controll
     assert [point.again for point in read_history(place, pause=0.0).points] == [(0.5, 0.5, 0.5)]
 
 
+def test_circuit_breaker_that_cannot_trip_is_told(controller: Controller) -> None:
+    place = controller.place
+    for number in range(10):
+        record(place, purpose="baseline", tasks=11, right=9 if number < 5 else 8)
+    for _ in range(3):
+        record(place, tasks=11, right=0)
+    found = watch(place, make=None, production={}, measure=False, limits=NO_PAUSE)
+    assert found.rollback is None
+    (told,) = found.told
+    assert told.kind == "circuit breaker"
+    assert told.detail.startswith("it cannot trip, whatever is lost: the best known value is ")
+    for number in range(40):
+        record(place, purpose="baseline", tasks=22, right=18 - number % 2)
+    assert watch(place, make=None, production={}, measure=False).told == ()
+
+
 def test_one_good_confirmation_clears_a_bad_evaluation(controller: Controller) -> None:
     place = controller.place
     for _ in range(20):
