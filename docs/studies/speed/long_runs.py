@@ -149,7 +149,8 @@ def record(folder: Path, epochs: int) -> Iterator[Run]:
             part = _measured(draw, epoch, now, shapes)
             run.measure_epoch(part, {"seconds": 1.0})
             run.evaluate_rules()
-            saved: dict[str, Any] = {"sha256": "0" * 64, "size": 1, "spec": spec.to_dict(), "probe": {}}
+            saved: dict[str, Any] = {"sha256": "0" * 64, "size": 1, "probe": {}}
+            saved["spec"] = spec.to_dict()
             if part["validation"]["loss"] < best:
                 best = part["validation"]["loss"]
                 run.save_weights("best", **saved)
