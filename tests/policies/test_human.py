@@ -261,6 +261,7 @@ def recorded(home: Path) -> tuple[Run, list[Any]]:
         return run, list(log.events.get(Transcript.id_of(run_id)))
 
 
+@pytest.mark.slow
 def test_person_at_a_real_terminal_decides_and_leaves_in_the_middle(tmp_path: Path) -> None:
     edit = b'{"params": {"lr": 5e-7}, "justification": "half of what is proposed"}\n'
     shown, code = sit_at_terminal(

@@ -245,6 +245,7 @@ def test_file_is_built_anew_when_its_ledger_was_rewritten(
     assert digests(database) == built(database, directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.sampled(2)
 def test_everything_is_applied_once_when_processes_catch_up_at_once(

@@ -50,6 +50,7 @@ def whole(entries: Entries, empty: Empty) -> dict[str, str]:
     return digests(empty, entries)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_tables_are_the_same_when_entries_come_in_any_batches(

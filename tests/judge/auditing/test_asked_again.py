@@ -335,6 +335,7 @@ def test_process_that_decides_two_and_a_half_times_its_rate_is_rejected(tmp_path
     assert judged(tmp_path / "honest")["violations"] == []
 
 
+@pytest.mark.slow
 def test_forks_with_the_parents_or_with_given_decisions_are_held(tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert call_here(["run", *EXPLODES], home=home).returncode == 0

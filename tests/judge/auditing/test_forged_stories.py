@@ -440,6 +440,7 @@ def test_run_of_a_gpu_is_not_trained_again_where_there_is_none(
     assert not report.step("probe").evidence["executed"]["done"]
 
 
+@pytest.mark.slow
 def test_machine_that_fails_at_training_again_says_nothing_of_the_run(
     honest: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def test_splits_that_share_an_image_fail_the_run_with_the_names(
     assert pair.endswith(": train/cat/05.png = test: test/dog/05.png")
 
 
+@pytest.mark.slow
 def test_folder_of_another_user_is_read_only_if_the_judge_names_it(
     drawn: tuple[Case, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

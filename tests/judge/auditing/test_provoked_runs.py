@@ -272,6 +272,7 @@ def test_provocation_that_took_nothing_away_waives_nothing(
     assert words in report.step("load_model").summary
 
 
+@pytest.mark.slow
 def test_run_that_restarts_from_a_provoked_one_keeps_what_is_waived(tmp_path: Path) -> None:
     def once(then: str) -> Any:
         return ScriptedPolicy([(then, {})])
@@ -301,6 +302,7 @@ def any_model(event: Any) -> dict[str, Any]:
     return {"spec": {**event.spec, "channels": 2 * event.spec["channels"]}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "step", "words"),
     [

@@ -233,6 +233,7 @@ def model(params):
 """
 
 
+@pytest.mark.slow
 def test_task_that_changes_what_was_kept_is_stopped_before_it_is_put_back(tmp_path: Path) -> None:
     with pytest.raises(MonitorError, match="state after epoch 1 was not put back as it was kept"):
         train_case(tmp_path, HOT + TAMPERS)

@@ -249,6 +249,7 @@ def test_daemon_that_is_left_behind_is_rejected(run: Run, scratch: Path) -> None
     assert run(waiting).leftovers == 0
 
 
+@pytest.mark.slow
 def test_child_that_ends_a_moment_later_is_no_leftover(run: Run) -> None:
     source = "import subprocess; subprocess.Popen(['sleep', '2'])"
     assert run(source, leaving=0.5).leftovers == 1

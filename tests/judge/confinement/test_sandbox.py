@@ -107,6 +107,7 @@ def test_exception_is_told_by_its_type_and_line(source: str, words: str) -> None
     assert words in str(read_declared(describe(raised.value, SOURCE), Problem))
 
 
+@pytest.mark.slow
 def test_submission_that_sleeps_is_rejected() -> None:
     found = judged("import time; time.sleep(1_000)", config=JudgeConfig(child_seconds=2.0))
     assert found.problem == "it ran for more than 2 seconds"
@@ -183,6 +184,7 @@ def test_submission_that_takes_all_threads_is_rejected() -> None:
         assert (found.stage, found.problem) == ("load", "RuntimeError in line 2 of model.py")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("afresh")
 def test_submission_that_computes_in_threads_is_examined_and_sees_nothing_of_our_environment(
     monkeypatch: pytest.MonkeyPatch,

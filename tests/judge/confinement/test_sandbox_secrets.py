@@ -211,6 +211,7 @@ def test_forged_answer_is_rejected_whatever_it_says(
     assert CANARY not in repr(found)
 
 
+@pytest.mark.slow
 def test_answer_with_a_secret_in_its_header_is_rejected(case: Case) -> None:
     forged = save({CANARY: torch.zeros(1)}).replace(b'"F32"', b'"' + CANARY[:3].encode() + b'"')
     honest = (case.submission / "model.py").read_text()

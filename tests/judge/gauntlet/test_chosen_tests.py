@@ -103,6 +103,7 @@ def test_promoted_change_has_run_what_its_successors_are_held_against(better: Sc
     assert known == better.events(better.judged)[4].outcomes
 
 
+@pytest.mark.slow
 def test_change_that_breaks_a_test_which_was_left_out_is_rejected(breaking: Scene) -> None:
     found = breaking.judged
     assert (found.verdict, found.outcome, found.tested) == ("better", "rejected", False)

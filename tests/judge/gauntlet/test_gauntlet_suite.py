@@ -145,6 +145,7 @@ WEAKER = (
 )
 
 
+@pytest.mark.slow
 def test_weakening_the_tests_is_rejected(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
     # None of these gets as far as this; and if it did, the base's tests would run all the same.
     found = judged(scene, base, tmp_path, BROKEN, *WEAKER)
@@ -327,6 +328,7 @@ def test_file_that_only_the_candidate_has_pytest_collect_is_passed_over(
     assert judged(scene, base, tmp_path, *edits).problem is None
 
 
+@pytest.mark.slow
 def test_planted_tests_end_no_honest_run(tmp_path: Path) -> None:
     stops = {**HERE, "judge/tiers.toml": HERE["judge/tiers.toml"].replace('"-q"', '"-q", "-x"')}
     lists = "from pathlib import Path\n\n\ndef test_all():\n    found = Path(__file__).parent\n"

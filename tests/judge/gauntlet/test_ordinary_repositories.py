@@ -66,6 +66,7 @@ def test_dependencies_come_from_the_repositorys_own_environment(tmp_path: Path) 
         run_suite(line, tmp_path / "work")
 
 
+@pytest.mark.slow
 def test_package_in_src_is_imported_from_there(tmp_path: Path) -> None:
     tests = "import words_of_ours\n\n\ndef test_it():\n    assert words_of_ours.A == 1\n"
     files = with_pytest(
@@ -147,6 +148,7 @@ def result_of(line: Line, proposal: Proposal) -> Proposal.Tested:
     return found
 
 
+@pytest.mark.slow
 def test_case_that_fails_once_is_run_again_and_recorded_as_flaky(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +213,7 @@ def test_suite_of_a_promoted_commit_is_not_run_once_more(
         assert counted.runs == 3, "the candidate alone"
 
 
+@pytest.mark.slow
 def test_line_that_is_checked_out_is_refused_before_any_test_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ def split(text: str) -> tuple[str, list[str]]:
     return head, [PROOF + proof for proof in proofs]
 
 
+@pytest.mark.slow
 def test_every_missing_link_is_rejected(scene: LineageScene, held: Held, text: str) -> None:
     head, proofs = split(text)
     assert open_lineage(head + "".join(proofs), vkey=scene.vkey)  # the honest control
@@ -201,6 +202,7 @@ def test_every_missing_link_is_rejected(scene: LineageScene, held: Held, text: s
         assert not held(head + "".join(rest)), name
 
 
+@pytest.mark.slow
 def test_every_foreign_entry_is_rejected(
     scene: LineageScene, everything: dict[int, tuple[str, str]], held: Held, text: str
 ) -> None:
@@ -216,6 +218,7 @@ def test_every_foreign_entry_is_rejected(
     assert len(tried) > 15
 
 
+@pytest.mark.slow
 def test_every_entry_swapped_for_another_of_its_kind_is_rejected(
     scene: LineageScene, everything: dict[int, tuple[str, str]], held: Held, text: str
 ) -> None:

@@ -162,6 +162,7 @@ def test_conflict_that_was_not_ours_is_told_after_a_cut_too(notary: RunningNotar
     cutter.listener.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.sampled(2)
 def test_producers_go_on_over_a_restart_and_lose_nothing(

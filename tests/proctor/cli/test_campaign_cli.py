@@ -96,6 +96,7 @@ def test_violations_fall_when_verdicts_are_fed_back(fed: Done) -> None:
     assert {v["emitter"] for v in told["attempts"][0]["violations"]} == {"policy"}
 
 
+@pytest.mark.slow
 def test_violations_stay_when_nothing_is_fed_back(unfed: Done, fed: Done) -> None:
     assert unfed.violations == [fed.violations[0]] * 2
     assert not any(each.feedback for each in unfed.records.told.values())

@@ -107,6 +107,7 @@ def test_what_a_task_cannot_be_used_for_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "ledger").exists()
 
 
+@pytest.mark.slow
 def test_policies_are_compared_on_a_task(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[hot]\nlr = 9.0\n", encoding="utf-8")
     settings = ["rows=200", "test_rows=100", "epochs=3", "hidden=8"]
@@ -251,6 +252,7 @@ class Halves:
 """
 
 
+@pytest.mark.slow
 def test_answers_of_a_policy_that_come_to_nothing_are_shown_beside_those_that_do_not(
     tmp_path: Path,
 ) -> None:

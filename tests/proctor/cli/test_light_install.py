@@ -150,6 +150,7 @@ def called(
     return [(code, out, err) for code, out, err in json.loads(done.stdout)]
 
 
+@pytest.mark.slow
 def test_base_commands_work_without_any_extra(folder: Path, blocked: dict[str, str]) -> None:
     commands = [[*name.split(), *arguments] for name, arguments in BASE.items()]
     for name, (code, out, err) in zip(
@@ -160,6 +161,7 @@ def test_base_commands_work_without_any_extra(folder: Path, blocked: dict[str, s
         assert out or name in ("keys new", "export proof"), name
 
 
+@pytest.mark.slow
 def test_commands_that_need_an_extra_name_it_in_one_line(
     folder: Path, blocked: dict[str, str]
 ) -> None:

@@ -237,6 +237,7 @@ def verify_readers(scene: Scene) -> None:
     assert not failed
 
 
+@pytest.mark.slow
 def test_readers_go_on_when_events_have_hostile_fields(scene: Scene) -> None:
     assert append_odd(scene, every=97) > 200
     verify_readers(scene)

@@ -64,6 +64,7 @@ def followed(home: Path, *commands: list[str]) -> dict[str, tuple[int, list[str]
     return {name: (code, loaded) for name, (code, loaded) in json.loads(done.stdout).items()}
 
 
+@pytest.mark.slow
 def test_nothing_that_trains_judges_or_reads_imports_the_pack(tmp_path: Path) -> None:
     found = followed(
         tmp_path / "home",

@@ -243,6 +243,7 @@ def test_answer_in_csv_cannot_reach_the_terminal(
     assert "\x1b" not in call_here(asked, home=trained).stdout
 
 
+@pytest.mark.slow
 def test_sql_keeps_up_with_a_run_that_trains(copy: Path, tmp_path: Path) -> None:
     def entries() -> int:
         asked = ["sql", "SELECT COUNT(*) AS n FROM events", "--json"]

@@ -190,6 +190,7 @@ def test_shell_completes_commands_and_their_options(home: Path) -> None:
     assert (shown.returncode, b"complete_bash" in shown.stdout) == (0, True), shown.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables",
     [{"PYTHONIOENCODING": "latin-1"}, {"LANG": "C", "LC_ALL": "C"}],
@@ -206,6 +207,7 @@ def test_no_encoding_ends_in_a_traceback(variables: dict[str, str], home: Path) 
     assert b"Traceback" not in proctor(*question, home=home, **variables).stderr
 
 
+@pytest.mark.slow
 def test_json_stays_json_when_the_encoding_lacks_characters(home: Path) -> None:
 
     done = proctor("sql", "SELECT 'äα🙂' AS w", "--json", home=home, PYTHONIOENCODING="latin-1")

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from frontdoor import TINY, answer, call, call_here, with_settings
 
 
+@pytest.mark.slow
 def test_training_tries_rates_and_every_command_reads_it(tmp_path: Path) -> None:
     settings = with_settings(TINY, "epochs=5", "numerics=portable")
     fault = ["--provoke", "exploding_loss", "--provoke-seed", "7"]

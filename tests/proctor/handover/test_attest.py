@@ -179,6 +179,7 @@ def test_key_of_another_ledger_is_rejected(home: Path, folder: Path, tmp_path: P
     assert (done.returncode, "which is a model handed over" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_publisher_is_made_once_and_replaced_when_revoked(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

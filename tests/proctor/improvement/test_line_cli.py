@@ -74,6 +74,7 @@ def line_diff(path: Path) -> str:
     return path.read_text()
 
 
+@pytest.mark.slow
 def test_operator_signs_what_was_carried_away(line: Line, tmp_path: Path) -> None:
     diff = written(line, "component.diff", line.diff(COMPONENT, thrifty_component))
     (queued,) = ask_json(line, "propose", diff, *WHY)

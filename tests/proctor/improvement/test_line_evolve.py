@@ -92,6 +92,7 @@ def check_line(line: Line) -> None:
         assert line.head() == controller.line.head.commit
 
 
+@pytest.mark.slow
 def test_rounds_end_as_what_was_proposed_deserves(line: Line) -> None:
     steps = [model.thrift, model.unsorted, model.no_json]
     with ChatServer(plays(steps)) as server:
@@ -243,6 +244,7 @@ def test_same_command_goes_on_with_what_was_killed(line: Line) -> None:
     assert len(asked) == 2, "an answer that is on record is not asked for again"
 
 
+@pytest.mark.slow
 def test_what_reaches_for_the_gate_stops_the_rounds_until_an_operator_answers(line: Line) -> None:
     with ChatServer(plays([model.other_rules, model.content])) as server:
         stopped = evolve(line, server, 2)

@@ -108,6 +108,7 @@ NEVER_ENDING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", NEVER_ENDING)
 def test_connections_that_wait_for_ever_do_not_lock_others_out(what: str, port: int) -> None:
     with ExitStack() as stack:
@@ -145,6 +146,7 @@ def test_second_request_has_a_deadline_too(port: int) -> None:
         assert closed(slow)
 
 
+@pytest.mark.slow
 def test_honest_clients_keep_their_connections(port: int) -> None:
     """A slow request, a slow reader, an answer that takes long, a connection that is used again."""
     with ExitStack() as stack:

@@ -47,6 +47,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     made.tables.stop()
 
 
+@pytest.mark.slow
 def test_run_page_tells_totals_beside_cut_lists(shown: Shown) -> None:
     text, due = shown.page(f"runs/{shown.made.large}"), of_run(shown.entries, shown.made.large)
     found = told_violations(shown.entries, shown.made.large).total()

@@ -103,6 +103,7 @@ def _forge(home: Path, audit: str) -> str:
     return str(campaign.id)
 
 
+@pytest.mark.slow
 def test_judging_an_attempt_that_goes_on_is_rejected_and_spoils_nothing(tmp_path: Path) -> None:
     act = decide(act_on_first)
     judged: list[CompletedProcess[str]] = []
@@ -136,6 +137,7 @@ def test_audit_of_another_submission_is_not_shown_as_one_of_the_run(home: Path) 
     assert (shown["audit_id"], "run_config.json" in shown["other_files"]) == (audit, True)
 
 
+@pytest.mark.slow
 def test_attempt_is_judged_by_the_campaign_when_others_have_judged_it(home: Path) -> None:
     foreign = {_spoil(home)}
     told = answer(call_here(PLAYBOOK, home=home))

@@ -105,6 +105,7 @@ def test_code_paths_of_another_cpu_are_not_taken_over() -> None:
     assert variables_for(portable, here=here) == PORTABLE_VARIABLES
 
 
+@pytest.mark.slow
 def test_started_process_has_the_asked_variables_and_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from frontdoor import answer, call
 from judge_cases import events_of
@@ -27,6 +28,7 @@ def _words(page: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
+@pytest.mark.slow
 def test_model_that_only_guesses_is_no_lack_of_capacity(tmp_path: Path) -> None:
     ran = call(["run", "profile=relative", *GUESSES], home=tmp_path)
     assert "fired R1 no better than guessing (learning rate)" in ran.stderr + ran.stdout

@@ -219,6 +219,7 @@ _EFFECTS: dict[str, Callable[[Run, list[Any], int, int], None]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_other_remedy_is_done_again_bit_for_bit(tmp_path: Path) -> None:
     # The document profile fires in nearly every epoch of any run, which is what is wanted here.
     said: list[tuple[str, dict[str, Any]]] = [

@@ -47,6 +47,7 @@ def share(
             each.result()
 
 
+@pytest.mark.slow
 def test_interrupted_work_is_closed_and_what_goes_on_is_killed(tmp_path: Path) -> None:
     closed, stubborn, later = (tmp_path / name for name in ("closed", "stubborn", "later"))
     killed = []

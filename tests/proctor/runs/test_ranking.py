@@ -56,6 +56,7 @@ def test_recorded_axis_goes_first_and_the_better_on_the_other_is_named(
         assert text in page.read_text()
 
 
+@pytest.mark.slow
 def test_campaign_ranked_by_quality_is_another_campaign_and_says_so(tmp_path: Path) -> None:
     told = {}
     for ranked_by in ("process", "quality"):

@@ -60,6 +60,7 @@ def audit_of(entries: list[VerifiedEntry], run: str) -> str:
     return audit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["large", "huge"])
 def test_feedback_and_patterns_count_all_violations(
     name: str, made: Figures, entries: list[VerifiedEntry], log: LedgerApplication

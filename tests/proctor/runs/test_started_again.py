@@ -30,6 +30,7 @@ numerics = "portable"
 """
 
 
+@pytest.mark.slow
 def test_configuration_from_a_pipe_is_used_and_the_current_folder_imports_nothing(
     tmp_path: Path,
 ) -> None:

@@ -88,6 +88,7 @@ def test_other_file_in_the_place_of_the_task_is_rejected(
     assert failed_step(judge(home))[0] == "deliverables"
 
 
+@pytest.mark.slow
 def test_task_that_goes_back_is_judged_whole_and_not_forked(tmp_path: Path) -> None:
     small = [each for each in SMALL if not each.startswith("epochs")]
     asked: list[str | Path] = [

@@ -134,6 +134,7 @@ def test_cases_are_sorted_by_what_the_change_does_to_them() -> None:
     )
 
 
+@pytest.mark.slow
 def test_task_that_fails_before_and_passes_after_is_sound(task: Task, bench: Bench) -> None:
     examine(task, bench, repeats=1)
     assert [*bench.scratch.iterdir()] == []
