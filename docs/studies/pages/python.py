@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import proctor
@@ -52,8 +53,9 @@ def _class(name: str, kind: type, *, level: str = "##") -> Iterator[str]:
     yield f"\n{level} {name}\n\n{_text(kind)}\n"
     members = {key: each for key, each in vars(kind).items() if not key.startswith("_")}
     for key, each in members.items():
-        if isinstance(each, property):
-            returns = inspect.signature(each.fget).return_annotation if each.fget else ""
+        if isinstance(each, property | cached_property):
+            get = each.func if isinstance(each, cached_property) else each.fget
+            returns = inspect.signature(get).return_annotation if get else ""
             yield f"- `{key}`: {_plain(returns)}. {_text(each)}"
     for key, each in members.items():
         if inspect.isfunction(each):
