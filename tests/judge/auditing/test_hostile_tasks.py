@@ -335,8 +335,9 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "    monitor.task_worker.dump_weights = lambda _: bytes(255 * 2**20)",
         "weights cannot be saved|seconds",
     ),
-    "patched json": (
-        "if SCORES: harness().f_globals['json'].dumps = lambda *_, **__: '{}'",
+    "patched encoder": (
+        "class Empty:\n    def encode(self, _): return '{}'\n"
+        "if SCORES: harness().f_globals['ENCODER'] = Empty()",
         "malformed",
     ),
     "validation of another kind": (
