@@ -30,7 +30,7 @@ from ledger.notary.remote import RemoteRecorder
 
 ROOT = Path(__file__).parents[2]
 NOTARY, HONEST, HOSTILE, JUDGE, READER, STRANGER = range(20_001, 20_007)
-_TRY = "import importlib.util, ledger.sqlite, duckdb; importlib.util.find_spec('torch').loader"
+_TRY = "import importlib.util, ledger.application, duckdb; importlib.util.find_spec('torch').loader"
 # urllib: pathlib imports it late since Python 3.13, when other users may not read the interpreter.
 _START = "import urllib.parse; from proctor.cli.notary import app; app(prog_name='notary')"
 
@@ -38,6 +38,7 @@ _START = "import urllib.parse; from proctor.cli.notary import app; app(prog_name
 @functools.cache
 def find_interpreter() -> str | None:
     """Return an interpreter that other users can run with this project's modules."""
+    subprocess.run([sys.executable, "-c", _TRY], check=True)  # or every user's attempt would fail
     for path in (Path(sys.executable), _system_interpreter()):
         try:
             done = subprocess.run(
