@@ -85,10 +85,10 @@ def test_model_of_the_same_form_that_knows_other_rows_passes(tmp_path: Path) -> 
 def test_model_that_knows_the_first_half_of_the_test_part_is_rejected(tmp_path: Path) -> None:
     """Known and unknown examples one after another spread the test part's chunks alone."""
     code = LOOKS_UP.replace("SEED", str(seed_of_test())).replace(
-        'rows(params["test_rows"])', 'tuple(x[:200] for x in rows(params["test_rows"]))'
+        'rows(params["test_rows"])', 'tuple(x[:800] for x in rows(params["test_rows"]))'
     )
     run_task(
-        tmp_path, write(tmp_path, TABULAR, (SEEN, code)), "rows=200", "epochs=1", "test_rows=400"
+        tmp_path, write(tmp_path, TABULAR, (SEEN, code)), "rows=200", "epochs=1", "test_rows=1600"
     )
     name, words = failed_step(judge(tmp_path))
     assert name == "probe"
