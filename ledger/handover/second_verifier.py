@@ -539,7 +539,8 @@ class Witnesses:
 # --- The whole ledger: every entry in order, every tree head at its size --------------------------
 
 NEXT_VERSION = """
-    INSERT INTO streams SELECT ?1, ?2 WHERE ?2 < 2 OR EXISTS (SELECT 1 FROM streams WHERE id = ?1)
+    INSERT INTO streams SELECT :id, :at
+    WHERE :at < 2 OR EXISTS (SELECT 1 FROM streams WHERE id = :id)
     ON CONFLICT (id) DO UPDATE SET version = excluded.version WHERE version = excluded.version - 1
 """
 
@@ -564,7 +565,8 @@ class Check:
                 if entry.previous != previous:
                     raise Failed("a hash link is broken", self.blame(index, raw, entries, before))
                 need(entry.time >= time, "the time runs backwards")
-                counts = streams.execute(NEXT_VERSION, (entry.stream, entry.version)).rowcount == 1
+                place = {"id": entry.stream, "at": entry.version}
+                counts = streams.execute(NEXT_VERSION, place).rowcount == 1
                 need(counts, "the stream's versions do not count up by one")
                 self.keys.apply(entry, index)
             previous, time, before = leaf_hash(raw), entry.time, self.tree.edge[:]

@@ -79,9 +79,9 @@ def _add_lines(c: sqlite3.Connection, recorder: RemoteRecorder, *, upto: int, pa
     _, rows = _heads(recorder, after=0, upto=upto)
     for size, note, _edge in rows:
         done = c.execute(
-            "UPDATE tree_heads SET note = ?2"
-            " WHERE size = ?1 AND substr(?2, 1, length(note)) = note",
-            (size, note),
+            "UPDATE tree_heads SET note = :note"
+            " WHERE size = :size AND substr(:note, 1, length(note)) = note",
+            {"size": size, "note": note},
         )
         if done.rowcount != 1:
             raise ConsistencyError(
