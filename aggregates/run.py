@@ -239,7 +239,7 @@ class Run(Aggregate):
                 )
             if run.decisions and run.decisions[-1].epoch == self.epoch:
                 raise InvariantError(
-                    f"epoch {self.epoch} has a decision: its snapshot comes before"
+                    f"epoch {self.epoch} has a decision already; save its snapshot before that"
                 )
 
         def apply(self, run: "Run") -> None:

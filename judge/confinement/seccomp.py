@@ -131,7 +131,6 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _MAP_SHARED, _MAP_PRIVATE, _MAP_TYPE = 1, 2, 0xF
 _MAP_ANONYMOUS, _MAP_GROWSDOWN, _MAP_HUGETLB = 0x20, 0x100, 0x40000
 _UNCOUNTED = _MAP_GROWSDOWN | _MAP_HUGETLB  # by the limit of data, by the resident memory
-_NOT_OF_A_FILE = _UNCOUNTED | _MAP_ANONYMOUS
 _FIRST = 1  # the supervisor, in the namespace of processes that it made
 _OF_A_PROCESS = 0  # setpriority(2)
 _IO_OF_A_PROCESS = 1  # ioprio_set(2)

@@ -221,10 +221,10 @@ def _powerless(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
     if charts.breaker_floor(best, base, limits)[-1] > 0.0:
         return []
     what = (
-        f"it cannot trip, whatever is lost: the best known value is {best[-1]:.1%}, less than "
-        f"{limits.breaker_sigmas:g} likely deviations of the baseline's evaluations "
-        f"({float(base.likely):.2%} each); measure a new baseline, of more tasks (--siblings) "
-        "and more evaluations (--baseline)"
+        "it cannot trip, because the baseline's evaluations vary too much: "
+        f"{limits.breaker_sigmas:g} likely deviations of {float(base.likely):.2%} are more than "
+        f"the best known value, {best[-1]:.1%}; measure a new baseline with more tasks "
+        "(--siblings) and more evaluations (--baseline)"
     )
     return [Finding(BREAKER, what)]
 

@@ -215,7 +215,9 @@ class _Pages:
                 ]
                 for row in shown
             },
-            "unmeasured": told_unmeasured({**started, "state": state}, found["done"], worth),
+            "unmeasured": told_unmeasured(
+                {**started, "state": state}, found["carried_out"][0]["numbers"], worth
+            ),
             "more": len(decisions) > queries.ON_PAGE,
             "after": after,
         }

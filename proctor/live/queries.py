@@ -166,6 +166,9 @@ _OF_RUN = {
     "done": "SELECT * FROM (SELECT decision AS number, epoch, outcome, COUNT(*) OVER () AS total "
     "FROM remedies WHERE run_id = $1 AND outcome IN ('applied', 'restart') "
     f"ORDER BY decision DESC LIMIT {_MOST_MARKS}) ORDER BY number",
+    # One row with all of them: which were not measured is told of the whole run.
+    "carried_out": "SELECT COALESCE(LIST(decision ORDER BY decision), []) AS numbers "
+    "FROM remedies WHERE run_id = $1 AND outcome = 'applied'",
     "waived": PARTS["waived"],
     "provocations": f"SELECT * FROM ({PARTS['provocations']}) LIMIT {_MOST_RELATIVES}",
     "layers": "SELECT layer, rank, grad_norm, update_ratio, COUNT(*) OVER () AS total "

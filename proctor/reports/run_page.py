@@ -21,7 +21,7 @@ from proctor.reports.run_decisions import decisions_told, uncounted_told, violat
 from proctor.reports.run_verdict import STEP_QUESTIONS, step_ran, verdict_values
 from proctor.reports.tables import Row, duration, short, table
 from proctor.runs.story import UNBOUND, told_misplaced, told_other, waived_reasons
-from proctor.runs.worth import COLUMNS, Worth, told_how, told_unmeasured, worths
+from proctor.runs.worth import COLUMNS, Worth, carried_out, told_how, told_unmeasured, worths
 
 CURVES = {  # name -> title, and each column with its label
     "loss": ("Loss", {"train_loss": "training", "val_loss": "validation"}),
@@ -159,7 +159,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         "worth": table("Each decision beside each alternative, with intervals", COLUMNS, worth),
         "worth_how": told_how(worth),
         "worth_charts": _worth_charts(worth),
-        "unmeasured": told_unmeasured(summary, data["decisions"], worth),
+        "unmeasured": told_unmeasured(summary, carried_out(data["decisions"]), worth),
         "family": table(
             "This run, those that it goes on from, and those that go on from it",
             _FAMILY,

@@ -9,6 +9,7 @@ I/O: starts processes.
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -37,14 +38,14 @@ DIED = "the process that trained it died"
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(ABC):
     """A run to be trained, with what that needs."""
 
     home: Path  # of the ledger's owner
     run: str  # its id
     config: RunConfig | TaskConfig  # what it is to record as its configuration
 
-    def allot(self, log: LedgerApplication) -> None:
+    def allot(self, log: LedgerApplication) -> None:  # noqa: B027 - forks need nothing
         """Record what comes before the run, unless that was done before; by default, nothing."""
 
     def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
@@ -52,8 +53,9 @@ class Job:
         if not is_done(log, self.run):
             self._train(home, log, UUID(self.run), watching)
 
+    @abstractmethod
     def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
-        raise NotImplementedError
+        """Train the run as its kind is trained."""
 
 
 J = TypeVar("J", bound=Job)

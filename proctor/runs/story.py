@@ -45,6 +45,7 @@ from proctor.runs.worth import (
     COLUMNS,
     MEASURED,
     WORTH,
+    carried_out,
     told_how,
     told_unmeasured,
     told_worth,
@@ -268,7 +269,8 @@ def tell_story(story: dict[str, Any]) -> None:
     for each in story["worth"]:
         if each.why_not or each.other_code:
             print_words(f"decision {each.decision} {told_worth(each)}")
-    if unmeasured := told_unmeasured(summary, story["decisions"], story["worth"]):
+    done = carried_out(story["decisions"])
+    if unmeasured := told_unmeasured(summary, done, story["worth"]):
         print_words(unmeasured)
     for sentence in told_fixed(story["fixed"] or ()):
         print_words(sentence)

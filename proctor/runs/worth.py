@@ -105,12 +105,16 @@ def told_how(found: Iterable[Worth]) -> str:
     )
 
 
+def carried_out(decisions: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Return the numbers of the decisions that changed the run."""
+    return [row["number"] for row in decisions if row["outcome"] == "applied"]
+
+
 def told_unmeasured(
-    run: Mapping[str, Any], decisions: Iterable[Mapping[str, Any]], found: Iterable[Worth]
+    run: Mapping[str, Any], carried_out: Sequence[int], found: Iterable[Worth]
 ) -> str:
     """Return which carried-out decisions were not measured, and how to; '' where none can be."""
     known = {each.decision for each in found}
-    carried_out = [row["number"] for row in decisions if row["outcome"] == "applied"]
     missing = [number for number in carried_out if number not in known]
     if not missing or run["level"] != "repeatable" or run["state"] == "running":
         return ""

@@ -141,7 +141,7 @@ def test_circuit_breaker_that_cannot_trip_is_told(controller: Controller) -> Non
     assert found.rollback is None
     (told,) = found.told
     assert told.kind == "circuit breaker"
-    assert told.detail.startswith("it cannot trip, whatever is lost: the best known value is ")
+    assert told.detail.startswith("it cannot trip, because the baseline's evaluations vary ")
     for number in range(40):
         record(place, purpose="baseline", tasks=22, right=18 - number % 2)
     assert watch(place, make=None, production={}, measure=False).told == ()

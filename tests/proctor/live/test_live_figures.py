@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.home import Home
+from proctor.live import queries
 from proctor.live.app import live_view
 from proctor.live.guard import Keys
 from proctor.live.tables import Tables
@@ -56,6 +57,15 @@ def test_run_page_tells_totals_beside_cut_lists(shown: Shown) -> None:
     assert "Charts show the last" not in text
     assert "Violations: 9000 The first 150 of 9,000" in shown.page(f"runs/{shown.made.huge}")
     assert "Violations: 478 The first 150 of 478" in shown.page(f"runs/{shown.made.old}")
+
+
+def test_unmeasured_decisions_are_those_of_the_whole_run_where_charts_are_cut(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = queries._OF_RUN["done"].replace("LIMIT 4000", "LIMIT 1")
+    assert cut != queries._OF_RUN["done"]
+    monkeypatch.setitem(queries._OF_RUN, "done", cut)
+    assert "not measured: the worth of the decisions;" in shown.page(f"runs/{shown.made.large}")
 
 
 def test_lists_and_the_comparison_of_runs_count_firings_and_decisions(shown: Shown) -> None:

@@ -117,7 +117,7 @@ def test_attempt_reaches_a_worker_as_it_was_given(
     told = Told({"attempts": [{"process_score": 0.5}]}, "an advice block")
     spec, campaign = job.config.spec(10), str(uuid4())
     attempt = replace(job, spec=spec, parent=str(uuid4()), campaign=campaign, told=told)
-    assert pickle.loads(pickle.dumps(attempt)) == attempt
+    assert pickle.loads(pickle.dumps(attempt)) == attempt  # as Ray carries it
 
 
 def test_run_of_a_lost_worker_is_closed_with_what_it_recorded(
