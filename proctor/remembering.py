@@ -247,10 +247,10 @@ def tell_unread(ledger: VerifiedLedger | VerificationReport) -> None:
 
     A ledger without new entries is the one that the user knows from the command before.
     """
-    new = ledger.size - ledger.unread
+    new, entries = ledger.size - ledger.unread, "entry" if ledger.unread == 1 else "entries"
     if ledger.unread and new:
         print(
-            f"rests on {ledger.unread:,} entries verified earlier and {new:,} verified now; "
+            f"rests on {ledger.unread:,} {entries} verified earlier and {new:,} verified now; "
             "`proctor verify` verifies all",
             file=sys.stderr,
         )

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from judge.auditing.own_model import compare_validation, undecided_share
+from judge.auditing.own_model import compare_validation, deviation, undecided_share
 from judge.errors import StepError
 from monitor.config import RunConfig
 from monitor.datasets import Splits, load_splits
@@ -23,6 +23,25 @@ def splits() -> Splits:
 @pytest.fixture
 def model() -> ResidualCNN:
     return ResidualCNN(SMALL.spec(10)).eval()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "apart"),
+    [
+        (math.inf, 1.0, math.inf),
+        (1.0, math.inf, math.inf),
+        (math.inf, -math.inf, math.inf),
+        (math.nan, 1.0, math.inf),
+        (1, 1.0, math.inf),  # what was recorded is a float, or it was not measured
+        (math.inf, math.inf, 0.0),
+        (math.nan, math.nan, 0.0),
+        (1.0, 1.1, pytest.approx(0.1 / 1.1)),
+    ],
+)
+def test_value_that_is_not_finite_deviates_from_all_but_its_like(
+    recorded: float, found: float, apart: float
+) -> None:
+    assert deviation(recorded, found, 1e-6) == apart
 
 
 def test_what_is_added_to_all_logits_excuses_no_accuracy(
