@@ -17,7 +17,6 @@ from duckdb import DuckDBPyConnection
 from aggregates.playbook import FACTORS, MAX_LR, MIN_LR, REMEDIES, RESTORING
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from judge.auditing.effects import Effects, find_effects
-from judge.auditing.events import HOSTILE
 from judge.auditing.replayed import Replay
 from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
@@ -162,10 +161,7 @@ def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
 def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
     """Build the tables of this run alone, in memory, and perform the checks of coverage."""
     run_id = str(replay.run.id)
-    try:
-        effects = find_effects(replay)
-    except HOSTILE as error:  # where the checks of settings or measurements are off
-        raise StepError(f"the settings in force cannot be read: {error}") from error
+    effects = find_effects(replay)
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         load(connection, entries)
         create_inputs(connection)

@@ -67,7 +67,7 @@ def read_parents(record: RunRecord, config: JudgeConfig, *, retrained: bool) -> 
         family.append(StreamEvents(entries))
         verify_limits(family[-1], config, retrained=retrained, also=family[:-1])
         try:
-            found.append(Parent(entries, replay_run(entries, config=config)))
+            found.append(Parent(entries, replay_run(entries)))
         except StepError as error:
             raise StepError(f"parent run {run}: {error}", **error.evidence) from error
         child = entries

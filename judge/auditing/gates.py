@@ -151,13 +151,10 @@ class Gates:
     # Step 1
     def deliverables(self) -> StepOutcome:
         """Read the three files that were handed in, as the run names them."""
-        hashed = self.config.checks("deliverable_hashes")
-        if hashed:
-            verify_handed_in(self.replay.deliverables, self.replay.run.end_reason, files=self.files)
+        verify_handed_in(self.replay.deliverables, self.replay.run.end_reason, files=self.files)
         try:
             self.submission = read_submission(self.directory, config=self.config, files=self.files)
-            if hashed:
-                verify_hashes(self.submission, self.replay.deliverables)
+            verify_hashes(self.submission, self.replay.deliverables)
         except StepError as error:  # a problem of these files, not of the run
             raise StepError(str(error), **error.evidence, other_files=True) from error
         ignored = self.submission.ignored
@@ -183,7 +180,7 @@ class Gates:
         if not found.passed("load"):
             raise SandboxError(f"load_model() failed: {found.problem}", **said)
         saved = self.replay.submitted
-        if saved is not None and self.config.checks("contract"):
+        if saved is not None:
             waived = waived_contract(self.record, self.replay)
             said = {**said, "waived": list(waived)}
             verify_contract(saved.model_spec, found, waived=waived)
@@ -199,10 +196,8 @@ class Gates:
     def weights(self) -> StepOutcome:
         """Compare the weights with those that the run saved."""
         saved = self.replay.submitted
-        verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
-        assert saved is not None, "verify_weights() has looked"
+        self.saved = saved = verify_weights(self.submission, saved)
         self._verify_saved(saved)
-        self.saved = saved
         found = self.examination
         if found is not None and not found.passed("weights"):
             raise SandboxError(f"the weights cannot be loaded: {found.problem}")
@@ -214,12 +209,12 @@ class Gates:
     def _verify_saved(self, saved: SavedWeights) -> None:
         """Raise StepError unless the submitted weights can count (step 3)."""
         reason, size = self.replay.run.end_reason, len(self.submission.weights)
-        if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
+        if saved.kind == "last" and reason not in OWN_ENDS:
             raise StepError(
                 f"the run ended as {reason} and has no best weights; last weights count only for "
                 "a run that ended by itself"
             )
-        if self.config.checks("weights_hash") and saved.size != size:
+        if saved.size != size:
             raise StepError(
                 f"weights.safetensors has {size} bytes; the ledger records {saved.size}"
             )
@@ -227,8 +222,7 @@ class Gates:
     # Step 4
     def run_config(self) -> StepOutcome:
         """Compare the submitted configuration with the recorded one."""
-        if self.config.checks("config_record"):
-            verify_run_config(self.submission, self.replay, self.saved)
+        verify_run_config(self.submission, self.replay, self.saved)
         return StepOutcome("run_config.json matches the ledger")
 
     # Step 5, done first
@@ -238,7 +232,7 @@ class Gates:
         verify_limits(
             StreamEvents(entries, fields=LIMITED), self.config, retrained=self.redo is not None
         )
-        self.replay = replay_run(entries, config=self.config)
+        self.replay = replay_run(entries)
         if not self.replay.watched:
             self.environment = describe_environment(self.replay.config)
         self.coverage = project_coverage(entries, self.replay)
@@ -271,7 +265,7 @@ class Gates:
                 **fork,
                 "label": {"checkpoint": started.checkpoint, "problem": problem},
                 "rules": {**rules, "hash": started.rules_hash},
-                "verified": self.record.verified,
+                "verified": True,
                 "entries": self.record.size,
                 "entries_of_run": len(entries),
                 "epochs": epochs,
@@ -290,7 +284,7 @@ class Gates:
         code, epoch = self.replay.started.environment.get("code_sha256"), self.replay.without_probes
         if code != self.environment["code_sha256"]:
             return
-        if epoch is not None and self.config.checks("measurements"):
+        if epoch is not None:
             raise StepError(
                 f"epoch {epoch} has no noise probes, but the code_sha256 of the run is that of "
                 "this version of Proctor, which measures them in every epoch; train the run again "
@@ -298,7 +292,7 @@ class Gates:
                 epoch=epoch,
                 code_sha256=code,
             )
-        if rules["version"] != rules["newest"] and self.config.checks("rules_profile"):
+        if rules["version"] != rules["newest"]:
             raise StepError(
                 f"run.started records version {rules['version']} of the profile "
                 f"{rules['profile']}, but its code_sha256 is that of this version of Proctor, "
@@ -312,25 +306,21 @@ class Gates:
     # Step 6
     def architecture(self) -> StepOutcome:
         """Build the model that the edits produce, and compare the submitted one with it."""
-        if self.config.checks("architecture"):
-            self.parents = read_parents(self.record, self.config, retrained=self.redo is not None)
-            problems = start_problems(self.record, self.replay, self.parents)
-            if problems:
-                raise StepError(
-                    f"the architecture does not follow from the recorded decisions: {problems[0]}",
-                    problems=capped(problems),
-                )
-        self.model = own_model.build_model(self.saved, self.submission.weights)
-        theirs, deviation = self.examination, None
-        assert theirs is not None, "step 2 has examined it"
-        if self.config.checks("architecture"):
-            own_model.verify_architecture(self.model, theirs)
-        if self.config.checks("logits"):
-            if not theirs.passed("logits"):
-                raise SandboxError(f"the model's forward pass failed: {theirs.problem}")
-            deviation = own_model.verify_logits(
-                self.model, self.drawn.images, theirs, tolerance=self.config.logits_tolerance
+        self.parents = read_parents(self.record, self.config, retrained=self.redo is not None)
+        if problems := start_problems(self.record, self.replay, self.parents):
+            raise StepError(
+                f"the architecture does not follow from the recorded decisions: {problems[0]}",
+                problems=capped(problems),
             )
+        self.model = own_model.build_model(self.saved, self.submission.weights)
+        theirs = self.examination
+        assert theirs is not None, "step 2 has examined it"
+        own_model.verify_architecture(self.model, theirs)
+        if not theirs.passed("logits"):
+            raise SandboxError(f"the model's forward pass failed: {theirs.problem}")
+        deviation = own_model.verify_logits(
+            self.model, self.drawn.images, theirs, tolerance=self.config.logits_tolerance
+        )
         return StepOutcome(
             "the submitted model is the one that the recorded edits produce, with the same outputs",
             {
@@ -356,14 +346,11 @@ class Gates:
             "repeated": dict(self.splits.repeated),
         }
         measured = self.saved.measured
-        if self.config.checks("probe"):
-            found = own_model.compare_probe(
-                self.model, self.splits, self.saved, tolerance=tolerance
-            )
-            norms = found.pop("layer_norms")
-            evidence["probe"] = found
-            evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
-        if self.config.checks("validation") and self.weights_are_as_measured():
+        found = own_model.compare_probe(self.model, self.splits, self.saved, tolerance=tolerance)
+        norms = found.pop("layer_norms")
+        evidence["probe"] = found
+        evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
+        if self.weights_are_as_measured():
             evidence["validation"] = own_model.compare_validation(
                 self.model, self.splits, measured, tolerance=tolerance
             )

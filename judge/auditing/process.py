@@ -12,7 +12,6 @@ from judge.auditing.coverage import Violation, project_coverage
 from judge.auditing.defensibility import find_excessive, find_indefensible
 from judge.auditing.replay import replay_run
 from judge.auditing.scores import process_score
-from judge.config import JudgeConfig
 from ledger.verification.verified_entries import VerifiedEntry
 
 
@@ -27,7 +26,7 @@ class Process:
 
 def measure_process(entries: Sequence[VerifiedEntry]) -> Process:
     """Return how a run met its obligations, from all of its entries; raises StepError."""
-    replay = replay_run(entries, config=JudgeConfig())
+    replay = replay_run(entries)
     coverage = project_coverage(entries, replay)
     violations = (
         *coverage.violations,

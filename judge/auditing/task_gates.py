@@ -215,7 +215,7 @@ class TaskGates(Gates):
             *self._open_files(),
         ]
         executed = self.execute(differs)  # first: it tells what cannot be repeated from a forgery
-        if self.config.checks("validation") and self.weights_are_as_measured():
+        if self.weights_are_as_measured():
             self._verify_validation(tolerance)
         return StepOutcome(
             "loss and metrics of the weights, scored without the model, match the recorded "

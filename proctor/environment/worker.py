@@ -31,7 +31,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.process import measure_process
-from judge.auditing.reexecution import MemoryBlobs
+from judge.auditing.reexecution import NoBlobs
 from judge.errors import JudgeError
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
@@ -125,7 +125,7 @@ class Worker:
                 config,
                 self._agent(),
                 log=log,
-                blobs=MemoryBlobs(),
+                blobs=NoBlobs(),
                 splits=splits,
                 on_epoch=self._on_epoch,
             )

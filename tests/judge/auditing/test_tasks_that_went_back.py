@@ -7,7 +7,7 @@ from unittest import mock
 from uuid import UUID, uuid4
 
 import pytest
-from judge_cases import Case, events_of, failed, off, rewrite
+from judge_cases import Case, events_of, failed, rewrite
 from task_runs import TABULAR, data_of, open_here
 
 from aggregates.playbook import FRESH, GO_BACK
@@ -36,7 +36,6 @@ HOT = (
 )
 SETTINGS: dict[str, Any] = {"rows": 400, "test_rows": 100, "epochs": 6, "hidden": 8, "lr": 0.001}
 AGAIN = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
-UNTRAINED = off("deliverable_hashes", "config_record")
 
 
 def train_case(
@@ -155,7 +154,7 @@ def test_other_state_or_rate_than_the_one_that_was_gone_back_to_is_noticed(
         "another rate": {"lr": rate_of(rescued) * 0.9},
     }
     forged = rewrite(rescued.copy(tmp_path), _told(**changes[told]))
-    report = forged.audit(config=UNTRAINED, redo=AGAIN)
+    report = forged.audit(redo=AGAIN)
     if told == "nothing":
         assert failed(report) is None
     else:
@@ -165,7 +164,7 @@ def test_other_state_or_rate_than_the_one_that_was_gone_back_to_is_noticed(
 
 @pytest.mark.parametrize("epoch", [0, 7])
 def test_state_that_was_not_kept_is_named(epoch: int, rescued: Case, tmp_path: Path) -> None:
-    report = rewrite(rescued.copy(tmp_path), _told(epoch=epoch)).audit(config=UNTRAINED)
+    report = rewrite(rescued.copy(tmp_path), _told(epoch=epoch)).audit()
     assert failed(report) == "ledger"
     assert f"the state after epoch {epoch} is not kept" in report.step("ledger").summary
 
@@ -192,7 +191,7 @@ def test_offers_that_contradict_the_configuration_are_named(
         others = [each for each in event.spec["offers"] if each != GO_BACK]
         return {"spec": {**event.spec, "offers": others}}
 
-    report = rewrite(rescued.copy(tmp_path), change, checked=False).audit(config=UNTRAINED)
+    report = rewrite(rescued.copy(tmp_path), change, checked=False).audit()
     if offers == "with":
         assert failed(report) is None
         return
@@ -209,7 +208,7 @@ def test_refusal_of_a_state_that_was_kept_is_named(rescued: Case, tmp_path: Path
         place = {"decision": event.decision, "epoch": event.epoch}
         return {"event": Run.RemedyRefused, **place, "reason": "the disk is full"}
 
-    report = rewrite(rescued.copy(tmp_path), refuse).audit(config=UNTRAINED)
+    report = rewrite(rescued.copy(tmp_path), refuse).audit()
     assert failed(report) == "ledger"  # the rate of the next epoch is another one
 
 
