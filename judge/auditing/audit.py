@@ -22,7 +22,7 @@ from uuid import UUID
 
 from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
 from aggregates.spec import WatchedModel
-from judge.auditing.asked_again import AskedAgain, Named, ask_again
+from judge.auditing.asked_again import Named, ask_again
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
 from judge.auditing.gates import Accuracies, Gates, Redo
@@ -308,25 +308,23 @@ class _Hearing:
     def _defensibility(self) -> StepOutcome:
         replay = self.gates.replay
         run = replay.run
-        again = AskedAgain()
-        if self.named is not None:
-            again = ask_again(
-                replay,
-                self.named,
-                fork=self.gates.fork,
-                parent=self.gates.record.forked,
-                environment=self.gates.environment,
-            )
+        again, differing, asked = ask_again(
+            replay,
+            self.named,
+            fork=self.gates.fork,
+            parent=self.gates.record.forked,
+            environment=self.gates.environment,
+        )
         found = [
             *find_indefensible(run, replay.settings_at),
             *find_excessive(replay),
-            *again.violations,
+            *differing,
         ]
         self.violations += found
         return _violations_outcome(
             found,
-            f"{counted(len(run.decisions), 'decision')} checked{again.told}",
-            **again.evidence,
+            f"{counted(len(run.decisions), 'decision')} checked{again}",
+            **asked,
             decisions=len(run.decisions),
             repeated_justifications=repeated_words(run),
         )

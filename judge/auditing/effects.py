@@ -43,15 +43,6 @@ class Ineffective:
 
 
 @dataclass(frozen=True)
-class Effects:
-    """What the remedies of a run changed, as the coverage views need it."""
-
-    ineffective: tuple[Ineffective, ...]
-    false_silence: tuple[tuple[int, str], ...]  # epoch, rule: see _false_silence()
-    peaks: Mapping[int, float]  # largest learning rate from each epoch on, within the limit
-
-
-@dataclass(frozen=True)
 class _State:
     settings: Settings
     spec: Spec
@@ -69,15 +60,18 @@ def last_firing(run: Run, past: PastDecision, rule: str) -> RuleEvaluation | Non
     return None
 
 
-def find_effects(replay: "Replay") -> Effects:
-    """Compare what was in force after each decision with what the rules asked for."""
+def find_effects(
+    replay: "Replay",
+) -> tuple[list[Ineffective], list[tuple[int, str]], dict[int, float]]:
+    """Compare what was in force after each decision with what the rules asked for.
+
+    Returns what was not remedied, where a rule was silent for that alone (epoch, rule), and the
+    largest learning rate from each epoch on, within the limit.
+    """
     course = _Course(replay)
-    ineffective = tuple(_ineffective(course))
-    return Effects(
-        ineffective,
-        tuple(_false_silence(replay.run, ineffective)),
-        {epoch: course.peak(epoch) for epoch in range(course.epochs)},
-    )
+    ineffective = [*_ineffective(course)]
+    silent = [*_false_silence(replay.run, ineffective)]
+    return ineffective, silent, {epoch: course.peak(epoch) for epoch in range(course.epochs)}
 
 
 def find_excesses(replay: "Replay") -> Iterator[tuple[PastDecision, str, str]]:

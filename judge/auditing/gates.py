@@ -22,7 +22,6 @@ from judge.auditing import own_model
 from judge.auditing.coverage import Coverage, project_coverage
 from judge.auditing.events import StreamEvents
 from judge.auditing.family import (
-    Parent,
     compare_fork,
     execute_parents,
     read_parents,
@@ -107,7 +106,7 @@ class Gates:
     model: ResidualCNN
     drawn: Drawn
     splits: Splits
-    parents: Sequence[Parent] = ()  # whose restart led here, the nearest first
+    parents: Sequence[Replay] = ()  # whose restart led here, the nearest first
     files: Sequence[str] = FILES  # that are handed in
     fork: Fork | None = None  # where the run is one
     shared_epochs = 0  # that were not trained, since this judge had trained them for another run
@@ -387,7 +386,7 @@ class Gates:
             return {"done": False, "summary": f"not retrained: {why}; {error}"}
         evidence: dict[str, Any] = {
             "done": found.same or not differs,
-            "parents": [parent.run for parent in self.parents],
+            "parents": [str(parent.run.id) for parent in self.parents],
             "epochs": found.epochs,
             "share": found.epochs / epochs,
             "noticed": noticed,
@@ -423,7 +422,7 @@ class Gates:
 
         What a fork shares with its parent is not trained where this judge has done so before.
         """
-        events, fork, states = StreamEvents(self.record.entries), self.fork, redo.states
+        events, fork, states = self.replay.events, self.fork, redo.states
         start = None
         if fork is not None and fork.epoch <= until and states is not None:
             state = states.find(fork.digest, fork.state)

@@ -35,12 +35,13 @@ def replay_run(entries: Sequence[VerifiedEntry]) -> Replay:
 
     What speaks against the specification alone is collected, for step 6.
     """
-    events = iter(StreamEvents(entries))
+    stream = StreamEvents(entries)
+    events = iter(stream)
     started = next(events, None)
     if type(started) is not Run.Started:
         raise StepError("the stream does not start with run.started")
     try:
-        replay = start_replay(started)
+        replay = start_replay(started, stream)
     except _UNREPLAYABLE as error:
         raise _explained(entries[0], error) from error
     before = entries[0].time_ns

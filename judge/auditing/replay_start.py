@@ -4,7 +4,7 @@ Trust: the event is hostile, whoever signed it, until start_replay() returns.
 I/O: none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aggregates.decisions import Settings
@@ -19,7 +19,7 @@ from monitor.config import AnyConfig, RunConfig, TaskConfig, WatchConfig, config
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 
 
-def start_replay(started: Any) -> Replay:
+def start_replay(started: Any, events: Sequence[Any]) -> Replay:
     """Begin the replay at run.started; raises StepError, or what a hostile body makes it raise."""
     run = started.mutate(None)
     run_config = config_of(started.config)
@@ -31,6 +31,7 @@ def start_replay(started: Any) -> Replay:
     _check_hashes(started, run_config)
     return Replay(
         run=run,
+        events=events,
         started=started,
         config=run_config,
         settings=initial_settings(run_config),

@@ -23,12 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from judge.auditing.events import StreamEvents
 from judge.auditing.gates import Accuracies, Gates, Redo
 from judge.auditing.known_metrics import known_metric
 from judge.auditing.outcomes import StepOutcome
 from judge.auditing.own_model import deviation
-from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
+from judge.auditing.reexecution import Retraining, reexecute
 from judge.auditing.report import capped
 from judge.compare import differences
 from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers, data_places
@@ -41,6 +40,7 @@ from monitor.stored import PIECE, Rows, Spooled, row_bytes, spans, spool, tensor
 from monitor.submission import TASK_FILES
 from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here
 from monitor.task_form import Bounds, read_named
+from monitor.task_loop import train_task
 from monitor.task_worker import OUTPUTS, SCORE, Worker
 from monitor.tasks import BATCH, MAX_METRICS, NEEDED, read_task
 
@@ -403,11 +403,16 @@ class TaskGates(Gates):
         """Train the task again in a confined process, and compare every value here."""
         self._again = []
         return reexecute(
-            StreamEvents(self.record.entries),
+            self.replay.events,
             redo.policy(self.replay.run),
             until_epoch=until,
             config=self.config,
-            task=TaskAgain(self.submission.model, self._open, lambda: self.data),
+            task=partial(
+                train_task,
+                source=self.submission.model,
+                data=self.data,
+                open_worker=self._open,
+            ),
             on_epoch=lambda _, measured: self._again.append(measured),
         )
 

@@ -27,7 +27,6 @@ from judge.confinement.interpreter import PYTHON
 from judge.confinement.messages import ResourceLimits
 from judge.confinement.supervised import discarded, run
 from judge.errors import BisectionError
-from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
 from judge.gauntlet.tasks.benchmark import TaskResult, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
@@ -213,9 +212,7 @@ def probe(
 ) -> Probed:
     """Put one checkpoint to the test; raise JudgeError where nothing can be said of any."""
     repository = place.repository
-    try:
-        repository.tree_of(checkpoint.commit)
-    except RepositoryError:
+    if not repository.holds(checkpoint.commit):
         repository.head(place.branch)  # raises if the repository is what is wrong
         reason = f"commit {checkpoint.commit} is not in the repository"
         return Probed(verdict="skip", evidence={"repeat": repeat, "reason": reason})

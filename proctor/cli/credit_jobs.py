@@ -233,8 +233,8 @@ def _run_of(log: LedgerApplication, measured: Credit, place: Place) -> str:
 
 def _process(home: Home, run: UUID) -> dict[str, int]:
     with open_remembered(home) as ledger:
-        found = measure_process(read_streams(ledger, {run})[run])
-    return {"obligations": found.obligations, "violations": len(found.violations)}
+        _, obligations, violations = measure_process(read_streams(ledger, {run})[run])
+    return {"obligations": obligations, "violations": violations}
 
 
 def _said(parent: Parent, past: PastDecision, decision: Decision) -> list[Said]:

@@ -138,8 +138,8 @@ class Worker:
         }
         process = {"process_score": 0.0}
         if self._episode["process"]:
-            found = measure_process(_entries(events, run.id))
-            process = {"process_score": found.score, "obligations": found.obligations}
+            score, obligations, _ = measure_process(_entries(events, run.id))
+            process = {"process_score": score, "obligations": obligations}
         return {
             "end": run.end_reason,
             "run": str(run.id),

@@ -115,7 +115,8 @@ def rewrite(
         fields = {**fields, **changed} if kind is None else changed
         if isinstance(event, Run.Ended) and "deliverables" not in changed and event.deliverables:
             assert run is not None
-            fields["deliverables"] = _hand_in_again(case, run, started, submission)
+            hashes = _hand_in_again(case, run, started, submission)
+            fields["deliverables"] = {name: hashes[name] for name in event.deliverables}
         if run is None:
             started = fields
             run = Run._create(Run.Started, id=run_id, **fields)

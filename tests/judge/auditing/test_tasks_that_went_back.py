@@ -1,6 +1,7 @@
 """Trainings of tasks that went back, honest ones and stories about them."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +15,7 @@ from aggregates.playbook import FRESH, GO_BACK
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.auditing.gates import Redo
-from judge.auditing.reexecution import TaskAgain, reexecute
+from judge.auditing.reexecution import reexecute
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths
@@ -112,7 +113,9 @@ def test_crash_in_the_epoch_after_going_back_leaves_what_can_be_trained_again(
     events = events_of(tmp_path / "ledger", str(run_id))
     assert events[-1].reason == "failed"
     run = folded(events)
-    again = TaskAgain(HOT.encode(), open_here, lambda: data_of(HOT, **SETTINGS))
+    again = partial(
+        train_task, source=HOT.encode(), data=data_of(HOT, **SETTINGS), open_worker=open_here
+    )
     found = reexecute(events, RecordedPolicy(run.decisions, run.policy), task=again)
     assert (found.same, found.epochs) == (True, 4)
 
