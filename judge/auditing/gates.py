@@ -53,7 +53,7 @@ from judge.errors import ConfinementError, JudgeError, SandboxError, StepError
 from ledger.wording import counted
 from monitor.answering import Policy
 from monitor.config import RunConfig
-from monitor.datasets import Split, Splits
+from monitor.datasets import Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.model import ResidualCNN
 from monitor.snapshots import Start, capture, digest_of
@@ -166,7 +166,10 @@ class Gates:
     # Step 2
     def load_model(self) -> StepOutcome:
         """Have the submitted code make its model, confined."""
-        self.drawn = draw_images(self._validation_images(), seed=secrets.randbits(63))
+        with suppress(JudgeError):  # step 7 says why
+            self._loaded = own_model.load_data(self.replay.run_config, self.config)
+        known = None if self._loaded is None else self._loaded.validation
+        self.drawn = draw_images(known, seed=secrets.randbits(63))
         found = self.examination = examine(
             self.submission.model,
             self.submission.weights,
@@ -185,28 +188,10 @@ class Gates:
             verify_contract(saved.model_spec, found, waived=waived)
         return StepOutcome("load_model() returns a model of the required kind", said)
 
-    def _validation_images(self) -> Split | None:
-        """Return what the run was validated on; step 7 says why where that cannot be."""
-        with suppress(JudgeError, StepError):
-            self._loaded = own_model.load_data(self.replay.run_config, self.config)
-        return None if self._loaded is None else self._loaded.validation
-
     # Step 3
     def weights(self) -> StepOutcome:
         """Compare the weights with those that the run saved."""
-        saved = self.replay.submitted
-        self.saved = saved = verify_weights(self.submission, saved)
-        self._verify_saved(saved)
-        found = self.examination
-        if found is not None and not found.passed("weights"):
-            raise SandboxError(f"the weights cannot be loaded: {found.problem}")
-        return StepOutcome(
-            f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
-            {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
-        )
-
-    def _verify_saved(self, saved: SavedWeights) -> None:
-        """Raise StepError unless the submitted weights can count (step 3)."""
+        saved = self.saved = verify_weights(self.submission, self.replay.submitted)
         reason, size = self.replay.run.end_reason, len(self.submission.weights)
         if saved.kind == "last" and reason not in OWN_ENDS:
             raise StepError(
@@ -217,6 +202,13 @@ class Gates:
             raise StepError(
                 f"weights.safetensors has {size} bytes; the ledger records {saved.size}"
             )
+        found = self.examination
+        if found is not None and not found.passed("weights"):
+            raise SandboxError(f"the weights cannot be loaded: {found.problem}")
+        return StepOutcome(
+            f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
+            {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
+        )
 
     # Step 4
     def run_config(self) -> StepOutcome:

@@ -30,7 +30,8 @@ from judge.auditing.own_model import deviation
 from judge.auditing.reexecution import Retraining, reexecute
 from judge.auditing.report import capped
 from judge.compare import differences
-from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers, data_places
+from judge.confinement.process import ProcessLimits
+from judge.confinement.tasks import ConfinedTask, confined_workers, data_places
 from judge.errors import ConfinementError, JudgeError, StepError
 from ledger.held_folder import HeldFolder
 from monitor.config import TaskConfig
@@ -142,13 +143,17 @@ class TaskGates(Gates):
 
     @property
     def _workers(self) -> OpenWorker:
-        limits = TaskLimits(
+        limits = ProcessLimits(
             seconds=float(self.config.max_task_seconds),
             memory_bytes=self.config.child_memory_bytes,
             output_bytes=self.config.child_output_bytes,
-            weights_bytes=self.config.max_deliverable_bytes,
         )
-        return confined_workers(limits=limits, budget=self.budget, data_dir=self._data_dir)
+        return confined_workers(
+            limits=limits,
+            weights_bytes=self.config.max_deliverable_bytes,
+            budget=self.budget,
+            data_dir=self._data_dir,
+        )
 
     @property
     def _bounds(self) -> Bounds:

@@ -84,7 +84,6 @@ def command_oracle(
     commit: str,
     files: Sequence[Path] = (),
     seconds: float | None = None,
-    memory_bytes: int | None = None,
 ) -> Command:
     """Return a command as oracle; its limits are those of the tests in `commit` by default.
 
@@ -110,7 +109,7 @@ def command_oracle(
         argv=argv,
         files=stored,
         seconds=float(tests.seconds if seconds is None else seconds),
-        memory_bytes=tests.memory_bytes if memory_bytes is None else memory_bytes,
+        memory_bytes=tests.memory_bytes,
     )
 
 

@@ -12,7 +12,7 @@ I/O: writes one folder; lists the folders of installed packages.
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -73,7 +73,13 @@ class Interpreter:
             )
             script.chmod(0o755)
         names = _importable(tree) | (_OURS if environment is None else set())
-        hidden = {path / name for path in installed for name in _hidden(path, names)}
+        # What a candidate must not find there.
+        hidden = {
+            path
+            for place in installed
+            for path in place.iterdir()
+            if path.name.partition(".")[0] in names
+        }
         places: list[Path] = [folder]
         listed: list[Path] = []
         for place in (*needed, *PROGRAM_PLACES, base):
@@ -161,11 +167,6 @@ def _importable(tree: Path) -> set[str]:
         for path in root.iterdir()
         if (any(path.glob("*.py")) if path.is_dir() else path.suffix in (".py", ".pyc", ".so"))
     }
-
-
-def _hidden(installed: Path, names: Set[str]) -> Iterator[str]:
-    """Yield the names in a folder of packages that a candidate must not find there."""
-    yield from (path.name for path in installed.iterdir() if path.name.partition(".")[0] in names)
 
 
 def _open(place: Path, hidden: set[Path], places: list[Path], listed: list[Path]) -> None:
