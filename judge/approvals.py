@@ -189,12 +189,6 @@ def check_approval(
                 f"this approval is for a different {name}: {found}, not {value}; have an operator "
                 "review the current proposal"
             )
-    check_time(approval, now=now)
-    return approval
-
-
-def check_time(approval: Approval, *, now: int) -> None:
-    """Raise ApprovalError for an approval that has expired, or that lasts too long."""
     if now >= approval.expires:
         raise ApprovalError(
             f"this approval expired {now - approval.expires} s ago; ask for a new one"
@@ -203,6 +197,7 @@ def check_time(approval: Approval, *, now: int) -> None:
         raise ApprovalError(
             f"this approval is valid for more than {MOST_DAYS} days; ask for a shorter one"
         )
+    return approval
 
 
 def _parse(payload: bytes, *, key: str) -> Approval:

@@ -11,25 +11,6 @@ from typing import Any
 from aggregates.audit import REVISION
 from judge.errors import JudgeError
 
-# What can be switched off, to study which check catches what. An audit says so in its record.
-CHECKS = (
-    "architecture",  # step 6: specification and parameters
-    "config_record",  # step 4
-    "contract",  # step 2: residual, norm, initialisation
-    "deliverable_hashes",  # step 1: against run.ended
-    "ledger_verification",  # step 5: links, tree heads, signatures
-    "logits",  # step 6: what the submitted code computes
-    "measurements",  # step 5: what was measured and saved fits model, settings and data
-    "order",  # step 5: the stream replayed through the aggregate
-    "probe",  # step 7: gradient norms at the save
-    "rules_profile",  # step 5: hashes and the profile
-    "rules_recomputed",  # step 5
-    "settings",  # step 5: measured settings against recorded remedies
-    "validation",  # step 7: loss and accuracy of the weights
-    "weights_hash",  # step 3
-)
-
-
 _NO_BOUND = 2**62
 NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # other than the default ones
 
@@ -73,12 +54,9 @@ class JudgeConfig:
     child_cpu_seconds: int = 60
     child_memory_bytes: int = 8 * 2**30  # data segment and private mappings
     child_output_bytes: int = 64 * 2**10  # of what it prints
-    disabled: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a name that switches nothing off, and a target that is none."""
-        if unknown := sorted(set(self.disabled) - set(CHECKS)):
-            raise JudgeError(f"unknown check {', '.join(unknown)}; choose from {', '.join(CHECKS)}")
+        """Refuse a target that is none."""
         for target in (self.target_accuracy, self.min_target_accuracy):
             if target is not None and not 0.0 < target <= 1.0:
                 raise JudgeError(
@@ -102,15 +80,9 @@ class JudgeConfig:
         """Return the settings of a user who has just trained the run: its work is not too much."""
         return cls.limited({**dict.fromkeys(WORK, _NO_BOUND), **limits})
 
-    def checks(self, name: str) -> bool:
-        """Return whether a check is on."""
-        if name not in CHECKS:
-            raise JudgeError(f"unknown check {name}")
-        return name not in self.disabled
-
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as audit.started holds them."""
-        return {**asdict(self), "disabled": list(self.disabled), "revision": REVISION}
+        """Return plain values, as audit.started holds them; no check can be `disabled` any more."""
+        return {**asdict(self), "disabled": [], "revision": REVISION}
 
 
 # Bounds on the work that a run asks for; those on images are a training's, too.

@@ -27,7 +27,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
 from aggregates.spec import ModelSpec
-from judge.auditing.reexecution import MemoryBlobs
+from judge.auditing.reexecution import NoBlobs
 from ledger.application import LedgerApplication
 from monitor.computing import computing_as
 from monitor.config import RunConfig
@@ -164,7 +164,7 @@ def run_job(
     try:
         config = RunConfig.from_dict({**job.config, "threads": 1})
         splits, test = load_data(config)
-        log, blobs = LedgerApplication.in_memory(REGISTRY), MemoryBlobs()
+        log, blobs = LedgerApplication.in_memory(REGISTRY), _MemoryBlobs()
         run = train(
             config,
             create_policy(job.policy),
@@ -188,8 +188,23 @@ def run_job(
     )
 
 
+class _MemoryBlobs(NoBlobs):
+    """Blobs that are gone with the process."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+
+    def put(self, content: bytes) -> str:
+        digest = super().put(content)
+        self._contents[digest] = content
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        return self._contents[digest]
+
+
 def _test_weights(
-    log: LedgerApplication, blobs: MemoryBlobs, run: Run, config: RunConfig, test: Split
+    log: LedgerApplication, blobs: _MemoryBlobs, run: Run, config: RunConfig, test: Split
 ) -> float:
     """Return the test accuracy of the weights that a run would submit: the best, else the last."""
     saved = {

@@ -10,7 +10,6 @@ I/O: none.
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from aggregates.decisions import PastDecision
@@ -49,34 +48,28 @@ Named = Callable[[Mapping[str, Any]], NamedPolicy]
 """Returns the policy that a description names."""
 
 
-@dataclass(frozen=True)
-class AskedAgain:
-    """What came of asking a run's policy again."""
-
-    told: str = ""  # what the step's summary adds
-    violations: Sequence[Violation] = ()
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-
-
 def ask_again(
     replay: Replay,
-    named: Named,
+    named: Named | None,
     *,
     fork: Fork | None,
     parent: Sequence[VerifiedEntry],
     environment: Mapping[str, Any],
-) -> AskedAgain:
+) -> tuple[str, list[Violation], dict[str, Any]]:
     """Show a built-in policy what it was shown, and compare what it says with the record.
 
-    `parent` are the entries of the run that `fork` goes on from. Where `environment`, which is the
-    judge's, differs from the recorded one in what such a policy depends on, other decisions are no
-    violations: they are named as not checked.
+    Returns what the step's summary adds, the violations and the evidence. `parent` are the entries
+    of the run that `fork` goes on from. Where `environment`, which is the judge's, differs from the
+    recorded one in what such a policy depends on, other decisions are no violations: they are named
+    as not checked.
     """
+    if named is None:
+        return "", [], {}
     run = replay.run
     found_policy = named(run.policy)
     policy, given, doubts = found_policy.policy, found_policy.given, [*found_policy.doubts]
     if policy is None:
-        return AskedAgain(evidence={"unchecked": doubts} if doubts else {})
+        return "", [], {"unchecked": doubts} if doubts else {}
     name = policy.name
     first = 0 if fork is None else fork.epoch
     recorded = _by_epoch(run.decisions)
@@ -120,7 +113,7 @@ def ask_again(
         told = f"; the policy {name}, asked again{since}, makes the same"
         told = told if asked > len(repeated) else ""
     evidence = {"asked_again": {"policy": name, "epochs": asked, "same": not differing}}
-    return AskedAgain(told, differing, {**evidence, **({"unchecked": doubts} if doubts else {})})
+    return told, differing, {**evidence, **({"unchecked": doubts} if doubts else {})}
 
 
 def _says(policy: Policy, replay: Replay, epoch: int) -> list[_Said]:

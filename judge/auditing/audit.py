@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
 from aggregates.spec import WatchedModel
-from judge.auditing.asked_again import AskedAgain, Named, ask_again
+from judge.auditing.asked_again import Named, ask_again
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
 from judge.auditing.gates import Accuracies, Gates, Redo
@@ -42,6 +42,7 @@ from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.auditing.task_gates import TaskGates
 from judge.config import JudgeConfig
 from judge.errors import JudgeError, StepError
+from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.errors import LedgerError, VerificationError
 from ledger.wording import counted
@@ -61,20 +62,13 @@ _WHY_NOT = {
 }
 
 
-class AuditLog(Protocol):
-    """Where audits are stored: the ledger's application."""
-
-    def save(self, audit: Audit, /, **options: Any) -> Any:
-        """Append the events of the audit; with `author`, a key that signs them."""
-
-
 def audit_run(
     run_id: UUID | str,
     *,
     ledger_dir: Path,
     submission_dir: Path,
     config: JudgeConfig | None = None,
-    log: AuditLog | None = None,
+    log: LedgerApplication | None = None,
     author: AuthorKey | None = None,
     vkey: str | None = None,
     kept_head: str | None = None,
@@ -88,7 +82,7 @@ def audit_run(
     config = config or JudgeConfig()
     run = parse_run_id(run_id)
     try:
-        record = read_record(ledger_dir, run, config, vkey=vkey, kept_head=kept_head)
+        record = read_record(ledger_dir, run, vkey=vkey, kept_head=kept_head)
     except VerificationError as error:
         return refuse(run, str(error), index=error.index, kind=type(error).__name__, config=config)
     return audit_record(
@@ -107,7 +101,7 @@ def audit_record(
     *,
     submission_dir: Path,
     config: JudgeConfig | None = None,
-    log: AuditLog | None = None,
+    log: LedgerApplication | None = None,
     author: AuthorKey | None = None,
     redo: Redo | None = None,
     named: Named | None = None,
@@ -131,13 +125,12 @@ def audit_record(
             f"run {record.run} has not ended: it has no run.ended event. Judge it later"
         )
     config = config or JudgeConfig()
-    kind = TaskGates if _is_task(record) else Gates
+    said = told(record.entries[0], "config")  # of which step 5 checks all
+    kind = TaskGates if isinstance(said, Mapping) and "task" in said else Gates
     gates = kind(record.run, config, record=record, directory=submission_dir, redo=redo)
     hearing = _Hearing(gates, named)
-    if log is None or not record.verified:
-        hearing.perform()
-        return hearing.report
-    signed = {} if author is None else {"author": author}
+    if log is None:
+        return hearing.perform()
     audit = Audit.start(
         run=str(record.run),
         tree_head=record.tree_head or "",
@@ -145,66 +138,41 @@ def audit_record(
         environment=hearing.gates.environment,
         judged=record.judged,
     )
-    log.save(audit, **signed)
-    hearing.perform()
-    report = hearing.report
+    log.save(audit, author=author)
+    report = hearing.perform()
     _complete(audit, report)
     try:
-        log.save(audit, **signed)
+        log.save(audit, author=author)
     except LedgerError as error:
         raise UnrecordedError(report, error) from error
     return replace(report, audit_id=str(audit.id))
 
 
-def _is_task(record: RunRecord) -> bool:
-    """Return whether a run's first entry names a task; step 5 checks all of it."""
-    config = told(record.entries[0], "config")
-    return isinstance(config, Mapping) and "task" in config
-
-
 def refuse(
-    run: UUID, problem: str, *, index: int | None, kind: str, config: JudgeConfig | None = None
+    run: UUID, problem: str, *, index: int | None, kind: str, config: JudgeConfig | None
 ) -> AuditReport:
     """Report that a ledger is not valid: step 5, which runs before all others, fails."""
     failed = StepError(f"the ledger is not valid: {problem}", index=index, error=kind)
-    return _report(
-        run,
-        {"ledger": failure(failed)},
+    return AuditReport(
+        run_id=str(run),
         config=(config or JudgeConfig()).to_dict(),
         environment=describe_environment(RunConfig()),
+        steps=_steps({"ledger": failure(failed)}),
     )
 
 
-def _report(
-    run: UUID,
-    outcomes: Mapping[str, StepOutcome],
-    *,
-    config: Mapping[str, Any],
-    environment: Mapping[str, Any],
-    tree_head: str | None = None,
-    scores: Scores = Scores(),  # noqa: B008 - frozen
-    violations: Sequence[Violation] = (),
-) -> AuditReport:
+def _steps(outcomes: Mapping[str, StepOutcome]) -> tuple[StepResult, ...]:
     skipped = StepOutcome("skipped: the ledger is not valid", status="not_run")
     found = ((name, outcomes.get(name, skipped)) for name in STEPS)
-    return AuditReport(
-        run_id=str(run),
-        audit_id=None,
-        tree_head=tree_head,
-        config=config,
-        environment=environment,
-        steps=tuple(
-            StepResult(
-                step=number,
-                name=name,
-                status=outcome.status,
-                summary=recordable(outcome.summary, limit=MAX_SUMMARY),
-                evidence=recordable_evidence(outcome.evidence),
-            )
-            for number, (name, outcome) in enumerate(found, start=1)
-        ),
-        scores=scores,
-        violations=tuple(violations),
+    return tuple(
+        StepResult(
+            step=number,
+            name=name,
+            status=outcome.status,
+            summary=recordable(outcome.summary, limit=MAX_SUMMARY),
+            evidence=recordable_evidence(outcome.evidence),
+        )
+        for number, (name, outcome) in enumerate(found, start=1)
     )
 
 
@@ -219,8 +187,21 @@ class _Hearing:
         self.violations: list[Violation] = []
         self.scores = Scores()
 
-    def perform(self) -> None:
-        """Go through the steps, the ledger's first; after one fails, no further step runs."""
+    def perform(self) -> AuditReport:
+        """Go through the steps, and return what came of them."""
+        self._go_through()
+        return AuditReport(
+            run_id=str(self.gates.run),
+            tree_head=self.gates.record.tree_head,
+            config=self.settings,
+            environment=self.gates.environment,
+            steps=_steps(self.outcomes),
+            scores=self.scores,
+            violations=tuple(self.violations),
+        )
+
+    def _go_through(self) -> None:
+        """Take the ledger's step first; after one fails, no further step runs."""
         gates = self.gates
         self._perform("ledger", gates.ledger)
         read = self.outcomes["ledger"]  # and so it is known what is going to be retrained
@@ -266,20 +247,6 @@ class _Hearing:
         """The judge's settings, and the share of the epochs that it was asked to retrain."""
         return {**self.config.to_dict(), "retrains": float(self.gates.redo is not None)}
 
-    @property
-    def report(self) -> AuditReport:
-        """The report of the steps so far."""
-        gates = self.gates
-        return _report(
-            gates.run,
-            self.outcomes,
-            config=self.settings,
-            environment=gates.environment,
-            tree_head=gates.record.tree_head,
-            scores=self.scores,
-            violations=self.violations,
-        )
-
     # Step 8
     def _coverage(self) -> StepOutcome:
         coverage = self.gates.coverage
@@ -308,25 +275,23 @@ class _Hearing:
     def _defensibility(self) -> StepOutcome:
         replay = self.gates.replay
         run = replay.run
-        again = AskedAgain()
-        if self.named is not None:
-            again = ask_again(
-                replay,
-                self.named,
-                fork=self.gates.fork,
-                parent=self.gates.record.forked,
-                environment=self.gates.environment,
-            )
+        again, differing, asked = ask_again(
+            replay,
+            self.named,
+            fork=self.gates.fork,
+            parent=self.gates.record.forked,
+            environment=self.gates.environment,
+        )
         found = [
             *find_indefensible(run, replay.settings_at),
             *find_excessive(replay),
-            *again.violations,
+            *differing,
         ]
         self.violations += found
         return _violations_outcome(
             found,
-            f"{counted(len(run.decisions), 'decision')} checked{again.told}",
-            **again.evidence,
+            f"{counted(len(run.decisions), 'decision')} checked{again}",
+            **asked,
             decisions=len(run.decisions),
             repeated_justifications=repeated_words(run),
         )

@@ -16,8 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from aggregates.playbook import FACTORS, MAX_LR, MIN_LR, REMEDIES, RESTORING
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
-from judge.auditing.effects import Effects, find_effects
-from judge.auditing.events import HOSTILE
+from judge.auditing.effects import Ineffective, find_effects
 from judge.auditing.replayed import Replay
 from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
@@ -111,9 +110,14 @@ def create_inputs(connection: DuckDBPyConnection) -> None:
     connection.execute(_EFFECTS_SQL)
 
 
-def add_effects(connection: DuckDBPyConnection, run_id: str, effects: Effects) -> None:
-    """Tell the checks what the remedies of a run changed (judge/auditing/effects.py)."""
-    found, silent = effects.ineffective, effects.false_silence
+def add_effects(
+    connection: DuckDBPyConnection,
+    run_id: str,
+    found: Sequence[Ineffective],
+    silent: Sequence[tuple[int, str]],
+    peaks: Mapping[int, float],
+) -> None:
+    """Tell the checks what the remedies of a run changed, as find_effects() returns it."""
     connection.execute(
         "INSERT INTO coverage_ineffective SELECT ?, unnest(?), unnest(?), unnest(?)",
         [run_id, [e.decision for e in found], [e.rule for e in found], [e.why for e in found]],
@@ -124,7 +128,7 @@ def add_effects(connection: DuckDBPyConnection, run_id: str, effects: Effects) -
     )
     connection.execute(
         "INSERT INTO coverage_peaks SELECT ?, unnest(?), unnest(?)",
-        [run_id, list(effects.peaks), list(effects.peaks.values())],
+        [run_id, list(peaks), list(peaks.values())],
     )
 
 
@@ -162,14 +166,10 @@ def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
 def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
     """Build the tables of this run alone, in memory, and perform the checks of coverage."""
     run_id = str(replay.run.id)
-    try:
-        effects = find_effects(replay)
-    except HOSTILE as error:  # where the checks of settings or measurements are off
-        raise StepError(f"the settings in force cannot be read: {error}") from error
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         load(connection, entries)
         create_inputs(connection)
-        add_effects(connection, run_id, effects)
+        add_effects(connection, run_id, *find_effects(replay))
         return measure_coverage(connection, run_id)
 
 

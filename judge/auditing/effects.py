@@ -43,15 +43,6 @@ class Ineffective:
 
 
 @dataclass(frozen=True)
-class Effects:
-    """What the remedies of a run changed, as the coverage views need it."""
-
-    ineffective: tuple[Ineffective, ...]
-    false_silence: tuple[tuple[int, str], ...]  # epoch, rule: see _false_silence()
-    peaks: Mapping[int, float]  # largest learning rate from each epoch on, within the limit
-
-
-@dataclass(frozen=True)
 class _State:
     settings: Settings
     spec: Spec
@@ -69,15 +60,18 @@ def last_firing(run: Run, past: PastDecision, rule: str) -> RuleEvaluation | Non
     return None
 
 
-def find_effects(replay: "Replay") -> Effects:
-    """Compare what was in force after each decision with what the rules asked for."""
+def find_effects(
+    replay: "Replay",
+) -> tuple[list[Ineffective], list[tuple[int, str]], dict[int, float]]:
+    """Compare what was in force after each decision with what the rules asked for.
+
+    Returns what was not remedied, where a rule was silent for that alone (epoch, rule), and the
+    largest learning rate from each epoch on, within the limit.
+    """
     course = _Course(replay)
-    ineffective = tuple(_ineffective(course))
-    return Effects(
-        ineffective,
-        tuple(_false_silence(replay.run, ineffective)),
-        {epoch: course.peak(epoch) for epoch in range(course.epochs)},
-    )
+    ineffective = [*_ineffective(course)]
+    silent = [*_false_silence(replay.run, ineffective)]
+    return ineffective, silent, {epoch: course.peak(epoch) for epoch in range(course.epochs)}
 
 
 def find_excesses(replay: "Replay") -> Iterator[tuple[PastDecision, str, str]]:
@@ -134,10 +128,6 @@ class _Course:
     def at(self, epoch: int) -> _State:
         """Return what was in force in an epoch; behind the last one, as the run left it."""
         return self._states[min(epoch, self.epochs)]
-
-    def specs(self, epoch: int) -> Iterator[Spec]:
-        """Yield the model of each epoch up to this one."""
-        return (self.at(at).spec for at in range(epoch + 1))
 
     def loosened(self, epoch: int, since: int) -> float:
         """Return how many times longer steps may be in epoch `since` than in `epoch`, at most.
@@ -269,8 +259,9 @@ def _why_same_model(course: _Course, past: PastDecision, rule: str) -> str | Non
         if rule == "R6" and not swapped - _swapped_back(course, past.epoch, spec):
             return f"epoch {since} has activations that the model had before"
         dead = sum(before.dead.values())
+        # A swap is of a block, or of a module in it; the head is a place of its own.
         reached = sum(
-            count for name, count in before.dead.items() if {name, _place(name)} & swapped
+            count for name, count in before.dead.items() if {name, name.rsplit(".", 1)[0]} & swapped
         )
         if rule == "R5" and 2 * reached < dead:
             return f"it reached {reached} of {dead} dead units"
@@ -285,7 +276,8 @@ def _swapped(before: Spec, after: Spec) -> set[str]:
 
 def _swapped_back(course: _Course, epoch: int, spec: Spec) -> set[str]:
     """Return the places whose activation is one that they had in an epoch up to `epoch`."""
-    earlier = [_activations(each) for each in {id(s): s for s in course.specs(epoch)}.values()]
+    specs = (course.at(at).spec for at in range(epoch + 1))
+    earlier = [_activations(each) for each in {id(spec): spec for spec in specs}.values()]
     now = _activations(spec)
     return {place for place, name in now.items() if any(e.get(place) == name for e in earlier)}
 
@@ -295,11 +287,6 @@ def _activations(spec: Spec) -> dict[str, str]:
         return {each.name: each.kind for each in spec.activations}
     blocks = {f"blocks.{number}": block.activation for number, block in enumerate(spec.blocks)}
     return {**blocks, "act": spec.activation}
-
-
-def _place(name: str) -> str:
-    """Return the block of an activation by its module's name; the head's is a place of its own."""
-    return name.rsplit(".", 1)[0]
 
 
 def _epochs_after(course: _Course, epoch: int, read: Callable[[_State], object]) -> Iterator[int]:

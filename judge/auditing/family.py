@@ -6,7 +6,6 @@ I/O: none; retraining computes in memory.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aggregates.errors import SpecError
@@ -34,26 +33,13 @@ _RESTART = "run.restart_scheduled"
 _MAX_PARENTS = 32  # that are replayed and retrained; our own chains have at most 8 restarts
 
 
-@dataclass(frozen=True)
-class Parent:
-    """A run whose restart gave its child the model to start from."""
-
-    entries: Sequence[VerifiedEntry]
-    replay: Replay
-
-    @property
-    def run(self) -> str:
-        """Its id."""
-        return str(self.entries[0].stream_id)
-
-
-def read_parents(record: RunRecord, config: JudgeConfig, *, retrained: bool) -> list[Parent]:
+def read_parents(record: RunRecord, config: JudgeConfig, *, retrained: bool) -> list[Replay]:
     """Replay the runs whose restarts led to this one, as step 5 replays the run itself.
 
     A parent that scheduled no restart hands nothing on, and neither does what is above it.
     `retrained`: the limits are those of an audit that trains them again.
     """
-    found: list[Parent] = []
+    found: list[Replay] = []
     child = record.entries
     family = [StreamEvents(child)]
     for entries in record.chain:
@@ -67,16 +53,16 @@ def read_parents(record: RunRecord, config: JudgeConfig, *, retrained: bool) -> 
         family.append(StreamEvents(entries))
         verify_limits(family[-1], config, retrained=retrained, also=family[:-1])
         try:
-            found.append(Parent(entries, replay_run(entries, config=config)))
+            found.append(replay_run(entries))
         except StepError as error:
             raise StepError(f"parent run {run}: {error}", **error.evidence) from error
         child = entries
     return found
 
 
-def start_problems(record: RunRecord, replay: Replay, parents: Sequence[Parent]) -> list[str]:
+def start_problems(record: RunRecord, replay: Replay, parents: Sequence[Replay]) -> list[str]:
     """Return why the architecture of a run or of a parent does not follow from the decisions."""
-    runs = [("", replay), *((f"parent run {each.run}: ", each.replay) for each in parents)]
+    runs = [("", replay), *((f"parent run {each.run.id}: ", each) for each in parents)]
     return [
         f"{which}{problem}"
         for (which, each), above in zip(runs, [*record.chain, ()], strict=False)
@@ -105,7 +91,7 @@ def _initial_spec_problems(replay: Replay, parent: Sequence[VerifiedEntry]) -> l
 
 
 def execute_parents(
-    parents: Sequence[Parent], policy: Callable[[Run], Policy], config: JudgeConfig
+    parents: Sequence[Replay], policy: Callable[[Run], Policy], config: JudgeConfig
 ) -> str | None:
     """Retrain the runs whose restarts led to this one; return what makes that inconclusive.
 
@@ -113,14 +99,10 @@ def execute_parents(
     hands any model on. Raises StepError where one gives other values on the same kind of machine.
     """
     for parent in reversed(parents):
-        differs = other_kind(
-            parent.replay.started.environment, describe_environment(parent.replay.run_config)
-        )
-        which = f"parent run {parent.run}"
+        differs = other_kind(parent.started.environment, describe_environment(parent.run_config))
+        which = f"parent run {parent.run.id}"
         try:
-            found = reexecute(
-                StreamEvents(parent.entries), policy(parent.replay.run), config=config
-            )
+            found = reexecute(parent.events, policy(parent.run), config=config)
         except JudgeError as error:
             if not differs:
                 raise StepError(f"{which}: {error}") from error
@@ -132,7 +114,7 @@ def execute_parents(
             first = found.differences[0].to_dict()
             raise StepError(
                 f"{words} from the recorded ones",
-                executed={"done": True, "parent": parent.run, "first": first},
+                executed={"done": True, "parent": str(parent.run.id), "first": first},
             )
         return f"{words}; it was made with a different {' and '.join(differs)}"
     return None
@@ -144,7 +126,7 @@ def compare_fork(record: RunRecord, replay: Replay) -> tuple[Fork | None, dict[s
     The parent's part has to be in the ledger before the fork begins, and to give the same
     digest. Its own orders of the examples begin where it does.
     """
-    fork = fork_of(StreamEvents(record.entries))
+    fork = fork_of(replay.events)
     if fork is None:
         return None, {}
     try:
@@ -167,7 +149,7 @@ def _compared(fork: Fork, record: RunRecord, replay: Replay) -> dict[str, Any]:
     inherited = tuple(o for o in (above.orders if above else ()) if o.after < fork.epoch)
     if tuple(o for o in fork.orders if o.after < fork.epoch) != inherited:
         raise StepError("the fork's orders of the examples are not those of its parent")
-    own = shared_digest(StreamEvents(record.entries), fork.epoch)
+    own = shared_digest(replay.events, fork.epoch)
     parents = shared_digest(events, fork.epoch)
     if not own == parents == fork.digest:
         raise StepError(

@@ -22,7 +22,6 @@ from judge.auditing import own_model
 from judge.auditing.coverage import Coverage, project_coverage
 from judge.auditing.events import StreamEvents
 from judge.auditing.family import (
-    Parent,
     compare_fork,
     execute_parents,
     read_parents,
@@ -54,7 +53,7 @@ from judge.errors import ConfinementError, JudgeError, SandboxError, StepError
 from ledger.wording import counted
 from monitor.answering import Policy
 from monitor.config import RunConfig
-from monitor.datasets import Split, Splits
+from monitor.datasets import Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.model import ResidualCNN
 from monitor.snapshots import Start, capture, digest_of
@@ -107,7 +106,7 @@ class Gates:
     model: ResidualCNN
     drawn: Drawn
     splits: Splits
-    parents: Sequence[Parent] = ()  # whose restart led here, the nearest first
+    parents: Sequence[Replay] = ()  # whose restart led here, the nearest first
     files: Sequence[str] = FILES  # that are handed in
     fork: Fork | None = None  # where the run is one
     shared_epochs = 0  # that were not trained, since this judge had trained them for another run
@@ -151,13 +150,10 @@ class Gates:
     # Step 1
     def deliverables(self) -> StepOutcome:
         """Read the three files that were handed in, as the run names them."""
-        hashed = self.config.checks("deliverable_hashes")
-        if hashed:
-            verify_handed_in(self.replay.deliverables, self.replay.run.end_reason, files=self.files)
+        verify_handed_in(self.replay.deliverables, self.replay.run.end_reason, files=self.files)
         try:
             self.submission = read_submission(self.directory, config=self.config, files=self.files)
-            if hashed:
-                verify_hashes(self.submission, self.replay.deliverables)
+            verify_hashes(self.submission, self.replay.deliverables)
         except StepError as error:  # a problem of these files, not of the run
             raise StepError(str(error), **error.evidence, other_files=True) from error
         ignored = self.submission.ignored
@@ -170,7 +166,10 @@ class Gates:
     # Step 2
     def load_model(self) -> StepOutcome:
         """Have the submitted code make its model, confined."""
-        self.drawn = draw_images(self._validation_images(), seed=secrets.randbits(63))
+        with suppress(JudgeError):  # step 7 says why
+            self._loaded = own_model.load_data(self.replay.run_config, self.config)
+        known = None if self._loaded is None else self._loaded.validation
+        self.drawn = draw_images(known, seed=secrets.randbits(63))
         found = self.examination = examine(
             self.submission.model,
             self.submission.weights,
@@ -183,26 +182,26 @@ class Gates:
         if not found.passed("load"):
             raise SandboxError(f"load_model() failed: {found.problem}", **said)
         saved = self.replay.submitted
-        if saved is not None and self.config.checks("contract"):
+        if saved is not None:
             waived = waived_contract(self.record, self.replay)
             said = {**said, "waived": list(waived)}
             verify_contract(saved.model_spec, found, waived=waived)
         return StepOutcome("load_model() returns a model of the required kind", said)
 
-    def _validation_images(self) -> Split | None:
-        """Return what the run was validated on; step 7 says why where that cannot be."""
-        with suppress(JudgeError, StepError):
-            self._loaded = own_model.load_data(self.replay.run_config, self.config)
-        return None if self._loaded is None else self._loaded.validation
-
     # Step 3
     def weights(self) -> StepOutcome:
         """Compare the weights with those that the run saved."""
-        saved = self.replay.submitted
-        verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
-        assert saved is not None, "verify_weights() has looked"
-        self._verify_saved(saved)
-        self.saved = saved
+        saved = self.saved = verify_weights(self.submission, self.replay.submitted)
+        reason, size = self.replay.run.end_reason, len(self.submission.weights)
+        if saved.kind == "last" and reason not in OWN_ENDS:
+            raise StepError(
+                f"the run ended as {reason} and has no best weights; last weights count only for "
+                "a run that ended by itself"
+            )
+        if saved.size != size:
+            raise StepError(
+                f"weights.safetensors has {size} bytes; the ledger records {saved.size}"
+            )
         found = self.examination
         if found is not None and not found.passed("weights"):
             raise SandboxError(f"the weights cannot be loaded: {found.problem}")
@@ -211,24 +210,10 @@ class Gates:
             {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
         )
 
-    def _verify_saved(self, saved: SavedWeights) -> None:
-        """Raise StepError unless the submitted weights can count (step 3)."""
-        reason, size = self.replay.run.end_reason, len(self.submission.weights)
-        if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
-            raise StepError(
-                f"the run ended as {reason} and has no best weights; last weights count only for "
-                "a run that ended by itself"
-            )
-        if self.config.checks("weights_hash") and saved.size != size:
-            raise StepError(
-                f"weights.safetensors has {size} bytes; the ledger records {saved.size}"
-            )
-
     # Step 4
     def run_config(self) -> StepOutcome:
         """Compare the submitted configuration with the recorded one."""
-        if self.config.checks("config_record"):
-            verify_run_config(self.submission, self.replay, self.saved)
+        verify_run_config(self.submission, self.replay, self.saved)
         return StepOutcome("run_config.json matches the ledger")
 
     # Step 5, done first
@@ -238,7 +223,7 @@ class Gates:
         verify_limits(
             StreamEvents(entries, fields=LIMITED), self.config, retrained=self.redo is not None
         )
-        self.replay = replay_run(entries, config=self.config)
+        self.replay = replay_run(entries)
         if not self.replay.watched:
             self.environment = describe_environment(self.replay.config)
         self.coverage = project_coverage(entries, self.replay)
@@ -271,7 +256,7 @@ class Gates:
                 **fork,
                 "label": {"checkpoint": started.checkpoint, "problem": problem},
                 "rules": {**rules, "hash": started.rules_hash},
-                "verified": self.record.verified,
+                "verified": True,
                 "entries": self.record.size,
                 "entries_of_run": len(entries),
                 "epochs": epochs,
@@ -290,7 +275,7 @@ class Gates:
         code, epoch = self.replay.started.environment.get("code_sha256"), self.replay.without_probes
         if code != self.environment["code_sha256"]:
             return
-        if epoch is not None and self.config.checks("measurements"):
+        if epoch is not None:
             raise StepError(
                 f"epoch {epoch} has no noise probes, but the code_sha256 of the run is that of "
                 "this version of Proctor, which measures them in every epoch; train the run again "
@@ -298,7 +283,7 @@ class Gates:
                 epoch=epoch,
                 code_sha256=code,
             )
-        if rules["version"] != rules["newest"] and self.config.checks("rules_profile"):
+        if rules["version"] != rules["newest"]:
             raise StepError(
                 f"run.started records version {rules['version']} of the profile "
                 f"{rules['profile']}, but its code_sha256 is that of this version of Proctor, "
@@ -312,25 +297,21 @@ class Gates:
     # Step 6
     def architecture(self) -> StepOutcome:
         """Build the model that the edits produce, and compare the submitted one with it."""
-        if self.config.checks("architecture"):
-            self.parents = read_parents(self.record, self.config, retrained=self.redo is not None)
-            problems = start_problems(self.record, self.replay, self.parents)
-            if problems:
-                raise StepError(
-                    f"the architecture does not follow from the recorded decisions: {problems[0]}",
-                    problems=capped(problems),
-                )
-        self.model = own_model.build_model(self.saved, self.submission.weights)
-        theirs, deviation = self.examination, None
-        assert theirs is not None, "step 2 has examined it"
-        if self.config.checks("architecture"):
-            own_model.verify_architecture(self.model, theirs)
-        if self.config.checks("logits"):
-            if not theirs.passed("logits"):
-                raise SandboxError(f"the model's forward pass failed: {theirs.problem}")
-            deviation = own_model.verify_logits(
-                self.model, self.drawn.images, theirs, tolerance=self.config.logits_tolerance
+        self.parents = read_parents(self.record, self.config, retrained=self.redo is not None)
+        if problems := start_problems(self.record, self.replay, self.parents):
+            raise StepError(
+                f"the architecture does not follow from the recorded decisions: {problems[0]}",
+                problems=capped(problems),
             )
+        self.model = own_model.build_model(self.saved, self.submission.weights)
+        theirs = self.examination
+        assert theirs is not None, "step 2 has examined it"
+        own_model.verify_architecture(self.model, theirs)
+        if not theirs.passed("logits"):
+            raise SandboxError(f"the model's forward pass failed: {theirs.problem}")
+        deviation = own_model.verify_logits(
+            self.model, self.drawn.images, theirs, tolerance=self.config.logits_tolerance
+        )
         return StepOutcome(
             "the submitted model is the one that the recorded edits produce, with the same outputs",
             {
@@ -356,14 +337,11 @@ class Gates:
             "repeated": dict(self.splits.repeated),
         }
         measured = self.saved.measured
-        if self.config.checks("probe"):
-            found = own_model.compare_probe(
-                self.model, self.splits, self.saved, tolerance=tolerance
-            )
-            norms = found.pop("layer_norms")
-            evidence["probe"] = found
-            evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
-        if self.config.checks("validation") and self.weights_are_as_measured():
+        found = own_model.compare_probe(self.model, self.splits, self.saved, tolerance=tolerance)
+        norms = found.pop("layer_norms")
+        evidence["probe"] = found
+        evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
+        if self.weights_are_as_measured():
             evidence["validation"] = own_model.compare_validation(
                 self.model, self.splits, measured, tolerance=tolerance
             )
@@ -400,7 +378,7 @@ class Gates:
             return {"done": False, "summary": f"not retrained: {why}; {error}"}
         evidence: dict[str, Any] = {
             "done": found.same or not differs,
-            "parents": [parent.run for parent in self.parents],
+            "parents": [str(parent.run.id) for parent in self.parents],
             "epochs": found.epochs,
             "share": found.epochs / epochs,
             "noticed": noticed,
@@ -436,7 +414,7 @@ class Gates:
 
         What a fork shares with its parent is not trained where this judge has done so before.
         """
-        events, fork, states = StreamEvents(self.record.entries), self.fork, redo.states
+        events, fork, states = self.replay.events, self.fork, redo.states
         start = None
         if fork is not None and fork.epoch <= until and states is not None:
             state = states.find(fork.digest, fork.state)

@@ -21,12 +21,10 @@ _MOST_CLASSES = 2**24  # one example of more would take gigabytes here
 _Pairs = Iterator[tuple[Tensor, Tensor]]
 
 
-def known_metric(
-    name: str, outputs: Rows, targets: Rows, *, order: Tensor | None = None
-) -> float | None:
+def known_metric(name: str, outputs: Rows, targets: Rows, *, order: Tensor) -> float | None:
     """Return a metric by its usual definition; None for another name, or for other shapes.
 
-    order: the positions (P,) of the examples that it is computed of; None for all.
+    order: the positions (P,) of the examples that it is computed of.
 
     accuracy and perplexity: logits (N, ..., classes), the classes last, and whole targets (N, ...).
     mse and mae: outputs and targets of one shape, or of one element each.
@@ -37,24 +35,20 @@ def known_metric(
     return metric(outputs, targets, order) if fits(outputs, targets) else None
 
 
-def _pieces(outputs: Rows, targets: Rows, order: Tensor | None, *, classes: int = 1) -> _Pairs:
+def _pieces(outputs: Rows, targets: Rows, order: Tensor, *, classes: int = 1) -> _Pairs:
     """Yield outputs (P, classes) of 64 bits, P small, with their targets (P,)."""
     step = max(_AT_ONCE // classes, 1)
-    for start, stop in spans(_count(outputs, order), row_bytes(outputs) + row_bytes(targets)):
-        at = slice(start, stop) if order is None else order[start:stop]
+    for start, stop in spans(len(order), row_bytes(outputs) + row_bytes(targets)):
+        at = order[start:stop]
         found = torch.split(outputs[at].reshape(-1, classes), step)
         wanted = torch.split(targets[at].reshape(-1), step)
         for here, there in zip(found, wanted, strict=True):
             yield here.double(), there
 
 
-def _count(rows: Rows, order: Tensor | None) -> int:
-    return len(rows) if order is None else len(order)
-
-
-def _mean(total: float, rows: Rows, order: Tensor | None) -> float:
+def _mean(total: float, rows: Rows, order: Tensor) -> float:
     """Return the mean over the numbers in rows, whose sum is known."""
-    return total / (_count(rows, order) * math.prod(rows.shape[1:]))
+    return total / (len(order) * math.prod(rows.shape[1:]))
 
 
 def _are_classes(outputs: Rows, targets: Rows) -> bool:
@@ -67,7 +61,7 @@ def _are_alike(outputs: Rows, targets: Rows) -> bool:
     return math.prod(outputs.shape) == math.prod(targets.shape)
 
 
-def _accuracy(outputs: Rows, targets: Rows, order: Tensor | None) -> float:
+def _accuracy(outputs: Rows, targets: Rows, order: Tensor) -> float:
     right = sum(
         int((found.argmax(dim=-1) == wanted.long()).sum())
         for found, wanted in _pieces(outputs, targets, order, classes=outputs.shape[-1])
@@ -75,7 +69,7 @@ def _accuracy(outputs: Rows, targets: Rows, order: Tensor | None) -> float:
     return _mean(right, targets, order)
 
 
-def _perplexity(outputs: Rows, targets: Rows, order: Tensor | None) -> float | None:
+def _perplexity(outputs: Rows, targets: Rows, order: Tensor) -> float | None:
     classes, total = outputs.shape[-1], 0.0
     for found, wanted in _pieces(outputs, targets, order, classes=classes):
         labels = wanted.long()
@@ -86,9 +80,7 @@ def _perplexity(outputs: Rows, targets: Rows, order: Tensor | None) -> float | N
     return float(torch.tensor(mean, dtype=torch.float64).exp())  # infinite where it is large
 
 
-def _mean_of(
-    of: Callable[[Tensor], Tensor], outputs: Rows, targets: Rows, order: Tensor | None
-) -> float:
+def _mean_of(of: Callable[[Tensor], Tensor], outputs: Rows, targets: Rows, order: Tensor) -> float:
     total = sum(
         float(of(found.reshape(-1) - wanted.double()).sum())
         for found, wanted in _pieces(outputs, targets, order)
@@ -97,7 +89,7 @@ def _mean_of(
 
 
 _Fits = Callable[[Rows, Rows], bool]
-_Metric = Callable[[Rows, Rows, Tensor | None], float | None]
+_Metric = Callable[[Rows, Rows, Tensor], float | None]
 _KNOWN: Mapping[str, tuple[_Fits, _Metric]] = {
     "accuracy": (_are_classes, _accuracy),
     "mae": (_are_alike, partial(_mean_of, torch.abs)),

@@ -6,28 +6,20 @@ I/O: none; it computes in memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from judge.auditing.coverage import Violation, project_coverage
+from judge.auditing.coverage import project_coverage
 from judge.auditing.defensibility import find_excessive, find_indefensible
 from judge.auditing.replay import replay_run
 from judge.auditing.scores import process_score
-from judge.config import JudgeConfig
 from ledger.verification.verified_entries import VerifiedEntry
 
 
-@dataclass(frozen=True)
-class Process:
-    """How a run met its obligations."""
+def measure_process(entries: Sequence[VerifiedEntry]) -> tuple[float, int, int]:
+    """Return a run's score, from all of its entries, its obligations and violations, in number.
 
-    score: float
-    obligations: int
-    violations: tuple[Violation, ...]
-
-
-def measure_process(entries: Sequence[VerifiedEntry]) -> Process:
-    """Return how a run met its obligations, from all of its entries; raises StepError."""
-    replay = replay_run(entries, config=JudgeConfig())
+    Raises StepError.
+    """
+    replay = replay_run(entries)
     coverage = project_coverage(entries, replay)
     violations = (
         *coverage.violations,
@@ -35,4 +27,4 @@ def measure_process(entries: Sequence[VerifiedEntry]) -> Process:
         *find_excessive(replay),
     )
     obligations = coverage.obligations(violations)
-    return Process(process_score(len(violations), obligations), obligations, violations)
+    return process_score(len(violations), obligations), obligations, len(violations)

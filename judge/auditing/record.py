@@ -5,8 +5,8 @@ I/O: reads the ledger; entries of long runs are in temporary files.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,13 @@ from uuid import UUID
 from aggregates.transcript import Transcript
 from judge.auditing.labels import CHECKPOINTS
 from judge.auditing.spooled import SpooledEntries
-from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.bodies import decode_body
-from ledger.errors import LedgerError, StorageError
-from ledger.paths import LedgerPaths
+from ledger.errors import LedgerError
 from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash
 from ledger.verification.reader import VerifiedLedger, open_verified
-from ledger.verification.snapshots import snapshot
-from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_entries import VerifiedEntry
 
 _START = "run.started"
 _FORK = "run.forked"
@@ -40,11 +37,10 @@ class RunRecord:
     """The entries of a run as of one tree head."""
 
     run: UUID
-    verified: bool = True
     tree_head: str | None  # the signed note
     size: int  # entries in the ledger
     entries: Sequence[VerifiedEntry]  # of the run
-    root: bytes | None = None  # of the ledger up to the last of them; None: not verified
+    root: bytes  # of the ledger up to the last of them
     transcript: int = 0  # version of the run's transcript; 0: it has none
     chain: tuple[Sequence[VerifiedEntry], ...] = ()  # of its parent, of that one's parent, ...
     forked: Sequence[VerifiedEntry] = ()  # of the run that this one is a fork of
@@ -66,7 +62,7 @@ class RunRecord:
         last = self.entries[-1]
         return {
             "entry": last.entry_hash.hex(),
-            **({} if self.root is None else {"root": self.root.hex()}),
+            "root": self.root.hex(),
             "version": last.stream_version,
             "transcript": self.transcript,
             "files": self._files,
@@ -109,46 +105,26 @@ def parse_run_id(run_id: UUID | str) -> UUID:
 
 
 def read_record(
-    directory: Path,
-    run: UUID,
-    config: JudgeConfig,
-    *,
-    vkey: str | None = None,
-    kept_head: str | None = None,
+    directory: Path, run: UUID, *, vkey: str | None = None, kept_head: str | None = None
 ) -> RunRecord:
     """Verify the ledger and return what it says of the run and its parent, from one snapshot.
 
     Raises VerificationError, StorageError or KeyFileError from the ledger, JudgeError if it does
     not know the run.
     """
-    if config.checks("ledger_verification"):
-        with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
-            return record_of(ledger, run)
-    everything = _read_unverified(directory)
-    found = _pick(lambda **_: everything, run, tree_head=None, size=len(everything))
-    return replace(found, verified=False)
+    with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
+        return record_of(ledger, run)
 
 
 def record_of(ledger: VerifiedLedger, run: UUID) -> RunRecord:
     """Return what a verified ledger says of a run; raises JudgeError if it does not know it."""
-    head = None if ledger.head is None else ledger.head.note
-    found = _pick(ledger.select, run, tree_head=head, size=ledger.size)
-    tree, entries = Tree(), islice(ledger.raw_entries(), found.entries[-1].index + 1)
-    while leaves := [leaf_hash(raw) for raw in islice(entries, _LEAVES)]:
-        tree.extend(leaves)
-    return replace(found, root=tree.root())
-
-
-def _pick(
-    select: Callable[..., Iterable[VerifiedEntry]], run: UUID, *, tree_head: str | None, size: int
-) -> RunRecord:
     own = SpooledEntries()
     fork: VerifiedEntry | None = None
     checkpoints: list[VerifiedEntry] = []
     starts: dict[UUID, VerifiedEntry] = {}  # by run
     restarted: set[UUID] = set()  # runs that ended for a following one
     transcript, calls = Transcript.id_of(run), 0
-    for entry in select(streams=[run, transcript], names=[*CHECKPOINTS, _START, _RESTART]):
+    for entry in ledger.select(streams=[run, transcript], names=[*CHECKPOINTS, _START, _RESTART]):
         if entry.stream_id == transcript:
             calls = entry.stream_version
         if entry.stream_id == run:
@@ -165,19 +141,28 @@ def _pick(
         raise JudgeError(f"run {run} not found in the ledger")
     parent, forked = _run_in(own[0], "parent_run"), _run_in(fork, "parent")
     chain = _chain(parent, starts, seen={run})
-    read = _read_chain(select, chain if forked is None else [*chain, forked])
+    read = _read_chain(ledger, chain if forked is None else [*chain, forked])
     followed = {each: start for each, start in starts.items() if each in restarted}
     return RunRecord(
         run=run,
-        tree_head=tree_head,
-        size=size,
+        tree_head=None if ledger.head is None else ledger.head.note,
+        size=ledger.size,
         entries=own,
+        root=_root_of(ledger, own[-1].index + 1),
         transcript=calls,
         chain=tuple(read[each] for each in chain),
         forked=() if forked is None else read[forked],
         checkpoints=tuple(checkpoints),
         ancestors=tuple(followed[each] for each in _chain(parent, followed, seen={run})),
     )
+
+
+def _root_of(ledger: VerifiedLedger, size: int) -> bytes:
+    """Return the root over the first entries of a ledger."""
+    tree, entries = Tree(), islice(ledger.raw_entries(), size)
+    while leaves := [leaf_hash(raw) for raw in islice(entries, _LEAVES)]:
+        tree.extend(leaves)
+    return tree.root()
 
 
 def _chain(
@@ -196,13 +181,11 @@ def _chain(
     return chain
 
 
-def _read_chain(
-    select: Callable[..., Iterable[VerifiedEntry]], chain: list[UUID]
-) -> dict[UUID, SpooledEntries]:
+def _read_chain(ledger: VerifiedLedger, chain: list[UUID]) -> dict[UUID, SpooledEntries]:
     """Return the entries of each of these runs, from one more pass."""
     found = {each: SpooledEntries() for each in chain}
     if chain:
-        for entry in select(streams=chain):
+        for entry in ledger.select(streams=chain):
             if entry.stream_id in found:
                 found[entry.stream_id].append(entry)
     return found
@@ -214,13 +197,3 @@ def _run_in(entry: VerifiedEntry | None, name: str) -> UUID | None:
         return UUID(told(entry, name))
     except (AttributeError, TypeError, ValueError):
         return None
-
-
-def _read_unverified(directory: Path) -> list[VerifiedEntry]:
-    """Read what is stored, for studying what is found where verification is switched off."""
-    try:
-        with snapshot(LedgerPaths(directory)) as stored, stored.explained():
-            rows = list(stored.entries_from_top())
-    except StorageError as error:
-        raise JudgeError(f"{directory}: the ledger cannot be read: {error}") from error
-    return [parse_entry(row[4], index=row[0]) for row in rows]

@@ -36,8 +36,6 @@ from monitor.errors import MachineError, MonitorError
 from monitor.loop import OnState, prepare, train
 from monitor.snapshots import Start, capture, digest_of
 from monitor.state import LiveState
-from monitor.task_data import OpenWorker, TaskData
-from monitor.task_loop import train_task
 
 _SHOWN = 50  # differences
 
@@ -62,34 +60,8 @@ class Retraining:
         return self.total == 0
 
 
-@dataclass(frozen=True)
-class TaskAgain:
-    """What a task is trained again from: its file, where it runs, and its data."""
-
-    source: bytes
-    open_worker: OpenWorker
-    data: Callable[[], TaskData]
-
-
-class MemoryBlobs:
-    """Blobs that are gone with the process."""
-
-    def __init__(self) -> None:
-        self._contents: dict[str, bytes] = {}
-
-    def put(self, content: bytes) -> str:
-        """Keep bytes and return their hex SHA-256."""
-        digest = hashlib.sha256(content).hexdigest()
-        self._contents[digest] = content
-        return digest
-
-    def get(self, digest: str) -> bytes:
-        """Return kept bytes."""
-        return self._contents[digest]
-
-
-class _NoBlobs:
-    """Blobs of which only the hashes are compared: weights are saved at each new minimum."""
+class NoBlobs:
+    """Blobs of which only the hashes are wanted: weights are saved at each new minimum."""
 
     def put(self, content: bytes) -> str:
         """Return the hex SHA-256."""
@@ -107,7 +79,7 @@ def reexecute(
     until_epoch: int | None = None,
     on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
     config: JudgeConfig | None = None,
-    task: TaskAgain | None = None,
+    task: Callable[..., Run] | None = None,
     start: Start | None = None,
     on_state: OnState | None = None,
 ) -> Retraining:
@@ -116,9 +88,9 @@ def reexecute(
     With a `start` this begins at its state; what was recorded before is taken as it is.
 
     `policy` answers from the recorded decisions. A run that crashed or was interrupted is done
-    again up to its last measured epoch. Data is read as the judge's configuration says. A task
-    needs its file, and runs in confined processes. Raises JudgeError where that is not possible, or
-    above the judge's limits; MachineError where this machine fails at it.
+    again up to its last measured epoch. Data is read as the judge's configuration says. `task` is
+    train_task() with a task's file, its data and what runs it. Raises JudgeError where that is not
+    possible, or above the judge's limits; MachineError where this machine fails at it.
     """
     judge = config or JudgeConfig()
     verify_limits(events, judge, retrained=True)
@@ -138,29 +110,23 @@ def reexecute(
     whole = last == reached and type(ended) is Run.Ended and ended.reason in OWN_ENDS
     try:
         comparison = _Comparison(events, last=last, whole=whole, cut=last < reached)
+        run_config = config_of(started.config)
         common: dict[str, Any] = {
+            "policy": policy,
+            "until_epoch": None if whole else last,
+            "rules": _rules(started, run_config),
             "log": comparison,
-            "blobs": _NoBlobs(),
+            "blobs": NoBlobs(),
             "checkpoint": started.checkpoint,
             "run_id": started.originator_id,
             "on_epoch": on_epoch,
         }
-        run_config = config_of(started.config)
-        rules = _rules(started, run_config)
         if isinstance(run_config, TaskConfig):
             if task is None:
                 raise JudgeError("the run is of a task, and its file is missing")
-            train_task(
-                run_config,
-                task.source,
-                policy,
-                data=task.data(),
-                open_worker=task.open_worker,
-                until_epoch=None if whole else last,
-                rules=rules,
-                **common,
-            )
-        elif isinstance(run_config, RunConfig):
+            task(run_config, **common)
+        else:
+            assert isinstance(run_config, RunConfig), "a watched run was refused above"
             _verify_device(run_config, started.environment)
             splits = prepare(run_config, judges_reading(judge))
             here = {"code_sha256": code_sha256()}
@@ -168,10 +134,7 @@ def reexecute(
                 raise JudgeError(OUTDATED)
             train(
                 run_config,
-                policy,
-                until_epoch=None if whole else last,
                 spec=ModelSpec.from_dict(started.spec),
-                rules=rules,
                 parent_run=started.parent_run,
                 campaign=started.campaign,
                 splits=splits,
@@ -180,8 +143,6 @@ def reexecute(
                 on_state=on_state,
                 **common,
             )
-        else:
-            raise JudgeError("the run is a watched loop's: nobody can train it again")
     except MachineError:
         raise  # which tells nothing of the run
     except MonitorError as error:

@@ -21,7 +21,6 @@ from judge.auditing.replay_start import start_replay
 from judge.auditing.replayed import Replay
 from judge.auditing.report import capped
 from judge.compare import differences
-from judge.config import JudgeConfig
 from judge.errors import StepError
 from ledger.mapper import recorded_fields
 from ledger.verification.verified_entries import VerifiedEntry
@@ -31,38 +30,32 @@ from monitor.errors import MonitorError
 _UNREPLAYABLE = (AggregateError, MonitorError, *HOSTILE)
 
 
-def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:
+def replay_run(entries: Sequence[VerifiedEntry]) -> Replay:
     """Replay a run's entries in order; raises StepError at the first invalid one.
 
     What speaks against the specification alone is collected, for step 6.
     """
-    events = iter(StreamEvents(entries))
+    stream = StreamEvents(entries)
+    events = iter(stream)
     started = next(events, None)
     if type(started) is not Run.Started:
         raise StepError("the stream does not start with run.started")
     try:
-        replay = start_replay(started, config)
+        replay = start_replay(started, stream)
     except _UNREPLAYABLE as error:
         raise _explained(entries[0], error) from error
     before = entries[0].time_ns
-    ordered, measured = config.checks("order"), config.checks("measurements")
     for entry, event in zip(islice(entries, 1, None), events, strict=True):
         try:
-            if ordered:
-                if entry.time_ns < before:
-                    raise StepError(
-                        f"entry {entry.index} has an earlier time than the entry before it"
-                    )
-                _repeat(replay.run, event, config)
-            else:
-                event.mutate(replay.run)
+            if entry.time_ns < before:
+                raise StepError(f"entry {entry.index} has an earlier time than the entry before it")
+            _repeat(replay.run, event)
             follow(replay, event)
-            if measured:
-                check_epochs(replay, event)
+            check_epochs(replay, event)
         except _UNREPLAYABLE as error:
             raise _explained(entry, error) from error
         before = entry.time_ns
-    if ordered and replay.run.end_reason is None:
+    if replay.run.end_reason is None:
         raise StepError("the run has not ended: it has no run.ended event. Judge it later")
     for number, epoch in replay.superseded:
         if not any(
@@ -70,12 +63,12 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
             for past in replay.run.decisions
         ):
             replay.settings_problems.append(WRONGLY_REFUSED.format(number))
-    if replay.watched and config.checks("architecture") and replay.spec_problems:
+    if replay.watched and replay.spec_problems:
         raise StepError(
             f"the model does not follow from the decisions: {replay.spec_problems[0]}",
             problems=capped(replay.spec_problems),
         )
-    if config.checks("settings") and replay.settings_problems:
+    if replay.settings_problems:
         raise StepError(
             f"the settings do not follow from the decisions: {replay.settings_problems[0]}",
             problems=capped(replay.settings_problems),
@@ -91,7 +84,7 @@ def _explained(entry: VerifiedEntry, error: Exception) -> StepError:
     )
 
 
-def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
+def _repeat(run: Run, event: Any) -> None:
     """Do what the event tells, once more, and compare; raises StepError or an aggregate's error."""
     repeat(run, event)
     (again,) = run.collect_events()
@@ -102,11 +95,9 @@ def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
     listed = capped([difference.to_dict() for difference in found])
     if type(event) is not Run.RulesEvaluated:
         raise StepError(first, differences=listed)
-    if config.checks("rules_recomputed"):
-        raise StepError(
-            f"the rules of epoch {event.epoch}, evaluated again from the measured values, differ "
-            f"from the record: {first}",
-            epoch=event.epoch,
-            differences=listed,
-        )
-    event.apply(run)  # go on with what is recorded
+    raise StepError(
+        f"the rules of epoch {event.epoch}, evaluated again from the measured values, differ from "
+        f"the record: {first}",
+        epoch=event.epoch,
+        differences=listed,
+    )

@@ -4,7 +4,7 @@ Trust: the event is hostile, whoever signed it, until start_replay() returns.
 I/O: none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aggregates.decisions import Settings
@@ -14,13 +14,12 @@ from aggregates.run import REPEATABLE, REPORTED
 from aggregates.spec import ModelSpec, Spec, WatchedModel, spec_of
 from judge.auditing.replayed import Replay
 from judge.compare import differences
-from judge.config import JudgeConfig
 from judge.errors import StepError
 from monitor.config import AnyConfig, RunConfig, TaskConfig, WatchConfig, config_of
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 
 
-def start_replay(started: Any, config: JudgeConfig) -> Replay:
+def start_replay(started: Any, events: Sequence[Any]) -> Replay:
     """Begin the replay at run.started; raises StepError, or what a hostile body makes it raise."""
     run = started.mutate(None)
     run_config = config_of(started.config)
@@ -29,10 +28,10 @@ def start_replay(started: Any, config: JudgeConfig) -> Replay:
     spec = spec_of(started.spec)
     _check_level(started, run.level, spec)
     _check_restoring(run_config, spec)
-    if config.checks("rules_profile"):
-        _check_hashes(started, run_config)
+    _check_hashes(started, run_config)
     return Replay(
         run=run,
+        events=events,
         started=started,
         config=run_config,
         settings=initial_settings(run_config),

@@ -5,7 +5,7 @@ I/O: none.  Units: epochs from 0.
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,8 @@ class Replay:
     """
 
     run: Run
-    started: Any  # the first event
+    events: Sequence[Any]  # that were replayed, each decoded when it is asked for
+    started: Any  # the first of them
     config: AnyConfig
     settings: Settings  # in force after the last event
     spec: Spec  # by the edits that were decided on

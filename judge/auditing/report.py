@@ -53,13 +53,13 @@ class AuditReport:
     """The report of one audit of one run."""
 
     run_id: str
-    audit_id: str | None  # None where nothing was appended to the ledger
-    tree_head: str | None  # the signed note of the state that was judged
+    audit_id: str | None = None  # None where nothing was appended to the ledger
+    tree_head: str | None = None  # the signed note of the state that was judged
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
     steps: tuple[StepResult, ...]
-    scores: Scores
-    violations: tuple[Violation, ...]
+    scores: Scores = Scores()
+    violations: tuple[Violation, ...] = ()
     unlisted: Mapping[Kind, int] = field(default_factory=dict)  # that a record only counts
     total: int | None = None  # of violations, in a record that neither lists nor counts some
 

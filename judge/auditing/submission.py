@@ -143,8 +143,8 @@ def _check_he(name: str, value: Tensor) -> None:
         )
 
 
-def verify_weights(submission: Submission, saved: SavedWeights | None, *, hashed: bool) -> None:
-    """Raise StepError unless the weights are safetensors and those that were saved (step 3)."""
+def verify_weights(submission: Submission, saved: SavedWeights | None) -> SavedWeights:
+    """Return what was saved; StepError unless the weights are that, in safetensors (step 3)."""
     try:
         verify_canonical(submission.weights)
         load(submission.weights)
@@ -157,13 +157,14 @@ def verify_weights(submission: Submission, saved: SavedWeights | None, *, hashed
     if saved is None:
         raise StepError("the run has saved no weights")
     digest = submission.hashes["weights.safetensors"]
-    if hashed and digest != saved.sha256:
+    if digest != saved.sha256:
         raise StepError(
             f"weights.safetensors differs from the weights that the run saved as {saved.kind} in "
             f"epoch {saved.epoch}",
             recorded=saved.sha256,
             found=digest,
         )
+    return saved
 
 
 def verify_run_config(submission: Submission, replay: Replay, saved: SavedWeights) -> None:

@@ -23,15 +23,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from judge.auditing.events import StreamEvents
 from judge.auditing.gates import Accuracies, Gates, Redo
 from judge.auditing.known_metrics import known_metric
 from judge.auditing.outcomes import StepOutcome
 from judge.auditing.own_model import deviation
-from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
+from judge.auditing.reexecution import Retraining, reexecute
 from judge.auditing.report import capped
 from judge.compare import differences
-from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers, data_places
+from judge.confinement.process import ProcessLimits
+from judge.confinement.tasks import ConfinedTask, confined_workers, data_places
 from judge.errors import ConfinementError, JudgeError, StepError
 from ledger.held_folder import HeldFolder
 from monitor.config import TaskConfig
@@ -41,6 +41,7 @@ from monitor.stored import PIECE, Rows, Spooled, row_bytes, spans, spool, tensor
 from monitor.submission import TASK_FILES
 from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here
 from monitor.task_form import Bounds, read_named
+from monitor.task_loop import train_task
 from monitor.task_worker import OUTPUTS, SCORE, Worker
 from monitor.tasks import BATCH, MAX_METRICS, NEEDED, read_task
 
@@ -142,13 +143,17 @@ class TaskGates(Gates):
 
     @property
     def _workers(self) -> OpenWorker:
-        limits = TaskLimits(
+        limits = ProcessLimits(
             seconds=float(self.config.max_task_seconds),
             memory_bytes=self.config.child_memory_bytes,
             output_bytes=self.config.child_output_bytes,
-            weights_bytes=self.config.max_deliverable_bytes,
         )
-        return confined_workers(limits=limits, budget=self.budget, data_dir=self._data_dir)
+        return confined_workers(
+            limits=limits,
+            weights_bytes=self.config.max_deliverable_bytes,
+            budget=self.budget,
+            data_dir=self._data_dir,
+        )
 
     @property
     def _bounds(self) -> Bounds:
@@ -215,7 +220,7 @@ class TaskGates(Gates):
             *self._open_files(),
         ]
         executed = self.execute(differs)  # first: it tells what cannot be repeated from a forgery
-        if self.config.checks("validation") and self.weights_are_as_measured():
+        if self.weights_are_as_measured():
             self._verify_validation(tolerance)
         return StepOutcome(
             "loss and metrics of the weights, scored without the model, match the recorded "
@@ -403,11 +408,16 @@ class TaskGates(Gates):
         """Train the task again in a confined process, and compare every value here."""
         self._again = []
         return reexecute(
-            StreamEvents(self.record.entries),
+            self.replay.events,
             redo.policy(self.replay.run),
             until_epoch=until,
             config=self.config,
-            task=TaskAgain(self.submission.model, self._open, lambda: self.data),
+            task=partial(
+                train_task,
+                source=self.submission.model,
+                data=self.data,
+                open_worker=self._open,
+            ),
             on_epoch=lambda _, measured: self._again.append(measured),
         )
 

@@ -27,7 +27,6 @@ from judge.confinement.interpreter import PYTHON
 from judge.confinement.messages import ResourceLimits
 from judge.confinement.supervised import discarded, run
 from judge.errors import BisectionError
-from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
 from judge.gauntlet.tasks.benchmark import TaskResult, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
@@ -85,7 +84,6 @@ def command_oracle(
     commit: str,
     files: Sequence[Path] = (),
     seconds: float | None = None,
-    memory_bytes: int | None = None,
 ) -> Command:
     """Return a command as oracle; its limits are those of the tests in `commit` by default.
 
@@ -111,7 +109,7 @@ def command_oracle(
         argv=argv,
         files=stored,
         seconds=float(tests.seconds if seconds is None else seconds),
-        memory_bytes=tests.memory_bytes if memory_bytes is None else memory_bytes,
+        memory_bytes=tests.memory_bytes,
     )
 
 
@@ -213,9 +211,7 @@ def probe(
 ) -> Probed:
     """Put one checkpoint to the test; raise JudgeError where nothing can be said of any."""
     repository = place.repository
-    try:
-        repository.tree_of(checkpoint.commit)
-    except RepositoryError:
+    if not repository.holds(checkpoint.commit):
         repository.head(place.branch)  # raises if the repository is what is wrong
         reason = f"commit {checkpoint.commit} is not in the repository"
         return Probed(verdict="skip", evidence={"repeat": repeat, "reason": reason})

@@ -26,9 +26,9 @@ class Salvaged:
 
     checkpoint: str  # which it had made
     original: str  # its id; empty where people had made the checkpoint
-    proposal: str | None  # the new one
-    outcome: str | None  # the new one's, where it has one
     what: str  # in words
+    proposal: str | None = None  # the new one
+    outcome: str | None = None  # the new one's, where it has one
 
 
 def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged]:
@@ -53,11 +53,13 @@ def _salvaged(controller: Controller, culprit: str, *, run: bool) -> Iterator[Sa
     bad_too = {each for checkpoint in named for each in line.descendants(checkpoint)}
     for checkpoint in line.descendants(culprit)[1:]:
         if checkpoint in bad_too:
-            yield _left(checkpoint, "", "it was rolled back itself, or after a checkpoint that was")
+            what = "it was rolled back itself, or after a checkpoint that was"
+            yield Salvaged(checkpoint=checkpoint, original="", what=what)
             continue
         proposals = line.checkpoints[checkpoint].proposals
         if not proposals:
-            yield _left(checkpoint, "", "it was made by people, who have to make it again")
+            what = "it was made by people, who have to make it again"
+            yield Salvaged(checkpoint=checkpoint, original="", what=what)
         for original in proposals:
             yield _again(controller, culprit, checkpoint, original, run=run)
 
@@ -75,7 +77,8 @@ def _again(
         try:
             known = _submitted(controller, before, retry, culprit=culprit, checkpoint=checkpoint)
         except DiffError as error:
-            return _left(checkpoint, original, f"its diff does not apply: {error}")
+            what = f"its diff does not apply: {error}"
+            return Salvaged(checkpoint=checkpoint, original=original, what=what)
         if run:
             known = controller.carry_on(known.id)
     if known.outcome is None:
@@ -127,12 +130,6 @@ def _latest(controller: Controller, original: str) -> tuple[int, Proposal | None
         number += 1
     newest = _retry_id(place.line_id, original, number)
     return number, place.proposal(newest) if number else None
-
-
-def _left(checkpoint: str, original: str, what: str) -> Salvaged:
-    return Salvaged(
-        checkpoint=checkpoint, original=original, proposal=None, outcome=None, what=what
-    )
 
 
 def _retry_id(line: UUID, original: str, number: int) -> UUID:

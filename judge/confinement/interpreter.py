@@ -12,16 +12,16 @@ I/O: writes one folder; lists the folders of installed packages.
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from judge.confinement.landlock import (
+    PROGRAM_PLACES,
+    SYSTEM_PLACES,
     package_folders,
-    program_places,
     readable_places,
-    system_places,
 )
 from judge.confinement.namespaces import SHORT
 from judge.errors import ConfinementError
@@ -49,9 +49,9 @@ class Interpreter:
         It is that of a virtual environment where one is given, and ours elsewhere. Raises
         ConfinementError where the environment is none.
         """
-        source = _own() if environment is None else _environment(environment)
-        base = source.executable
-        packages = folder / f"lib/{source.version}/site-packages"
+        found = _own() if environment is None else _environment(environment)
+        base, version, installed, needed = found
+        packages = folder / f"lib/{version}/site-packages"
         packages.mkdir(parents=True)
         (folder / "bin").mkdir()
         executable = folder / "bin" / "python"
@@ -60,7 +60,6 @@ class Interpreter:
         (folder / "pyvenv.cfg").write_text(
             f"home = {base.parent}\ninclude-system-site-packages = false\n", encoding="utf-8"
         )
-        installed = source.packages
         (packages / "candidate.pth").write_text(
             "".join(f"{path}\n" for path in (*_roots(tree), *installed)), encoding="utf-8"
         )
@@ -74,10 +73,16 @@ class Interpreter:
             )
             script.chmod(0o755)
         names = _importable(tree) | (_OURS if environment is None else set())
-        hidden = {path / name for path in installed for name in _hidden(path, names)}
+        # What a candidate must not find there.
+        hidden = {
+            path
+            for place in installed
+            for path in place.iterdir()
+            if path.name.partition(".")[0] in names
+        }
         places: list[Path] = [folder]
         listed: list[Path] = []
-        for place in (*source.places, *program_places(), base):
+        for place in (*needed, *PROGRAM_PLACES, base):
             _open(place, hidden, places, listed)
         return cls(executable=executable, places=tuple(places), listed=tuple(listed))
 
@@ -118,23 +123,15 @@ def _scripts(tree: Path) -> list[tuple[str, str]]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Source:
-    """Where an interpreter and its packages come from."""
-
-    executable: Path
-    version: str  # the folder's name in lib: python3.11
-    packages: tuple[Path, ...]
-    places: tuple[Path, ...]  # that have to be readable
+# An interpreter, its folder's name in lib (python3.11), the folders of its packages, and what has
+# to be readable.
+_Source = tuple[Path, str, Sequence[Path], Sequence[Path]]
 
 
 def _own() -> _Source:
-    return _Source(
-        executable=Path(sys.executable).resolve(),
-        version=f"python{sys.version_info[0]}.{sys.version_info[1]}",
-        packages=package_folders(),
-        places=readable_places(ours=False),
-    )
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    places = readable_places(ours=False)
+    return Path(sys.executable).resolve(), version, package_folders(), places
 
 
 def _environment(folder: Path) -> _Source:
@@ -149,12 +146,8 @@ def _environment(folder: Path) -> _Source:
         executable = (folder / "bin" / "python").resolve(strict=True)
     except OSError as error:
         raise ConfinementError(f"{folder}: its bin/python is missing; make it again") from error
-    return _Source(
-        executable=executable,
-        version=packages[0].parent.name,
-        packages=tuple(packages),
-        places=(*system_places(), executable.parent.parent / "lib", *packages),
-    )
+    places = (*SYSTEM_PLACES, executable.parent.parent / "lib", *packages)
+    return executable, packages[0].parent.name, packages, places
 
 
 def _roots(tree: Path) -> tuple[Path, ...]:
@@ -174,11 +167,6 @@ def _importable(tree: Path) -> set[str]:
         for path in root.iterdir()
         if (any(path.glob("*.py")) if path.is_dir() else path.suffix in (".py", ".pyc", ".so"))
     }
-
-
-def _hidden(installed: Path, names: Set[str]) -> Iterator[str]:
-    """Yield the names in a folder of packages that a candidate must not find there."""
-    yield from (path.name for path in installed.iterdir() if path.name.partition(".")[0] in names)
 
 
 def _open(place: Path, hidden: set[Path], places: list[Path], listed: list[Path]) -> None:

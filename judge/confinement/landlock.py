@@ -38,33 +38,35 @@ _PACKAGES = (
     "judge",
     "monitor",
 )  # what an honest model.py imports, and what that does
-_PROGRAMS = (
-    "/bin",
-    "/etc/host.conf",
-    "/etc/hosts",
-    "/etc/localtime",
-    "/etc/nsswitch.conf",
-    "/usr/bin",
-    "/usr/libexec",
-    "/usr/share",
+PROGRAM_PLACES = (
+    Path("/bin"),
+    Path("/etc/host.conf"),
+    Path("/etc/hosts"),
+    Path("/etc/localtime"),
+    Path("/etc/nsswitch.conf"),
+    Path("/usr/bin"),
+    Path("/usr/libexec"),
+    Path("/usr/share"),
 )
-_SYSTEM = (
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/etc/ld.so.cache",
-    "/dev/null",
-    "/dev/urandom",
-    "/proc/cpuinfo",  # torch asks which instructions there are
-    "/sys/devices/system/cpu",
+"""What the system's programs, and looking up a name or the time, are read from."""
+SYSTEM_PLACES = (
+    Path("/lib"),
+    Path("/lib64"),
+    Path("/usr/lib"),
+    Path("/usr/lib64"),
+    Path("/usr/local/lib"),
+    Path("/etc/ld.so.cache"),
+    Path("/dev/null"),
+    Path("/dev/urandom"),
+    Path("/proc/cpuinfo"),  # torch asks which instructions there are
+    Path("/sys/devices/system/cpu"),
 )
+"""What programs of any kind are read from."""
 
 
 def readable_places(*, ours: bool = True) -> tuple[Path, ...]:
     """Return what Python, torch and, if asked for, our own packages are read from."""
-    places = [*system_places()]
+    places = [*SYSTEM_PLACES]
     places += [Path(base) / "lib" for base in (sys.prefix, sys.base_prefix)]
     places += [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     places += package_folders()
@@ -75,20 +77,10 @@ def readable_places(*, ours: bool = True) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(places))
 
 
-def system_places() -> tuple[Path, ...]:
-    """Return what programs of any kind are read from."""
-    return tuple(Path(place) for place in _SYSTEM)
-
-
 def package_folders() -> tuple[Path, ...]:
     """Return the folders that this interpreter finds third-party packages in."""
     names = ("site-packages", "dist-packages")
     return tuple(path for path in map(Path, sys.path) if path.name in names and path.is_dir())
-
-
-def program_places() -> tuple[Path, ...]:
-    """Return what the system's programs, and looking up a name or the time, are read from."""
-    return tuple(Path(place) for place in _PROGRAMS)
 
 
 def hide_files(readable: Iterable[Path]) -> bool:

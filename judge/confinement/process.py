@@ -99,12 +99,13 @@ class Confined:
     def ask(self, request: str, fields: Mapping[str, Any], blob: Blob) -> None:
         """Send a request, or tensors alone; raises WorkerError where it is not read in time."""
         text = json.dumps([request, dict(fields)]).encode() if request else b""
+        pipe = self._process.stdin.fileno()
         try:
             head = MESSAGE.pack(len(text), len(blob)) + text
             for start in range(0, max(len(blob), 1), _CHUNK):
                 stop = min(start + _CHUNK, len(blob))
                 part = blob[start:stop] if isinstance(blob, bytes) else blob.read(start, stop)
-                self._send(head + part)
+                send(pipe, head + part, wait=lambda: self._wait(pipe, writing=True))
                 head = b""
         except BrokenPipeError:
             pass  # the answer says why, or its absence
@@ -157,10 +158,6 @@ class Confined:
             chunk, self._unread = self._unread[:length], self._unread[length:]
             length -= len(chunk)
             yield chunk
-
-    def _send(self, data: bytes) -> None:
-        pipe = self._process.stdin.fileno()
-        send(pipe, data, wait=lambda: self._wait(pipe, writing=True))
 
     def _left(self) -> float:
         return min(self._deadline - time.monotonic(), self._budget.seconds_left())

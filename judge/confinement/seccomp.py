@@ -1,8 +1,8 @@
 """System-call filters: what a process gives up before it runs untrusted code.
 
-A filter lists what is allowed. A call that it does not list fails as a kernel without it would
-(ENOSYS), so that the C library falls back; a call that is known and refused fails with EPERM; one
-that only an attack makes ends the process. Two filters are declared. SUBMISSION is for code that
+A filter lists what is allowed. What it does not name fails with EPERM. A call newer than all that
+are named fails as a kernel without it would (ENOSYS), so that the C library falls back. One that
+only an attack makes ends the process. Two filters are declared. SUBMISSION is for code that
 computes: it may read files and start threads. CANDIDATE is for a process in namespaces of its own:
 it may use processes, files and some sockets, and nothing that reaches beyond its namespaces.
 
@@ -268,11 +268,14 @@ def compile_filter(wanted: Filter, architecture: Architecture, *, pid: int) -> b
             refusal = _ERROR | wanted.errors[name] if name in wanted.errors else _EPERM
             block = [*_rule(rule), _line(_RETURN, refusal)]
             lines += [_line(_EQUAL, numbers[name], 1, 0), _line(_JUMP, len(block)), *block]
-    ruled = wanted.allowed | wanted.rules.keys() | itself.keys()
-    for name in sorted(numbers.keys() - ruled):
-        answer = _ENOSYS if name in wanted.absent else _KILL if name in wanted.fatal else _EPERM
-        lines += [_line(_EQUAL, numbers[name], 0, 1), _line(_RETURN, answer)]
-    lines.append(_line(_RETURN, _ENOSYS))  # newer than this table
+    for names, answer in ((wanted.absent, _ENOSYS), (wanted.fatal, _KILL)):
+        for name in sorted(names & numbers.keys()):
+            lines += [_line(_EQUAL, numbers[name], 0, 1), _line(_RETURN, answer)]
+    lines += [
+        _line(_AT_LEAST, max(numbers.values()) + 1, 0, 1),  # newer than this table
+        _line(_RETURN, _ENOSYS),
+        _line(_RETURN, _EPERM),
+    ]
     return b"".join(lines)
 
 

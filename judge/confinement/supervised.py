@@ -36,6 +36,7 @@ from judge.confinement.messages import (
     Started,
     Status,
 )
+from judge.confinement.pipes import send
 from judge.errors import ConfinementError
 
 ISOLATION: tuple[Measure, ...] = get_args(Measure)
@@ -206,15 +207,10 @@ class Supervised:
             self._selector.register(descriptor, selectors.EVENT_READ, name)
         os.set_blocking(self._input, False)
         self._deadline = self._begun + limits.seconds + limits.leaving + _STARTING
-        self._send_request(msgspec.json.encode(request) + b"\n")
+        with suppress(BrokenPipeError):  # then there is no report, which says so
+            send(self._control, msgspec.json.encode(request) + b"\n")
         self._pump(until=lambda: b"\n" in self._kept["report"])
         self._read_start()
-
-    def _send_request(self, request: bytes) -> None:
-        view = memoryview(request)
-        with suppress(BrokenPipeError):  # then there is no report, which says so
-            while view:
-                view = view[os.write(self._control, view) :]
 
     def _read_start(self) -> None:
         first, found, _ = bytes(self._kept["report"]).partition(b"\n")

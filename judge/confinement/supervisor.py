@@ -213,13 +213,10 @@ class _Watch:
         if why is None:
             why = self._excess(everything=True)
         leftovers = self._end_all(command)
-        return self._finished(why, leftovers=0 if alone else leftovers)
-
-    def _finished(self, why: Status | None, *, leftovers: int) -> Finished:
         code = os.waitstatus_to_exitcode(self._status) if self._status is not None else 0
         if why is None:
             why = "signal" if code < 0 else "exited"
-        return Finished(status=why, code=abs(code), leftovers=leftovers)
+        return Finished(status=why, code=abs(code), leftovers=0 if alone else leftovers)
 
     def _reap(self, command: int) -> int:
         """Take leave of the dead; return how many were ended by force, the command not counted."""

@@ -13,7 +13,7 @@ I/O: a temporary folder, one process, its pipes.  Units: seconds, bytes.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,6 @@ _WITH_ROWS = ("data", "test", "rows", "outputs")  # requests that rows of tensor
 _WORDS = 300  # characters of what a task's exception says
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskLimits(ProcessLimits):
-    """How much a task's process may use."""
-
-    weights_bytes: int = _MAX_BLOB
-
-
 class ConfinedTask:
     """A worker (monitor/task_worker.py) in a process of its own."""
 
@@ -51,17 +44,15 @@ class ConfinedTask:
         self._process, self._name, self._quoting = process, name, quoting
         self._weights = weights
         self.isolation = process.isolation
-        self._read("loading the file")
+        self.ask("loading the file", None)
 
     def ask(
-        self, request: str, fields: Mapping[str, Any], blob: Blob = b"", /
+        self, request: str, fields: Mapping[str, Any] | None, blob: Blob = b"", /
     ) -> tuple[dict[str, Any], Blob]:
-        """Return the answer to a request; raises TaskError saying what failed."""
-        return self._read(request, fields, blob)
+        """Return the answer to a request; raises TaskError saying what failed.
 
-    def _read(
-        self, request: str, fields: Mapping[str, Any] | None = None, blob: Blob = b""
-    ) -> tuple[dict[str, Any], Blob]:
+        Without fields nothing is asked: the worker tells by itself that it has loaded the file.
+        """
         rows = request in _WITH_ROWS
         most = _MAX_BLOB if rows else self._weights if request == "weights" else 0
         try:
@@ -90,7 +81,8 @@ class ConfinedTask:
 
 def confined_workers(
     *,
-    limits: TaskLimits | None = None,
+    limits: ProcessLimits | None = None,
+    weights_bytes: int = _MAX_BLOB,
     budget: Budget | None = None,
     data_dir: Path | None = None,
     own: bool = False,
@@ -101,7 +93,7 @@ def confined_workers(
     With `own`, for the owner of the code, errors say what the task's exceptions say, and the
     configured folder is read. A judge names the folder: a recorded one could be any of its own.
     """
-    most, left = limits or TaskLimits(), budget or Budget()
+    most, left = limits or ProcessLimits(), budget or Budget()
 
     @contextmanager
     def open_worker(
@@ -126,7 +118,7 @@ def confined_workers(
             keep=keep,
             stored=None if stored is None else str(stored),
         ) as process:
-            yield ConfinedTask(process, config.name, weights=most.weights_bytes, quoting=own)
+            yield ConfinedTask(process, config.name, weights=weights_bytes, quoting=own)
 
     return open_worker
 

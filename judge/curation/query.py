@@ -12,6 +12,15 @@ from aggregates.curation.export import KINDS
 from judge.errors import CurationError
 
 MARGIN = 0.02  # of validation accuracy, between chosen and rejected
+_CONDITIONS = {  # by the filter that asks for it
+    "max_temperature": "({run}.asked = 0 OR {run}.temperature <= ?)",
+    "decided_by": "LIST_HAS_ALL(?, {answer}.authors)",
+    "dataset": "{run}.dataset = ?",
+    "min_process_score": "{run}.process_score >= ?",
+    "min_accuracy": "{run}.validation_accuracy >= ?",
+    "provoked": "({run}.provocation IS NOT NULL) = ?",
+    "gold": "{answer}.gold = ?",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +97,6 @@ class Query:
 
     def conditions(self, run: str, answer: str) -> tuple[str, list[Any]]:
         """Return SQL over run_forces AS `run` and curated_answers AS `answer`, with parameters."""
-        parts: list[tuple[str, Any]] = []
-        if self.max_temperature is not None:
-            parts.append((f"({run}.asked = 0 OR {run}.temperature <= ?)", self.max_temperature))
-        if self.decided_by:
-            parts.append((f"LIST_HAS_ALL(?, {answer}.authors)", sorted(set(self.decided_by))))
-        if self.dataset is not None:
-            parts.append((f"{run}.dataset = ?", self.dataset))
-        if self.min_process_score is not None:
-            parts.append((f"{run}.process_score >= ?", self.min_process_score))
-        if self.min_accuracy is not None:
-            parts.append((f"{run}.validation_accuracy >= ?", self.min_accuracy))
-        if self.provoked is not None:
-            parts.append((f"({run}.provocation IS NOT NULL) = ?", self.provoked))
-        if self.gold:
-            parts.append((f"{answer}.gold = ?", True))
-        return "".join(f" AND {sql}" for sql, _ in parts), [value for _, value in parts]
+        asked = {name: value for name, value in self.to_dict().items() if name in _CONDITIONS}
+        parts = (_CONDITIONS[name].format(run=run, answer=answer) for name in asked)
+        return "".join(f" AND {sql}" for sql in parts), [*asked.values()]

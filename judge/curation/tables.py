@@ -8,29 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import duckdb
 
 from judge.errors import CurationError
-from ledger.verification.authority import Authority
-from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.reader import VerifiedLedger
 from projections.projector import projected, read_position, settled
-
-
-class VerifiedEntries(Protocol):
-    """A ledger whose entries were verified; see ledger.verification.reader.open_verified()."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    @property
-    def authority(self) -> Authority:
-        """Which keys stand."""
-
-    def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
-        """Yield them from this index on."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +38,7 @@ class Tables:
 
 
 @contextmanager
-def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterator[Tables]:
+def open_tables(ledger: VerifiedLedger, *, as_of: int | None = None) -> Iterator[Tables]:
     """Give the tables over entries 0 to `as_of` (by default, all), both included.
 
     Raises CurationError where there is no such entry, or where one that an operator signed cannot
@@ -67,7 +51,7 @@ def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterato
         )
     with closing(
         projected(
-            islice(ledger.entries(start=0), last + 1),
+            islice(ledger.entries(), last + 1),
             authority=ledger.authority.stream_id,
             quarantine=True,
         )

@@ -31,7 +31,6 @@ from judge.approvals import (
     read_approval,
 )
 from judge.errors import ApprovalError, LineageError
-from judge.lineage.chain import Body, Chain, Found, LineageStep, natural, verify_created
 from judge.lineage.example import ExportLine, as_shown, decisions_of, shown_by
 from ledger.errors import MalformedError, VerificationError
 from ledger.handover.envelope import payload_of
@@ -65,6 +64,17 @@ NAMES = frozenset(
 )
 """The events that a lineage is made of."""
 _SIZE = re.compile("0|[1-9][0-9]{0,17}")
+Body = dict[str, Any]
+Found = tuple[VerifiedEntry, Body]
+"""An entry, and what its body says."""
+
+
+@dataclass(frozen=True)
+class LineageStep:
+    """One entry of a lineage, and what it says in it."""
+
+    entry: VerifiedEntry
+    says: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +120,8 @@ def trace(
     return Lineage(example=example, steps=tuple(walk.steps.values()))
 
 
-class _LineageWalk(Chain):
-    """Takes entries, each by a link to one that was taken before.
+class _LineageWalk:
+    """Takes entries out of a pool, each by a link to one that was taken before.
 
     Which keys were in force is decided by the ledger's own rules (Authority), over the whole
     authority stream.
@@ -123,10 +133,56 @@ class _LineageWalk(Chain):
         authority: Authority,
         counting: Callable[[], Mapping[str, CountingAudit]] | None,
     ) -> None:
-        super().__init__(entries)
+        pooled = sorted(entries, key=lambda entry: entry.index)
+        self._pool: dict[str, list[VerifiedEntry]] = {}  # by name
+        for entry in pooled:
+            self._pool.setdefault(entry.name, []).append(entry)
+        self.steps: dict[int, LineageStep] = {}  # by the entry's index
         self._authority = authority  # after the last entry
-        self._keys = self.stream(authority.stream_id)
+        self._keys = [entry for entry in pooled if entry.stream_id == authority.stream_id]
         self._counting = counting
+
+    def take(self, entry: VerifiedEntry, says: str) -> None:
+        """Make an entry a step, once."""
+        self.steps.setdefault(entry.index, LineageStep(entry, says))
+
+    def rest(self) -> list[int]:
+        """Return where the entries lie that were not taken."""
+        pooled = {entry.index for found in self._pool.values() for entry in found}
+        return sorted(pooled - set(self.steps))
+
+    def last(self, name: str, *, created: bool = False, **wanted: Any) -> Found:
+        """Return the last of all(), which with `created` has to begin its stream."""
+        found = self.all(name, **wanted)
+        if not found:
+            told = ", ".join(f"{key} {value}" for key, value in wanted.items())
+            raise LineageError(f"a link is missing: no {name} with {told} found")
+        if created:
+            _verify_created(found[-1][0])
+        return found[-1]
+
+    def all(
+        self,
+        name: str,
+        *,
+        stream: UUID | None = None,
+        before: int | None = None,
+        after: int = -1,
+        **fields: Any,
+    ) -> list[Found]:
+        """Return the entries of this name whose bodies say that, in the order of the ledger."""
+        found = []
+        for entry in self._pool.get(name, ()):
+            place = after < entry.index and (before is None or entry.index < before)
+            if not place or stream not in (None, entry.stream_id):
+                continue
+            body = readable_body(entry.body)
+            if body is not None and all(
+                type(body.get(key)) is type(value) and body[key] == value
+                for key, value in fields.items()
+            ):
+                found.append((entry, body))
+        return found
 
     def decision(self, run: UUID, number: int) -> VerifiedEntry:
         """1. The decision."""
@@ -242,7 +298,7 @@ class _LineageWalk(Chain):
             return
         what = f"checkpoint {checkpoint}, commit {body.get('commit')}"
         if name == "line.opened":
-            verify_created(entry)
+            _verify_created(entry)
             if Line.id_of(str(body.get("root")), str(body.get("branch"))) != entry.stream_id:
                 raise LineageError(
                     "the line's id does not match its repository and branch", index=entry.index
@@ -377,16 +433,16 @@ class _LineageWalk(Chain):
                 verify_inclusion(
                     leaf_hash(line.data),
                     index=line.number,
-                    size=natural(body.get("examples"), seal),
+                    size=_natural(body.get("examples"), seal),
                     root=bytes.fromhex(str(body.get("root"))),
                     proof=line.path,
                 )
             except (ValueError, VerificationError) as e:
                 fault = str(e)
                 continue
-            if not newest <= natural(body.get("as_of"), seal) < seal.index:
+            if not newest <= _natural(body.get("as_of"), seal) < seal.index:
                 raise LineageError("the export is as of a different entry", index=seal.index)
-            verify_created(seal)
+            _verify_created(seal)
             what = f"export {seal.stream_id} ({body.get('kind')}) as of {body.get('as_of')}"
             self.take(seal, f"{what}, line {line.number} of {body.get('examples')}")
             return
@@ -464,6 +520,19 @@ class _LineageWalk(Chain):
             and (revoked.lifted is None or entry.index <= revoked.lifted)
             for revoked in next(found).revocations
         )
+
+
+def _verify_created(entry: VerifiedEntry) -> None:
+    """Raise LineageError unless an entry begins its stream."""
+    if entry.stream_version != 1:
+        raise LineageError(f"{entry.name} is not the first event of its stream", index=entry.index)
+
+
+def _natural(value: Any, entry: VerifiedEntry) -> int:
+    """Return a whole number from 0, or raise LineageError."""
+    if type(value) is not int or value < 0:
+        raise LineageError(f"{entry.name} has a count that is no number", index=entry.index)
+    return value
 
 
 def _said(body: Body) -> str | None:

@@ -11,7 +11,6 @@ from aggregates.playbook import DEFER, FRESH
 from aggregates.run import OWN_ENDS, Run
 from judge.auditing.process import measure_process
 from judge.auditing.replay import replay_run
-from judge.config import JudgeConfig
 from judge.curation.intervals import LEVEL, interval, level_of
 from ledger.application import LedgerApplication
 from ledger.progress import advanced
@@ -119,7 +118,7 @@ def find_questions(
             f"run {run.id} is a task's or a watched loop's: only runs of the built-in model can be "
             "forked; train one with `proctor run`"
         )
-    replay = replay_run(parent.entries, config=JudgeConfig())
+    replay = replay_run(parent.entries)
     found = []
     for past in chosen:
         arms = alternatives(past, replay.observation(past.epoch))
@@ -234,8 +233,8 @@ def _run_of(log: LedgerApplication, measured: Credit, place: Place) -> str:
 
 def _process(home: Home, run: UUID) -> dict[str, int]:
     with open_remembered(home) as ledger:
-        found = measure_process(read_streams(ledger, {run})[run])
-    return {"obligations": found.obligations, "violations": len(found.violations)}
+        _, obligations, violations = measure_process(read_streams(ledger, {run})[run])
+    return {"obligations": obligations, "violations": violations}
 
 
 def _said(parent: Parent, past: PastDecision, decision: Decision) -> list[Said]:

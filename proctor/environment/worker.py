@@ -31,7 +31,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.process import measure_process
-from judge.auditing.reexecution import MemoryBlobs
+from judge.auditing.reexecution import NoBlobs
 from judge.errors import JudgeError
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
@@ -125,7 +125,7 @@ class Worker:
                 config,
                 self._agent(),
                 log=log,
-                blobs=MemoryBlobs(),
+                blobs=NoBlobs(),
                 splits=splits,
                 on_epoch=self._on_epoch,
             )
@@ -138,8 +138,8 @@ class Worker:
         }
         process = {"process_score": 0.0}
         if self._episode["process"]:
-            found = measure_process(_entries(events, run.id))
-            process = {"process_score": found.score, "obligations": found.obligations}
+            score, obligations, _ = measure_process(_entries(events, run.id))
+            process = {"process_score": score, "obligations": obligations}
         return {
             "end": run.end_reason,
             "run": str(run.id),

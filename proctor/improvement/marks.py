@@ -16,7 +16,6 @@ from aggregates.decisions import Decision, Observation
 from aggregates.review import Review
 from aggregates.run import Run
 from judge.auditing.replay import replay_run
-from judge.config import JudgeConfig
 from judge.errors import StepError
 from ledger.application import LedgerApplication
 from policies.proposing.tuner import Example
@@ -70,7 +69,7 @@ def situation_of(home: Home, mark: Mark) -> Observation | None:
     """Return what was observed when a decision was made; None if the run does not replay."""
     entries = read_recording(home, mark.run).entries
     try:
-        replay = replay_run(entries, config=JudgeConfig())
+        replay = replay_run(entries)
     except StepError:
         return None
     return replace(replay.observation(mark.epoch), run_id="scenario", due=mark.decision.cites)

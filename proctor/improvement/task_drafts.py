@@ -23,7 +23,6 @@ from aggregates.decisions import Observation
 from aggregates.run import Run
 from aggregates.spec import WatchedModel, spec_of
 from judge.auditing.events import decode_events
-from judge.config import JudgeConfig
 from judge.errors import StepError
 from judge.gauntlet.arms import answering
 from judge.gauntlet.controller import Controller
@@ -371,7 +370,7 @@ def _situations(entries: Sequence[Any]) -> list[Observation]:
     from judge.auditing.replay import replay_run  # noqa: PLC0415 - imports PyTorch
 
     try:
-        replay = replay_run(entries, config=JudgeConfig())
+        replay = replay_run(entries)
     except StepError as error:
         raise TaskError(f"the run does not replay: {error}") from error
     epochs = dict.fromkeys(past.epoch for past in replay.run.decisions)

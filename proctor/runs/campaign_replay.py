@@ -23,7 +23,7 @@ from aggregates.run import Run
 from aggregates.transcript import Transcript
 from judge.auditing.audit import audit_run
 from judge.auditing.events import decode_events
-from judge.auditing.reexecution import TaskAgain, reexecute
+from judge.auditing.reexecution import reexecute
 from judge.auditing.report import AuditReport
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
@@ -34,6 +34,7 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import TaskConfig
 from monitor.loop import OnEpoch
+from monitor.task_loop import train_task
 from policies.deciding.named import named_policy
 from proctor.home import Home
 from proctor.remembering import held_session, open_remembered
@@ -156,20 +157,19 @@ def redo_run(
     return RunAgain.of(comparison, same=same, calls=calls.count if calls else 0, policy=found)
 
 
-def _task_again(home: Home, started: Any, judge: JudgeConfig | None) -> TaskAgain | None:
-    """Return what a task's run is trained again from, None for another run."""
-    config = started.config if isinstance(started, Run.Started) else {}
-    task = config.get("task")
+def _task_again(home: Home, started: Any, judge: JudgeConfig | None) -> Callable[..., Run] | None:
+    """Return what trains a task's run again, None for another run."""
+    task = started.config.get("task") if isinstance(started, Run.Started) else None
     if not isinstance(task, str):
         return None
     folder = None if judge is None or judge.data_dir is None else Path(judge.data_dir)
     source, workers = home.blobs.get(task), confined_workers(data_dir=folder, own=True)
-    run_config = TaskConfig.from_dict(config)
-    return TaskAgain(
-        source,
-        workers,
-        lambda: own_data(home, source, run_config, workers, data_dir=folder),
-    )
+
+    def train_again(config: TaskConfig, **options: Any) -> Run:
+        data = own_data(home, source, config, workers, data_dir=folder)
+        return train_task(config, source, data=data, open_worker=workers, **options)
+
+    return train_again
 
 
 def redo_campaign(

@@ -13,7 +13,6 @@ from threats import threat
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.auditing.record import read_record
-from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
@@ -55,7 +54,7 @@ def signed_pass(scene: Scene, *, bound: bool) -> Run:
         recorder: Any = log.recorder
         recorder.grant_key(vkey("judge.example", public_bytes(JUDGE)), role="judge")
         run = synthetic_run(log, epochs=1)
-        state = read_record(scene.verdicts, run.id, JudgeConfig()).judged if bound else None
+        state = read_record(scene.verdicts, run.id).judged if bound else None
         synthetic_audit(log, run, judged=state, save=partial(log.save, author=JUDGES), **WHOLE)
     scene.standing.write_text("")
     return run

@@ -51,7 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def events_of(home: Path, run: str) -> list[Any]:
-    return decode_events(read_record(Home(home).ledger, UUID(run), JudgeConfig()).entries)
+    return decode_events(read_record(Home(home).ledger, UUID(run)).entries)
 
 
 def folded(home: Path, run: str) -> Any:
@@ -108,7 +108,7 @@ def test_old_run_has_no_hard_fail_and_the_verdict_names_the_version_of_its_rules
     with pytest.raises(JudgeError, match="made by another version of Proctor"):
         audit(home, run)  # the images that the run was trained on cannot be drawn again
     place, config = Home(home), JudgeConfig()
-    record = read_record(place.ledger, UUID(run), config)
+    record = read_record(place.ledger, UUID(run))
     gates = Gates(UUID(run), config, record=record, directory=place.submission(run), redo=None)
     ledger = gates.ledger()
     for step in (gates.deliverables, gates.load_model, gates.weights, gates.run_config):

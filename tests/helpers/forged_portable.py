@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from forked import workers_forked
-from judge_cases import Case, failed, off, rewrite
+from judge_cases import Case, failed, rewrite
 
 from aggregates.run import Run
 from judge.auditing.gates import Redo
@@ -32,7 +32,6 @@ CONFIG = RunConfig.from_dict(
         "numerics": "portable",
     }
 )
-_UNNAMED = ("deliverable_hashes", "config_record")  # the submission still names the honest run
 
 
 def variables() -> dict[str, str]:
@@ -84,8 +83,7 @@ def judge_forgeries(folder: str, count: int) -> dict[str, Any]:
     redo = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
     with workers_forked():
         found = [
-            failed(rewrite(honest, _forge(number)).audit(config=off(*_UNNAMED), redo=redo))
-            for number in range(count)
+            failed(rewrite(honest, _forge(number)).audit(redo=redo)) for number in range(count)
         ]
         return {"honest": failed(honest.audit(redo=redo)), "forged": found}
 

@@ -1,6 +1,7 @@
 """Real trainings, tiny ones, in folders that a test may tamper with."""
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from judge.auditing.audit import audit_run
 from judge.auditing.events import decode_events
 from judge.auditing.record import read_record
 from judge.auditing.report import AuditReport
-from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths
@@ -53,7 +53,7 @@ class SilentPolicy:
 
 def events_of(ledger: Path, run_id: str) -> list[Any]:
     """Return a run's events from a valid ledger."""
-    return decode_events(read_record(ledger, UUID(run_id), JudgeConfig()).entries)
+    return decode_events(read_record(ledger, UUID(run_id)).entries)
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,13 @@ def rewrite(
     """Append another run that tells an honest run's story with changes, signed as all others.
 
     Through the aggregate where `checked`, and around it otherwise. A change that names an `event`
-    puts one of that class in the old one's place.
+    puts one of that class in the old one's place. The files are handed in again as the new run's,
+    with its configuration, unless the change says which.
     """
     events, run_id = case.events(), run_id or uuid4()
+    submission = case.submission.with_name(str(run_id))
     run: Run | None = None
+    started: dict[str, Any] = {}
     for event in events:
         skip = ("originator_id", "originator_version", "originator_topic", "timestamp")
         fields = {key: value for key, value in vars(event).items() if key not in skip}
@@ -110,7 +113,12 @@ def rewrite(
             continue
         kind = changed.pop("event", None)
         fields = {**fields, **changed} if kind is None else changed
+        if isinstance(event, Run.Ended) and "deliverables" not in changed and event.deliverables:
+            assert run is not None
+            hashes = _hand_in_again(case, run, started, submission)
+            fields["deliverables"] = {name: hashes[name] for name in event.deliverables}
         if run is None:
+            started = fields
             run = Run._create(Run.Started, id=run_id, **fields)
         elif checked and isinstance(event, Run.RulesEvaluated):
             run.evaluate_rules()
@@ -119,7 +127,22 @@ def rewrite(
     assert run is not None
     with LedgerApplication.open(case.ledger, REGISTRY) as log:
         log.save(run)
-    return Case(str(run_id), case.ledger, case.submission)
+    return Case(str(run_id), case.ledger, submission if submission.exists() else case.submission)
+
+
+def _hand_in_again(
+    case: Case, run: Run, started: dict[str, Any], submission: Path
+) -> dict[str, str]:
+    """Copy a submission for a run that tells another story; return the hashes of its files."""
+    shutil.copytree(case.submission, submission)
+    about = json.loads((submission / "run_config.json").read_text())
+    weights = run.weights.get("best") or run.weights["last"]
+    saved = {"kind": weights.kind, "epoch": weights.epoch, "sha256": weights.sha256}
+    about |= {"run": str(run.id), "weights": {**about["weights"], **saved}}
+    about["started_from"] |= {key: started[key] for key in ("config", "config_hash", "spec")}
+    return hand_in(
+        Case(str(run.id), case.ledger, submission), run_config__json=json.dumps(about).encode()
+    )
 
 
 def hand_in(case: Case, **files: bytes) -> dict[str, str]:
@@ -140,7 +163,3 @@ def failed(report: AuditReport) -> str | None:
     if found:
         assert (report.scores.accuracy_score, report.scores.process_score) == (0.0, 0.0)
     return found[0] if found else None
-
-
-def off(*checks: str) -> JudgeConfig:
-    return JudgeConfig(disabled=checks)

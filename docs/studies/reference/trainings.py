@@ -8,7 +8,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Observation
 from aggregates.run import Run
-from judge.auditing.reexecution import MemoryBlobs
+from judge.auditing.reexecution import NoBlobs
 from judge.gauntlet.errors import CandidateError
 from monitor.config import RunConfig
 from monitor.errors import MonitorError
@@ -28,7 +28,7 @@ def train_with(config: Mapping[str, Any], decide: Decide) -> Run:
     """
     try:
         known = RunConfig.from_dict({"profile": "calibrated", **config})
-        return train(known, _Policy(decide), log=_Log(), blobs=MemoryBlobs())
+        return train(known, _Policy(decide), log=_Log(), blobs=NoBlobs())
     except MonitorError as error:
         if isinstance(error.__cause__, CandidateError):
             raise error.__cause__ from error

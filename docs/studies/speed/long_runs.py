@@ -186,7 +186,7 @@ def audit(folder: Path, run: UUID) -> int:
     from judge.config import JudgeConfig  # noqa: PLC0415
 
     config = JudgeConfig(max_epochs=MOST, max_decisions=100_000, max_events=200_000)
-    found = read_record(folder, run, config)
+    found = read_record(folder, run)
     gates = Gates(run, config, record=found, directory=folder, redo=None)
     gates.ledger()
     replay = gates.replay

@@ -107,7 +107,7 @@ def audit(folder: Path) -> float:
     run = _run(folder)
     config = JudgeConfig(max_epochs=10_000, max_decisions=100_000, max_events=200_000)
     began = time.process_time()
-    found = read_record(folder, run, config)
+    found = read_record(folder, run)
     gates = Gates(run, config, record=found, directory=folder, redo=None)
     gates.ledger()
     return time.process_time() - began

@@ -14,8 +14,7 @@ I/O: none.
 import re
 import zlib
 from base64 import b85decode
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from judge.gauntlet.errors import DiffError
 
@@ -118,10 +117,3 @@ def _unpacked_size(kind: str, said: int, packed: bytes) -> int:
     except (zlib.error, IndexError) as error:
         raise DiffError(f"a binary part of the diff cannot be unpacked: {error}") from error
     return size
-
-
-def check_once(paths: Iterable[str]) -> None:
-    """Raise DiffError where a diff comes to one path twice."""
-    for path, times in Counter(paths).items():
-        if times > 1:
-            raise DiffError(f"the diff changes {path!r} more than once; combine the changes")

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import IO, Self
 
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
 from judge.gauntlet.repository.changes import EXECUTABLE, FILE, Kind, PathChange
-from judge.gauntlet.repository.diffs import check_form, check_once
+from judge.gauntlet.repository.diffs import check_form
 from ledger.held_folder import HeldFolder
 
 MAX_DIFF = 2**20
@@ -217,7 +218,10 @@ class Repository:
         # A file that becomes a link is two parts in git's diffs; check_changes() says what it is.
         plain = {FILE, EXECUTABLE, None}
         odd = {c.path for c in self.changes(base, tree) if {c.old_mode, c.new_mode} - plain}
-        check_once(path for path in paths if path not in odd)
+        if twice := [
+            each for each, times in Counter(paths).items() if times > 1 and each not in odd
+        ]:
+            raise DiffError(f"the diff changes {twice[0]!r} more than once; combine the changes")
         return tree
 
     def commit(self, tree: str, parent: str, message: str, time: int) -> str:

@@ -245,6 +245,9 @@ class _Walk:
                 yield getattr(node, "lineno", 1), problem
 
     def _of(self, node: ast.AST) -> Iterator[str]:
+        if not isinstance(node, ast.alias):
+            for field in ("name", "arg", "rest"):  # what a node binds, or names an argument by
+                yield from _name(getattr(node, field, None) or "")
         match node:
             case ast.Import():
                 for alias in node.names:
@@ -262,26 +265,14 @@ class _Walk:
             case ast.ExceptHandler():
                 if node.type is None:
                     yield "catches every exception: name the exceptions"
-                yield from _name(node.name or "")
             case ast.ClassDef():
-                yield from _name(node.name)
                 if any(keyword.arg in ("metaclass", None) for keyword in node.keywords):
                     yield "gives a class a metaclass"
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from _name(node.name)
             case ast.Global() | ast.Nonlocal():
                 for name in node.names:
                     yield from _name(name)
-            case ast.MatchAs() | ast.MatchStar():
-                yield from _name(node.name or "")
-            case ast.MatchMapping():
-                yield from _name(node.rest or "")
             case ast.Constant(value=str() as text):
                 yield from _text(text)
-            case ast.arg():
-                yield from _name(node.arg)
-            case ast.keyword():
-                yield from _name(node.arg or "")
             case ast.MatchClass():
                 for attribute in node.kwd_attrs:
                     yield from _attribute_name(attribute)

@@ -13,6 +13,7 @@ I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -158,7 +159,7 @@ def run_task(
         write_snapshot(drawn, place)
         if isinstance(scorer, ByTests):
             seconds += scorer.seconds(drawn)
-            scorer = scorer.on(Bench(manifest=manifest, scratch=folder))
+            scorer = partial(scorer.score, bench=Bench(manifest=manifest, scratch=folder))
         conversation = Conversation(
             limits.command,
             tree=tree,

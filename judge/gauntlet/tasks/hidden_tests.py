@@ -16,7 +16,6 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -32,7 +31,7 @@ from judge.gauntlet.testing.suite import SuiteResult, run_files
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
-    from judge.gauntlet.tasks.scoring import Ask, Score, Scorer
+    from judge.gauntlet.tasks.scoring import Ask, Score
 
 TESTED, BY_MODEL = "tests", "tests_by_model"  # scorers: answered by the candidate, or by a model
 SNAPSHOT_FILE = "files.json"
@@ -112,10 +111,6 @@ class ByTests:
         """Tell whether such tasks can be asked at all."""
         return self.server is not None or not self.by_model
 
-    def on(self, bench: Bench) -> "Scorer":
-        """Return the scorer, as it works on a bench."""
-        return partial(self._score, bench=bench)
-
     def seconds(self, task: "Task") -> float:
         """Return how long the candidate may have to wait for others."""
         tests = read_declared(dict(task.expected), Expected).seconds
@@ -125,7 +120,8 @@ class ByTests:
         """Raise GauntletError: such a task needs a bench."""
         raise GauntletError(f"task {task.task_id} was scored without a place to run its tests in")
 
-    def _score(self, task: "Task", ask: "Ask", *, bench: Bench) -> "Score":
+    def score(self, task: "Task", ask: "Ask", *, bench: Bench) -> "Score":
+        """Score an answer on a bench."""
         from judge.gauntlet.tasks.scoring import Score  # noqa: PLC0415 - it imports this module
 
         answers, answer = self._answer(task, ask)
@@ -164,11 +160,6 @@ def _use(answers: Sequence[Said]) -> dict[str, float]:
         shares = [(each.tokens or 0) / (each.limit or 1) for each in answers]
         found["budget"] = sum(shares) / len(shares)
     return found
-
-
-def check_hidden(expected: Mapping[str, Any]) -> None:
-    """Raise ValueError where a task with hidden tests does not say what is needed."""
-    read_declared(dict(expected), Expected)
 
 
 def snapshot_of(task: "Task") -> dict[str, str]:

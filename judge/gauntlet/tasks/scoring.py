@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from judge.declared import read_declared
 from judge.gauntlet.errors import CandidateError, GauntletError
-from judge.gauntlet.tasks.hidden_tests import BY_MODEL, TESTED, ByTests, check_hidden
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL, TESTED, ByTests, Expected
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
@@ -209,7 +210,7 @@ def check_expected(scorer: str, expected: Mapping[str, Any]) -> None:
         "selection": {"cap", "needed"},
     }
     if scorer in (TESTED, BY_MODEL):
-        check_hidden(expected)
+        read_declared(dict(expected), Expected)
     if scorer not in keys:  # another module's, which knows its own
         return
     if expected.keys() != keys[scorer]:

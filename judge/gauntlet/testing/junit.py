@@ -17,7 +17,7 @@ OUTCOMES = ("passed", "skipped", "failed")  # of several words on one case the l
 MAX_BYTES = 64 * 2**20
 MAX_CASES = 200_000
 MAX_NAME = 2_000  # characters
-_MARKS = {"skipped": "skipped", "failure": "failed", "error": "failed"}
+_MARKS = {"testcase": "passed", "skipped": "skipped", "failure": "failed", "error": "failed"}
 
 
 def read_report(path: Path) -> Mapping[str, str]:
@@ -30,49 +30,37 @@ def read_report(path: Path) -> Mapping[str, str]:
         raise CandidateError("the report was not found") from None
     except (OSError, StorageError):
         raise CandidateError("the report cannot be read") from None
-    reader = _Reader()
-    try:
-        reader.parse(data)
-    except expat.ExpatError:
-        raise CandidateError("the report is not XML") from None
-    if not reader.cases:
-        raise CandidateError("the report has no test cases")
-    return reader.cases
+    parser, cases = expat.ParserCreate(), dict[str, str]()
+    opened: list[str] = []  # the case that is being read, if any
 
-
-class _Reader:
-    def __init__(self) -> None:
-        self.cases: dict[str, str] = {}
-        self._case: str | None = None
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.StartDoctypeDeclHandler = self._refuse
-
-    def parse(self, data: bytes) -> None:
-        self._parser.Parse(data, True)
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if tag not in _MARKS:
+            return
         if tag == "testcase":
-            self._case = f"{attributes.get('classname', '')}::{attributes.get('name', '')}"
-            if len(self._case) > MAX_NAME or len(self.cases) == MAX_CASES:
+            opened[:] = [f"{attributes.get('classname', '')}::{attributes.get('name', '')}"]
+            if len(opened[0]) > MAX_NAME or len(cases) == MAX_CASES:
                 raise CandidateError(
                     "the report has too many test cases, or a name that is too long"
                 )
-            self._add("passed")
-        elif tag in _MARKS:
-            if self._case is None:
-                raise CandidateError("the report has an outcome without a test case")
-            self._add(_MARKS[tag])
+        if not opened:
+            raise CandidateError("the report has an outcome without a test case")
+        outcome = _MARKS[tag]
+        cases[opened[0]] = max(cases.get(opened[0], outcome), outcome, key=OUTCOMES.index)
 
-    def _add(self, outcome: str) -> None:
-        assert self._case is not None
-        before = self.cases.get(self._case, outcome)
-        self.cases[self._case] = max(before, outcome, key=OUTCOMES.index)
-
-    def _end(self, tag: str) -> None:
+    def end(tag: str) -> None:
         if tag == "testcase":
-            self._case = None
+            opened.clear()
 
-    def _refuse(self, *_: object) -> None:
-        raise CandidateError("the report contains XML definitions")
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.StartDoctypeDeclHandler = _refuse
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError:
+        raise CandidateError("the report is not XML") from None
+    if not cases:
+        raise CandidateError("the report has no test cases")
+    return cases
+
+
+def _refuse(*_: object) -> None:
+    raise CandidateError("the report contains XML definitions")

@@ -23,7 +23,7 @@ from judge.auditing.coverage import (
     create_tables,
     measure_coverage,
 )
-from judge.auditing.effects import Effects, Ineffective
+from judge.auditing.effects import Ineffective
 from projections.mapping import TABLES
 
 PLAIN = Path(__file__).with_name("plain_coverage.sql")
@@ -101,7 +101,7 @@ def tell(connection: duckdb.DuckDBPyConnection, run: str, draw: Random) -> None:
     ):
         add(connection, table, rows)
     peaks = {epoch: draw.choice((0.1, 5.0)) for epoch in range(epochs) if draw.random() < 0.9}
-    add_effects(connection, run, Effects(tuple(ineffective), tuple(silent), peaks))
+    add_effects(connection, run, ineffective, silent, peaks)
 
 
 def add(

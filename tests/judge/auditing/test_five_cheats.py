@@ -1,4 +1,4 @@
-"""The five cheats, each beside an honest control, and with the earlier checks switched off.
+"""The five cheats, each beside an honest control, and in stories that get past the earlier checks.
 
 shadow log: step 5; model swap: step 6; fabricated trajectory: step 7; skipped decision: step 8;
 forged past line: step 5. Where a cheat signs, it signs with the ledger's own key.
@@ -13,11 +13,10 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import torch
-from judge_cases import Case, Change, failed, hand_in, off, rewrite
+from judge_cases import CONFIG, Case, Change, failed, hand_in, rewrite
 from safetensors.torch import load, save
 
 from aggregates.registry import REGISTRY
@@ -28,7 +27,9 @@ from judge.auditing.report import AuditReport
 from judge.auditing.scores import rank
 from judge.errors import JudgeError
 from ledger.application import LedgerApplication
+from monitor.datasets import load_splits
 from monitor.model import ResidualCNN
+from monitor.probe import probe_batch, probe_model
 from monitor.weights import dump_weights
 
 
@@ -96,28 +97,40 @@ def swap(case: Case) -> None:
     )
 
 
+def as_handed_in(case: Case, *, saved: bool = False) -> Case:
+    """Tell the run again, as one that handed in these files; or, if so, also saved the weights."""
+    weights = (case.submission / "weights.safetensors").read_bytes()
+    told = {"sha256": hashlib.sha256(weights).hexdigest(), "size": len(weights)}
+    return rewrite(
+        case,
+        lambda e: told if saved and isinstance(e, Run.WeightsSaved) and e.kind == "best" else {},
+    )
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("disabled", "step", "words"),
+    ("told", "step", "words"),
     [
-        ((), "deliverables", "is not the file that the run submitted"),
-        (("deliverable_hashes",), "weights", "differs from the weights that the run saved as best"),
-        (("deliverable_hashes", "weights_hash"), "architecture", "do not fit the replayed model"),
+        (None, "deliverables", "is not the file that the run submitted"),
+        ("handed in", "weights", "differs from the weights that the run saved as best"),
+        ("saved", "architecture", "do not fit the replayed model"),
     ],
 )
 def test_model_swap_is_rejected(
-    tampered: Callable[[], Case], honest: Case, disabled: tuple[str, ...], step: str, words: str
+    tampered: Callable[[], Case], told: str | None, step: str, words: str
 ) -> None:
     case = tampered()
     swap(case)
-    report = case.audit(config=off(*disabled))
+    report = (as_handed_in(case, saved=told == "saved") if told else case).audit()
     assert failed(report) == step
     assert words in report.step(step).summary
-    assert report.config["disabled"] == list(disabled)
+    assert report.config["disabled"] == []
 
 
-def test_audit_passes_when_checks_are_off_and_the_model_is_the_trained_one(honest: Case) -> None:
-    assert failed(honest.audit(config=off("deliverable_hashes", "weights_hash"))) is None
+def test_audit_passes_when_the_same_files_are_told_as_handed_in(
+    tampered: Callable[[], Case],
+) -> None:
+    assert failed(as_handed_in(tampered(), saved=True).audit()) is None
 
 
 def test_code_that_computes_something_else_with_the_same_parameters_is_rejected(
@@ -132,7 +145,7 @@ class ResidualCNN(Base):
         return super().forward(x).flip(1)
 """
     hand_in(case, model__py=source.replace("import ResidualCNN", flipped).encode())
-    report = case.audit(config=off("deliverable_hashes"))
+    report = as_handed_in(case).audit()
     assert failed(report) == "architecture"
     assert "computes different logits" in report.step("architecture").summary
 
@@ -164,7 +177,7 @@ class ResidualCNN(Base):
     of_bytes = "((x * 64 + 127.5) == (x * 64 + 127.5).round()).flatten(1).all(1)"
     flipped = flipped.replace("BYTES", of_bytes)
     hand_in(case, model__py=source.replace("import ResidualCNN", flipped).encode())
-    report = case.audit(config=off("deliverable_hashes"))
+    report = as_handed_in(case).audit()
     assert failed(report) == "architecture"
     assert "computes different logits" in report.step("architecture").summary
 
@@ -178,9 +191,7 @@ def test_recorded_edit_that_nobody_decided_on_is_rejected(tampered: Callable[[],
             return {"spec": {**event.spec, "blocks": blocks}}
         return {}
 
-    report = rewrite(case, widen).audit(
-        config=off("deliverable_hashes", "weights_hash", "config_record")
-    )
+    report = rewrite(case, widen).audit()
     assert failed(report) == "architecture"
     assert (
         "recorded for a different model than the edits produce"
@@ -191,25 +202,22 @@ def test_recorded_edit_that_nobody_decided_on_is_rejected(tampered: Callable[[],
 # Fabricated trajectory
 
 
-def fabricate(case: Case, weights: bytes) -> Case:
-    """Tell the honest run's smooth story, about weights that have nothing to do with it."""
-    digest, run_id = hashlib.sha256(weights).hexdigest(), uuid4()
-    about = json.loads((case.submission / "run_config.json").read_text())
-    about["run"] = str(run_id)
-    about["weights"]["sha256"] = digest
-    submission = hand_in(
-        case, weights__safetensors=weights, run_config__json=json.dumps(about).encode()
-    )
-    assert submission["weights.safetensors"] == digest
+def fabricate(case: Case, weights: bytes, *, probe: bool = False) -> Case:
+    """Tell the honest run's smooth story, about weights that have nothing to do with it.
+
+    With `probe`, their own gradient norms are told with them.
+    """
+    hand_in(case, weights__safetensors=weights)
+    told: dict[str, Any] = {"sha256": hashlib.sha256(weights).hexdigest()}
+    if probe:
+        model = ResidualCNN(ModelSpec.from_dict(case.events()[0].spec))
+        model.load_state_dict(load(weights))
+        told["probe"] = probe_model(model, probe_batch(load_splits(CONFIG).validation))
 
     def change(event: Any) -> dict[str, Any]:
-        if isinstance(event, Run.WeightsSaved) and event.kind == "best":
-            return {"sha256": digest}
-        if isinstance(event, Run.Ended):
-            return {"deliverables": submission}
-        return {}
+        return told if isinstance(event, Run.WeightsSaved) and event.kind == "best" else {}
 
-    return rewrite(case, change, run_id=run_id)
+    return rewrite(case, change)
 
 
 def zeros(case: Case) -> bytes:
@@ -219,18 +227,17 @@ def zeros(case: Case) -> bytes:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("disabled", "words"),
+    ("probe", "words"),
     [
-        ((), "gradient norms of the submitted weights differ from those recorded with the weights"),
-        (("validation",), "gradient norms of the submitted weights"),
-        (("probe",), "the submitted weights have a validation loss of"),
+        (False, "gradient norms of the submitted weights differ from those recorded with the"),
+        (True, "the submitted weights have a validation loss of"),
     ],
 )
 def test_fabricated_trajectory_is_rejected(
-    tampered: Callable[[], Case], disabled: tuple[str, ...], words: str
+    tampered: Callable[[], Case], probe: bool, words: str
 ) -> None:
     case = tampered()
-    report = fabricate(case, zeros(case)).audit(config=off(*disabled))
+    report = fabricate(case, zeros(case), probe=probe).audit()
     assert failed(report) == "probe"
     assert words in report.step("probe").summary
 
@@ -280,33 +287,18 @@ def forge(case: Case) -> int:
     raise AssertionError("the event is stored somewhere")
 
 
-@pytest.mark.parametrize(
-    ("disabled", "words"),
-    [
-        ((), "the ledger is not valid"),
-        (("ledger_verification",), "evaluated again from the measured values, differ"),
-    ],
-)
-def test_forged_past_line_is_rejected(
-    tampered: Callable[[], Case], disabled: tuple[str, ...], words: str
-) -> None:
+def test_forged_past_line_is_rejected(tampered: Callable[[], Case], honest: Case) -> None:
     case = tampered()
     index = forge(case)
     with LedgerApplication.open(case.ledger, REGISTRY) as log:
         before = log.recorder.max_notification_id()
-        report = case.audit(config=off(*disabled), log=log)
+        report = case.audit(log=log)
         assert log.recorder.max_notification_id() == before
     assert failed(report) == "ledger"
-    assert words in report.step("ledger").summary
+    assert "the ledger is not valid" in report.step("ledger").summary
     assert {step.status for step in report.steps if step.name != "ledger"} == {"not_run"}
-    if not disabled:
-        assert report.step("ledger").evidence["index"] in (index, index + 1)
-
-
-def test_audit_passes_when_verification_is_off_and_nothing_is_forged(honest: Case) -> None:
-    report = honest.audit(config=off("ledger_verification"))
-    assert failed(report) is None
-    assert report.step("ledger").evidence["verified"] is False
+    assert report.step("ledger").evidence["index"] in (index, index + 1)
+    assert honest.audit().step("ledger").evidence["verified"] is True
 
 
 # What else is written with a valid key, and does not replay
@@ -381,9 +373,7 @@ def test_citation_of_a_silent_rule_is_a_violation_that_names_its_author(
         return {"cites": cites, "source": "human"} if cites else {}
 
     forged = rewrite(case, cite, checked=True)
-    about = json.loads((case.submission / "run_config.json").read_text())
-    hand_in(case, run_config__json=json.dumps({**about, "run": forged.run_id}).encode())
-    report = forged.audit(config=off("deliverable_hashes", "rules_recomputed"))
+    report = forged.audit()
     assert failed(report) is None
     assert {(v.kind, v.rule, v.emitter) for v in report.violations} >= {
         ("false_citation", "R3", "human")

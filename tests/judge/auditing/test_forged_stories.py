@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, off, rewrite, train_case
+from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, rewrite, train_case
 
 from aggregates.decisions import Decision, Observation
 from aggregates.run import Run
@@ -23,8 +23,6 @@ from monitor.config import RunConfig
 from monitor.diagnostics import EpochWatch
 from monitor.errors import MachineError
 from policies.deciding.recorded import RecordedPolicy
-
-UNNAMED = ("deliverable_hashes", "config_record")  # the submission still names the honest run
 
 
 def at(kind: type, epoch: int | None, **changes: Any) -> Change:
@@ -149,13 +147,13 @@ def test_story_that_no_training_tells_is_rejected(
 def test_audit_passes_when_the_story_is_told_again_unchanged(
     tampered: Callable[[], Case], honest_report: AuditReport
 ) -> None:
-    report = rewrite(tampered(), lambda _: {}).audit(config=off(*UNNAMED))
+    report = rewrite(tampered(), lambda _: {}).audit()
     assert failed(report) is None
     assert report.scores == honest_report.scores
 
 
 def test_weights_of_another_size_than_recorded_is_rejected(tampered: Callable[[], Case]) -> None:
-    report = rewrite(tampered(), at(Run.WeightsSaved, None, size=7)).audit(config=off(*UNNAMED))
+    report = rewrite(tampered(), at(Run.WeightsSaved, None, size=7)).audit()
     assert failed(report) == "weights"
     assert "the ledger records 7" in report.step("weights").summary
 
@@ -173,10 +171,10 @@ def diverged(tmp_path_factory: pytest.TempPathFactory) -> Case:
 @pytest.mark.slow
 def test_last_weights_of_a_run_that_broke_off_is_rejected(diverged: Case, tmp_path: Path) -> None:
     case = diverged.copy(tmp_path)
-    control = rewrite(case, lambda _: {}).audit(config=off(*UNNAMED, "contract"))
+    control = rewrite(case, lambda _: {}).audit()
     assert control.step("weights").status == "passed"
     forged = rewrite(case, at(Run.Ended, None, reason="interrupted"))
-    report = forged.audit(config=off(*UNNAMED, "contract"))
+    report = forged.audit()
     assert failed(report) == "weights"
     assert (
         "last weights count only for a run that ended by itself" in report.step("weights").summary
@@ -262,7 +260,10 @@ def test_chance_that_a_sample_notices_one_forged_epoch() -> None:
 
 def test_last_epoch_forged_behind_the_best_weights_is_rejected(tmp_path: Path) -> None:
     case = train_case(tmp_path, SilentPolicy(), replace(CONFIG, lr=0.3, epochs=5))
-    config, silent = off(*UNNAMED), lambda _: SilentPolicy()
+
+    def silent(_: Run) -> SilentPolicy:
+        return SilentPolicy()
+
     assert case.audit(redo=Redo(silent)).retrained == 1.0  # the honest run
 
     def in_last(event: Any) -> dict[str, Any]:
@@ -273,9 +274,9 @@ def test_last_epoch_forged_behind_the_best_weights_is_rejected(tmp_path: Path) -
         return {"measured": part}
 
     forged = rewrite(case, in_last)
-    sampled = forged.audit(config=config, redo=Redo(silent, sample=True, draw=lambda _: 0))
+    sampled = forged.audit(redo=Redo(silent, sample=True, draw=lambda _: 0))
     assert (failed(sampled), sampled.retrained) == (None, 4 / 5)
-    report = forged.audit(config=config, redo=Redo(silent))
+    report = forged.audit(redo=Redo(silent))
     assert failed(report) == "probe"
     assert "values differ from the recorded ones" in report.step("probe").summary
 
@@ -301,9 +302,8 @@ def test_measurement_made_up_beside_the_submitted_weights_is_rejected(
     tampered: Callable[[], Case],
 ) -> None:
     case = rewrite(tampered(), measured("train", "loss", value=lambda old: old * (1 + 1e-9)))
-    config = off(*UNNAMED)
-    assert failed(case.audit(config=config)) is None
-    report = case.audit(config=config, redo=Redo(recorded))
+    assert failed(case.audit()) is None
+    report = case.audit(redo=Redo(recorded))
     assert failed(report) == "probe"
     assert "values differ from the recorded ones" in report.step("probe").summary
 
@@ -325,7 +325,7 @@ def test_other_values_are_inconclusive_when_the_run_was_made_on_another_cpu(
 ) -> None:
     another = measured("train", "loss", value=lambda old: old * (1 + 1e-9))
     case = rewrite(tampered(), lambda event: {**elsewhere(event), **(another(event) or {})})
-    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded))
+    report = case.audit(redo=Redo(recorded))
     assert failed(report) is None
     assert not report.executed
     words = report.step("probe").summary
@@ -338,7 +338,7 @@ def test_equal_values_prove_a_run_that_was_made_on_another_cpu(
     tampered: Callable[[], Case],
 ) -> None:
     case = rewrite(tampered(), elsewhere)
-    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded))
+    report = case.audit(redo=Redo(recorded))
     assert failed(report) is None
     assert report.executed
     assert report.step("probe").evidence["differs"] == ["cpu"]
@@ -373,9 +373,7 @@ def test_target_of_nothing_is_rejected(tampered: Callable[[], Case]) -> None:
         config = RunConfig.from_dict({**event.config, "target_accuracy": 0.0})
         return {"config": config.to_dict(), "config_hash": config.hash}
 
-    report = rewrite(tampered(), humble).audit(
-        config=JudgeConfig(disabled=UNNAMED, min_test_examples=101)
-    )
+    report = rewrite(tampered(), humble).audit(config=JudgeConfig(min_test_examples=101))
     accuracy = report.scores.test_accuracy
     assert accuracy is not None
     assert accuracy < 0.5
@@ -431,7 +429,7 @@ def test_run_of_a_gpu_is_not_trained_again_where_there_is_none(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     case = rewrite(tampered(), started_with({"device": "NVIDIA H100"}, device="cuda"))
-    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded))
+    report = case.audit(redo=Redo(recorded))
     assert failed(report) is None
     assert report.step("probe").summary.endswith(
         "; not retrained: the run was made with a different device; the run needs a CUDA device, "
@@ -461,4 +459,4 @@ def no_gradients(*_: Any, **__: Any) -> None:
 
 def test_environment_of_an_earlier_version_is_accepted(tampered: Callable[[], Case]) -> None:
     older = {"numerics": None, "variables": None, "cpu": None}
-    assert failed(rewrite(tampered(), started_with(older)).audit(config=off(*UNNAMED))) is None
+    assert failed(rewrite(tampered(), started_with(older)).audit()) is None

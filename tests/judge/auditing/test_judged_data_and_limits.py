@@ -156,14 +156,11 @@ def test_recorded_download_is_not_followed(
 
     forged = rewrite(honest.copy(tmp_path / "copy"), change)
     for redo in (None, Redo(lambda run: SilentPolicy())):
-        # No other step stands before the data here.
-        off = JudgeConfig(disabled=("deliverable_hashes", "config_record"))
         with pytest.raises(JudgeError, match=r"without its data set: folder .* not found"):
             audit_run(
                 forged.run_id,
                 ledger_dir=forged.ledger,
                 submission_dir=forged.submission,
-                config=off,
                 redo=redo,
             )
     with pytest.raises(JudgeError, match="not found"):
@@ -291,7 +288,7 @@ def test_cifar10_in_full_is_within_the_defaults(config: dict[str, Any], honest: 
 
 
 def test_limits_ask_for_no_field_that_is_left_unread(honest: Case) -> None:
-    entries = read_record(honest.ledger, UUID(honest.run_id), JudgeConfig()).entries
+    entries = read_record(honest.ledger, UUID(honest.run_id)).entries
     read = list(StreamEvents(entries, fields=LIMITED))
     assert dict(_demands(read)) == dict(_demands(honest.events()))
     assert {type(each) for each in read if not vars(each)} >= {Run.RulesEvaluated, Run.Ended}
@@ -353,7 +350,6 @@ def test_weights_that_are_not_canonical_are_rejected_with_and_without_retraining
             return {"sha256": digest, "size": len(padded)}
         return {}
 
-    off = JudgeConfig(disabled=("deliverable_hashes", "config_record"))
-    report = rewrite(case, change).audit(config=off, redo=redo)
+    report = rewrite(case, change).audit(redo=redo)
     assert failed(report) == "weights"
     assert "in the canonical form" in report.step("weights").summary

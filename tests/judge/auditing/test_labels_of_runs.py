@@ -10,7 +10,6 @@ from aggregates.registry import REGISTRY
 from judge.auditing.events import decode_events
 from judge.auditing.labels import label_problem
 from judge.auditing.record import read_record
-from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 
 NOBODYS = "0" * 8 + "-0000-5000-8000-" + "0" * 12
@@ -58,7 +57,7 @@ def problems(folder: Path) -> dict[str, str | None]:
         runs["of a forged checkpoint"] = synthetic_run(log, epochs=1, checkpoint=NOBODYS)
     found = {}
     for name, run in runs.items():
-        record = read_record(folder / "ledger", run.id, JudgeConfig(), vkey=None, kept_head=None)
+        record = read_record(folder / "ledger", run.id)
         started = decode_events(record.entries)[0]
         found[name] = label_problem(
             started.checkpoint,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from judge_cases import CONFIG, Case, SilentPolicy, failed, off, train_case
+from judge_cases import CONFIG, Case, SilentPolicy, failed, train_case
 
 from aggregates.rules import CALIBRATED_1, PROFILES
 from monitor import environment
@@ -24,10 +24,6 @@ def test_older_rules_with_the_judges_own_code_is_rejected(older_rules: Case) -> 
     summary = report.step("ledger").summary
     assert "run.started records version 1 of the profile calibrated" in summary
     assert "train the run again" in summary
-
-
-def test_older_rules_are_accepted_when_the_check_is_off(older_rules: Case) -> None:
-    assert failed(older_rules.audit(config=off("rules_profile"))) is None
 
 
 def test_older_rules_are_accepted_when_other_code_is_recorded(

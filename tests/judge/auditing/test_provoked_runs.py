@@ -327,7 +327,7 @@ def test_parent_that_goes_on_while_its_child_trains_is_rejected(tmp_path: Path) 
     config = apply_to_config({**BASE, "epochs": 4, "edits": "restart"}, *DEEP)
     first = train_case(tmp_path, ScriptedPolicy([("add_norm", {})]), RunConfig.from_dict(config))
     child = follow(first, SilentPolicy())
-    record = read_record(child.ledger, UUID(child.run_id), JudgeConfig())
+    record = read_record(child.ledger, UUID(child.run_id))
     [parent] = record.chain
     late = (*parent[:-1], msgspec.structs.replace(parent[-1], index=record.size))
     report = audit_record(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_cases import CONFIG, Case, failed, off, rewrite, train_case
+from judge_cases import CONFIG, Case, failed, rewrite, train_case
 
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, FRESH, TRY_RATES
@@ -17,7 +17,6 @@ from policies.deciding.recorded import RecordedPolicy
 RATES = [1e-3, 0.05, 1e-4]
 BEST, LAST, NEXT = 2, 3, 4  # the epoch of the best rate, of the last trial, and of what goes on
 AGAIN = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
-UNTRAINED = off("deliverable_hashes", "config_record")
 
 
 class Trying:
@@ -71,7 +70,7 @@ def _measured(epoch: int, change: Callable[[dict[str, Any]], None]) -> Any:
 def test_choice_that_does_not_follow_is_rejected(tried: Case, tmp_path: Path) -> None:
     case = tried.copy(tmp_path)
     other = _measured(NEXT, lambda part: part["settings"].update(lr=RATES[2]))
-    report = rewrite(case, other).audit(config=UNTRAINED)
+    report = rewrite(case, other).audit()
     assert failed(report) == "ledger"
     told = f"epoch {NEXT} goes on from epoch {BEST} of decision 1 with lr 0.05, not 0.0001"
     assert told in report.step("ledger").summary
@@ -80,7 +79,7 @@ def test_choice_that_does_not_follow_is_rejected(tried: Case, tmp_path: Path) ->
 def test_rate_that_was_not_to_be_tried_is_rejected(tried: Case, tmp_path: Path) -> None:
     case = tried.copy(tmp_path)
     other = _measured(LAST, lambda part: part["settings"].update(lr=0.02))
-    report = rewrite(case, other).audit(config=UNTRAINED)
+    report = rewrite(case, other).audit()
     assert failed(report) == "ledger"
     assert f"epoch {LAST} is a trial of decision 1 with lr 0.0001" in report.step("ledger").summary
 
@@ -88,7 +87,7 @@ def test_rate_that_was_not_to_be_tried_is_rejected(tried: Case, tmp_path: Path) 
 def test_invented_loss_that_changes_the_choice_is_rejected(tried: Case, tmp_path: Path) -> None:
     case = tried.copy(tmp_path)
     better = _measured(LAST, lambda part: part["validation"].update(loss=1e-3))
-    report = rewrite(case, better).audit(config=UNTRAINED)
+    report = rewrite(case, better).audit()
     assert failed(report) == "ledger"
     assert f"epoch {NEXT} goes on from epoch {LAST}" in report.step("ledger").summary
 
@@ -98,7 +97,7 @@ def test_invented_loss_that_leaves_the_choice_is_noticed_by_training(
 ) -> None:
     case = tried.copy(tmp_path)
     worse = _measured(LAST, lambda part: part["validation"].update(loss=9.0))
-    report = rewrite(case, worse).audit(config=UNTRAINED, redo=AGAIN)
+    report = rewrite(case, worse).audit(redo=AGAIN)
     assert failed(report) == "probe"
 
 
@@ -115,7 +114,7 @@ def test_trials_of_another_state_are_noticed_by_training(tried: Case, tmp_path: 
     def _back(epoch: int) -> dict[str, Any]:
         return {"what": "epoch", "from": epoch, "to": FRESH}
 
-    report = rewrite(case, fresh).audit(config=UNTRAINED, redo=AGAIN)
+    report = rewrite(case, fresh).audit(redo=AGAIN)
     assert failed(report) == "probe"
 
 
@@ -130,6 +129,6 @@ def test_trials_beyond_the_epochs_that_are_left_are_rejected(tried: Case, tmp_pa
             return {"epoch": LAST}
         return None if getattr(event, "epoch", 0) > LAST else {}
 
-    report = rewrite(case, shorter).audit(config=UNTRAINED)
+    report = rewrite(case, shorter).audit()
     assert failed(report) == "ledger"
     assert "3 rates cannot be tried" in report.step("ledger").summary

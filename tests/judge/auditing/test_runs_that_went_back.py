@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_cases import CONFIG, Case, failed, off, rewrite, train_case
+from judge_cases import CONFIG, Case, failed, rewrite, train_case
 
 from aggregates.playbook import FRESH, GO_BACK
 from aggregates.run import Run
@@ -17,7 +17,6 @@ from policies.deciding.recorded import RecordedPolicy
 
 RELATIVE = replace(CONFIG, profile="relative")
 AGAIN = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
-UNTRAINED = off("deliverable_hashes", "config_record")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def _of(kind: type, **changes: Any) -> Callable[[Any], dict[str, Any]]:
 def test_state_that_was_not_kept_is_named(rescued: Case, tmp_path: Path) -> None:
     case = rescued.copy(tmp_path)
     never = _of(Run.DecisionMade, params=lambda e: {**e.params, "epoch": 7})
-    report = rewrite(case, never).audit(config=UNTRAINED)
+    report = rewrite(case, never).audit()
     assert failed(report) == "ledger"
     assert "the state after epoch 7 is not kept" in report.step("ledger").summary
 
@@ -76,7 +75,7 @@ def test_refusal_of_a_state_that_was_kept_is_named(rescued: Case, tmp_path: Path
         place = {"decision": event.decision, "epoch": event.epoch}
         return {"event": Run.RemedyRefused, **place, "reason": "the disk is full"}
 
-    report = rewrite(case, refuse).audit(config=UNTRAINED)
+    report = rewrite(case, refuse).audit()
     assert failed(report) == "ledger"
     assert "is recorded as refused" in report.step("ledger").summary
 
@@ -94,6 +93,6 @@ def test_another_state_than_the_one_that_was_gone_back_to_is_noticed(
             return {"changes": [*event.changes, new]}
         return {}
 
-    report = rewrite(case, fresh).audit(config=UNTRAINED, redo=AGAIN)
+    report = rewrite(case, fresh).audit(redo=AGAIN)
     assert failed(report) == "probe"
     assert rescued.audit(redo=AGAIN).retrained == 1.0

@@ -42,17 +42,6 @@ def test_entries_come_back_as_they_were(count: int) -> None:
         spooled[count]
 
 
-def test_entries_stay_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.pwrite", full)
-    entries, spooled = [entry(index) for index in range(1_000)], SpooledEntries()
-    for each in entries:
-        spooled.append(each)
-    assert list(spooled) == entries
-
-
 def test_many_entries_take_little_memory() -> None:
     spooled = SpooledEntries()
     tracemalloc.start()

@@ -1,20 +1,21 @@
 """Trainings of tasks that went back, honest ones and stories about them."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID, uuid4
 
 import pytest
-from judge_cases import Case, events_of, failed, off, rewrite
+from judge_cases import Case, events_of, failed, rewrite
 from task_runs import TABULAR, data_of, open_here
 
 from aggregates.playbook import FRESH, GO_BACK
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.auditing.gates import Redo
-from judge.auditing.reexecution import TaskAgain, reexecute
+from judge.auditing.reexecution import reexecute
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths
@@ -36,7 +37,6 @@ HOT = (
 )
 SETTINGS: dict[str, Any] = {"rows": 400, "test_rows": 100, "epochs": 6, "hidden": 8, "lr": 0.001}
 AGAIN = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
-UNTRAINED = off("deliverable_hashes", "config_record")
 
 
 def train_case(
@@ -113,7 +113,9 @@ def test_crash_in_the_epoch_after_going_back_leaves_what_can_be_trained_again(
     events = events_of(tmp_path / "ledger", str(run_id))
     assert events[-1].reason == "failed"
     run = folded(events)
-    again = TaskAgain(HOT.encode(), open_here, lambda: data_of(HOT, **SETTINGS))
+    again = partial(
+        train_task, source=HOT.encode(), data=data_of(HOT, **SETTINGS), open_worker=open_here
+    )
     found = reexecute(events, RecordedPolicy(run.decisions, run.policy), task=again)
     assert (found.same, found.epochs) == (True, 4)
 
@@ -155,7 +157,7 @@ def test_other_state_or_rate_than_the_one_that_was_gone_back_to_is_noticed(
         "another rate": {"lr": rate_of(rescued) * 0.9},
     }
     forged = rewrite(rescued.copy(tmp_path), _told(**changes[told]))
-    report = forged.audit(config=UNTRAINED, redo=AGAIN)
+    report = forged.audit(redo=AGAIN)
     if told == "nothing":
         assert failed(report) is None
     else:
@@ -165,7 +167,7 @@ def test_other_state_or_rate_than_the_one_that_was_gone_back_to_is_noticed(
 
 @pytest.mark.parametrize("epoch", [0, 7])
 def test_state_that_was_not_kept_is_named(epoch: int, rescued: Case, tmp_path: Path) -> None:
-    report = rewrite(rescued.copy(tmp_path), _told(epoch=epoch)).audit(config=UNTRAINED)
+    report = rewrite(rescued.copy(tmp_path), _told(epoch=epoch)).audit()
     assert failed(report) == "ledger"
     assert f"the state after epoch {epoch} is not kept" in report.step("ledger").summary
 
@@ -192,7 +194,7 @@ def test_offers_that_contradict_the_configuration_are_named(
         others = [each for each in event.spec["offers"] if each != GO_BACK]
         return {"spec": {**event.spec, "offers": others}}
 
-    report = rewrite(rescued.copy(tmp_path), change, checked=False).audit(config=UNTRAINED)
+    report = rewrite(rescued.copy(tmp_path), change, checked=False).audit()
     if offers == "with":
         assert failed(report) is None
         return
@@ -209,7 +211,7 @@ def test_refusal_of_a_state_that_was_kept_is_named(rescued: Case, tmp_path: Path
         place = {"decision": event.decision, "epoch": event.epoch}
         return {"event": Run.RemedyRefused, **place, "reason": "the disk is full"}
 
-    report = rewrite(rescued.copy(tmp_path), refuse).audit(config=UNTRAINED)
+    report = rewrite(rescued.copy(tmp_path), refuse).audit()
     assert failed(report) == "ledger"  # the rate of the next epoch is another one
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from judge_cases import Case
+from judge_cases import Case, rewrite
 from safetensors.torch import save
 
 from aggregates.registry import REGISTRY
@@ -226,9 +226,9 @@ def test_answer_with_a_secret_in_its_header_is_rejected(case: Case) -> None:
 def test_ledger_and_report_hold_no_secret_that_a_submission_sought(case: Case) -> None:
     path = case.submission / "model.py"
     path.write_text(spying(case, extra=f"raise ValueError({CANARY!r})\n") + path.read_text())
-    unchecked = JudgeConfig(disabled=("deliverable_hashes",), child_memory_bytes=3 * 2**30)
+    told = rewrite(case, lambda _: {})  # which hands that in
     with LedgerApplication.open(case.ledger, REGISTRY) as log:
-        report = case.audit(config=unchecked, log=log)
+        report = told.audit(config=JudgeConfig(child_memory_bytes=3 * 2**30), log=log)
     assert report.audit_id is not None
     step = report.steps[1]
     assert (step.name, step.status) == ("load_model", "failed")

@@ -20,6 +20,28 @@ from judge.confinement.seccomp import (
 PID = 4_711
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 MACHINES = list(ARCHITECTURES)
+UNNAMED = {  # calls that neither filter names
+    "x86_64": {
+        "fanotify_init": 300,
+        "io_setup": 206,
+        "mq_open": 240,
+        "msgget": 68,
+        "name_to_handle_at": 303,
+        "remap_file_pages": 216,
+        "semget": 64,
+        "shmget": 29,
+    },
+    "aarch64": {
+        "fanotify_init": 262,
+        "io_setup": 0,
+        "mq_open": 180,
+        "msgget": 186,
+        "name_to_handle_at": 264,
+        "remap_file_pages": 234,
+        "semget": 190,
+        "shmget": 194,
+    },
+}
 THREAD = 0x3D0F00  # what the C library starts a thread with
 FORK = 0x1200011
 NEW_USER = 0x10000000
@@ -55,7 +77,8 @@ def decide(program: bytes, number: int, word: int, arguments: tuple[int, ...] = 
 def verdict(wanted: Filter, machine: str, name: str, *arguments: int) -> str:
     architecture = ARCHITECTURES[machine]
     program = compile_filter(wanted, architecture, pid=PID)
-    found = decide(program, architecture.numbers[name], architecture.word, arguments)
+    number = {**architecture.numbers, **UNNAMED[machine]}[name]
+    found = decide(program, number, architecture.word, arguments)
     if found in (ALLOW, KILL):
         return "allow" if found == ALLOW else "kill"
     return os.strerror(found - ERROR)
@@ -193,4 +216,5 @@ def test_calls_of_the_filters_are_in_the_table() -> None:
     for wanted in (SUBMISSION, CANDIDATE):
         for names in (wanted.allowed, wanted.rules.keys(), wanted.absent, wanted.fatal):
             assert names <= known
+            assert not names & UNNAMED["x86_64"].keys()
         assert not wanted.allowed & (wanted.rules.keys() | wanted.absent | wanted.fatal)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from ledger.errors import BlobError
 from ledger.notes import public_bytes, vkey
 from ledger.recorder import SignedRecorder
 from ledger.verification.authority import Authority
-from ledger.verification.reader import open_verified
+from ledger.verification.reader import VerifiedLedger, open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 
 BOTH, SEVEN = ("R1", "R7"), ("R7",)
@@ -215,16 +215,11 @@ def test_lost_request_is_an_error_and_no_smaller_export_is_made(tmp_path: Path) 
         scene.draw(SFT)
 
 
-@dataclass
-class Spoilt:
+class Spoilt(VerifiedLedger):
     """A ledger in which the body of one kind of event says nothing."""
 
-    kept: list[VerifiedEntry]
-    authority: Authority
-
-    @property
-    def size(self) -> int:
-        return len(self.kept)
+    def __init__(self, kept: list[VerifiedEntry], authority: Authority) -> None:
+        self.kept, self.size, self.authority = kept, len(kept), authority
 
     def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
         return iter(self.kept[start:])

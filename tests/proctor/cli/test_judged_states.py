@@ -296,17 +296,17 @@ def test_audit_of_an_earlier_version_counts_and_is_told_to_be_unbound(home: Path
 # An audit that was begun and not ended.
 
 
-class _Full:
+class _Full(LedgerApplication):
     """A log whose disk is full after so many saves."""
 
     def __init__(self, log: LedgerApplication, saves: int) -> None:
-        self.log, self.saves = log, saves
+        self.kept, self.saves = log, saves
 
-    def save(self, audit: Any, /, **options: Any) -> Any:
+    def save(self, *saved: Any, **options: Any) -> Any:
         if not self.saves:
             raise StorageError("the disk is full")
         self.saves -= 1
-        return self.log.save(audit, **options)
+        return self.kept.save(*saved, **options)
 
 
 def test_report_is_kept_when_only_the_start_could_be_appended(home: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from frontdoor import answer, call_here
 from test_tasks import EXAMPLES, PORTABLE, SMALL, TABULAR, failed_step, judge, run_task, write
 
-from judge.confinement.tasks import TaskLimits, confined_workers
+from judge.confinement.process import ProcessLimits
+from judge.confinement.tasks import confined_workers
 from monitor.config import TaskConfig
 from monitor.errors import TaskError
 from monitor.task_form import Blob
@@ -446,7 +447,7 @@ def test_record_that_the_task_does_not_give_is_told_from_one_that_is_not_repeata
 def test_task_that_uses_too_much_is_ended(tmp_path: Path, code: str, expected: str) -> None:
     source = TABULAR.replace("def data(params):", f"def data(params):\n    {code}").encode()
     config = read_task(source, "task.py").configure({})
-    limits = TaskLimits(seconds=4.0, memory_bytes=2 * 2**30)
+    limits = ProcessLimits(seconds=4.0, memory_bytes=2 * 2**30)
     with (
         pytest.raises(TaskError, match=expected),
         confined_workers(limits=limits, own=True)(source, config, keep=DATA) as worker,

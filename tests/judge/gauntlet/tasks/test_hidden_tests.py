@@ -21,12 +21,11 @@ from judge.gauntlet.tasks.hidden_tests import (
     Bench,
     ByTests,
     Said,
-    check_hidden,
     run_hidden,
 )
 from judge.gauntlet.tasks.history import Change, examine, node_of, read_change, sort_cases
 from judge.gauntlet.tasks.reference_set import Task, load, write_tasks
-from judge.gauntlet.tasks.scoring import SCORERS
+from judge.gauntlet.tasks.scoring import SCORERS, check_expected
 
 BEFORE = {
     "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--strict-markers'\n",
@@ -146,7 +145,9 @@ def test_score_says_how_many_hidden_cases_pass_and_counts_tokens(task: Task, ben
     answer = {"diff": diff_of("slugs/text.py", BEFORE["slugs/text.py"], wrong).decode()}
     request = {"messages": [{"role": "user", "content": "?"}], "schema": {"type": "object"}}
     replies = iter([request, request, answer])
-    found = ByTests(by_model=True, server=Server()).on(bench)(task, lambda _: next(replies))
+    found = ByTests(by_model=True, server=Server()).score(
+        task, lambda _: next(replies), bench=bench
+    )
     assert (found.success, found.problem) == (False, "1 of 2 hidden cases pass")
     used = {"steps": 2.0, "prompt_tokens": 60.0, "tokens": 3.0, "budget": pytest.approx(0.15)}
     assert found.metrics == used
@@ -182,7 +183,7 @@ def test_answer_that_is_no_change_of_the_snapshot_is_refused(
 ) -> None:
     scorer = ByTests()
     with pytest.raises(CandidateError, match=f"^[^\n]*{why.replace('{', '.').replace('}', '.')}"):
-        scorer.on(bench)(task, lambda _: answer)
+        scorer.score(task, lambda _: answer, bench=bench)
 
 
 class Server:
@@ -210,13 +211,13 @@ def test_candidate_reaches_the_model_through_us_a_few_times_only(task: Task, ben
 
     scorer = ByTests(by_model=True, server=server)
     with pytest.raises(CandidateError, match="the answer is not"):
-        scorer.on(bench)(task, ask)
+        scorer.score(task, ask, bench=bench)
     assert server.asked == [(request["messages"], request["schema"], task.seed)] * 4
     assert said[0] == {"ask": "answer"}
     assert said[1:] == [{"ask": "read", "rung": "prompt", "message": {"content": "x"}}] * 4
     request["messages"] = [{"role": "tool", "content": "?"}]
     with pytest.raises(CandidateError, match="has another form"):
-        scorer.on(bench)(task, ask)
+        scorer.score(task, ask, bench=bench)
 
 
 def test_tasks_for_a_model_are_not_asked_without_one(task: Task, tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_expectation_that_cannot_be_met_is_refused(
     field: str, value: Any, why: str, task: Task
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        check_hidden({**task.expected, field: value})
+        check_expected(TESTED, {**task.expected, field: value})
 
 
 def unsound(task: Task, bench: Bench, **expected: Any) -> str:
