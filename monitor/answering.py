@@ -75,7 +75,7 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
     decisions = answers_of(policy, observe(run, state, due))
     for number, answer in enumerate(decisions, start=1):
         said = answer.decision
-        session.decide(said, source=answer.source)
+        session.record(run.decide, said, source=answer.source)
         if not said.acts:
             continue
         if false := run.falsely_cited(said):
@@ -98,7 +98,8 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
                 if number < len(decisions):
                     session.refused("the run restarts for another change of the model")
                     continue
-                session.restart(apply_edit(state.spec, said.edit))
+                following = apply_edit(state.spec, said.edit)
+                session.record(run.schedule_restart, following.to_dict())
                 return "restart"
             changes = state.execute(said, epoch=run.epoch)
         except (RemedyRefused, SpecError) as error:

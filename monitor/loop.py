@@ -123,10 +123,8 @@ def train(
                 on_epoch=on_epoch,
                 on_state=on_state,
             )
-            deliverables = None
-            if submission_dir is not None:
-                deliverables = write_submission(submission_dir, run, blobs, config)
-            session.end(reason, deliverables=deliverables)
+            handed_in = write_submission(submission_dir, run, blobs, config)
+            session.record(run.end, reason, deliverables=handed_in)
         return run
 
 

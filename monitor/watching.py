@@ -411,7 +411,8 @@ class WatchedRun:
         if error is not None:
             self._session.abort(error)
         elif self._session.run.end_reason is None:
-            self._session.end(
+            self._session.record(
+                self._session.run.end,
                 "stopped" if self.stopped else "completed",
                 detail="" if epoch is None else f"the loop left epoch {epoch} unfinished",
             )
