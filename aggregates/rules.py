@@ -249,7 +249,7 @@ class AppliedRemedy:
     trials: int = 0  # epochs after it that are trials: no rule judges them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a run keeps seven of each epoch
 class RuleEvaluation:
     """What one rule says of the latest epoch, and the numbers it says it from."""
 
@@ -262,7 +262,7 @@ class RuleEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.rules_evaluated holds them."""
-        return dict(vars(self))
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str, ...]:

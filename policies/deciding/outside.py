@@ -177,7 +177,7 @@ def observation_json(
         "due": list(observation.due),
         "rules": {
             rule: {
-                **{key: value for key, value in vars(found).items() if key != "rule"},
+                **{key: value for key, value in found.to_dict().items() if key != "rule"},
                 "due": rule in observation.due,
             }
             for rule, found in observation.evaluations.items()
