@@ -223,14 +223,14 @@ def _find_images(
     """Return the images by class, in torchvision's order: by the folder's path, then by name."""
     most = limits.files
     with root.folder(*names) as folder:
-        entries = folder.names(most=most)
+        entries = folder.kinds(most=most)
         where = folder.path
-    if links := [each.name for each in entries if each.kind == "link"]:
+    if links := [name for name, kind in entries.items() if kind == "link"]:
         raise UnusableFileError(
             f"{where / links[0]} is a symbolic link; put the folder itself there"
         )
     classes: dict[str, list[PurePosixPath]] = {}
-    for name in (each.name for each in entries if each.kind == "folder"):
+    for name in (name for name, kind in entries.items() if kind == "folder"):
         found = sorted(_walk(root, (*names, name), most), key=lambda each: each[0])
         classes[name] = [path for _, paths in found for path in paths]
         most -= sum(len(paths) for _, paths in found)
@@ -252,24 +252,24 @@ def _walk(
     while waiting:
         place = waiting.pop()
         with root.folder(*place) as folder:
-            entries = folder.names(most=most)
+            entries = folder.kinds(most=most)
             where = folder.path
         most -= len(entries)
         images: list[PurePosixPath] = []
-        for each in entries:
-            path = PurePosixPath(*place, each.name)
+        for name, kind in entries.items():
+            path = PurePosixPath(*place, name)
             is_image = path.suffix.lower() in SUFFIXES
-            if each.kind == "link" or (is_image and each.kind != "file"):
+            if kind == "link" or (is_image and kind != "file"):
                 what = {"link": "a symbolic link", "folder": "a folder"}.get(
-                    each.kind, "not a regular file"
+                    kind, "not a regular file"
                 )
                 raise UnusableFileError(
-                    f"{where / each.name} is {what}; put a regular file there, or remove it"
+                    f"{where / name} is {what}; put a regular file there, or remove it"
                 )
-            if each.kind == "folder":
+            if kind == "folder":
                 if len(place) == len(names) + _DEEPEST:
                     raise DataLimitError(f"{where} has folders deeper than {_DEEPEST} levels")
-                waiting.append((*place, each.name))
+                waiting.append((*place, name))
             elif is_image:
                 images.append(path)
         yield "/".join(place), images

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from policies.deciding.chance import RandomPolicy
-from policies.deciding.fresh_on_nan import FreshOnNanPolicy
 from policies.deciding.network import NetworkPolicy
-from policies.deciding.nothing import NothingPolicy
+from policies.deciding.nothing import FreshOnNanPolicy, NothingPolicy
 from policies.deciding.outside import OutsidePolicy, known_entry_points, outside_policy
 from policies.deciding.rescue import RescuePolicy
 from policies.deciding.trials import TrialsPolicy
