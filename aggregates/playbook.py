@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from aggregates.declared import one_of
+from aggregates.noise import NOTHING
 from aggregates.rules import PRECEDENCE, RULES, RulesConfig
 from aggregates.spec import OPERATIONS, Activation, Block, Factor
 from aggregates.trials import MAX_TRIALS
@@ -183,13 +184,22 @@ def unanswered_sides(rule: str, offers: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def why_waived(waived: Iterable[str], offers: Collection[str] | None) -> dict[str, str]:
-    """Return why each rule is waived; `offers` are a loop's remedies, None where it has all."""
+def why_waived(
+    waived: Iterable[str], offers: Collection[str] | None, noise: str | None
+) -> dict[str, str]:
+    """Return why each rule is waived.
+
+    `offers` are a loop's remedies, None where it has all; `noise` is what measures the gradient's.
+    """
     reasons = {}
     for rule in waived:
         sides = () if offers is None else unanswered_sides(rule, offers)
         reasons[rule] = "by the configuration"
-        if offers is not None and not offers:
+        if rule == "R2" and noise == NOTHING:
+            reasons[rule] = (
+                "nothing measures its noise: give watch() an accumulation of 2 or more, or a probe"
+            )
+        elif offers is not None and not offers:
             reasons[rule] = "the loop was only observed, so no remedy could be carried out"
         elif sides:
             reasons[rule] = f"no remedy for {' or '.join(sides)} can be carried out in this loop"

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from aggregates.forks import Fork, shared_digest, shared_events
-from aggregates.noise import with_unmeasured
 from aggregates.playbook import why_waived
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import WatchedModel
@@ -249,7 +248,7 @@ class Gates:
         spec = self.replay.spec
         offers = spec.offers if isinstance(spec, WatchedModel) else None
         run = self.replay.run
-        waived = with_unmeasured(why_waived(run.waived, offers), run.config.get("noise"))
+        waived = why_waived(run.waived, offers, run.config.get("noise"))
         self.fork, fork = compare_fork(self.record, self.replay)
         problem = label_problem(
             started.checkpoint,
