@@ -61,7 +61,7 @@ def violations_found(scored: Mapping[str, Any], steps: Iterable[Mapping[str, Any
 
     There may be more where an earlier version listed all that it could, and no step has the total.
     """
-    known = sum(each["times"] for each in listed_violations(scored))
+    known: int = sum(each["times"] for each in listed_violations(scored))
     if scored.get("further") is not None or known < LISTED:
         return known
     return max(known, sum(_total(step) for step in steps if step.get("name") in _STEPS))

@@ -5,6 +5,7 @@ Trust: the submission is hostile, and so is what verified entries say.
 I/O: reads the submission and the dataset; starts one process.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -56,7 +57,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Split, Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.model import ResidualCNN
-from monitor.snapshots import Start, capture, digest_of
+from monitor.snapshots import Start, capture
 from monitor.state import LiveState
 from monitor.submission import FILES
 
@@ -446,7 +447,7 @@ class Gates:
 
         def on_state(epoch: int, live: LiveState) -> None:
             if fork is not None and epoch == fork.epoch:
-                reached[epoch] = digest_of(capture(live))
+                reached[epoch] = hashlib.sha256(capture(live)).hexdigest()
 
         found = reexecute(
             events,

@@ -4,7 +4,6 @@ A name is one of POLICIES, or means a policy that somebody else wrote: see outsi
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from policies.deciding.chance import RandomPolicy
 from policies.deciding.network import NetworkPolicy
@@ -16,17 +15,15 @@ from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
 Simple = NetworkPolicy | NothingPolicy | OutsidePolicy | PlaybookPolicy | RandomPolicy
-POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
-    {
-        "fresh_on_nan": FreshOnNanPolicy,
-        "network": NetworkPolicy,
-        "nothing": NothingPolicy,
-        "playbook": PlaybookPolicy,
-        "random": RandomPolicy,
-        "rescue": RescuePolicy,
-        "trials": TrialsPolicy,
-    }
-)
+POLICIES: Mapping[str, Callable[[], Simple]] = {
+    "fresh_on_nan": FreshOnNanPolicy,
+    "network": NetworkPolicy,
+    "nothing": NothingPolicy,
+    "playbook": PlaybookPolicy,
+    "random": RandomPolicy,
+    "rescue": RescuePolicy,
+    "trials": TrialsPolicy,
+}
 
 
 def create_policy(name: str) -> Simple:
