@@ -7,7 +7,7 @@ I/O: none.  Units: losses in nats, accuracies from 0 to 1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
@@ -15,7 +15,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import Event, First, begins, counted, record, records
+from aggregates.events import Event, First, begins, counted, records
 
 # Arms: the recorded decision, no action in its place, and an answer that chance drew.
 CHOSEN, NOTHING, RANDOM = "chosen", "nothing", "random"
@@ -28,19 +28,6 @@ class Place(NamedTuple):
     decision: int
     arm: str
     seed: int
-
-
-@dataclass(frozen=True)
-class Ending:
-    """What a fork came to. Accuracy and loss are those of its last epoch."""
-
-    run: str
-    epochs: int
-    end_reason: str
-    val_loss: float
-    val_accuracy: float
-    obligations: int
-    violations: int
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ class Credit(Aggregate):
                 raise InvariantError("a credit needs at least one decision, and no seed twice")
 
     class ForkEnded(Event):
-        """A fork is done."""
+        """What a fork came to. Accuracy and loss are those of its last epoch."""
 
         decision: int
         arm: str
@@ -111,8 +98,7 @@ class Credit(Aggregate):
                 )
 
         def apply(self, credit: "Credit") -> None:
-            ending = Ending(**{each.name: getattr(self, each.name) for each in fields(Ending)})
-            credit.forks[Place(self.decision, self.arm, self.seed)] = ending
+            credit.forks[Place(self.decision, self.arm, self.seed)] = self
 
     class Measured(Event):
         """A decision beside one alternative: mean differences over the seeds, with intervals."""
@@ -150,17 +136,14 @@ class Credit(Aggregate):
 
     after: str
     seeds: list[int]
-    forks: dict[Place, Ending] = field(default_factory=dict)
+    forks: dict[Place, "Credit.ForkEnded"] = field(default_factory=dict)
     measured: dict[tuple[int, str], str | None] = field(default_factory=dict)
     ended: bool = False
 
     start = begins(Started)
+    record_fork = records(ForkEnded)
     measure = records(Measured)
     end = records(Ended)
-
-    def record_fork(self, place: Place, ending: Ending) -> None:
-        """Record what a fork came to."""
-        record(self, Credit.ForkEnded, *place, **asdict(ending))
 
     def verify_open(self) -> None:
         """Raise InvariantError if the credit has ended."""

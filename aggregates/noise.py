@@ -13,14 +13,13 @@ same bits.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 # What measures the noise of a loop that somebody else owns: the halves of a step that is made of
 # several batches, a loss of other examples that the loop gives, or nothing.
 HALVES, PROBE, NOTHING = SOURCES = ("halves", "probe", "none")
-_UNMEASURED = "nothing measures its noise: give watch() an accumulation of 2 or more, or a probe"
 CONFIDENCE = 0.9  # of the interval, both sides together
 _Z = 1.6448536269514722  # 95% quantile of the normal distribution
 _MIN_PAIRS = 3  # pairs of successive steps below which the shape is unknown
@@ -61,12 +60,6 @@ def pool_noise(epochs: Iterable[NoiseProbes]) -> SignalToNoise | None:
     evidence, limit = found
     estimate, low, high = (evidence.solve(z) / evidence.share for z in (0.0, limit, -limit))
     return SignalToNoise(estimate, low, high)
-
-
-def with_unmeasured(reasons: Mapping[str, str], source: str | None) -> dict[str, str]:
-    """Return why rules are waived, with the reason of R2 where nothing measures the noise."""
-    unmeasured = source == NOTHING and "R2" in reasons
-    return {**reasons, **({"R2": _UNMEASURED} if unmeasured else {})}
 
 
 def _evidence_of(epochs: Iterable[NoiseProbes]) -> tuple["_Evidence", float] | None:

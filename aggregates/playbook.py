@@ -8,12 +8,12 @@ I/O: none.  Units: learning rates per step, batch sizes in examples, epochs from
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from aggregates.declared import one_of
+from aggregates.noise import NOTHING
 from aggregates.rules import PRECEDENCE, RULES, RulesConfig
 from aggregates.spec import OPERATIONS, Activation, Block, Factor
 from aggregates.trials import MAX_TRIALS
@@ -33,24 +33,22 @@ MAX_ACCUMULATION = 1_024  # batches per optimizer step
 MAX_BATCH_SIZE = 65_536  # examples
 
 _Rate = Annotated[float, Meta(ge=MIN_LR, le=MAX_LR)]
-PARAMETER_TYPES: Mapping[str, Any] = MappingProxyType(
-    {
-        "lr": _Rate,
-        "lr_min": _Rate,
-        "lr_max": _Rate,
-        "rates": Annotated[list[_Rate], Meta(min_length=2, max_length=MAX_TRIALS)],
-        "clip_norm": Annotated[float, Meta(ge=1e-6, le=1e6)],
-        "reinitialise": bool,
-        "epochs": Annotated[int, Meta(ge=1, le=1_000)],
-        "epoch": Annotated[int, Meta(ge=FRESH)],
-        "batch_size": Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)],
-        "accumulation": Annotated[int, Meta(ge=1, le=MAX_ACCUMULATION)],
-        "factor": Factor,
-        "block": Block,
-        "to": Activation,
-        "deferred_to": Annotated[str, one_of(PRECEDENCE)],
-    }
-)
+PARAMETER_TYPES: Mapping[str, Any] = {
+    "lr": _Rate,
+    "lr_min": _Rate,
+    "lr_max": _Rate,
+    "rates": Annotated[list[_Rate], Meta(min_length=2, max_length=MAX_TRIALS)],
+    "clip_norm": Annotated[float, Meta(ge=1e-6, le=1e6)],
+    "reinitialise": bool,
+    "epochs": Annotated[int, Meta(ge=1, le=1_000)],
+    "epoch": Annotated[int, Meta(ge=FRESH)],
+    "batch_size": Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)],
+    "accumulation": Annotated[int, Meta(ge=1, le=MAX_ACCUMULATION)],
+    "factor": Factor,
+    "block": Block,
+    "to": Activation,
+    "deferred_to": Annotated[str, one_of(PRECEDENCE)],
+}
 
 
 @dataclass(frozen=True)
@@ -70,65 +68,62 @@ class Remedy:
 
 
 _H, _A = HYPERPARAMETER_CHANGE, ARCHITECTURE_CHANGE
-REMEDIES: Mapping[str, Remedy] = MappingProxyType(
-    {
-        "decrease_lr": Remedy(_H, ("lr",), ("clip_norm", "reinitialise"), "lr", upwards=False),
-        "increase_lr": Remedy(_H, ("lr",), (), "lr", upwards=True),
-        "warm_up_lr": Remedy(_H, ("lr", "epochs"), (), "lr", upwards=False),
-        "cycle_lr": Remedy(_H, ("lr_min", "lr_max", "epochs"), (), "lr"),
-        "increase_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=True),
-        "decrease_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=False),
-        "accumulate_gradients": Remedy(_H, ("accumulation",), (), "accumulation", upwards=True),
-        GO_BACK: Remedy(_H, ("epoch", "lr"), ("clip_norm", "batch_size")),
-        TRY_RATES: Remedy(_H, ("epoch", "rates"), ("clip_norm",)),
-        "stop": Remedy(_H),
-        "add_block": Remedy(_A),
-        "widen": Remedy(_A, ("factor",), ("block",)),
-        "swap_activation": Remedy(_A, ("to",), ("block",)),
-        "add_norm": Remedy(_A, (), ("block",)),
-        "add_residual": Remedy(_A, (), ("block",)),
-        DEFER: Remedy(NO_ACTION, (), ("deferred_to",)),
-    }
-)
+REMEDIES: Mapping[str, Remedy] = {
+    "decrease_lr": Remedy(_H, ("lr",), ("clip_norm", "reinitialise"), "lr", upwards=False),
+    "increase_lr": Remedy(_H, ("lr",), (), "lr", upwards=True),
+    "warm_up_lr": Remedy(_H, ("lr", "epochs"), (), "lr", upwards=False),
+    "cycle_lr": Remedy(_H, ("lr_min", "lr_max", "epochs"), (), "lr"),
+    "increase_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=True),
+    "decrease_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=False),
+    "accumulate_gradients": Remedy(_H, ("accumulation",), (), "accumulation", upwards=True),
+    GO_BACK: Remedy(_H, ("epoch", "lr"), ("clip_norm", "batch_size")),
+    TRY_RATES: Remedy(_H, ("epoch", "rates"), ("clip_norm",)),
+    "stop": Remedy(_H),
+    "add_block": Remedy(_A),
+    "widen": Remedy(_A, ("factor",), ("block",)),
+    "swap_activation": Remedy(_A, ("to",), ("block",)),
+    "add_norm": Remedy(_A, (), ("block",)),
+    "add_residual": Remedy(_A, (), ("block",)),
+    DEFER: Remedy(NO_ACTION, (), ("deferred_to",)),
+}
 ARCHITECTURE_DIRECTIONS = OPERATIONS
 RATE_DIRECTIONS = tuple(name for name, remedy in REMEDIES.items() if remedy.moves == "lr")
 
 # rule -> side on which its signal left the band -> directions that answer it
-DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "R1": {
-            "high": ("decrease_lr", "warm_up_lr"),
-            "low": ("increase_lr", "cycle_lr"),
-            "plateau": ("decrease_lr", "cycle_lr"),
-        },
-        "R2": {
-            "low": ("increase_batch_size", "accumulate_gradients"),
-            "high": ("decrease_batch_size",),
-        },
-        "R3": {"plateau": ("stop",)},
-        "R4": {"stalled": ("add_block", "widen")},
-        "R5": {"high": ("swap_activation",)},
-        "R6": {"low": ("add_norm", "add_residual", "swap_activation")},
-        "R7": {"high": ("decrease_lr",), "not_finite": ("decrease_lr",)},
-    }
-)
+DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "R1": {
+        "high": ("decrease_lr", "warm_up_lr"),
+        "low": ("increase_lr", "cycle_lr"),
+        "plateau": ("decrease_lr", "cycle_lr"),
+    },
+    "R2": {
+        "low": ("increase_batch_size", "accumulate_gradients"),
+        "high": ("decrease_batch_size",),
+    },
+    "R3": {"plateau": ("stop",)},
+    "R4": {"stalled": ("add_block", "widen")},
+    "R5": {"high": ("swap_activation",)},
+    "R6": {"low": ("add_norm", "add_residual", "swap_activation")},
+    "R7": {"high": ("decrease_lr",), "not_finite": ("decrease_lr",)},
+}
 # rule -> sides on which a firing tells of damage, or of a rate, that going back can undo
-UNDONE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "R1": ("high", "low", "guessing"),
-        "R5": ("high",),
-        "R6": ("low",),
-        "R7": ("high", "not_finite"),
-    }
-)
+UNDONE: Mapping[str, tuple[str, ...]] = {
+    "R1": ("high", "low", "guessing"),
+    "R5": ("high",),
+    "R6": ("low",),
+    "R7": ("high", "not_finite"),
+}
 # rule -> sides on which rates may be tried: what is measured tells of no rate that is right
-TRIED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"R1": ("high", "low", "guessing"), "R7": ("high", "not_finite")}
-)
+TRIED: Mapping[str, tuple[str, ...]] = {
+    "R1": ("high", "low", "guessing"),
+    "R7": ("high", "not_finite"),
+}
 # rule -> the least and the largest factor by which its remedies move a setting
-FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {"R1": (3.0, 10.0), "R2": (2.0, 2.0), "R7": (10.0, 10.0)}
-)
+FACTORS: Mapping[str, tuple[float, float]] = {
+    "R1": (3.0, 10.0),
+    "R2": (2.0, 2.0),
+    "R7": (10.0, 10.0),
+}
 
 
 def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ...]:
@@ -183,13 +178,22 @@ def unanswered_sides(rule: str, offers: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def why_waived(waived: Iterable[str], offers: Collection[str] | None) -> dict[str, str]:
-    """Return why each rule is waived; `offers` are a loop's remedies, None where it has all."""
+def why_waived(
+    waived: Iterable[str], offers: Collection[str] | None, noise: str | None
+) -> dict[str, str]:
+    """Return why each rule is waived.
+
+    `offers` are a loop's remedies, None where it has all; `noise` is what measures the gradient's.
+    """
     reasons = {}
     for rule in waived:
         sides = () if offers is None else unanswered_sides(rule, offers)
         reasons[rule] = "by the configuration"
-        if offers is not None and not offers:
+        if rule == "R2" and noise == NOTHING:
+            reasons[rule] = (
+                "nothing measures its noise: give watch() an accumulation of 2 or more, or a probe"
+            )
+        elif offers is not None and not offers:
             reasons[rule] = "the loop was only observed, so no remedy could be carried out"
         elif sides:
             reasons[rule] = f"no remedy for {' or '.join(sides)} can be carried out in this loop"

@@ -20,7 +20,6 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from aggregates.errors import ProvocationError
@@ -102,7 +101,7 @@ class Provocation:
     draw: _Draw
 
 
-_catalogue: dict[str, Provocation] = {}
+CATALOGUE: dict[str, Provocation] = {}
 
 
 def _provocation(title: str, expects: tuple[str, ...], ranges: str) -> Callable[[_Draw], _Draw]:
@@ -110,7 +109,7 @@ def _provocation(title: str, expects: tuple[str, ...], ranges: str) -> Callable[
 
     def enter(draw: _Draw) -> _Draw:
         name = draw.__name__.removeprefix("_")
-        _catalogue[name] = Provocation(name, title, expects, ranges, draw)
+        CATALOGUE[name] = Provocation(name, title, expects, ranges, draw)
         return draw
 
     return enter
@@ -229,9 +228,6 @@ def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
 @_provocation("an epoch with an infinite training loss", ("R7",), "in epoch 0, 1 or 2")
 def _infinite_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return "R7", {"loss": {"factor": math.inf, "first": draws.whole("first", 0, 2), "epochs": 1}}
-
-
-CATALOGUE: Mapping[str, Provocation] = MappingProxyType(_catalogue)
 
 
 def draw_fault(name: str, seed: int, config: Mapping[str, Any]) -> Fault:

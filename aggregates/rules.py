@@ -7,46 +7,37 @@ Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSig
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from types import MappingProxyType
 from typing import Any
 
 from aggregates.canonical import digest
 
 RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7")
-RULE_TITLES: Mapping[str, str] = MappingProxyType(
-    {
-        "R1": "learning rate",
-        "R2": "batch size",
-        "R3": "early stopping",
-        "R4": "capacity",
-        "R5": "activations",
-        "R6": "vanishing gradients",
-        "R7": "exploding gradients",
-    }
-)
-RULE_CLASSES: Mapping[str, str] = MappingProxyType(
-    {
-        "R7": "stability",
-        "R6": "stability",
-        "R4": "capacity",
-        "R5": "capacity",
-        "R1": "tuning",
-        "R2": "tuning",
-        "R3": "process",
-    }
-)
+RULE_TITLES: Mapping[str, str] = {
+    "R1": "learning rate",
+    "R2": "batch size",
+    "R3": "early stopping",
+    "R4": "capacity",
+    "R5": "activations",
+    "R6": "vanishing gradients",
+    "R7": "exploding gradients",
+}
+RULE_CLASSES: Mapping[str, str] = {
+    "R7": "stability",
+    "R6": "stability",
+    "R4": "capacity",
+    "R5": "capacity",
+    "R1": "tuning",
+    "R2": "tuning",
+    "R3": "process",
+}
 PRECEDENCE = tuple(RULE_CLASSES)  # first goes first
 GROWTH = "grad_norm_growth"  # the largest layer norm, over its median in the epochs before
-
-
-SIGNAL_TITLES: Mapping[str, str] = MappingProxyType(  # of R6 and R7
-    {
-        "min_layer_grad_norm": "smallest gradient norm",
-        "grad_norm_ratio": "smallest over largest gradient norm",
-        "max_layer_grad_norm": "largest gradient norm",
-        GROWTH: "largest gradient norm over its median before",
-    }
-)
+SIGNAL_TITLES: Mapping[str, str] = {  # of R6 and R7
+    "min_layer_grad_norm": "smallest gradient norm",
+    "grad_norm_ratio": "smallest over largest gradient norm",
+    "max_layer_grad_norm": "largest gradient norm",
+    GROWTH: "largest gradient norm over its median before",
+}
 
 
 def _added(default: Any) -> Any:
@@ -217,19 +208,17 @@ RELATIVE_3 = replace(RELATIVE_2, r1_majority=True, r6_low=0.007, tries_rates=Tru
 RELATIVE = replace(
     RELATIVE_3, r1_at_once=0.1, r1_learning_gain=0.1, r2_longest_steps=0.012, r1_adds_norm=True
 )
-VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
-    {
-        "calibrated": (CALIBRATED_1, CALIBRATED),
-        "document": (DOCUMENT,),
-        "relative": (RELATIVE_1, RELATIVE_2, RELATIVE_3, RELATIVE),
-    }
-)
+VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = {
+    "calibrated": (CALIBRATED_1, CALIBRATED),
+    "document": (DOCUMENT,),
+    "relative": (RELATIVE_1, RELATIVE_2, RELATIVE_3, RELATIVE),
+}
 """Every version of each profile, the oldest first. Runs start with the newest; the judge accepts
 all of them, and its verdict names the version."""
 
-PROFILES: Mapping[str, RulesConfig] = MappingProxyType(
-    {profile: versions[-1] for profile, versions in VERSIONS.items()}
-)
+PROFILES: Mapping[str, RulesConfig] = {
+    profile: versions[-1] for profile, versions in VERSIONS.items()
+}
 
 
 def version_of(rules: RulesConfig) -> int | None:
@@ -249,7 +238,7 @@ class AppliedRemedy:
     trials: int = 0  # epochs after it that are trials: no rule judges them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a run keeps seven of each epoch
 class RuleEvaluation:
     """What one rule says of the latest epoch, and the numbers it says it from."""
 
@@ -262,7 +251,7 @@ class RuleEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.rules_evaluated holds them."""
-        return dict(vars(self))
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str, ...]:

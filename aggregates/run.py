@@ -8,7 +8,6 @@ I/O: none.
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, InitVar, field
-from functools import cache
 from itertools import takewhile
 from typing import Annotated, Any
 from uuid import UUID
@@ -18,7 +17,6 @@ from eventsourcing.domain import Aggregate
 from aggregates.canonical import digest
 from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
-from aggregates.evaluations import Evaluations
 from aggregates.events import Event, First, KeptAs, OneOf, begins, counted, records
 from aggregates.firing import RuleMemory
 from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, TRY_RATES, UNDONE, restarted
@@ -141,7 +139,7 @@ class Run(Aggregate):
             found = {rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()}
             run.evaluations[self.epoch] = found
             fired = tuple(rule for rule in PRECEDENCE if rule in found and found[rule].fired)
-            run.fired_rules.append(_shared(fired))
+            run.fired_rules.append(fired)
 
     class DecisionMade(Event):
         """What a policy or a human decided, in their own words, or that nobody did (driver)."""
@@ -287,7 +285,7 @@ class Run(Aggregate):
     # decision cites, and the decision.
     fresh: tuple[dict[str, Any], EpochSignals] | None = None
     parsed: tuple[list[str], Decision] | None = None
-    evaluations: Evaluations = field(default_factory=Evaluations)
+    evaluations: dict[int, dict[str, RuleEvaluation]] = field(default_factory=dict)  # by epoch
     # Of each epoch, by precedence.
     fired_rules: list[tuple[str, ...]] = field(default_factory=list)
     decisions: list[PastDecision] = field(default_factory=list)
@@ -569,9 +567,3 @@ class Run(Aggregate):
         if last is None or not last.decision.acts or last.outcome is not None:
             raise InvariantError("there is no decision to carry out")
         return last.number
-
-
-@cache
-def _shared(fired: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one tuple for all epochs in which the same rules fired."""
-    return fired

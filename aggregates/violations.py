@@ -56,24 +56,20 @@ def listed_violations(scored: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def violations_found(
-    scored: Mapping[str, Any], steps: Iterable[Mapping[str, Any]]
-) -> tuple[int, bool]:
-    """Return how many violations an audit found, and whether there may be more.
+def violations_found(scored: Mapping[str, Any], steps: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many violations an audit found.
 
-    There may be where an earlier version listed as many as it could, and no step has the total.
+    There may be more where an earlier version listed all that it could, and no step has the total.
     """
-    known = sum(each["times"] for each in listed_violations(scored))
+    known: int = sum(each["times"] for each in listed_violations(scored))
     if scored.get("further") is not None or known < LISTED:
-        return known, False
-    totals = [_total(step) for step in steps if step.get("name") in _STEPS]
-    told = [total for total in totals if total is not None]
-    return max(known, sum(told)), not told
+        return known
+    return max(known, sum(_total(step) for step in steps if step.get("name") in _STEPS))
 
 
-def _total(step: Mapping[str, Any]) -> int | None:
-    """Return how many violations a step says that it found."""
+def _total(step: Mapping[str, Any]) -> int:
+    """Return how many violations a step says that it found, 0 where it says nothing."""
     evidence = step.get("evidence")
     found: Any = evidence.get("violations") if isinstance(evidence, Mapping) else None
     total = found.get("total") if isinstance(found, Mapping) else None
-    return total if type(total) is int and total >= 0 else None
+    return total if type(total) is int and total >= 0 else 0

@@ -1,10 +1,11 @@
-"""The rules that fired are put to the policy, and what it says is recorded and carried out.
+"""Fired rules are put to the policy; what it says is recorded and carried out, or only told.
 
 Source: docs/reference/rules.md.
 Trust: a policy may raise, or return anything.  I/O: appends to the session's log.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from aggregates.errors import DecisionError, RemedyRefused, SpecError
 from aggregates.outcomes import Changes
 from aggregates.rules import PRECEDENCE
 from aggregates.run import Run, verify_source
-from aggregates.spec import Spec, apply_edit
+from aggregates.spec import Spec, WatchedModel, apply_edit
 from monitor.config import AnyConfig
 from monitor.errors import PolicyError
 from monitor.session import Session
@@ -75,7 +76,7 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
     decisions = answers_of(policy, observe(run, state, due))
     for number, answer in enumerate(decisions, start=1):
         said = answer.decision
-        session.decide(said, source=answer.source)
+        session.record(run.decide, said, source=answer.source)
         if not said.acts:
             continue
         if false := run.falsely_cited(said):
@@ -98,7 +99,8 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
                 if number < len(decisions):
                     session.refused("the run restarts for another change of the model")
                     continue
-                session.restart(apply_edit(state.spec, said.edit))
+                following = apply_edit(state.spec, said.edit)
+                session.record(run.schedule_restart, following.to_dict())
                 return "restart"
             changes = state.execute(said, epoch=run.epoch)
         except (RemedyRefused, SpecError) as error:
@@ -108,6 +110,38 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
         if said.direction == "stop":
             outcome = "stopped"
     return outcome
+
+
+class Adviser:
+    """Puts the rules that fired in a watched loop to a policy, and carries nothing out.
+
+    The advice is said and not recorded: a ledger holds what was decided, and here nothing was.
+    """
+
+    def __init__(self, policy: Policy, able: WatchedModel, *, waived: tuple[str, ...]) -> None:
+        self._policy = policy
+        self._able = able  # the model with the remedies that a named policy could choose from
+        self._waived = waived
+        self._said: dict[str, str | None] = {}  # rules that fired in the epoch before, and how
+
+    def advise(self, run: Run, state: Trained) -> list[str]:
+        """Return a line for each rule that has begun to fire, or fires on another side."""
+        fired = {
+            rule: run.evaluations[run.epoch][rule].side
+            for rule in run.fired()
+            if rule not in self._waived
+        }
+        before, self._said = self._said, fired
+        if not fired.items() - before.items():
+            return []
+        seen = observe(run, state, tuple(fired))
+        seen = replace(seen, spec=self._able, waived=self._waived)
+        said = [each.decision for each in ask(self._policy, seen)]
+        return [
+            _advice(decision, run.epoch)
+            for decision in said
+            if any(fired[rule] != before.get(rule, "") for rule in decision.cites if rule in fired)
+        ]
 
 
 def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
@@ -199,3 +233,18 @@ def _place_before_restart(said: Said) -> int:
     if said.decision.edit is None:
         return -len(PRECEDENCE)
     return -min(PRECEDENCE.index(rule) for rule in said.decision.cites)
+
+
+def _advice(decision: Decision, epoch: int) -> str:
+    about = f"{', '.join(decision.cites)} in epoch {epoch}"
+    if not decision.acts:
+        return f"no remedy advised for {about}: {decision.justification}"
+    params = ", ".join(f"{name} {_number(value)}" for name, value in decision.params.items())
+    return (
+        f"advice for {about}, not carried out: {decision.direction}"
+        f"{f' ({params})' if params else ''}; {decision.justification}"
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -60,6 +60,16 @@ class _Config:
 
     _later: ClassVar[tuple[tuple[str, Any], ...]] = ()  # newer keys, each with its default
 
+    def __post_init__(self: Any) -> None:
+        """Refuse a value that is not allowed, by its name."""
+        check_fields(self, ConfigurationError)
+        if len(set(self.waived)) != len(self.waived):
+            raise ConfigurationError(f"waived must be different rules, not {self.waived!r}")
+        if not isinstance(self, WatchConfig) and self.batch_size > self.max_batch_size:
+            raise ConfigurationError(
+                f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
+            )
+
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
@@ -132,7 +142,7 @@ class RunConfig(_Config):
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
-        _check(self)
+        super().__post_init__()
         if self.numerics == PORTABLE and (self.threads != 1 or self.device != "cpu"):
             raise ConfigurationError(
                 "portable numerics need threads = 1 and device = cpu, "
@@ -229,10 +239,6 @@ class WatchConfig(_Config):
     threads = 1
     target_accuracy = 0.0
 
-    def __post_init__(self) -> None:
-        """Refuse a value that is not allowed, by its name."""
-        _check(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig(_Config):
@@ -270,7 +276,7 @@ class TaskConfig(_Config):
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
-        _check(self)
+        super().__post_init__()
         if self.numerics == PORTABLE and self.threads != 1:
             raise ConfigurationError(
                 f"portable numerics need threads = 1, not threads = {self.threads}"
@@ -293,17 +299,6 @@ class TaskConfig(_Config):
 
 
 AnyConfig = RunConfig | WatchConfig | TaskConfig
-
-
-def _check(config: AnyConfig) -> None:
-    """Raise ConfigurationError for what no configuration may say."""
-    check_fields(config, ConfigurationError)
-    if len(set(config.waived)) != len(config.waived):
-        raise ConfigurationError(f"waived must be different rules, not {config.waived!r}")
-    if not isinstance(config, WatchConfig) and config.batch_size > config.max_batch_size:
-        raise ConfigurationError(
-            f"batch_size {config.batch_size} is above max_batch_size {config.max_batch_size}"
-        )
 
 
 def config_of(value: Mapping[str, Any]) -> AnyConfig:

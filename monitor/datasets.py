@@ -134,7 +134,7 @@ class _Part:
     """A split, and what an image of it is called in a message."""
 
     split: Split
-    name: Callable[[int], str]
+    names: Sequence[object]
 
 
 def _load(config: RunConfig, reading: Reading) -> tuple[tuple[str, ...], dict[str, _Part]]:
@@ -148,7 +148,8 @@ def _load(config: RunConfig, reading: Reading) -> tuple[tuple[str, ...], dict[st
         _check_examples(counts, reading.limits)
         return SHAPES, {
             name: _Part(
-                _as_split(*draw_shapes(name, count, seed=config.data_seed)), "number {}".format
+                _as_split(*draw_shapes(name, count, seed=config.data_seed)),
+                [f"number {place}" for place in range(count)],
             )
             for name, count in counts.items()
         }
@@ -179,8 +180,8 @@ def _load_cifar10(
     pools = {
         part: _Pool(
             labels,
-            lambda chosen, images=images: np.ascontiguousarray(images[chosen]),  # type: ignore[misc]
-            lambda index, part=part: f"{part} image {index}",  # type: ignore[misc]
+            images.__getitem__,
+            [f"{part} image {index}" for index in range(len(labels))],
         )
         for part, (images, labels) in parts.items()
     }
@@ -212,10 +213,7 @@ def _load_image_folder(
                     images[place] = _read_image(root, paths[index], limits, decode)
             return images
 
-        def name(index: int, paths: Sequence[PurePosixPath] = paths) -> str:
-            return str(paths[index])
-
-        pools[part] = _Pool(np.array(labels, np.int64), read, name)
+        pools[part] = _Pool(np.array(labels, np.int64), read, paths)
     return classes, _divide(pools, wanted, seed, str(root.path), limits)
 
 
@@ -225,14 +223,14 @@ def _find_images(
     """Return the images by class, in torchvision's order: by the folder's path, then by name."""
     most = limits.files
     with root.folder(*names) as folder:
-        entries = folder.names(most=most)
+        entries = folder.kinds(most=most)
         where = folder.path
-    if links := [each.name for each in entries if each.kind == "link"]:
+    if links := [name for name, kind in entries.items() if kind == "link"]:
         raise UnusableFileError(
             f"{where / links[0]} is a symbolic link; put the folder itself there"
         )
     classes: dict[str, list[PurePosixPath]] = {}
-    for name in (each.name for each in entries if each.kind == "folder"):
+    for name in (name for name, kind in entries.items() if kind == "folder"):
         found = sorted(_walk(root, (*names, name), most), key=lambda each: each[0])
         classes[name] = [path for _, paths in found for path in paths]
         most -= sum(len(paths) for _, paths in found)
@@ -254,24 +252,24 @@ def _walk(
     while waiting:
         place = waiting.pop()
         with root.folder(*place) as folder:
-            entries = folder.names(most=most)
+            entries = folder.kinds(most=most)
             where = folder.path
         most -= len(entries)
         images: list[PurePosixPath] = []
-        for each in entries:
-            path = PurePosixPath(*place, each.name)
+        for name, kind in entries.items():
+            path = PurePosixPath(*place, name)
             is_image = path.suffix.lower() in SUFFIXES
-            if each.kind == "link" or (is_image and each.kind != "file"):
+            if kind == "link" or (is_image and kind != "file"):
                 what = {"link": "a symbolic link", "folder": "a folder"}.get(
-                    each.kind, "not a regular file"
+                    kind, "not a regular file"
                 )
                 raise UnusableFileError(
-                    f"{where / each.name} is {what}; put a regular file there, or remove it"
+                    f"{where / name} is {what}; put a regular file there, or remove it"
                 )
-            if each.kind == "folder":
+            if kind == "folder":
                 if len(place) == len(names) + _DEEPEST:
                     raise DataLimitError(f"{where} has folders deeper than {_DEEPEST} levels")
-                waiting.append((*place, each.name))
+                waiting.append((*place, name))
             elif is_image:
                 images.append(path)
         yield "/".join(place), images
@@ -283,7 +281,7 @@ class _Pool:
 
     labels: np.ndarray
     read: Callable[[np.ndarray], np.ndarray]
-    name: Callable[[int], str]
+    names: Sequence[object]
 
 
 def _divide(
@@ -316,7 +314,7 @@ def _divide(
     return {
         name: _Part(
             _as_split(pool.read(indices), pool.labels[indices]),
-            lambda place, pool=pool, indices=indices: pool.name(indices[place]),  # type: ignore[misc]
+            [pool.names[index] for index in indices],
         )
         for name, (pool, indices) in chosen.items()
     }
@@ -346,7 +344,8 @@ def _compare_images(parts: Mapping[str, _Part]) -> dict[str, int]:
             digest = hashlib.sha256(image.tobytes()).digest()
             there, at = first.setdefault(digest, (name, place))
             if there != name:
-                pairs.append((f"{there}: {parts[there].name(at)}", f"{name}: {part.name(place)}"))
+                one, other = parts[there].names[at], part.names[place]
+                pairs.append((f"{there}: {one}", f"{name}: {other}"))
             elif at != place:
                 repeated[name] += 1
     if pairs:

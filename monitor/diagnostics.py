@@ -86,7 +86,7 @@ class EpochWatch:
         self._device = _gathering_place(self._parameters)
         self._batches = self._steps = self._ratios = 0
         self.skips = 0  # steps that were left out
-        self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
+        self._kept: list[tuple[Tensor, Tensor]] = []  # logits and labels of a batch
         self._told: list[Tensor] = []  # losses, scalars
         self._waiting = 0  # logits that are kept
         self._correct: Tensor | int = 0
@@ -126,12 +126,9 @@ class EpochWatch:
         loss = functional.cross_entropy(logits, labels)
         if factor != 1.0:  # a provocation
             loss = loss * factor
-        self._kept.append((loss.detach(), logits.detach(), labels))
-        self._sizes.append(len(labels))
-        self._batches += 1
+        self._kept.append((logits.detach(), labels))
         self._waiting += logits.numel()
-        if len(self._kept) == _FLUSH or self._waiting > _LOGITS:
-            self._flush_losses()
+        self.told_loss(loss, examples=len(labels))
         return loss
 
     def told_loss(self, loss: Tensor, *, examples: int) -> None:
@@ -142,7 +139,7 @@ class EpochWatch:
         self._told.append(self._gathered(loss.detach()).reshape(()).clone())
         self._sizes.append(examples)
         self._batches += 1
-        if len(self._told) == _FLUSH:
+        if len(self._told) == _FLUSH or self._waiting > _LOGITS:
             self._flush_losses()
 
     @torch.no_grad()
@@ -455,11 +452,8 @@ class EpochWatch:
 
     def _flush_losses(self) -> None:
         if self._kept:
-            losses, logits, labels = zip(*self._kept, strict=True)
-            self._losses.append(torch.stack(losses).double())
-            self._correct = (
-                self._correct + (torch.cat(logits).argmax(dim=1) == torch.cat(labels)).sum()
-            )
+            logits, labels = map(torch.cat, zip(*self._kept, strict=True))
+            self._correct = self._correct + (logits.argmax(dim=1) == labels).sum()
         if self._told:
             self._losses.append(torch.stack(self._told).double())
         self._kept, self._told, self._waiting = [], [], 0

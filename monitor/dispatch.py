@@ -14,7 +14,6 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 FAST = "fast"
@@ -24,13 +23,11 @@ NUMERICS = (FAST, PORTABLE)
 # The C library's exp and log have variants that use fused multiply-add, chosen by the CPU. The
 # names with "_Usable" are those of glibc 2.32 and earlier; a name that is unknown is ignored.
 _NO_FMA = "glibc.cpu.hwcaps=-FMA,-FMA4,-FMA_Usable,-FMA4_Usable"
-PORTABLE_VARIABLES: Mapping[str, str] = MappingProxyType(
-    {
-        "ATEN_CPU_CAPABILITY": "default",
-        "GLIBC_TUNABLES": _NO_FMA,
-        "MKL_CBWR": "COMPATIBLE",
-    }
-)
+PORTABLE_VARIABLES: Mapping[str, str] = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "GLIBC_TUNABLES": _NO_FMA,
+    "MKL_CBWR": "COMPATIBLE",
+}
 _ISA = (
     *("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"),
     *("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16"),
@@ -38,22 +35,20 @@ _ISA = (
 )
 _PRECISION = ("STRICT", "BF16", "F16", "TF32", "ANY")
 # name -> values that a process may be started with because a ledger says so
-_KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "ATEN_CPU_CAPABILITY": ("default", "avx2", "avx512"),
-        "DNNL_DEFAULT_FPMATH_MODE": _PRECISION,
-        "DNNL_MAX_CPU_ISA": _ISA,
-        "GLIBC_TUNABLES": (_NO_FMA,),
-        "MKL_CBWR": (
-            *("AUTO", "COMPATIBLE", "SSE2", "SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1"),
-            *("AVX2,STRICT", "AVX512,STRICT", "AVX512_E1,STRICT"),
-        ),
-        "MKL_DEBUG_CPU_TYPE": ("5",),
-        "MKL_ENABLE_INSTRUCTIONS": ("SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1"),
-        "ONEDNN_DEFAULT_FPMATH_MODE": _PRECISION,
-        "ONEDNN_MAX_CPU_ISA": _ISA,
-    }
-)
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "ATEN_CPU_CAPABILITY": ("default", "avx2", "avx512"),
+    "DNNL_DEFAULT_FPMATH_MODE": _PRECISION,
+    "DNNL_MAX_CPU_ISA": _ISA,
+    "GLIBC_TUNABLES": (_NO_FMA,),
+    "MKL_CBWR": (
+        *("AUTO", "COMPATIBLE", "SSE2", "SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1"),
+        *("AVX2,STRICT", "AVX512,STRICT", "AVX512_E1,STRICT"),
+    ),
+    "MKL_DEBUG_CPU_TYPE": ("5",),
+    "MKL_ENABLE_INSTRUCTIONS": ("SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1"),
+    "ONEDNN_DEFAULT_FPMATH_MODE": _PRECISION,
+    "ONEDNN_MAX_CPU_ISA": _ISA,
+}
 _FEATURES = ("amx", "avx", "f16c", "fma", "sse4")  # beginnings of the flags that select kernels
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # libraries cut matrices to fit into them
 

@@ -30,14 +30,6 @@ class DataLimits:
     image_pixels: int = 128_000_000  # of one image, before it is resized
 
 
-@dataclass(frozen=True)
-class Found:
-    """A name in a folder, and what kind of thing it is; nothing has been opened."""
-
-    name: str
-    kind: str  # file, folder, link or other
-
-
 class Folder:
     """An open folder."""
 
@@ -45,18 +37,21 @@ class Folder:
         self.path = path
         self._descriptor = descriptor
 
-    def names(self, *, most: int) -> list[Found]:
-        """Return what is in the folder, sorted; raises DataLimitError for more than `most`."""
-        found: list[Found] = []
+    def kinds(self, *, most: int) -> dict[str, str]:
+        """Return what is in the folder by name, sorted: file, folder, link or other.
+
+        Nothing has been opened. Raises DataLimitError for more than `most`.
+        """
+        found: dict[str, str] = {}
         try:
             with os.scandir(self._descriptor) as entries:
                 for entry in entries:
                     if len(found) == most:
                         raise DataLimitError(f"{self.path} has more than {most:,} files")
-                    found.append(Found(entry.name, _kind(entry)))
+                    found[entry.name] = _kind(entry)
         except OSError as error:
             raise DatasetError(f"folder {self.path} cannot be read: {error.strerror}") from error
-        return sorted(found, key=lambda each: each.name)
+        return dict(sorted(found.items()))
 
     def has_folder(self, name: str) -> bool:
         """Return whether there is a folder of that name; a link to one is none."""

@@ -33,8 +33,7 @@ from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, MachineError
 from monitor.model import ResidualCNN
-from monitor.probe import probe_batch, probe_model
-from monitor.provocations import put_into
+from monitor.probe import probe_model
 from monitor.seeds import generator
 from monitor.session import Log, Session, validate_model
 from monitor.snapshots import Start, restore
@@ -84,9 +83,6 @@ def train(
                 f"the model has {spec.classes} classes, but the data has {len(splits.classes)}"
             )
         state = _start(config, spec, train_examples=len(splits.train))
-        fault = config.fault
-        if fault is not None:
-            put_into(state.model, fault)
         run = Run.start(
             config=config.to_dict(),
             rules=(rules or PROFILES[config.profile]).to_dict(),
@@ -104,7 +100,7 @@ def train(
             checkpoint=checkpoint,
             run_id=run_id,
         )
-        if fault is not None:
+        if config.fault is not None:
             run.provoke()
         if fork is not None:
             run.fork(**fork.to_dict())
@@ -123,10 +119,8 @@ def train(
                 on_epoch=on_epoch,
                 on_state=on_state,
             )
-            deliverables = None
-            if submission_dir is not None:
-                deliverables = write_submission(submission_dir, run, blobs, config)
-            session.end(reason, deliverables=deliverables)
+            handed_in = write_submission(submission_dir, run, blobs, config)
+            session.record(run.end, reason, deliverables=handed_in)
         return run
 
 
@@ -217,7 +211,7 @@ def _train_epochs(
 
 
 def _save_weights(session: Session, kind: str, model: ResidualCNN, splits: Splits) -> None:
-    probe = probe_model(model, probe_batch(splits.validation))
+    probe = probe_model(model, splits.validation)
     session.save_weights(kind, dump_weights(model), spec=model.spec(), probe=probe)
 
 

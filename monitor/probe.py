@@ -17,13 +17,9 @@ PROBE_EXAMPLES = 64
 MODE = "eval"
 
 
-def probe_batch(validation: Split) -> Split:
-    """Return the batch that every probe of this dataset uses."""
-    return Split(validation.images[:PROBE_EXAMPLES], validation.labels[:PROBE_EXAMPLES])
-
-
-def probe_model(model: nn.Module, batch: Split) -> dict[str, Any]:
+def probe_model(model: nn.Module, validation: Split) -> dict[str, Any]:
     """Return the BatchNorm mode, the batch's hash and each parameter's gradient norm."""
+    batch = Split(validation.images[:PROBE_EXAMPLES], validation.labels[:PROBE_EXAMPLES])
     named = list(model.named_parameters())
     device = named[0][1].device
     training = model.training

@@ -8,14 +8,14 @@ I/O: appends to the log and the blob store that were passed in.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol
 
 import torch
 from torch.nn import functional
 
-from aggregates.decisions import Decision, Settings
+from aggregates.decisions import Settings
 from aggregates.forks import repeat
 from aggregates.outcomes import in_words
 from aggregates.run import Run
@@ -29,6 +29,7 @@ from monitor.model import ResidualCNN
 from monitor.snapshots import capture
 from monitor.state import LiveState
 
+P = ParamSpec("P")
 _MACHINES = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
 _VALIDATION_BATCH = 256  # examples; fixed, so that sums are made in the same order in every run
 
@@ -57,9 +58,9 @@ class Session:
         self.run.evaluate_rules()
         self._save()
 
-    def decide(self, decision: Decision, *, source: str) -> None:
-        """Record what was said."""
-        self.run.decide(decision, source=source)
+    def record(self, command: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have a command of the run record an event."""
+        command(*args, **kwargs)
         self._save()
 
     def applied(self, changes: list[dict[str, Any]], *, settings: Settings, spec: Spec) -> None:
@@ -70,14 +71,8 @@ class Session:
 
     def refused(self, reason: str) -> None:
         """Record why the decision made last is not carried out."""
-        self.run.refuse_remedy(reason)
+        self.record(self.run.refuse_remedy, reason)
         self.outcomes[len(self.run.decisions)] = f"refused: {reason}"
-        self._save()
-
-    def restart(self, spec: Spec) -> None:
-        """Record that a following run starts from `spec`."""
-        self.run.schedule_restart(spec.to_dict())
-        self._save()
 
     def save_weights(self, kind: str, data: bytes, *, spec: Spec, probe: Mapping[str, Any]) -> None:
         """Store a model's weights and record them, with the norms on the probe batch."""
@@ -92,24 +87,12 @@ class Session:
         state = capture(live)
         sha256 = self._store(state)
         seconds = time.monotonic() - started
-        self.run.save_snapshot(sha256, size=len(state), seconds=seconds)
-        self._save()
+        self.record(self.run.save_snapshot, sha256, size=len(state), seconds=seconds)
 
     def go_on(self, events: Iterable[Any]) -> None:
         """Record once more what was recorded before a state that the training goes on from."""
         for event in events:
             repeat(self.run, event)
-        self._save()
-
-    def end(
-        self,
-        reason: str,
-        *,
-        detail: str = "",
-        deliverables: Mapping[str, str] | None = None,
-    ) -> None:
-        """Close the run."""
-        self.run.end(reason, detail=detail, deliverables=deliverables or {})
         self._save()
 
     @contextmanager
@@ -135,8 +118,7 @@ class Session:
         if self._broken or self.run.end_reason is not None:
             return
         reason = "failed" if isinstance(error, Exception) else "interrupted"
-        self.run.end(reason, detail=f"{type(error).__name__}: {error}"[:2_000])
-        self._save()
+        self.record(self.run.end, reason, detail=f"{type(error).__name__}: {error}"[:2_000])
 
     def _store(self, data: bytes) -> str:
         assert self._blobs is not None, "only what can be repeated is stored"

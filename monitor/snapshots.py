@@ -7,7 +7,6 @@ settings, specification, averages and the best loss so far follow from the run's
 Trust: bytes are hostile until restore() returns.  I/O: none.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +39,6 @@ def capture(state: LiveState) -> bytes:
     tensors = {f"model.{name}": value for name, value in state.model.state_dict().items()}
     tensors |= {f"momentum.{name}": value for name, value in state.momentum().items()}
     return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-
-
-def digest_of(state: bytes) -> str:
-    """Return the SHA-256 of a state."""
-    return hashlib.sha256(state).hexdigest()
 
 
 def restore(config: RunConfig, run: Run, state: bytes, *, train_examples: int) -> LiveState:

@@ -6,16 +6,18 @@ I/O: none.
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused
 from aggregates.outcomes import Changes, derive_outcome
 from aggregates.playbook import FRESH
+from aggregates.provocations import Fault
 from aggregates.spec import ModelSpec
 from aggregates.trials import Step
 from monitor.config import RunConfig
 from monitor.model import ResidualCNN, edit_model, region
+from monitor.seeds import generator
 from monitor.weights import is_finite
 
 
@@ -33,7 +35,7 @@ class LiveState:
 
     @classmethod
     def start(cls, config: RunConfig, spec: ModelSpec, *, train_examples: int) -> "LiveState":
-        """Build what the first step needs; raises ConfigurationError."""
+        """Build what the first step needs, a provocation in it; raises ConfigurationError."""
         warm_up = {"kind": "warm_up", "epochs": config.warm_up_epochs, "since": 0}
         settings = Settings(
             lr=float(config.lr),
@@ -43,6 +45,8 @@ class LiveState:
             schedule=warm_up if config.warm_up_epochs else {"kind": "constant"},
         )
         model = ResidualCNN(spec, seed=config.seed).to(config.device)
+        if config.fault is not None:
+            put_into(model, config.fault)
         return cls(config, model, new_optimizer(model, config), settings, train_examples)
 
     @property
@@ -139,3 +143,28 @@ def new_optimizer(model: ResidualCNN, config: RunConfig) -> torch.optim.SGD:
         weight_decay=config.weight_decay,
         foreach=True,
     )
+
+
+@torch.no_grad()
+def put_into(model: ResidualCNN, fault: Fault) -> None:
+    """Change the initial weights and biases as the fault says; which units, its seed says.
+
+    Its settings are in the configuration already, and the loop asks it for the factor of its loss.
+    """
+    if weights := fault.changes.get("weights"):
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2 and name.startswith("head.") == (weights["part"] == "head"):
+                parameter.mul_(weights["factor"])
+    if biases := fault.changes.get("biases"):
+        for name, bias in _norm_biases(model, everywhere=biases["part"] == "everywhere"):
+            count = max(1, round(biases["share"] * len(bias)))
+            chosen = torch.randperm(len(bias), generator=generator(fault.name, fault.seed, name))
+            bias[chosen[:count].to(bias.device)] = biases["value"]
+
+
+def _norm_biases(model: ResidualCNN, *, everywhere: bool) -> list[tuple[str, Tensor]]:
+    return [
+        (name, module.bias)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.BatchNorm2d) and (everywhere or name.startswith("blocks."))
+    ]

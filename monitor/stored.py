@@ -190,10 +190,6 @@ class Storing:
         self._folder = folder
         self._shapes: dict[str, tuple[str, list[int]]] = {}
 
-    def check_space(self, needed: int) -> None:
-        """Raise RoomError where so many bytes more do not fit."""
-        check_space(self._folder, needed)
-
     def add(self, rows: Mapping[str, Tensor]) -> None:
         """Append rows to tensors by name; raises TaskError where they do not fit to the others."""
         for name, tensor in rows.items():

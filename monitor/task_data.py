@@ -34,6 +34,7 @@ from monitor.stored import (
     Rows,
     StoredTensor,
     Storing,
+    check_space,
     hash_files,
     is_stored,
     open_stored,
@@ -211,7 +212,7 @@ class _Making:
         try:
             storing = Storing(building)
             sizes = {name: _row_size(first, name, self.bounds) for name in counts}
-            storing.check_space(sum(sizes[name] * count for name, count in counts.items()))
+            check_space(building, sum(sizes[name] * count for name, count in counts.items()))
             jobs = [
                 {"part": name, "start": start, "stop": stop}
                 for name, count in counts.items()

@@ -151,10 +151,8 @@ def train_task(
         last = config.epochs - 1 if until_epoch is None else until_epoch
         with session.closing():
             reason = _train_epochs(session, state, policy, last=last, on_epoch=on_epoch)
-            deliverables = None
-            if submission_dir is not None:
-                deliverables = write_submission(submission_dir, run, blobs, config, task=source)
-            session.end(reason, deliverables=deliverables)
+            handed_in = write_submission(submission_dir, run, blobs, config, task=source)
+            session.record(run.end, reason, deliverables=handed_in)
         return run
 
 

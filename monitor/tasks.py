@@ -30,7 +30,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from unicodedata import combining, normalize
 
 import numpy as np
@@ -73,6 +73,7 @@ MAX_METRICS = 50
 _METRIC_NAME = re.compile(r"[A-Za-z0-9_.@%/-]{1,100}")
 _CONSTANTS = {"PARAMS": dict, "METRIC": tuple, "CLASSES": int}
 
+T = TypeVar("T")
 Scheduler = torch.optim.lr_scheduler.LRScheduler
 KINDS = ("inputs", "targets")
 Parts = dict[str, Tensor]  # "train.inputs", "train.targets", "validation.inputs", ...
@@ -322,25 +323,27 @@ class TaskCode:
         function: Callable[..., Any] = found
         return function
 
+    def _built(self, name: str, kind: type[T], what: str, *args: Any) -> T:
+        found = self._function(name)(*args, self.config.given)
+        if not isinstance(found, kind):
+            raise TaskError(f"{name}() must return {what}, not {_kind(found)}")
+        return found
+
     def _seed(self, *purpose: int | str, data: bool = False) -> None:
         seed_everything(self.config.data_seed if data else self.config.seed, "task", *purpose)
 
     def model(self) -> nn.Module:
         """Return a fresh model; the same for the same seed."""
         self._seed("model")
-        found = self._function("model")(self.config.given)
-        if not isinstance(found, nn.Module):
-            raise TaskError(f"model() must return a torch.nn.Module, not {_kind(found)}")
+        found = self._built("model", nn.Module, "a torch.nn.Module")
         if not any(each.requires_grad for each in found.parameters()):
             raise TaskError("the model that model() returns has no trainable parameter")
         return found
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return the optimizer of a model."""
-        found = self._function("optimizer")(model, self.config.given)
-        if not isinstance(found, torch.optim.Optimizer):
-            raise TaskError(f"optimizer() must return a torch.optim.Optimizer, not {_kind(found)}")
-        return found
+        kind = torch.optim.Optimizer
+        return self._built("optimizer", kind, "a torch.optim.Optimizer", model)
 
     def data(self) -> Parts | Streams:
         """Return what a training sees: train and validation, each inputs and targets."""
@@ -405,12 +408,7 @@ class TaskCode:
         """Return the scheduler of an optimizer, which takes a step after each epoch."""
         if "scheduler" not in self._scope:
             return None
-        found = self._function("scheduler")(optimizer, self.config.given)
-        if not isinstance(found, Scheduler):
-            raise TaskError(
-                f"scheduler() must return a scheduler of torch.optim, not {_kind(found)}"
-            )
-        return found
+        return self._built("scheduler", Scheduler, "a scheduler of torch.optim", optimizer)
 
     def augment(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return a training batch as augment() changes it."""

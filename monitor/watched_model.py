@@ -159,7 +159,7 @@ class WatchedState:
             accumulation=config.accumulation,
             clip_norm=None if config.clip_norm is None else float(config.clip_norm),
         )
-        self._model = model
+        self._model = nn.Module() if model is None else model  # one that has nothing
         self._optimizer = optimizer
         self._scaler = scaler  # where it goes back with the state
         self.spec = spec  # the model as it is now
@@ -175,13 +175,13 @@ class WatchedState:
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
         back = FRESH if decision.params.get("reinitialise", False) else decision.back
-        model, copied = self._model, None  # the latter: what is put back
-        if model is not None and back is not None and back != epoch:
+        copied = None  # what is put back
+        if back is not None and back != epoch:
             copied = self._start if back == FRESH else self._kept[back]
-            if back != FRESH and not is_finite(model, copied.weights):
+            if back != FRESH and not is_finite(self._model, copied.weights):
                 raise RemedyRefused(f"the weights after epoch {back} are not finite")
             self._verify_fits(copied)
-        elif model is not None and decision.direction != "stop" and not is_finite(model):
+        elif decision.direction != "stop" and not is_finite(self._model):
             raise RemedyRefused(
                 "the weights are not finite, and only the starting weights bring them back"
             )
@@ -233,23 +233,21 @@ class WatchedState:
         return sha.hexdigest()
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        if self._model is not None:
-            yield from self._model.named_parameters()
-            yield from self._model.named_buffers()
-        if self._optimizer is not None:
-            for number, each in enumerate(optimized_by(self._optimizer)):
-                for name, value in self._optimizer.state.get(each, {}).items():
-                    if isinstance(value, Tensor):
-                        yield f"{number}.{name}", value
-            for number, shared in enumerate(self._shared().values()):
-                told = shared if isinstance(shared, Mapping) else {"": shared}
-                for name, value in told.items():
-                    if isinstance(value, Tensor):
-                        yield f"beside {number}.{name}", value
+        yield from self._named()
+        memories = {f"{n}": self._memory.get(each, {}) for n, each in enumerate(self._optimized)}
+        for number, shared in enumerate(self._shared().values()):
+            memories[f"beside {number}"] = shared if isinstance(shared, Mapping) else {"": shared}
+        for key, memory in memories.items():
+            for name, value in memory.items():
+                if isinstance(value, Tensor):
+                    yield f"{key}.{name}", value
+
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self._model.named_parameters()
+        yield from self._model.named_buffers()
 
     def become(self, spec: WatchedModel) -> None:
         """Change the activations to those of another specification of the same model."""
-        assert self._model is not None, "nothing is offered without a model"
         for before, after in zip(self.spec.activations, spec.activations, strict=True):
             if before.kind != after.kind:
                 now = self._model.get_submodule(before.name)
@@ -275,9 +273,8 @@ class WatchedState:
 
     def _verify_fits(self, copied: "_Copied") -> None:
         """Raise RemedyRefused where a state cannot be put into the model as it is now."""
-        assert self._model is not None, "it is not offered without"
         buffers = dict(self._model.named_buffers())
-        for name, value in (*self._model.named_parameters(), *buffers.items()):
+        for name, value in self._named():
             kept = copied.weights.get(name)
             if kept is None and name in buffers:
                 raise RemedyRefused(f"the buffer {name} is not in the state that was kept")
@@ -289,47 +286,45 @@ class WatchedState:
             ):
                 raise RemedyRefused(f"the elements of {name} share memory, so it is not put back")
 
+    @property
+    def _optimized(self) -> list[Tensor]:
+        return [] if self._optimizer is None else optimized_by(self._optimizer)
+
+    @property
+    def _memory(self) -> Any:
+        """What the optimizer remembers: of each parameter by itself, and beside."""
+        return {} if self._optimizer is None else self._optimizer.state
+
     def _shared(self) -> dict[Any, Any]:
         """Return what the optimizer remembers beside each parameter's own memory."""
-        if self._optimizer is None:
-            return {}
-        memories = self._optimizer.state.items()
-        return {key: each for key, each in memories if not isinstance(key, Tensor)}
+        return {key: each for key, each in self._memory.items() if not isinstance(key, Tensor)}
 
     def _copied(self) -> "_Copied":
         """Return a copy of all parameters, buffers and the optimizer's memory, in main memory."""
-        if self._model is None:
-            return _Copied({}, [], {}, {})
-        named = (*self._model.named_parameters(), *self._model.named_buffers())
-        held = [] if self._optimizer is None else optimized_by(self._optimizer)
         memory = [
             {
                 name: (_copy(value), value.device if isinstance(value, Tensor) else None)
-                for name, value in self._optimizer.state.get(each, {}).items()
+                for name, value in self._memory.get(each, {}).items()
             }
-            for each in held
-            if self._optimizer is not None
+            for each in self._optimized
         ]
         scaler = {} if self._scaler is None else self._scaler.state_dict()
-        weights = {name: _copy(value) for name, value in named}
+        weights = {name: _copy(value) for name, value in self._named()}
         return _Copied(weights, memory, scaler, deepcopy(self._shared()))
 
     def _put_back(self, copied: "_Copied") -> None:
         """Put weights and the optimizer's memory back; its rates and schedule stay the loop's."""
-        assert self._model is not None, "it is not offered without"
         with torch.no_grad():
-            for name, value in (*self._model.named_parameters(), *self._model.named_buffers()):
+            for name, value in self._named():
                 if name in copied.weights:
                     value.copy_(copied.weights[name])
                     self.processes.agree_on(value)
-        if self._optimizer is not None:
-            memories: Any = self._optimizer.state  # the same one: an optimizer may share it
-            memories.clear()
-            memories.update(deepcopy(dict(copied.shared)))
-            for each, memory in zip(optimized_by(self._optimizer), copied.memory, strict=False):
-                if memory:
-                    told = {name: _copy(value, on) for name, (value, on) in memory.items()}
-                    memories[each] = told
+        memories = self._memory  # the same one: an optimizer may share it
+        memories.clear()
+        memories.update(deepcopy(dict(copied.shared)))
+        for each, memory in zip(self._optimized, copied.memory, strict=False):
+            if memory:
+                memories[each] = {name: _copy(value, on) for name, (value, on) in memory.items()}
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from aggregates.canonical import digest
 from aggregates.decisions import learning_rate
 from aggregates.noise import HALVES, NOTHING
 from aggregates.playbook import GO_BACK
-from monitor.advice import Adviser
-from monitor.answering import Policy, answer_rules
+from monitor.answering import Adviser, Policy, answer_rules
 from monitor.diagnostics import EpochWatch
 from monitor.errors import WatchError
 from monitor.session import Session
@@ -411,7 +410,8 @@ class WatchedRun:
         if error is not None:
             self._session.abort(error)
         elif self._session.run.end_reason is None:
-            self._session.end(
+            self._session.record(
+                self._session.run.end,
                 "stopped" if self.stopped else "completed",
                 detail="" if epoch is None else f"the loop left epoch {epoch} unfinished",
             )

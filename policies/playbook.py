@@ -10,7 +10,6 @@ I/O: none.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import asdict
@@ -283,19 +282,15 @@ def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> Ch
     return Chosen("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
 
 
-_REMEDIES: Mapping[str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], Chosen | None]] = (
-    MappingProxyType(
-        {
-            "R1": _r1,
-            "R2": _r2,
-            "R3": lambda *_: Chosen("stop", {}, _STOPPED),
-            "R4": _r4,
-            "R5": lambda _, seen, __: _swap(seen, "the activation has no slope for too many units"),
-            "R6": _r6,
-            "R7": _r7,
-        }
-    )
-)
+_REMEDIES: Mapping[str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], Chosen | None]] = {
+    "R1": _r1,
+    "R2": _r2,
+    "R3": lambda *_: Chosen("stop", {}, _STOPPED),
+    "R4": _r4,
+    "R5": lambda _, seen, __: _swap(seen, "the activation has no slope for too many units"),
+    "R6": _r6,
+    "R7": _r7,
+}
 
 
 def act(rule: str, evaluation: RuleEvaluation, remedy: Chosen) -> Decision:

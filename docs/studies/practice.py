@@ -30,7 +30,6 @@ from monitor.code import deciding_files, hash_files
 from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.loop import epoch_order
-from monitor.provocations import put_into
 from monitor.state import LiveState
 from proctor.runs.comparison import Config, of_network, read_conditions
 from proctor.runs.standings import HEALTHY, Recovered, accuracy_of, paired_interval, recovered
@@ -123,13 +122,11 @@ def _range_losses(config: RunConfig) -> list[tuple[float, float]]:
     train, found = splits.train, []
     with computing_as(config):
         state = LiveState.start(config, config.spec(len(splits.classes)), train_examples=len(train))
-        if (fault := config.fault) is not None:
-            put_into(state.model, fault)
         steps = len(train) // config.batch_size
         state.model.train()
         for epoch in range(TEST_EPOCHS):
             order = epoch_order(len(train), seed=config.seed, epoch=epoch)
-            factor = 1.0 if fault is None else fault.loss_factor(epoch)
+            factor = 1.0 if config.fault is None else config.fault.loss_factor(epoch)
             for step, indices in enumerate(torch.split(order, config.batch_size)[:steps]):
                 place = (epoch * steps + step) / (TEST_EPOCHS * steps - 1)
                 rate = LEAST * (MOST / LEAST) ** place

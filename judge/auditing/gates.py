@@ -5,6 +5,7 @@ Trust: the submission is hostile, and so is what verified entries say.
 I/O: reads the submission and the dataset; starts one process.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from aggregates.forks import Fork, shared_digest, shared_events
-from aggregates.noise import with_unmeasured
 from aggregates.playbook import why_waived
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import WatchedModel
@@ -56,7 +56,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.model import ResidualCNN
-from monitor.snapshots import Start, capture, digest_of
+from monitor.snapshots import Start, capture
 from monitor.state import LiveState
 from monitor.submission import FILES
 
@@ -234,7 +234,7 @@ class Gates:
         spec = self.replay.spec
         offers = spec.offers if isinstance(spec, WatchedModel) else None
         run = self.replay.run
-        waived = with_unmeasured(why_waived(run.waived, offers), run.config.get("noise"))
+        waived = why_waived(run.waived, offers, run.config.get("noise"))
         self.fork, fork = compare_fork(self.record, self.replay)
         problem = label_problem(
             started.checkpoint,
@@ -425,7 +425,7 @@ class Gates:
 
         def on_state(epoch: int, live: LiveState) -> None:
             if fork is not None and epoch == fork.epoch:
-                reached[epoch] = digest_of(capture(live))
+                reached[epoch] = hashlib.sha256(capture(live)).hexdigest()
 
         found = reexecute(
             events,

@@ -29,7 +29,7 @@ from monitor.errors import (
     UnusableFileError,
 )
 from monitor.model import ResidualCNN
-from monitor.probe import probe_batch, probe_model
+from monitor.probe import probe_model
 from monitor.session import validate_model
 from monitor.weights import load_weights
 
@@ -159,7 +159,7 @@ def compare_probe(
     model: ResidualCNN, splits: Splits, saved: SavedWeights, *, tolerance: float
 ) -> dict[str, Any]:
     """Return the evidence of the probe; raises StepError if a layer's norm deviates (step 7)."""
-    found = probe_model(model, probe_batch(splits.validation))
+    found = probe_model(model, splits.validation)
     norms: dict[str, float] = found["layer_norms"]
     for key in ("mode", "batch_sha256"):
         if saved.probe.get(key) != found[key]:

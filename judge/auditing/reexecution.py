@@ -34,7 +34,7 @@ from monitor.config import AnyConfig, RunConfig, TaskConfig, config_of
 from monitor.environment import other_kind
 from monitor.errors import MachineError, MonitorError
 from monitor.loop import OnState, prepare, train
-from monitor.snapshots import Start, capture, digest_of
+from monitor.snapshots import Start, capture
 from monitor.state import LiveState
 
 _SHOWN = 50  # differences
@@ -214,7 +214,7 @@ def rebuild(
             f"values differ{place}. Its state cannot be rebuilt here; use the machine and version "
             "that made it, or train it again with numerics=portable"
         )
-    sha256 = digest_of(found[0])
+    sha256 = hashlib.sha256(found[0]).hexdigest()
     if saved.get(epoch, sha256) != sha256:
         raise JudgeError(
             f"{which}: its snapshot of epoch {epoch} is not the state after that epoch"

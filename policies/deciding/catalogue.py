@@ -4,12 +4,10 @@ A name is one of POLICIES, or means a policy that somebody else wrote: see outsi
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from policies.deciding.chance import RandomPolicy
-from policies.deciding.fresh_on_nan import FreshOnNanPolicy
 from policies.deciding.network import NetworkPolicy
-from policies.deciding.nothing import NothingPolicy
+from policies.deciding.nothing import FreshOnNanPolicy, NothingPolicy
 from policies.deciding.outside import OutsidePolicy, known_entry_points, outside_policy
 from policies.deciding.rescue import RescuePolicy
 from policies.deciding.trials import TrialsPolicy
@@ -17,17 +15,15 @@ from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
 Simple = NetworkPolicy | NothingPolicy | OutsidePolicy | PlaybookPolicy | RandomPolicy
-POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
-    {
-        "fresh_on_nan": FreshOnNanPolicy,
-        "network": NetworkPolicy,
-        "nothing": NothingPolicy,
-        "playbook": PlaybookPolicy,
-        "random": RandomPolicy,
-        "rescue": RescuePolicy,
-        "trials": TrialsPolicy,
-    }
-)
+POLICIES: Mapping[str, Callable[[], Simple]] = {
+    "fresh_on_nan": FreshOnNanPolicy,
+    "network": NetworkPolicy,
+    "nothing": NothingPolicy,
+    "playbook": PlaybookPolicy,
+    "random": RandomPolicy,
+    "rescue": RescuePolicy,
+    "trials": TrialsPolicy,
+}
 
 
 def create_policy(name: str) -> Simple:

@@ -19,8 +19,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -89,13 +89,8 @@ def outside_policy(name: str) -> OutsidePolicy | None:
         module, _, attribute = name.partition(":")
         return _of_class(name, _load(module, attribute))
     for found in entry_points(group=GROUP, name=name):
-        try:
+        with _failing(f"the policy {name} cannot be loaded"):
             return _of_class(found.value, found.load())
-        except PolicyError:
-            raise
-        except (Exception, SystemExit) as error:
-            what = f"{type(error).__name__}: {error}"
-            raise PolicyError(f"the policy {name} cannot be loaded: {what}") from error
     return None
 
 
@@ -116,26 +111,29 @@ def _load(module: str, attribute: str) -> Any:
     here = str(Path.cwd())
     sys.path.append(here)
     try:
-        return getattr(import_module(module), attribute)
-    except ImportError as error:
-        raise PolicyError(f"{module} cannot be imported: {error}") from error
+        with _failing(f"{module} cannot be imported"):
+            found = import_module(module)
+        return getattr(found, attribute)
     except AttributeError as error:
         raise PolicyError(f"{module} has no {attribute!r}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise PolicyError(
-            f"{module} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
     finally:
         sys.path.remove(here)
 
 
-def _of_class(name: str, kind: Any) -> OutsidePolicy:
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Raise PolicyError for whatever somebody's code raises; it may end the process, too."""
     try:
-        policy = kind()
+        yield
+    except PolicyError:
+        raise
     except (Exception, SystemExit) as error:
-        raise PolicyError(
-            f"{name} cannot be made without arguments: {type(error).__name__}: {error}"
-        ) from error
+        raise PolicyError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _of_class(name: str, kind: Any) -> OutsidePolicy:
+    with _failing(f"{name} cannot be made without arguments"):
+        policy = kind()
     if not callable(getattr(policy, "decide", None)):
         raise PolicyError(f"{name} has no method decide(observation)")
 
@@ -177,7 +175,7 @@ def observation_json(
         "due": list(observation.due),
         "rules": {
             rule: {
-                **{key: value for key, value in vars(found).items() if key != "rule"},
+                **{key: value for key, value in found.to_dict().items() if key != "rule"},
                 "due": rule in observation.due,
             }
             for rule, found in observation.evaluations.items()

@@ -11,7 +11,6 @@ I/O: none.
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from aggregates.decisions import Decision, Observation, batch_band, mean_rate
 from aggregates.firing import is_lower
@@ -30,7 +29,7 @@ LOST = 0.5  # mean update ratio above which nothing is left of the weights; no r
 # reach 5, weights that begin at a thousandth of their usual size 100 to 400.
 GROWN = 30.0
 # How often going back answers a rule. If the damage returns, the settings are at fault.
-TRIES: Mapping[str, int] = MappingProxyType({"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2})
+TRIES: Mapping[str, int] = {"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2}
 
 
 class RescuePolicy(PlaybookPolicy):

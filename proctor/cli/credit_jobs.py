@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from aggregates.credit import CHOSEN, NOTHING, RANDOM, Credit, Ending, Interval, Place
+from aggregates.credit import CHOSEN, NOTHING, RANDOM, Credit, Interval, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
 from aggregates.playbook import DEFER, FRESH
 from aggregates.run import OWN_ENDS, Run
@@ -202,7 +202,7 @@ def _measure(
     hint = "; the same command continues"
     for (_, _, place), run_id in forked(executor, places, job_of, hint=hint):
         run: Run = log.repository.get(run_id)
-        measured.record_fork(place, Ending(**{**ending(log, run), **_process(home, run.id)}))
+        measured.record_fork(*place, **{**ending(log, run), **_process(home, run.id)})
         log.save(measured)
         advanced("forks", len(measured.forks), total)
         found = measured.forks[place]

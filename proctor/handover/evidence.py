@@ -261,7 +261,7 @@ class Evidence:
         if self.only_listed:
             return self.violations_listed
         try:
-            return violations_found(self.scores, self.steps)[0]
+            return violations_found(self.scores, self.steps)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise MalformedError(f"the violations of the audit cannot be read: {error}") from error
 

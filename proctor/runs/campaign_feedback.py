@@ -70,7 +70,7 @@ def verdict_of(events: Sequence[Any]) -> AuditReport:
     started, scored = events[0], events[-1]
     steps = [event for event in events if type(event) is Audit.StepCompleted]
     listed = listed_violations(vars(scored))
-    total, _ = violations_found(vars(scored), map(vars, steps))
+    total = violations_found(vars(scored), map(vars, steps))
     violations, unlisted = list[Violation](), dict[Kind, int]()
     for place, each in enumerate(listed):
         times, row = each["times"], {key: each[key] for key in each if key != "times"}

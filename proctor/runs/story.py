@@ -11,7 +11,6 @@ from uuid import UUID
 
 from rich.text import Text
 
-from aggregates.noise import with_unmeasured
 from aggregates.playbook import why_waived
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
@@ -187,7 +186,7 @@ def waived_reasons(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return why each rule of PARTS["waived"] is waived."""
     waived: dict[str, str] = {}
     for row in rows:
-        waived |= with_unmeasured(why_waived([row["rule"]], row["offers"]), row["noise"])
+        waived |= why_waived([row["rule"]], row["offers"], row["noise"])
     return waived
 
 

@@ -20,8 +20,7 @@ from aggregates.playbook import MAX_LR, MIN_LR, rate_remedies, restoring
 from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
-from monitor.advice import Adviser
-from monitor.answering import Policy
+from monitor.answering import Adviser, Policy
 from monitor.config import RunConfig, WatchConfig
 from monitor.diagnostics import HALF
 from monitor.environment import describe_environment, describe_gpu

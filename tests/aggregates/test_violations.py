@@ -30,7 +30,7 @@ def test_each_violation_is_recorded_or_counted_and_the_event_fits_an_entry(count
     for row in rows:
         told[row["kind"], row["rule"], row["emitter"]] += row["times"]
     assert told == kinds(found)
-    assert violations_found(body, []) == (count, False)
+    assert violations_found(body, []) == count
     if count <= 3_000:
         assert {row["times"] for row in rows} <= {1}
         places = Counter((v["kind"], v["rule"], v["epoch"], v["decision"]) for v in rows)
@@ -41,7 +41,7 @@ def test_long_words_leave_room_for_the_scores() -> None:
     found = [{**each, "detail": "\U0001f9ea" * 50} for each in violations(5_000)]
     listed, further = shared_out(found)
     assert len(encode_body({"violations": listed, "further": further})) < 60_000
-    assert violations_found({"violations": listed, "further": further}, []) == (5_000, False)
+    assert violations_found({"violations": listed, "further": further}, []) == 5_000
 
 
 def test_total_of_an_earlier_audit_is_that_of_its_steps() -> None:
@@ -51,10 +51,10 @@ def test_total_of_an_earlier_audit_is_that_of_its_steps() -> None:
         {"name": "defensibility", "evidence": {"violations": {"total": 78}}},
         {"name": "probe", "evidence": {"violations": {"total": 9}}},
     ]
-    assert violations_found(old, steps) == (478, False)
+    assert violations_found(old, steps) == 478
 
 
 def test_total_of_an_earlier_audit_without_evidence_is_a_least_number() -> None:
     old = {"violations": violations(478)[:LISTED], "further": None}
-    assert violations_found(old, [{"name": "coverage", "evidence": {}}]) == (150, True)
-    assert violations_found({"violations": violations(3), "further": None}, []) == (3, False)
+    assert violations_found(old, [{"name": "coverage", "evidence": {}}]) == 150
+    assert violations_found({"violations": violations(3), "further": None}, []) == 3

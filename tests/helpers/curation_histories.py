@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synthetic import PARAMS, SETTINGS, SPEC, measured, synthetic_call
 
 from aggregates.audit import STEPS, Audit
-from aggregates.credit import CHOSEN, Credit, Ending, Interval, Place
+from aggregates.credit import CHOSEN, Credit, Interval, Place
 from aggregates.curation.corpus import Corpus
 from aggregates.decisions import Decision
 from aggregates.forks import Fork, Order
@@ -223,7 +223,7 @@ class Scene:
         credit = Credit.start(run, after=after, seeds=seeds, arms={"1": [arm]})
         self.log.save(credit)
         forks: dict[str, list[str]] = {CHOSEN: [], arm: []}
-        endings: dict[str, list[Ending]] = {name: [] for name in forks}
+        endings: dict[str, list[tuple[Any, ...]]] = {name: [] for name in forks}
         known = self.runs[run]
         for seed, gain in zip(seeds, gains, strict=True):
             for name, runs in forks.items():
@@ -250,10 +250,10 @@ class Scene:
                 )
                 last = fork.history[-1]
                 came_to = (last.val_loss, 0.5 + (gain if name == CHOSEN else 0.0))
-                endings[name].append(Ending(str(fork.id), 3, "completed", *came_to, 1, 0))
+                endings[name].append((str(fork.id), 3, "completed", *came_to, 1, 0))
         for seed, source in zip(seeds, named or range(len(gains)), strict=True):
             for name, found in endings.items():
-                credit.record_fork(Place(1, name, seed), found[source])
+                credit.record_fork(*Place(1, name, seed), *found[source])
         if not ends:
             self.log.save(credit)
             return forks

@@ -15,7 +15,7 @@ from synthetic import (
 )
 
 from aggregates.comparison import Comparison
-from aggregates.credit import Credit, Ending, Interval, Place
+from aggregates.credit import Credit, Interval
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
 from aggregates.improvement.advice import Advice
@@ -159,8 +159,7 @@ def write_some_of_everything(directory: Path) -> None:
         fork = synthetic_run(log, epochs=4, dead=range(1, 4), fork_of=first)
         credit = Credit.start(str(first.id), after="nothing", seeds=[0], arms={"1": ["nothing"]})
         for arm in ("chosen", "nothing"):
-            ending = Ending(str(fork.id), 4, "completed", 1.5, 0.5, 2, 0)
-            credit.record_fork(Place(1, arm, 0), ending)
+            credit.record_fork(1, arm, 0, str(fork.id), 4, "completed", 1.5, 0.5, 2, 0)
         past = first.decisions[0]
         credit.measure(
             1,

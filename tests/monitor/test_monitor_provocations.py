@@ -13,7 +13,7 @@ from aggregates.run import Run
 from monitor.config import RunConfig
 from monitor.errors import ConfigurationError
 from monitor.model import ResidualCNN
-from monitor.provocations import put_into
+from monitor.state import put_into
 from policies.deciding.nothing import NothingPolicy
 from policies.playbook import PlaybookPolicy
 

@@ -12,9 +12,9 @@ from aggregates.errors import WeightsError
 from aggregates.spec import BlockSpec, ModelSpec
 from aggregates.weights import verify_canonical
 from monitor.config import RunConfig
-from monitor.datasets import load_splits
+from monitor.datasets import Split, load_splits
 from monitor.model import ResidualCNN
-from monitor.probe import probe_batch, probe_model
+from monitor.probe import probe_model
 from monitor.weights import dump_weights, load_weights
 
 SPEC = ModelSpec(10, 8, 4, (BlockSpec(6, True, "batch", "relu"),), "batch", "relu")
@@ -164,13 +164,13 @@ def test_what_the_library_writes_of_our_models_is_canonical(
 
 def test_probe_tells_weights_apart_and_leaves_the_model_alone() -> None:
     splits = load_splits(RunConfig(train_examples=10, val_examples=80, test_examples=10))
-    batch = probe_batch(splits.validation)
-    assert len(batch) == 64
+    batch = splits.validation
+    first = Split(batch.images[:64], batch.labels[:64])
     model = ResidualCNN(SPEC, seed=1).train()
     before = dump_weights(model)
     probe = probe_model(model, batch)
     assert probe["mode"] == "eval"
-    assert probe["batch_sha256"] == batch.fingerprint
+    assert probe["batch_sha256"] == first.fingerprint
     assert set(probe["layer_norms"]) == {name for name, _ in model.named_parameters()}
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())

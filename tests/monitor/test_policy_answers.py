@@ -81,7 +81,7 @@ def in_training(answer: Any, *, edits: str = "live") -> Run:
         assert session.run.fired() == ("R7",)
         if answer_rules(session, state, Answers(answer)) != "completed":
             break
-    session.end("completed")
+    session.record(session.run.end, "completed")
     found: Run = log.repository.get(session.run.id)
     return found
 

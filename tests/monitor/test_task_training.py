@@ -17,7 +17,7 @@ from judge.auditing.measurements import verify_task_measured
 from monitor.config import TaskConfig
 from monitor.errors import MonitorError, RoomError, TaskError
 from monitor.examples import Images, Shards
-from monitor.stored import StoredTensor, Storing
+from monitor.stored import StoredTensor, Storing, check_space
 from monitor.task_data import load_task_data
 from monitor.task_worker import TEST, TRAIN, Worker
 from monitor.tasks import read_task
@@ -243,7 +243,7 @@ def test_stored_rows_are_the_tensors(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"shape \[3\] and type float32, and others of shape \[3, "):
         storing.add({"x": torch.zeros(1, 3)})
     with pytest.raises(RoomError, match="make room, or have data"):
-        storing.check_space(2**60)
+        check_space(tmp_path, 2**60)
     with pytest.raises(TaskError, match="was cut off"):
         StoredTensor(tmp_path / "y", torch.bool, (11,))[:]
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from curation_histories import DATA, Scene, request_of
 
-from aggregates.credit import CHOSEN, Credit, Ending, Place
+from aggregates.credit import CHOSEN, Credit, Place
 from judge.curation.examples import outnumbered
 from judge.curation.intervals import interval, level_of
 from judge.curation.query import Query
@@ -105,8 +105,8 @@ def test_credit_that_its_forks_contradict_is_not_backed_and_makes_no_pair(tmp_pa
     invented = Credit.start(run, after="nothing", seeds=[0, 1], arms={"2": ["nothing"]})
     for seed in (0, 1):
         for arm, accuracy in ((CHOSEN, 0.9), ("nothing", 0.1)):
-            ending = Ending(str(UUID(int=seed)), 3, "completed", 1.0, accuracy, 1, 0)
-            invented.record_fork(Place(2, arm, seed), ending)
+            fork = str(UUID(int=seed))
+            invented.record_fork(2, arm, seed, fork, 3, "completed", 1.0, accuracy, 1, 0)
     history.log.save(invented)
     tables = history.tables()
     backed = tables.ask("SELECT backed FROM decision_credit ORDER BY credit_id")
@@ -308,7 +308,7 @@ def test_forks_that_another_measurement_has_named_are_rejected(tmp_path: Path) -
     for seed in (0, 1):
         for arm in (CHOSEN, "nothing"):
             fork = first[arm][seed]
-            again.record_fork(Place(1, arm, seed), Ending(fork, 3, "completed", 1.0, 0.5, 1, 0))
+            again.record_fork(*Place(1, arm, seed), fork, 3, "completed", 1.0, 0.5, 1, 0)
     history.log.save(again)
     _judged(history, run, first)
     rows = history.tables().ask(

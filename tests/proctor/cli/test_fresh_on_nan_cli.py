@@ -10,7 +10,7 @@ from frontdoor import TINY, answer, call_here, with_settings
 from aggregates.decisions import Settings, parse_decision, validate_decision
 from aggregates.playbook import MIN_LR
 from judge.reference.situations import observe
-from policies.deciding.fresh_on_nan import FreshOnNanPolicy
+from policies.deciding.nothing import FreshOnNanPolicy
 
 
 @pytest.mark.parametrize("profile", ["calibrated", "relative"])

@@ -8,7 +8,7 @@ import pytest
 from curation_histories import DATA, Scene, answer_of, code_of
 from frontdoor import answer, call_here
 
-from aggregates.credit import CHOSEN, Credit, Ending, Interval, Place
+from aggregates.credit import CHOSEN, Credit, Interval, Place
 from proctor import remembering
 
 CLEAR = [0.30, 0.32, 0.31]  # gained by the recorded decision, in each order of the examples
@@ -85,9 +85,7 @@ def test_forks_of_another_run_are_rejected(history: Scene) -> None:
     for arm, runs in forks.items():
         for seed, (fork, gain) in enumerate(zip(runs, CLEAR, strict=True)):
             accuracy = 0.5 + gain * (arm == CHOSEN)
-            claim.record_fork(
-                Place(1, arm, seed), Ending(fork, 3, "completed", 1.0, accuracy, 1, 0)
-            )
+            claim.record_fork(*Place(1, arm, seed), fork, 3, "completed", 1.0, accuracy, 1, 0)
     said = [answer_of(acts, "anybody").to_dict() for acts in (True, False)]
     mean = asdict(Interval(0.31, 0.31, 0.31))
     told: dict[str, Any] = {"chosen": said[0], "other": said[1], "accuracy": mean}
