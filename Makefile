@@ -190,7 +190,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 # Resolves the ranges of pyproject.toml to exact versions, for every platform: what `setup` installs,
 # and with the same versions what the extras add that are not in `all` (only a user installs these).
-# Not with them: inspect and verifiers, which need an older fsspec.
+# Not with them: inspect and verifiers, which need an older fsspec and an older openai.
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header
 EXTRAS  := gym lightning mlflow ray s3 tensorboard transformers
 lock: .venv-lock/bin/uv

@@ -21,9 +21,11 @@ from proctor.errors import EXIT_FOUND, EXIT_USAGE, ProctorError
 # Third-party package -> what people call it, and the extra that installs it.
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpcore2": ("httpcore2", "llm"),
+    "httpx2": ("httpx2", "llm"),
     "jinja2": ("Jinja2", "report"),
     "mlflow": ("MLflow", "mlflow"),
     "obstore": ("obstore", "s3"),
+    "openai": ("openai", "llm"),
     "psycopg": ("psycopg", "postgres"),
     "pyarrow": ("pyarrow", "arrow"),
     "ray": ("Ray", "ray"),

@@ -88,7 +88,7 @@ class LineServer:
         )
 
     def _connect(self) -> tuple[Asker, _Remembering, str]:
-        from policies.asking.chat import ChatClient  # noqa: PLC0415 - needs the extra `llm`
+        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
         said = self._settings.to_dict()
         stream = uuid5(self._line, f"{MODE} {digest(said)}")

@@ -82,7 +82,7 @@ def make_policy(
     transcript = TranscriptLog(log, run_id)
     model = None
     if (settings := choice.settings) is not None:
-        from policies.asking.chat import ChatClient  # noqa: PLC0415 - needs the extra `llm`
+        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
         client = ChatClient(settings, os.environ.get(settings.key_env))
         answers = RecordedAnswers(log, client.endpoint)

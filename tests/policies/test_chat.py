@@ -189,7 +189,7 @@ def test_server_that_is_gone_is_waited_for_if_it_was_there_before() -> None:
         assert client.ask(REQUEST).outcome is None
     client.close()  # what was connected stays connected
     client = ChatClient(settings, KEY)
-    client._wire.reached = True
+    client._transport._reached = True
     answer = client.ask(REQUEST)
     assert (answer.outcome, len(answer.retries)) == ("unreachable", 1)
 

@@ -96,7 +96,7 @@ def _proposer(
     elif not pairs:
         yield TunerProposer()
     else:
-        from policies.asking.chat import ChatClient  # noqa: PLC0415 - needs the extra `llm`
+        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
         settings = ModelSettings.from_dict(read_pairs(pairs))
         client = ChatClient(settings, os.environ.get(settings.key_env))

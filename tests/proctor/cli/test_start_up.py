@@ -18,7 +18,7 @@ from proctor.errors import EXIT_CLOSED
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/calibrated_1"
-HEAVY = ("httpcore2", "pandas", "plotext", "pyarrow", "scipy", "torch", "waitress")
+HEAVY = ("httpx2", "openai", "pandas", "plotext", "pyarrow", "scipy", "torch", "waitress")
 
 
 @pytest.fixture
