@@ -4,9 +4,8 @@ A ledger is what its first vkey names, origin and key together. One that is veri
 contain the remembered tree head. Later entries can be verified without reading the earlier ones,
 since the tree's edge is remembered too.
 
-Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. A file in
-it is authenticated with the folder's key (memory_keys.py). One of an earlier version is not: of
-that only the tree head counts, which the ledger's key has signed.
+Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. Each file in
+it is authenticated with the folder's key (memory_keys.py).
 I/O: for each ledger one file, exchanged whole and under a lock, and one with the entries' marks;
 for each place, places.py.
 """
@@ -38,8 +37,8 @@ from ledger.verification.verified_notes import (
     parse_tree_head,
 )
 
-_UNAUTHENTICATED = "ledger/memory/v1"
 _MARKS = b"ledger/marks/v1\n"
+_OF_STATE = ("last_hash", "time_ns", "edge", "authority")
 _MARK = struct.Struct(">Q32s")
 _CODE = 64  # bytes
 _MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
@@ -48,7 +47,7 @@ _MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was
 class Remembered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A ledger as it was when it was verified last, as a file says it; bytes are base64 there."""
 
-    format: Literal["ledger/memory/v1", "ledger/memory/v2"] = "ledger/memory/v2"
+    format: Literal["ledger/memory/v2"] = "ledger/memory/v2"
     vkey: str
     note: str  # the newest tree head
     last_hash: bytes
@@ -60,30 +59,13 @@ class Remembered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, *, vkey: str, note: str, state: State) -> Self:
         """Return what is to be remembered of a state and its tree head."""
-        return cls(
-            vkey=vkey,
-            note=note,
-            last_hash=state.last_hash,
-            time_ns=state.time_ns,
-            edge=state.edge,
-            authority=state.authority,
-        )
-
-    @property
-    def authentic(self) -> bool:
-        """Whether all of it is as this user's program has written it."""
-        return self.format != _UNAUTHENTICATED
+        return cls(vkey=vkey, note=note, **{name: getattr(state, name) for name in _OF_STATE})
 
     @property
     def state(self) -> State:
         """What the verification of further entries goes on from."""
-        return State(
-            size=parse_tree_head(self.note).size,
-            last_hash=self.last_hash,
-            time_ns=self.time_ns,
-            edge=self.edge,
-            authority=self.authority,
-        )
+        told = {name: getattr(self, name) for name in _OF_STATE}
+        return State(size=parse_tree_head(self.note).size, **told)
 
     def parts(self) -> tuple[bytes, ...]:
         """Return what the code is of; the lists last, each behind its number."""
@@ -132,22 +114,14 @@ class Memory:
         found = self._read(self.path(vkey))
         if found is not None and found.vkey != vkey:
             raise _unusable(self.path(vkey), "it is for a different ledger")
-        if found is None:  # as earlier versions named the file
-            found = self._read(self.path(vkey.partition("+")[0]))
-        return found if found is not None and found.vkey == vkey else None
+        return found
 
     def forget(self, vkey: str) -> None:
         """Remember nothing more of this ledger but its place: an older copy is to be verified."""
         with self._locked():
-            for path in (
-                self._marks_path(vkey),
-                self.path(vkey),
-                self.path(vkey.partition("+")[0]),
-            ):
-                recalled = self._read(path) if path.suffix == ".json" else None
-                if recalled is None or recalled.vkey == vkey:
-                    with explained(path):
-                        path.unlink(missing_ok=True)
+            for path in (self._marks_path(vkey), self.path(vkey)):
+                with explained(path):
+                    path.unlink(missing_ok=True)
 
     def other_vkeys(self, vkey: str) -> list[str]:
         """Return the vkeys of other ledgers that claim the same origin; looks through all files."""
@@ -182,10 +156,8 @@ class Memory:
                 return None
         try:
             remembered = convert(read_json(text), Remembered)
-            parts = remembered.parts()
-            if remembered.authentic and not is_code(
-                remembered.mac or "", memory_key(self.folder), *parts
-            ):
+            mac = remembered.mac or ""
+            if not is_code(mac, memory_key(self.folder), *remembered.parts()):
                 raise MalformedError("it was changed by another user or program")
             remembered.open()
         except (VerificationError, ValueError) as e:  # JSON or fields of another form

@@ -241,11 +241,10 @@ def _against(
     kept_heads: Sequence[str], recalled: Remembered | None, *, vkey: str, signatures: Signatures
 ) -> Verification:
     """Return the verification of a whole ledger, which has to contain what is remembered of it."""
-    own = recalled is not None and recalled.authentic  # else its signature is checked
     return Verification(
         vkey=vkey,
-        kept_heads=kept_heads if recalled is None or own else (*kept_heads, recalled.note),
-        remembered=recalled.note if recalled and own else None,
+        kept_heads=kept_heads,
+        remembered=recalled.note if recalled else None,
         signatures=signatures,
     )
 
@@ -376,7 +375,7 @@ def _verify_after(
 
     Without the marks of what is remembered, none are returned.
     """
-    if recalled is None or not recalled.authentic:
+    if recalled is None:
         return None
     marks = memory.recall_marks(recalled)
     held = _verify_new(stored, vkey=recalled.vkey, start=recalled.state, signatures=signatures)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
@@ -354,25 +353,6 @@ def test_keys_that_were_read_before_stand_for_what_is_new(ledger: Path, memory: 
     assert len(report.authority.rotations) == 2
 
 
-def test_what_does_not_fit_a_wrong_memory_is_read_whole(ledger: Path, memory: Memory) -> None:
-    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
-    name = origin_of(ledger)
-    with recording(ledger) as recorder:
-        recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
-    assert whole(ledger, memory).ok
-    fields = json.loads(memory.path(vkey_of(ledger)).read_text())
-    del fields["mac"]  # as earlier versions wrote it: of that, only the tree head counts
-    fields |= {"format": "ledger/memory/v1", "authority": []}
-    memory.path(vkey_of(ledger)).write_text(json.dumps(fields))
-    with recording(ledger) as recorder:
-        recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
-    report = news(ledger, memory)
-    assert (report.ok, report.unread) == (True, 0)
-    remembered = memory.recall(vkey_of(ledger))
-    assert remembered is not None
-    assert len(remembered.state.authority) == 1  # put right
-
-
 def test_kept_heads_are_signed_by_the_key_of_their_size(ledger: Path) -> None:
     notes = [read_tree_head(ledger)]
     with recording(ledger) as recorder:
@@ -439,18 +419,12 @@ def test_memory_that_somebody_without_its_key_has_edited_is_rejected(
     assert check(ledger, memory).ok
 
 
-@both
-def test_memory_of_an_earlier_version_is_taken_over(
-    check: Check, ledger: Path, memory: Memory
-) -> None:
-    assert check(ledger, memory).ok
+def test_memory_without_a_code_of_its_own_is_rejected(ledger: Path, memory: Memory) -> None:
+    assert whole(ledger, memory).ok
     path = memory.path(vkey_of(ledger))
-    fields = json.loads(path.read_text())
-    del fields["mac"]
-    path.write_text(json.dumps({**fields, "format": "ledger/memory/v1"}))
-    report = check(ledger, memory)
-    assert (report.ok, report.unread) == (True, 0)
-    assert json.loads(path.read_text()) == {**fields, "mac": ANY, "format": "ledger/memory/v2"}
+    path.write_text(path.read_text().replace("memory/v2", "memory/v1"))  # which had none
+    with pytest.raises(MemoryFileError, match=r"v1.*or remove it"):
+        whole(ledger, memory)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])
