@@ -379,7 +379,7 @@ def _check_jump(*, by: int, clock: int) -> None:
         raise MalformedError(f"the clock values are not possible: clock {clock}, jump {by}")
 
 
-def _public_key(vkey: str, *, type: int | None = None) -> bytes:  # noqa: A002  (the specification's word)
+def _public_key(vkey: str, *, type: int = ED25519) -> bytes:  # noqa: A002  (the specification's word)
     key = parse_vkey(vkey, type=type)
     if vkey != vkey.strip():
         raise MalformedError("the vkey has white space around it")
