@@ -161,8 +161,8 @@ class VerifiedLedger:
         """Yield the tree heads' notes in the order of their sizes.
 
         Of their signatures, those were checked that open_verified() was asked to check. Raises
-        as entries() does. In a ledger from open_continued() they are as they are stored: one that
-        is shown to others must be verified.
+        as entries() does. Where only what is new was verified they are as they are stored: one
+        that is shown to others must be verified.
         """
         rows = self._rows(self._stored.heads_from_top)
         notes = (row[1] for row in rows)
@@ -192,6 +192,8 @@ def open_verified(
     vkey: str | None = None,
     kept_head: str | None = None,
     signatures: Signatures = "newest",
+    memory: Memory | None = None,
+    whole: bool = False,
 ) -> Iterator[VerifiedLedger]:
     """Verify the ledger in a directory, then give access to exactly what was verified.
 
@@ -199,37 +201,28 @@ def open_verified(
     newest is checked, which covers every entry; see check_ledger() for the others. Raises
     VerificationError for a ledger that does not hold, StorageError or KeyFileError for what is
     not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
+
+    With a `memory` it has to contain what is remembered of it, and only what is new since is
+    verified, unless the `whole` is wanted. Earlier entries were verified then; each that is read is
+    compared with what was. Where nothing is remembered, or something does not fit, the whole ledger
+    is verified. What was verified is remembered, if that can be written.
     """
     paths = LedgerPaths(directory)
     key = _named(paths, vkey)
-    with snapshot(paths) as stored:
-        kept_heads = () if kept_head is None else (kept_head,)
-        verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
-        yield VerifiedLedger(_verify(stored, verification), stored)
-
-
-@contextmanager
-def open_continued(
-    directory: Path, *, memory: Memory, vkey: str | None = None
-) -> Iterator[VerifiedLedger]:
-    """Do as open_verified(), but verify only what is new since what is remembered.
-
-    Earlier entries were verified then; each that is read is compared with what was. Where nothing
-    is remembered, or something does not fit, the whole ledger is verified. What was verified is
-    remembered, if that can be written. Raises as open_verified() does.
-    """
-    paths = LedgerPaths(directory)
-    key = _named(paths, vkey)
-    recalled = memory.recall(key)
+    kept_heads = () if kept_head is None else (kept_head,)
+    recalled = memory.recall(key) if memory else None
     with snapshot(paths) as stored:
         _check_own(stored, directory, vkey=key, memory=memory)
-        held = _verify_after(stored, recalled, memory=memory, signatures="newest")
+        held = None
+        if memory and not whole:
+            held = _verify_after(stored, recalled, memory=memory, signatures=signatures)
         if held is None or not held.entry_marks:
-            held = _verify(stored, _against((), recalled, vkey=key, signatures="newest"))
-        with suppress(StorageError, MemoryFileError):  # then it is verified again next time
-            memory.settle(directory, key, trusted=vkey is None)
-            if not (held.head_marks is None and recalled and held.state == recalled.state):
-                _is_kept(memory, held, after=recalled)
+            held = _verify(stored, _against(kept_heads, recalled, vkey=key, signatures=signatures))
+        if memory:
+            with suppress(StorageError, MemoryFileError):  # then it is verified again next time
+                memory.settle(directory, key, trusted=vkey is None)
+                if not (held.head_marks is None and recalled and held.state == recalled.state):
+                    _is_kept(memory, held, after=recalled)
         yield VerifiedLedger(held, stored)
 
 

@@ -33,7 +33,6 @@ from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import (
     VerificationReport,
     check_ledger,
-    open_continued,
     open_verified,
     read_tree_head,
     verify_since,
@@ -469,7 +468,7 @@ def test_ledger_is_opened_by_what_is_new_and_reads_the_same(
     ledger = copied(long, tmp_path / "copy")
     for size in (1_500, 1_500, 1_501, 1_520, 1_900, 2_700):
         append_batches(ledger, first=check_ledger(ledger).size + 1, last=size)
-        with open_verified(ledger) as whole, open_continued(ledger, memory=memory) as continued:
+        with open_verified(ledger) as whole, open_verified(ledger, memory=memory) as continued:
             for start in (0, 511, 1_024, 1_499, size - 1, size):
                 found = list(continued.entries(start=start))
                 assert found == list(whole.entries(start=start))
@@ -488,7 +487,7 @@ def test_changed_entry_is_rejected_when_it_is_read_though_it_was_verified_before
     ledger = copied(long, tmp_path / "copy")
     assert whole(ledger, memory).ok
     change_body(ledger, 600)
-    with open_continued(ledger, memory=memory) as opened:
+    with open_verified(ledger, memory=memory) as opened:
         assert len(list(opened.entries(start=1_024))) == 476  # the honest ones can be read
         read = opened.entries()
         for _ in range(512):
@@ -534,7 +533,7 @@ def test_random_change_of_the_file_is_never_read_as_verified(
         kept = Memory(Path(shutil.copytree(memory.folder, tmp_path / str(number))))
         first, some = rng.randrange(1_600), sorted({rng.randrange(1_600) for _ in range(3)})
         try:
-            with open_continued(ledger, memory=kept) as opened:
+            with open_verified(ledger, memory=kept) as opened:
                 if number % 3 == 0:
                     assert list(opened.entries(start=first)) == honest[first:]
                 elif number % 3 == 1:
@@ -572,12 +571,12 @@ def test_whole_ledger_is_verified_where_the_marks_are_not_those_that_were_writte
         assert whole(each, memory).ok
     marks = [memory.path(vkey_of(each)).with_suffix(".marks") for each in (ledger, other)]
     harm(*marks)
-    with open_continued(ledger, memory=memory) as opened:
+    with open_verified(ledger, memory=memory) as opened:
         assert len(list(opened.entries())) == 5
     if marks[0].is_file():
         harm(*marks)
     change_body(ledger, 2)
-    with pytest.raises(VerificationError), open_continued(ledger, memory=memory):
+    with pytest.raises(VerificationError), open_verified(ledger, memory=memory):
         pass
 
 
@@ -590,7 +589,7 @@ def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
         append(
             each, count=7 - check_ledger(each).size if each.exists() else 7, body=each.name.encode()
         )
-    with open_continued(ledger, memory=memory) as opened:
+    with open_verified(ledger, memory=memory) as opened:
         state, vkey = opened.state, opened.vkey
     assert verify_since(ledger, vkey=vkey, state=state) == state
     assert check_ledger(other).size == state.size
@@ -598,7 +597,7 @@ def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
     shutil.copyfile(LedgerPaths(other).vkey, LedgerPaths(ledger).vkey)
     with pytest.raises(ConsistencyError, match="proctor verify"):
         verify_since(ledger, vkey=vkey, state=state)
-    with pytest.raises(VerificationError), open_continued(ledger, memory=memory, vkey=vkey):
+    with pytest.raises(VerificationError), open_verified(ledger, memory=memory, vkey=vkey):
         pass
     assert not check_ledger(ledger, memory=memory, vkey=vkey, new=True).ok
 
@@ -665,12 +664,12 @@ def test_ledger_behind_or_beside_what_is_remembered_is_not_opened(
 ) -> None:
     earlier = copied(ledger, tmp_path / "earlier")
     append(ledger, count=2)
-    with open_continued(ledger, memory=memory):
+    with open_verified(ledger, memory=memory):
         pass
-    with pytest.raises(ContradictionError), open_continued(earlier, memory=memory):
+    with pytest.raises(ContradictionError), open_verified(earlier, memory=memory):
         pass
     append(earlier, count=2, body=b"another")
-    with pytest.raises(ContradictionError), open_continued(earlier, memory=memory):
+    with pytest.raises(ContradictionError), open_verified(earlier, memory=memory):
         pass
-    with open_continued(ledger, memory=memory) as opened:
+    with open_verified(ledger, memory=memory) as opened:
         assert opened.size == 7
