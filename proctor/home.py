@@ -21,7 +21,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -77,27 +77,7 @@ class Home:
             from ledger.notary.mirror import refresh_mirror  # noqa: PLC0415 - only with a notary
 
             refresh_mirror(self._recorder, path)
-        elif self._server is not None:
-            self._join(LedgerPaths(path))
         return path
-
-    @cached_property
-    def _server(self) -> Mapping[str, str] | None:
-        """The environment, if it names a server for the ledger."""
-        return os.environ if os.environ.get("PERSISTENCE_MODULE") == "ledger.postgres" else None
-
-    def _join(self, paths: LedgerPaths) -> None:
-        """Have a new home read the ledger that is on the server already."""
-        if paths.server.exists():
-            return
-        if paths.database.exists():
-            raise ProctorError(
-                f"{paths.database}: this home has its ledger in a file, and PERSISTENCE_MODULE "
-                "names a server; choose another home, or unset it"
-            )
-        from ledger.postgres_store import join_server  # noqa: PLC0415 - psycopg is an extra
-
-        join_server(paths.server, os.environ)
 
     @property
     def writable(self) -> bool:
@@ -214,9 +194,9 @@ class Home:
 
         if self._notary is not None:
             return LedgerApplication.connect(self._notary, REGISTRY)
-        return LedgerApplication.open(
-            self.ledger, REGISTRY, passphrase=passphrase(), server=self._server
-        )
+        served = os.environ.get("PERSISTENCE_MODULE") == "ledger.postgres"
+        server = os.environ if served else None
+        return LedgerApplication.open(self.ledger, REGISTRY, passphrase=passphrase(), server=server)
 
     @contextmanager
     def running(self, run_id: UUID) -> Iterator[None]:
