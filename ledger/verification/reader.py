@@ -215,7 +215,7 @@ def open_verified(
         _check_own(stored, directory, vkey=key, memory=memory)
         held = None
         if memory and not whole:
-            held = _verify_after(stored, recalled, memory=memory, signatures=signatures)
+            held = _verify_after(stored, recalled, signatures=signatures)
         if held is None or not held.entry_marks:
             held = _verify(stored, _against(kept_heads, recalled, vkey=key, signatures=signatures))
         if memory:
@@ -284,7 +284,7 @@ def check_ledger(
                 _check_own(stored, directory, vkey=key, memory=memory)
                 held = None
                 if new and memory and not kept_heads:
-                    held = _verify_after(stored, recalled, memory=memory, signatures=signatures)
+                    held = _verify_after(stored, recalled, signatures=signatures)
                 if held is None or (read is not None and not _is_read(held, stored, read)):
                     verification = _against(kept_heads, recalled, vkey=key, signatures=signatures)
                     shown = _newest_note(stored)
@@ -357,12 +357,13 @@ def _is_kept(memory: Memory | None, held: Verified, *, after: Remembered | None)
     """Remember what was verified; tell whether it was verified against the latest memory."""
     if memory is None or held.head is None:
         return True
-    new = Remembered.of(vkey=held.vkey, note=held.head.note, state=held.state)
-    return memory.keep(new, after=after, marks=held.entry_marks)
+    marks = held.entry_marks
+    new = Remembered.of(vkey=held.vkey, note=held.head.note, state=held.state, marks=marks)
+    return memory.keep(new, after=after)
 
 
 def _verify_after(
-    stored: Snapshot, recalled: Remembered | None, *, memory: Memory, signatures: Signatures
+    stored: Snapshot, recalled: Remembered | None, *, signatures: Signatures
 ) -> Verified | None:
     """Return what the ledger has come to since it was remembered; None if it has to be read whole.
 
@@ -370,11 +371,11 @@ def _verify_after(
     """
     if recalled is None:
         return None
-    marks = memory.recall_marks(recalled)
+    marks = recalled.marks
     held = _verify_new(stored, vkey=recalled.vkey, start=recalled.state, signatures=signatures)
     if held is None:
         return None
-    return replace(held, entry_marks=joined(marks, held.entry_marks) if marks is not None else ())
+    return replace(held, entry_marks=joined(marks, held.entry_marks) if marks else ())
 
 
 def _verify_new(

@@ -318,8 +318,8 @@ def test_remembered_ledger_is_open_to_its_owner_only(ledger: Path, memory: Memor
     assert whole(ledger, memory).ok
     assert memory.folder.stat().st_mode & 0o077 == 0
     kept = sorted(path.suffix for path in memory.folder.iterdir())
-    assert kept[:5] == ["", "", ".json", ".marks", ".place"]
-    assert set(kept[5:]) <= {".place"}  # a ledger on a server has two: the folder and the schema
+    assert kept[:4] == ["", "", ".json", ".place"]
+    assert set(kept[4:]) <= {".place"}  # a ledger on a server has two: the folder and the schema
 
 
 def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
@@ -476,9 +476,9 @@ def test_ledger_is_opened_by_what_is_new_and_reads_the_same(
             assert continued.authority.keys == whole.authority.keys
     remembered = memory.recall(vkey_of(ledger))
     assert remembered is not None
-    marks = memory.recall_marks(remembered)
-    assert marks is not None
-    assert len(marks) <= 2 * 2_700 / 512 + 1  # those that small additions made are joined
+    assert (
+        0 < len(remembered.marks) <= 2 * 2_700 / 512 + 1
+    )  # those that small additions made are joined
 
 
 def test_changed_entry_is_rejected_when_it_is_read_though_it_was_verified_before(
@@ -546,38 +546,19 @@ def test_random_change_of_the_file_is_never_read_as_verified(
     assert rounds // 10 < refused < rounds - rounds // 10
 
 
-def damaged(data: bytes) -> bytes:
-    return data[:-1] + bytes([data[-1] ^ 1])
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda path, other: path.unlink(),
-        lambda path, other: path.write_bytes(b""),
-        lambda path, other: path.write_bytes(damaged(path.read_bytes())),
-        lambda path, other: path.write_bytes(path.read_bytes()[:-40]),
-        lambda path, other: shutil.copyfile(other, path),
-        lambda path, other: (path.unlink(), path.mkdir()),
-    ],
-    ids=["removed", "empty", "one bit", "cut off", "of another ledger", "a folder"],
-)
-def test_whole_ledger_is_verified_where_the_marks_are_not_those_that_were_written(
-    harm: Callable[[Path, Path], None], ledger: Path, memory: Memory, tmp_path: Path
+def test_whole_ledger_is_verified_where_no_marks_are_remembered(
+    ledger: Path, memory: Memory
 ) -> None:
-    other = tmp_path / "other"
-    append(other, count=5)
-    for each in (ledger, other):
-        assert whole(each, memory).ok
-    marks = [memory.path(vkey_of(each)).with_suffix(".marks") for each in (ledger, other)]
-    harm(*marks)
+    report = whole(ledger, memory)
+    assert report.head is not None
+    assert report.state is not None
+    memory.path(vkey_of(ledger)).unlink()
+    bare = Remembered.of(vkey=vkey_of(ledger), note=report.head.note, state=report.state)
+    assert memory.keep(bare, after=None)
     with open_verified(ledger, memory=memory) as opened:
-        assert len(list(opened.entries())) == 5
-    if marks[0].is_file():
-        harm(*marks)
-    change_body(ledger, 2)
-    with pytest.raises(VerificationError), open_verified(ledger, memory=memory):
-        pass
+        assert (opened.unread, len(list(opened.entries()))) == (0, 5)
+    with open_verified(ledger, memory=memory) as opened:
+        assert opened.unread == 5
 
 
 @pytest.mark.parametrize("key", ["another", "the same"])
