@@ -27,7 +27,7 @@ from projections.database_file import (
     locked,
 )
 from projections.errors import AheadError, BusyError, ProjectionError, TableError, is_no_room
-from projections.projector import create_documented, read_position, schema_hash
+from projections.projector import create_schema, read_position, schema_hash
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
@@ -133,7 +133,7 @@ def _apply(
     try:
         with connected(database, deadline, read_only=False) as connection:
             if fresh and not copied:
-                create_documented(connection)
+                create_schema(connection)
             start, after = _start(connection, ledger)
             applied = apply_new(connection, ledger, start=start, after=after, stop=stop)
             if verified is not None:
@@ -171,7 +171,7 @@ def _copied(database: Path) -> bool:
     new = database.with_name(f"{database.name}.new")
     try:
         new.unlink(missing_ok=True)
-        shutil.copyfile(template(create_documented), new)
+        shutil.copyfile(template(create_schema), new)
         new.replace(database)
     except (OSError, duckdb.Error):
         new.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from ledger.handover.bundle_files import BlobLimits, Place, copy_blobs, measure_
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import open_verified
 from ledger.verification.vectorized import Chunk
-from ledger.verification.verified_entries import split_entry
+from ledger.verification.verified_entries import row_of
 from ledger.verification.verified_notes import TreeHead, parse_note
 from ledger.verification.verify import HeadRow
 
@@ -132,10 +132,7 @@ def _fill(directory: Path, walk: BundlePass, *, have: int, limits: BlobLimits) -
 def _add_entries(connection: sqlite3.Connection, chunk: Chunk, *, have: int) -> None:
     """Insert the entries that are not there already."""
     start = chunk.growth.start.size
-    rows = []
-    for index, data in enumerate(chunk.entries[max(have - start, 0) :], max(have, start)):
-        _, stream, version, _, _, _, name, _ = split_entry(data)
-        rows.append((index, stream, version, name, data))
+    rows = map(row_of, chunk.entries[max(have - start, 0) :])
     connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
 
 

@@ -56,7 +56,7 @@ class Places:
         with suppress(VerificationError, ValueError):
             file = read_own(path, _File)
             if file is None or file.place == name:
-                return file and file.vkey
+                return None if file is None else file.vkey
         raise MemoryFileError(
             f"{path}: the remembered key of a ledger cannot be used; restore the file from a copy, "
             "or remove it to trust the ledger in its place as it is now"
