@@ -203,9 +203,9 @@ def open_verified(
     not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
 
     With a `memory` it has to contain what is remembered of it, and only what is new since is
-    verified, unless the `whole` is wanted. Earlier entries were verified then; each that is read is
-    compared with what was. Where nothing is remembered, or something does not fit, the whole ledger
-    is verified. What was verified is remembered, if that can be written.
+    verified, unless the `whole` is wanted or a head was kept. Earlier entries were verified then;
+    each that is read is compared with what was. Where nothing is remembered, or something does not
+    fit, the whole ledger is verified. What was verified is remembered, if that can be written.
     """
     paths = LedgerPaths(directory)
     key = _named(paths, vkey)
@@ -214,7 +214,7 @@ def open_verified(
     with snapshot(paths) as stored:
         _check_own(stored, directory, vkey=key, memory=memory)
         held = None
-        if memory and not whole:
+        if memory and not whole and not kept_heads:
             held = _verify_after(stored, recalled, signatures=signatures)
         if held is None or not held.entry_marks:
             held = _verify(stored, _against(kept_heads, recalled, vkey=key, signatures=signatures))
