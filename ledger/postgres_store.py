@@ -13,7 +13,7 @@ I/O: the server; the file that names it.  Units: seconds.
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
@@ -319,15 +319,6 @@ class _Rows:
 def on_server(path: Path, *, given: ServerSettings | None) -> PostgresStore:
     """Connect to the server that this file names, or that is given, if there is no such file."""
     return PostgresStore(path, ServerSettings.of_ledger(path, given=given))
-
-
-def join_server(path: Path, env: Mapping[str, str]) -> None:
-    """Have a file name the server that the environment names, if there is a ledger on it."""
-    with closing(on_server(path, given=ServerSettings.from_env(env))) as store:
-        if store.begun():
-            with explained(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            store.settings.keep(path)
 
 
 def connect(

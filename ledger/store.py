@@ -25,21 +25,11 @@ class Stored(NamedTuple):
     entry: bytes | None  # that one
 
 
-class Fetched(Protocol):
-    """The rows that a statement has found."""
-
-    def fetchone(self) -> Any:
-        """Return the next row, or None."""
-
-    def fetchall(self) -> list[Any]:
-        """Return the rows that are left."""
-
-
 class Rows(Protocol):
     """A connection that is in a transaction."""
 
-    def execute(self, statement: str, parameters: tuple[Any, ...] = ..., /) -> Fetched:
-        """Carry out one statement."""
+    def execute(self, statement: str, parameters: tuple[Any, ...] = ..., /) -> Any:
+        """Carry out one statement, and return a cursor over the rows that it has found."""
 
 
 class Store(Protocol):

@@ -14,14 +14,14 @@ to date whenever it is looked at.
 
 A run whose process was killed still stands open in the ledger; the next command that appends
 closes it as crashed. Whether its process is gone is asked of the operating system, by the run's
-lock. A command that only reads appends nothing.
+lock, and only the locks are looked through. A command that only reads appends nothing.
 """
 
 import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,6 @@ from ledger.recording.opening import has_key
 from ledger.recording.recorders import EntryRecorder
 from ledger.verification.reader import read_vkey
 from proctor.errors import ProctorError
-from proctor.noted_runs import NotedRuns, noted_runs
 from proctor.state import memory, tell_once
 
 if TYPE_CHECKING:
@@ -77,27 +76,7 @@ class Home:
             from ledger.notary.mirror import refresh_mirror  # noqa: PLC0415 - only with a notary
 
             refresh_mirror(self._recorder, path)
-        elif self._server is not None:
-            self._join(LedgerPaths(path))
         return path
-
-    @cached_property
-    def _server(self) -> Mapping[str, str] | None:
-        """The environment, if it names a server for the ledger."""
-        return os.environ if os.environ.get("PERSISTENCE_MODULE") == "ledger.postgres" else None
-
-    def _join(self, paths: LedgerPaths) -> None:
-        """Have a new home read the ledger that is on the server already."""
-        if paths.server.exists():
-            return
-        if paths.database.exists():
-            raise ProctorError(
-                f"{paths.database}: this home has its ledger in a file, and PERSISTENCE_MODULE "
-                "names a server; choose another home, or unset it"
-            )
-        from ledger.postgres_store import join_server  # noqa: PLC0415 - psycopg is an extra
-
-        join_server(paths.server, os.environ)
 
     @property
     def writable(self) -> bool:
@@ -214,9 +193,9 @@ class Home:
 
         if self._notary is not None:
             return LedgerApplication.connect(self._notary, REGISTRY)
-        return LedgerApplication.open(
-            self.ledger, REGISTRY, passphrase=passphrase(), server=self._server
-        )
+        served = os.environ.get("PERSISTENCE_MODULE") == "ledger.postgres"
+        server = os.environ if served else None
+        return LedgerApplication.open(self.ledger, REGISTRY, passphrase=passphrase(), server=server)
 
     @contextmanager
     def running(self, run_id: UUID) -> Iterator[None]:
@@ -260,10 +239,12 @@ class Home:
     def _close_crashed(self, log: "LedgerApplication") -> None:
         from aggregates.run import Run  # noqa: PLC0415 - as in _open_log()
 
-        for run_id in open_runs(log, noted_runs(self.path)):
-            if not self.is_gone(run_id):
+        for lock in sorted(self.path.glob("runs/*/running.lock")):
+            try:
+                run_id = UUID(lock.parent.name)
+            except ValueError:  # it is none of ours
                 continue
-            run = log.readable(run_id, Run)
+            run = log.readable(run_id, Run) if self.is_gone(run_id) else None
             if run is None:
                 continue
             if run.end_reason is None:  # it may have ended while we looked
@@ -275,28 +256,13 @@ class Home:
 
 def run_ids(log: "LedgerApplication") -> list[UUID]:
     """Return the runs of a ledger in the order in which they started."""
-    return [run for run, name in _run_events(log) if name == "run.started"]
+    return [UUID(str(each.originator_id)) for each in notifications(log, "run.started")]
 
 
 def runs_under(log: "LedgerApplication", checkpoints: Container[str]) -> list[UUID]:
     """Return the runs that name one of these checkpoints as their label."""
     starts = ((run, next(iter(log.events.get(run, lte=1)))) for run in run_ids(log))
     return [run for run, start in starts if getattr(start, "checkpoint", None) in checkpoints]
-
-
-def open_runs(log: "LedgerApplication", noted: NotedRuns | None = None) -> list[UUID]:
-    """Return the runs that have started and not ended; read only what is new since `noted`."""
-    last, runs = (0, []) if noted is None else noted.recall(log.recorder)
-    found = dict.fromkeys(runs)
-    end = log.recorder.max_notification_id() or 0
-    for run, name in _run_events(log, start=last + 1, stop=end):
-        if name == "run.started":
-            found[run] = None
-        else:
-            found.pop(run, None)
-    if noted is not None:
-        noted.keep(log.recorder, end, list(found), after=last)
-    return list(found)
 
 
 def find_run(ids: list[UUID], name: str) -> UUID:
@@ -323,18 +289,11 @@ def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:
     return found[0]
 
 
-def _run_events(
-    log: "LedgerApplication", *, start: int = 1, stop: int | None = None
-) -> Iterator[tuple[UUID, str]]:
-    for each in notifications(log, "run.started", "run.ended", start=start, stop=stop):
-        yield UUID(str(each.originator_id)), each.topic
-
-
 def notifications(
-    log: "LedgerApplication", *topics: str, start: int = 1, stop: int | None = None
+    log: "LedgerApplication", *topics: str, start: int = 1
 ) -> Iterator["Notification"]:
     """Yield the events of these names from a notification on, a page in each transaction."""
-    while page := log.recorder.select_notifications(start, 1_000, stop, topics):
+    while page := log.recorder.select_notifications(start, 1_000, topics=topics):
         yield from page
         start = page[-1].id + 1
 

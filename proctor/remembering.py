@@ -4,23 +4,20 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.errors import LedgerError, MemoryFileError, SignatureError, StorageError
+from ledger.errors import LedgerError, SignatureError
 from ledger.files import read_text, write_durably
 from ledger.held_folder import HeldFolder
-from ledger.paths import LedgerPaths
 from ledger.verification.memory import Remembered
 from ledger.verification.memory_keys import code_of, is_code, memory_key
 from ledger.verification.reader import (
     VerificationReport,
     VerifiedLedger,
-    open_continued,
     open_verified,
-    read_vkey,
     verify_since,
 )
 from proctor.errors import ProctorError
@@ -145,8 +142,7 @@ def recall(vkey: str, *, given: bool) -> Remembered | None:
     return recalled
 
 
-@contextmanager
-def open_remembered(home: Home, *, heads: bool = False) -> Iterator[VerifiedLedger]:
+def open_remembered(home: Home, *, heads: bool = False) -> AbstractContextManager[VerifiedLedger]:
     """Verify what is new since what is remembered, or the whole ledger, and give access to it.
 
     Refuses a ledger that is behind or beside what is remembered, and one that has taken the place
@@ -154,20 +150,7 @@ def open_remembered(home: Home, *, heads: bool = False) -> Iterator[VerifiedLedg
     Raises ProctorError if there is none.
     """
     home.require_ledger()
-    known, directory = memory(), home.ledger
-    if known is not None and not heads:
-        with open_continued(directory, memory=known, vkey=home.vkey) as ledger:
-            yield ledger
-        return
-    vkey = home.vkey or read_vkey(LedgerPaths(directory).vkey)
-    recalled = None if known is None else known.recall(vkey)
-    kept_head = None if recalled is None else recalled.note
-    with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
-        if known is not None:
-            known.places.verify(directory, vkey)
-            with suppress(MemoryFileError, StorageError):  # then it is verified again next time
-                known.settle(directory, vkey, trusted=home.vkey is None)
-        yield ledger
+    return open_verified(home.ledger, vkey=home.vkey, memory=memory(), whole=heads)
 
 
 def warn_unreadable(count: int, first: int) -> None:

@@ -4,12 +4,14 @@ Writers take turns at a lock file beside it, which also covers its replacement.
 
 Trust: a file that is damaged, foreign, of another schema or ahead of its ledger is replaced. What
 the tables hold is trusted: the file lies where nobody but this user can write (tables_folder()).
-I/O: the DuckDB file, its neighbours .lock, .new, .old and .wal; reads the ledger.  Units: seconds.
+I/O: the DuckDB file, its neighbours .lock, .new and .wal; reads the ledger.  Units: seconds.
 """
 
 import shutil
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -25,7 +27,7 @@ from projections.database_file import (
     locked,
 )
 from projections.errors import AheadError, BusyError, ProjectionError, TableError, is_no_room
-from projections.projector import create_documented, read_position, schema_hash
+from projections.projector import create_schema, read_position, schema_hash
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
@@ -38,7 +40,6 @@ class CatchUp:
 
     applied: int  # entries
     position: int  # index of the next entry
-    note: str | None = None  # why the file was built anew, where it was not asked for
     last_hash: str | None = field(default=None, compare=False)  # of the last entry in the tables
 
     @property
@@ -48,11 +49,7 @@ class CatchUp:
 
 
 class _StaleError(Exception):
-    """The file is no good beginning; its text says why."""
-
-    def __init__(self, reason: str, *, ours: bool = True) -> None:
-        super().__init__(reason)
-        self.ours = ours
+    """The file is no good beginning."""
 
 
 def catch_up(
@@ -80,19 +77,21 @@ def catch_up(
     with locked(database, deadline), open_source(directory, linked=verified is not None) as ledger:
         if verified is not None and _is_at(database, verified, deadline):
             return CatchUp(0, verified.size, last_hash=verified.end[1])
+        work = partial(_caught_up, ledger=ledger, stop=stop, verified=verified)
         try:
-            soon = min(deadline, time.monotonic() + _SOON)
-            return _caught_up(database, _Work(ledger, soon, stop, verified))
+            return work(database, deadline=min(deadline, time.monotonic() + _SOON))
         except BusyError:
-            return _caught_up_beside(database, _Work(ledger, deadline, stop, verified))
+            return _caught_up_beside(database, work, deadline=deadline)
 
 
-def _caught_up(database: Path, work: "_Work") -> CatchUp:
+def _caught_up(
+    database: Path, *, deadline: float, ledger: LedgerSource, stop: int, verified: State | None
+) -> CatchUp:
     try:
-        return _apply(database, work)
-    except _StaleError as why:
-        _discard(database, keep=not why.ours)
-        return replace(_apply(database, work), note=f"rebuilt: {why}")
+        return _apply(database, deadline, ledger, stop, verified)
+    except _StaleError:
+        _discard(database)
+        return _apply(database, deadline, ledger, stop, verified)
 
 
 def _is_at(database: Path, verified: State, deadline: float) -> bool:
@@ -108,61 +107,50 @@ def _is_at(database: Path, verified: State, deadline: float) -> bool:
     return bool(verified.size) and found == (*verified.end, schema_hash())
 
 
-def _caught_up_beside(database: Path, work: "_Work") -> CatchUp:
+def _caught_up_beside(database: Path, work: Callable[..., CatchUp], *, deadline: float) -> CatchUp:
     """Catch up in a copy and put it in the file's place: who reads the file keeps what it has."""
     new = database.with_name(f"{database.name}.new")
     try:
-        _discard(new, keep=False)  # what a killed process has left
+        _discard(new)  # what a killed process has left
         with new.open("xb") as file:
-            copy_between(database, file, deadline=work.deadline)
-        done = _caught_up(new, work)
+            copy_between(database, file, deadline=deadline)
+        done = work(new, deadline=deadline)
         new.replace(database)
     except OSError as e:
         raise ProjectionError(f"{database}: cannot be written: {e.strerror}") from e
     finally:
-        _discard(new, keep=False)
+        _discard(new)
     return done
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What is to be applied."""
-
-    ledger: LedgerSource
-    deadline: float
-    stop: int
-    verified: State | None = None
-
-
-def _apply(database: Path, work: _Work) -> CatchUp:
-    ledger = work.ledger
+def _apply(
+    database: Path, deadline: float, ledger: LedgerSource, stop: int, verified: State | None
+) -> CatchUp:
     fresh = not database.exists()
     if not fresh and not is_duckdb(database):
-        raise _StaleError("it was not a DuckDB file", ours=False)
+        raise _StaleError
     copied = fresh and _copied(database)
     try:
-        with connected(database, work.deadline, read_only=False) as connection:
+        with connected(database, deadline, read_only=False) as connection:
             if fresh and not copied:
-                create_documented(connection)
+                create_schema(connection)
             start, after = _start(connection, ledger)
-            applied = apply_new(connection, ledger, start=start, after=after, stop=work.stop)
-            if work.verified is not None:
-                _verify_end(connection, work.verified)
+            applied = apply_new(connection, ledger, start=start, after=after, stop=stop)
+            if verified is not None:
+                _verify_end(connection, verified)
             _, last_hash, _ = read_position(connection)
     except ConsistencyError as e:
         if fresh:
-            _discard(database, keep=False)
+            _discard(database)
             raise
-        raise _StaleError(str(e)) from e
+        raise _StaleError from e
     except (duckdb.Error, TableError) as e:
         if fresh or is_no_room(e):  # then the file is as it was
             if fresh:
-                _discard(database, keep=False)
-            advice = "; free some space there" if is_no_room(e) else ""
-            raise ProjectionError(f"{database}: {_first_line(e)}{advice}") from e
-        raise _StaleError(
-            f"it was damaged or not a projection ({_first_line(e)})", ours=False
-        ) from e
+                _discard(database)
+            why = str(e).partition("\n")[0] + ("; free some space there" if is_no_room(e) else "")
+            raise ProjectionError(f"{database}: {why}") from e
+        raise _StaleError from e
     return CatchUp(applied, start + applied, last_hash=last_hash)
 
 
@@ -183,7 +171,7 @@ def _copied(database: Path) -> bool:
     new = database.with_name(f"{database.name}.new")
     try:
         new.unlink(missing_ok=True)
-        shutil.copyfile(template(create_documented), new)
+        shutil.copyfile(template(create_schema), new)
         new.replace(database)
     except (OSError, duckdb.Error):
         new.unlink(missing_ok=True)
@@ -199,24 +187,18 @@ def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> tuple
     try:
         start, last_hash, schema = read_position(connection)
     except ProjectionError as e:
-        raise _StaleError(str(e), ours=False) from e
-    if schema != schema_hash():
-        raise _StaleError("its tables were of a different version")
-    if start and ledger.hash_at(start - 1) != last_hash:
-        raise _StaleError(f"entry {start - 1}, which was applied, is no longer in the ledger")
+        raise _StaleError from e
+    if schema != schema_hash():  # of a different version
+        raise _StaleError
+    if start and ledger.hash_at(start - 1) != last_hash:  # that entry is no longer in the ledger
+        raise _StaleError
     return start, bytes.fromhex(last_hash) if start and last_hash else None
 
 
-def _discard(database: Path, *, keep: bool) -> None:
-    """Take the file away; what may be somebody else's is kept as .old."""
+def _discard(database: Path) -> None:
+    """Take the file away."""
     try:
-        if keep:
-            database.replace(database.with_name(f"{database.name}.old"))
         database.unlink(missing_ok=True)
         database.with_name(f"{database.name}.wal").unlink(missing_ok=True)
     except OSError as e:
         raise ProjectionError(f"{database}: cannot be replaced: {e.strerror}") from e
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

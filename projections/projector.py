@@ -68,26 +68,24 @@ def _bare(text: str) -> str:
     return " ".join(_NOTE.sub("", _COMMENT.sub("", text)).split())
 
 
-def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = False) -> None:
+def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     """Create tables and views in an empty database, all or nothing, at the ledger's first entry.
 
     Tables lie in the schema `log`. In `main` a view of the same name shows those of a table's rows
     that stand as of the entry whose index the variable `as_of` holds, or all; every other view
-    reads these. `comments` are for those who ask without our pages: they take longer than the rest.
+    reads these. Comments are for those who ask without our pages.
     """
-    schema, *views = (SCHEMA.read_text(encoding="utf-8"), *_view_texts())
-    said = [_comments(schema)] if comments else []
-    if not comments:
-        views = [_COMMENT.sub("", view) for view in views]
+    schema = SCHEMA.read_text(encoding="utf-8")
+    said = _comments(schema)
     with transaction(connection):
         connection.execute("CREATE SCHEMA log; USE log")
-        connection.execute("".join((_COMMENT.sub("", schema), *said)))
+        connection.execute(_COMMENT.sub("", schema) + said)
         connection.execute("USE main")
         for table, columns in TABLES.items():
             then = (_AS_OF if "idx" in columns else "") + _first_of(table)
             connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
-        said = [text.replace("COMMENT ON TABLE", "COMMENT ON VIEW") for text in said]
-        for source in (*said, *views):
+        said = said.replace("COMMENT ON TABLE", "COMMENT ON VIEW")
+        for source in (said, *_view_texts()):
             connection.execute(source)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
 
@@ -154,11 +152,6 @@ def _rows_of(values: Iterable[Iterable[object]]) -> str:
 
 def _listed(values: Iterable[object]) -> str:
     return ", ".join("NULL" if value is None else repr(value) for value in values)
-
-
-def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create tables, views and their comments, as create_schema() does."""
-    create_schema(connection, comments=True)
 
 
 def projected(

@@ -28,7 +28,7 @@ from ledger.verification.verified_entries import parse_entry, split_entry
 from projections.columns import tables_of, tell_declared
 from projections.mapping import TABLES, Item
 from projections.rows import ROWS
-from projections.source import open_source
+from projections.source import Page, open_source
 
 _ARROW = {
     "BIGINT": pa.int64(),
@@ -40,7 +40,6 @@ _ARROW = {
     "VARCHAR": pa.string(),
 }
 _DECODER = msgspec.msgpack.Decoder(tuple[int, bytes, str, dict[str, memoryview]])
-Page = Sequence[tuple[int, bytes]]
 
 
 @dataclass

@@ -19,12 +19,12 @@ from aggregates.transcript import Transcript
 from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
 from ledger.errors import InclusionError, MalformedError
+from ledger.handover.proof_files import write_proofs
 from ledger.handover.selection import (
     Selection,
     Wanted,
     choose,
     read_selection,
-    write_selection,
 )
 from ledger.mapper import readable_body
 from ledger.verification.proofs import MAX_PROOF
@@ -156,7 +156,7 @@ def write_lineage(ledger: VerifiedLedger, example: str, *, line: ExportLine | No
         text += f"line {line.number} {_base64(line.data)}\n"
         text += "".join(f"{_base64(each)}\n" for each in line.path)
     indexes = {*found.indexes, *(entry.index for entry in beside)}
-    text += f"\n{write_selection(ledger, indexes)}"
+    text += f"\n{write_proofs(ledger, indexes)}"
     open_lineage(text, vkey=ledger.vkey)  # what is handed out holds
     return text
 

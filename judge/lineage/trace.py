@@ -9,7 +9,7 @@ Trust: entries are the ledger's, whose tree head its key has signed; which of th
 what they say, is hostile.
 I/O: none.
 Not covered: what came later (a rollback, a revocation, a withdrawn origin), which takes the ledger;
-entries' own authors, which open_selection() and the reader of a ledger verify.
+entries' own authors, which read_selection() and the reader of a ledger verify.
 """
 
 import re

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ledger.entries import join_sized
 from ledger.errors import BundleError, MalformedError
+from ledger.handover.bundle_check import read_head
 from ledger.handover.bundle_files import (
     CHECKPOINT,
     HEADS,
@@ -32,8 +33,6 @@ from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey
 from ledger.verification.states import State
 from ledger.verification.vectorized import Growth
 from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
-
-_MAX_NOTE = 200_000  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,17 +92,14 @@ def _prepare(out: Place, *, origin: str) -> str | None:
     if not extended:
         return None
     try:
-        note = out.read(CHECKPOINT, limit=_MAX_NOTE).decode()
-        shown = parse_tree_head(note)
-    except (MalformedError, UnicodeDecodeError) as e:
-        raise BundleError(
-            f"{out}/{CHECKPOINT} cannot be read: {e}; export into an empty folder"
-        ) from e
+        shown = read_head(out)
+    except MalformedError as e:
+        raise BundleError(f"{out} cannot be read: {e}; export into an empty folder") from e
     if shown.origin != origin:
         raise BundleError(
             f"{out} contains the bundle of a different ledger; export into an empty folder"
         )
-    return note
+    return shown.note
 
 
 def _write_tree(out: Place, ledger: VerifiedLedger) -> None:

@@ -9,7 +9,6 @@ Not covered: thresholds of several signers, and keys of other kinds than Ed25519
 
 import hashlib
 import json
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_der_public_key,
 )
+from msgspec import Struct, ValidationError, convert
 
 from ledger.errors import MalformedError, SignatureError
 from ledger.strict_json import JSONError, read_json
@@ -34,7 +34,17 @@ TREE_HEAD = "https://proctor.local/tree-head/v1"  # predicate type; a name, not 
 _MAX_ENVELOPE = 16_000_000  # characters
 _MAX_SIGNATURES = 16
 _ED25519_BYTES = 32  # a longer public key is a SubjectPublicKeyInfo of P-256
-_FIELDS = ("payload", "payloadType", "signatures")
+
+
+class _Signature(Struct, forbid_unknown_fields=True):
+    keyid: str
+    sig: str  # base64
+
+
+class _Envelope(Struct, forbid_unknown_fields=True, rename={"payload_type": "payloadType"}):
+    payload: str  # base64
+    payload_type: str
+    signatures: list[_Signature]
 
 
 def public_pem(public_key: bytes) -> str:
@@ -71,15 +81,11 @@ def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
     Signatures under other key ids are ignored, as the specification asks. A signature under this
     one that does not hold, or a second one, spoils the envelope.
     """
-    envelope = _fields(_parse_json(text), *_FIELDS)
-    payload_type, signatures = envelope["payloadType"], envelope["signatures"]
-    payload = _decode(envelope["payload"])
-    if not isinstance(payload_type, str) or not isinstance(signatures, list):
-        raise MalformedError("the envelope's payloadType or signatures have the wrong type")
-    if not 1 <= len(signatures) <= _MAX_SIGNATURES:
+    envelope, own = _parse(text), envelope_key_id(public_key)
+    payload_type, payload = envelope.payload_type, decode_base64(envelope.payload)
+    if not 1 <= len(envelope.signatures) <= _MAX_SIGNATURES:
         raise MalformedError(f"the envelope must have 1 to {_MAX_SIGNATURES} signatures")
-    lines = [_fields(signature, "keyid", "sig") for signature in signatures]
-    ours = [_decode(line["sig"]) for line in lines if line["keyid"] == envelope_key_id(public_key)]
+    ours = [decode_base64(line.sig) for line in envelope.signatures if line.keyid == own]
     if len(ours) != 1:
         raise SignatureError(f"the envelope has {len(ours)} signatures by this key, expected one")
     try:
@@ -95,7 +101,7 @@ def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
 
 def payload_of(text: str) -> bytes:
     """Return the payload, whoever signed it: it is the same however the envelope is written."""
-    return _decode(_fields(_parse_json(text), *_FIELDS)["payload"])
+    return decode_base64(_parse(text).payload)
 
 
 def envelope_key_id(public_key: bytes) -> str:
@@ -135,22 +141,12 @@ def _signed_bytes(payload: bytes, payload_type: str) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def _parse_json(text: str) -> Any:
+def _parse(text: str) -> _Envelope:
     if len(text) > _MAX_ENVELOPE:
         raise MalformedError("the envelope is too long")
     try:
-        return read_json(text)
+        return convert(read_json(text), _Envelope)
     except JSONError as e:
         raise MalformedError(f"the envelope is not strict JSON: {e}") from e
-
-
-def _fields(value: Any, *names: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise MalformedError(f"the envelope must have exactly the keys {', '.join(names)}")
-    return value
-
-
-def _decode(value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise MalformedError("the envelope contains a value that is not base64")
-    return decode_base64(value)
+    except ValidationError as e:
+        raise MalformedError(f"the envelope is not one of DSSE: {e}") from e

@@ -2,7 +2,7 @@
 
 Source: C2SP tlog-proof; docs/reference/ledger-format.md, "Proofs".
 Trust: a file is hostile until open_proof() or open_proofs() returns.
-I/O: none; write_proof() and write_proofs() walk over a ledger that was verified.
+I/O: none; write_proofs() walks over a ledger that was verified.
 Not covered: whether the author's key was in force, which other entries say; who has cosigned
 the tree head, which the quorum says of `ProvedEntry.head.note`.
 """
@@ -28,7 +28,7 @@ from ledger.verification.verified_notes import (
 
 _TITLE = "c2sp.org/tlog-proof@v1"
 _MAX_FILE = 1_000_000  # characters; each rotation takes some 1,000
-_MAX_PROOFS = 1_000  # in one text
+MOST_ENTRIES = 20_000  # in one text
 _FORM = re.compile(
     r"c2sp\.org/tlog-proof@v1\n"
     r"extra (?P<extra>[A-Za-z0-9+/=]+)\n"
@@ -50,22 +50,11 @@ class ProvedEntry:
     path: tuple[bytes, ...]  # from the entry to the root, from its sibling up
 
 
-def write_proof(ledger: VerifiedLedger, index: int) -> str:
-    """Return a file that proves the entry at this index.
-
-    It stands under the newest tree head that witnesses have cosigned, if one covers the entry,
-    and else under the newest. Raises InclusionError if there is no such entry.
-    """
-    return write_proofs(ledger, [index])
-
-
-def write_proofs(
-    ledger: VerifiedLedger, indexes: Collection[int], *, most: int = _MAX_PROOFS
-) -> str:
+def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
     """Return the files that prove these entries, one after the other, all under one tree head.
 
-    Which head that is, and what is raised: as in write_proof(). `most` is how many files the text
-    may hold, as in open_proofs().
+    That is the newest that witnesses have cosigned, if one covers them, and else the newest.
+    Raises InclusionError if there is no such entry, MalformedError for too many.
     """
     wanted = sorted(set(indexes))
     for index in wanted:
@@ -97,7 +86,7 @@ def write_proofs(
         format_proof(note, index=index, proof=proof, extra=join_sized([found[index], *tail]))
         for index, proof in zip(wanted, proofs, strict=True)
     )
-    open_proofs(text, vkey=ledger.vkey, most=most)  # what is handed out holds
+    open_proofs(text, vkey=ledger.vkey)  # what is handed out holds
     return text
 
 
@@ -137,16 +126,16 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
     return ProvedEntry(entry=entry, head=head, rotations=rotations, path=path)
 
 
-def open_proofs(text: str, *, vkey: str, most: int = _MAX_PROOFS) -> tuple[ProvedEntry, ...]:
+def open_proofs(text: str, *, vkey: str) -> tuple[ProvedEntry, ...]:
     """Return the entries that several files, one after the other, prove to be in one tree.
 
     They are in ascending order, each once. Raises what open_proof() does, and ConsistencyError
     for entries that are out of order, or under several tree heads.
     """
     start = f"{_TITLE}\n"
-    parts = text.split(f"\n{start}", most)
-    if not text.startswith(start) or len(parts) > most:
-        raise MalformedError(f"the file must hold 1 to {most} tlog-proofs")
+    parts = text.split(f"\n{start}", MOST_ENTRIES)
+    if not text.startswith(start) or len(parts) > MOST_ENTRIES:
+        raise MalformedError(f"the file must hold 1 to {MOST_ENTRIES} tlog-proofs")
     files = [parts[0], *(start + part for part in parts[1:])]
     files = [f"{file}\n" for file in files[:-1]] + files[-1:]
     proved = tuple(open_proof(file, vkey=vkey) for file in files)

@@ -261,8 +261,9 @@ class Tree:
         self.edge.append(node)
         self.size += 1
 
+    @property
     def root(self) -> bytes:
-        """Fold the edge from the right."""
+        """The edge folded from the right."""
         root = self.edge[-1] if self.edge else sha256(b"")
         for left in self.edge[-2::-1]:
             root = sha256(b"\x01" + left + root)
@@ -337,60 +338,47 @@ AUTHORITY: dict[str, dict[str, type]] = {  # the four events' bodies
 }
 
 
-def parse_value(reader: Reader) -> int | str:
-    """Read a text or an integer, in msgpack's shortest form."""
+def parse_value(reader: Reader, depth: int = 1) -> Any:
+    """Read any value that a body may hold, in msgpack's shortest form."""
+    need(depth <= 33, "a body is nested too deeply")
     kind = reader.take(1)[0]
     if kind <= 0x7F or kind >= 0xE0:  # the byte is the value: 0 to 127, -32 to -1
         return (kind + 32) % 256 - 32
+    if kind in (0xC0, 0xC2, 0xC3):
+        return None if kind == 0xC0 else kind == 0xC3
+    if kind == 0xCB:
+        return struct.unpack(">d", reader.take(8))[0]
     if 0xA0 <= kind <= 0xBF:
         return reader.take(kind - 0xA0).decode()
-    if kind in (0xD9, 0xDA):
-        text = reader.sized(kind - 0xD8)
-        need(len(text) > (31 if kind == 0xD9 else 255), "a text's length is too long a form")
-        return text.decode()
-    need(0xCC <= kind <= 0xD3, "a value is neither text nor integer")
-    width, signed = 1 << (kind & 3), kind >= 0xD0  # 1, 2, 4 or 8 bytes
-    value = int.from_bytes(reader.take(width), signed=signed)
-    least = -32 if width == 1 else -(1 << (4 * width - 1))  # what the next shorter forms hold
-    most = 127 if width == 1 else (1 << (4 * width)) - 1
-    need(value < least if signed else value > most, "an integer is in too long a form")
-    return value
-
-
-def parse_any(reader: Reader, depth: int = 1) -> Any:
-    """Read any value that a body may hold, in msgpack's shortest form."""
-    need(depth <= 33, "a body is nested too deeply")
-    kind = reader.raw[reader.place : reader.place + 1].hex()
-    simple = {"c0": None, "c2": False, "c3": True}
-    if kind in simple:
-        reader.take(1)
-        return simple[kind]
-    if kind == "cb":
-        return struct.unpack(">d", reader.take(9)[1:])[0]
-    if kind in ("c4", "c5"):
-        reader.take(1)
-        raw = reader.sized(1 if kind == "c4" else 2)
-        need(kind == "c4" or len(raw) > 255, "a length is in too long a form")
-        return raw
-    if kind[:1] not in ("8", "9") and kind not in ("dc", "de"):
-        return parse_value(reader)
-    first = reader.take(1)[0]
-    count = first & 15 if first < 0xA0 else int.from_bytes(reader.take(2))
-    need(first < 0xA0 or count > 15, "a count is in too long a form")
-    if kind[0] == "9" or kind == "dc":
-        return [parse_any(reader, depth + 1) for _ in range(count)]
+    if kind in (0xC4, 0xC5, 0xD9, 0xDA):  # bytes and texts, of a length of 1 or 2 bytes
+        raw = reader.sized(1 if kind in (0xC4, 0xD9) else 2)
+        least = {0xC4: 0, 0xD9: 32}.get(kind, 256)
+        need(len(raw) >= least, "a length is in too long a form")
+        return raw if kind < 0xD0 else raw.decode()
+    if 0xCC <= kind <= 0xD3:
+        width, signed = 1 << (kind & 3), kind >= 0xD0  # 1, 2, 4 or 8 bytes
+        value = int.from_bytes(reader.take(width), signed=signed)
+        least = -32 if width == 1 else -(1 << (4 * width - 1))  # what the next shorter forms hold
+        most = 127 if width == 1 else (1 << (4 * width)) - 1
+        need(value < least if signed else value > most, "an integer is in too long a form")
+        return value
+    need(kind < 0xA0 or kind in (0xDC, 0xDE), "a value is of a type that no body has")
+    count = kind & 15 if kind < 0xA0 else int.from_bytes(reader.take(2))
+    need(kind < 0xA0 or count > 15, "a count is in too long a form")
+    if 0x90 <= kind <= 0x9F or kind == 0xDC:
+        return [parse_value(reader, depth + 1) for _ in range(count)]
     fields = dict[str, Any]()
     for _ in range(count):
-        key = parse_value(reader)
+        key = parse_value(reader, depth + 1)
         need(type(key) is str and key not in fields, "a key is repeated or is not text")
-        fields[str(key)] = parse_any(reader, depth + 1)
+        fields[key] = parse_value(reader, depth + 1)
     return fields
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:
     """Read a map, to the last byte."""
     reader = Reader(raw)
-    body = parse_any(reader)
+    body = parse_value(reader)
     reader.end()
     need(isinstance(body, dict), "the body is not a map")
     return dict(body)
@@ -582,7 +570,7 @@ class Check:
             head, last = self.head, self.head.last
             need(head.size == self.tree.size, "tree heads are out of order", last)
             head.check(self.keys.ledger)
-            if head.root != self.tree.root():  # by a forger who mended the links, if they go on
+            if head.root != self.tree.root:  # by a forger who mended the links, if they go on
                 first = self.covered if peek(entries) == previous else last
                 raise Failed("the entries since the last tree head have another root", first)
             edge = head.edge in (None, b"".join(self.tree.edge))
@@ -603,7 +591,7 @@ class Check:
         tree.size, tree.edge = index - 1, before
         for node in hashes:
             tree.append(node)
-        return index - 1 if self.head and self.head.root == tree.root() else index
+        return index - 1 if self.head and self.head.root == tree.root else index
 
 
 def peek(entries: Iterator[bytes]) -> bytes | None:
@@ -821,24 +809,29 @@ def check_vkey(path: Path, key: Key, *, needed: bool) -> None:
         need(same, "the ledger.vkey in the target is another")
 
 
+def blobs_in(folder: Path) -> Iterator[Path]:
+    """Give what lies in the folders of blobs."""
+    for digits in names_in(folder):
+        for name in names_in(folder / digits) if re.fullmatch("[0-9a-f]{2}", digits) else []:
+            yield folder / digits / name
+
+
 def limit_blobs(folder: Path, most: int) -> None:
     """Refuse to read more bytes of blobs than the user wants: a file can be large and empty."""
     total = 0
-    for digits in names_in(folder):
-        for name in names_in(folder / digits) if re.fullmatch("[0-9a-f]{2}", digits) else []:
-            total += os.lstat(folder / digits / name).st_size
-            if total > most:
-                raise Usage(f"the blobs have more than {most} bytes; see --blob-bytes")
+    for path in blobs_in(folder):
+        total += os.lstat(path).st_size
+        if total > most:
+            raise Usage(f"the blobs have more than {most} bytes; see --blob-bytes")
 
 
 def check_blobs(folder: Path) -> None:
     """Check that each blob's SHA-256 is its name."""
-    for digits in names_in(folder):
-        for name in names_in(folder / digits) if re.fullmatch("[0-9a-f]{2}", digits) else []:
-            if re.fullmatch(f"{digits}[0-9a-f]{{62}}", name):
-                with open_file(folder / digits / name) as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                need(digest == name, f"the blob {name} has other content")
+    for path in blobs_in(folder):
+        if re.fullmatch(f"{path.parent.name}[0-9a-f]{{62}}", path.name):
+            with open_file(path) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            need(digest == path.name, f"the blob {path.name} has other content")
 
 
 # --- "Proofs", tlog-proof -------------------------------------------------------------------------
@@ -1392,21 +1385,19 @@ def check(arguments: argparse.Namespace) -> str:
         raise Usage("target not found")
     form, target = target.suffix, target.resolve()
     what = ""
+    tree: Tree | Head
     if form == ".lineage":
         what, tree = check_lineage(target, keys, kept, seen)
-        size, root = tree.size, tree.root
     elif form == ".tlog-proof":
         what, tree = check_proofs(target, keys, kept, seen)
-        size, root = tree.size, tree.root
     elif target.is_dir():
         limit_blobs(target / "blobs", arguments.blob_bytes)
-        bundle = check_bundle(target, keys, kept, seen)
-        size, root = bundle.size, bundle.root()
+        tree = check_bundle(target, keys, kept, seen)
     else:
         limit_blobs(target.with_name("blobs").resolve(), arguments.blob_bytes)
-        database = check_database(target, keys, kept, seen)
-        size, root = database.size, database.root()
-    said = f"{what}{size} entries of {keys.ledger.name}, root {base64.b64encode(root).decode()}"
+        tree = check_database(target, keys, kept, seen)
+    root = base64.b64encode(tree.root).decode()
+    said = f"{what}{tree.size} entries of {keys.ledger.name}, root {root}"
     if keys.revocations:
         said += f"; {len(keys.revocations)} revocations: check which entries are suspect"
     return said + "".join(seen.told(keys.revocations))

@@ -1,7 +1,7 @@
 """Entries that somebody selected from a ledger, and what they prove without the rest of it.
 
 Reports, models handed over and lineages rest on such entries. Their writers and their verifiers
-choose with choose(); what was chosen is opened with open_selection(), whose rules are the ledger's:
+choose with choose(); what was chosen is opened with read_selection(), whose rules are the ledger's:
 
 1. Entries have the order, the links and the times of a ledger, as far as they are there.
 2. The authority stream is there from its first event on, without a gap. Authority replays it, and
@@ -23,16 +23,14 @@ from uuid import UUID
 
 from ledger.bodies import encode_body
 from ledger.errors import ConsistencyError, InclusionError, LinkError, SignatureError
-from ledger.handover.proof_files import ProvedEntry, open_proofs, write_proofs
+from ledger.handover.proof_files import open_proofs
 from ledger.mapper import ns_to_datetime
 from ledger.verification.authority import Authority, KeyRecord, authority_stream
 from ledger.verification.proofs import earlier_roots
-from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.verification.verified_notes import TreeHead
 
-MOST_ENTRIES = 20_000  # in one file
 LAST = "the last "  # before the name of an event of which the last is wanted
 Wanted = Mapping[UUID, Collection[str] | None]
 """By stream: the names of the events that are wanted beside its last one; None for all."""
@@ -139,23 +137,13 @@ def choose(entries: Iterable[VerifiedEntry], wanted: Wanted, *, origin: str) -> 
     return sorted([*chosen, *last.values(), *ending.values()], key=lambda entry: entry.index)
 
 
-def write_selection(ledger: VerifiedLedger, indexes: Iterable[int]) -> str:
-    """Return the proofs of entries, all under one tree head, as read_selection() reads them."""
-    return write_proofs(ledger, {*indexes}, most=MOST_ENTRIES)
-
-
 def read_selection(proofs: str, *, vkey: str, gaps: bool = False) -> Selection:
-    """Return the entries that a text proves, as open_selection(); raises VerificationError."""
-    proved = open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES)
-    return open_selection(proved, vkey=vkey, gaps=gaps)
-
-
-def open_selection(proved: Sequence[ProvedEntry], *, vkey: str, gaps: bool = False) -> Selection:
-    """Return proved entries with the keys that were in force; raises VerificationError.
+    """Return the entries of write_proofs() with the keys in force; raises VerificationError.
 
     With `gaps`, the authority stream may be incomplete, as in files of earlier versions: then
     nothing says that a key was not revoked.
     """
+    proved = open_proofs(proofs, vkey=vkey)
     head, rotations = proved[0].head, proved[0].rotations
     entries = tuple(each.entry for each in proved)
     _verify_order(entries)

@@ -21,6 +21,7 @@ from ledger.errors import (
     StorageError,
 )
 from ledger.notary.messages import (
+    MAX_EVENTS,
     PROTOCOL,
     Done,
     GetBlob,
@@ -31,7 +32,6 @@ from ledger.notary.messages import (
     pack_message,
 )
 from ledger.notary.rules import User
-from ledger.notary.wire import MAX_EVENTS
 from ledger.verification.verified_entries import parse_entry
 
 PAGE = 2 << 20  # of an answer: half of what a frame may have

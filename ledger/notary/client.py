@@ -18,8 +18,19 @@ from threading import Lock
 from typing import Any
 
 from ledger.errors import MalformedError, StorageError
-from ledger.notary.messages import PROTOCOL, Greeting, M, Request, pack_message, read_message
-from ledger.notary.wire import PREFIX, Frame, frame_length, parse_frame, raise_error
+from ledger.notary.messages import (
+    PREFIX,
+    PROTOCOL,
+    Frame,
+    Greeting,
+    M,
+    Request,
+    frame_length,
+    pack_message,
+    parse_frame,
+    raise_error,
+    read_message,
+)
 
 _ANSWER_SECONDS = 120.0  # a notary waits 30 s itself for whoever holds the ledger
 _PATIENCE = 30.0  # seconds in which a notary that went away may come back

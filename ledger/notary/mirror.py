@@ -22,7 +22,7 @@ from ledger.notary.messages import Heads, HeadsPage
 from ledger.notary.remote import RemoteRecorder
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.recording.recorders import MAX_INTEGER, InOrder
-from ledger.verification.verified_entries import parse_entry
+from ledger.verification.verified_entries import row_of
 
 
 def refresh_mirror(recorder: RemoteRecorder, directory: Path) -> None:
@@ -65,7 +65,7 @@ def _grow(c: sqlite3.Connection, recorder: RemoteRecorder, *, path: Path) -> Non
         entries = recorder.raw_entries(
             InOrder(first=size, last=upto - 1, limit=MAX_INTEGER, topics=[])
         )
-        c.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", map(_row, entries))
+        c.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", map(row_of, entries))
     after, notes = c.execute(
         "SELECT COALESCE(MAX(size), 0), COALESCE(SUM(LENGTH(note)), 0) FROM tree_heads"
     ).fetchone()
@@ -107,11 +107,6 @@ def _heads(
             answer, payload = recorder.client.ask(following, HeadsPage)
 
     return first.known, rows()
-
-
-def _row(data: bytes) -> tuple[int, bytes, int, str, bytes]:
-    entry = parse_entry(data)
-    return entry.index, entry.stream_id.bytes, entry.stream_version, entry.name, data
 
 
 def _parse_heads(payload: bytes) -> Iterator[tuple[int, str, bytes]]:

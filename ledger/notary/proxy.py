@@ -31,6 +31,7 @@ from ledger.notary.answers import (
     read_events,
 )
 from ledger.notary.messages import (
+    PREFIX,
     Done,
     GetBlob,
     Insert,
@@ -40,12 +41,12 @@ from ledger.notary.messages import (
     PutBlob,
     Request,
     Stream,
+    error_frame,
     pack_message,
     parse_request,
 )
 from ledger.notary.remote_blobs import RemoteBlobs
 from ledger.notary.rules import User
-from ledger.notary.wire import PREFIX, error_frame
 from ledger.recording.recorders import EntryRecorder
 from ledger.verification.verified_entries import VerifiedEntry
 

@@ -20,6 +20,7 @@ from ledger.errors import (
 )
 from ledger.notary.client import NotaryClient
 from ledger.notary.messages import (
+    MAX_EVENTS,
     AddLine,
     Done,
     Insert,
@@ -29,7 +30,6 @@ from ledger.notary.messages import (
     Page,
     Stream,
 )
-from ledger.notary.wire import MAX_EVENTS
 from ledger.recording import recorders
 from ledger.recording.recorders import InOrder, OfStream
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry

@@ -27,9 +27,15 @@ from ledger.database import explained
 from ledger.errors import ForbiddenError, LedgerError, MalformedError, StorageError
 from ledger.notary.desk import WRITES, ClientConnection, Desk
 from ledger.notary.fair_queue import FairQueue
-from ledger.notary.messages import Insert, Request, parse_request
+from ledger.notary.messages import (
+    PREFIX,
+    Insert,
+    Request,
+    error_frame,
+    frame_length,
+    parse_request,
+)
 from ledger.notary.rules import User
-from ledger.notary.wire import PREFIX, error_frame, frame_length
 
 MAX_CONNECTIONS = 8  # of one user at a time
 IDLE_SECONDS = 600.0  # between two requests

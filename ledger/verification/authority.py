@@ -119,7 +119,7 @@ class Authority:
         self.operated = False  # whether an operator was ever granted
         self.last_jump: tuple[int, int] | None = None  # time of its entry, and by how much, in ns
         self._turns: tuple[tuple[int, str], ...] = ((0, vkey.strip()),)  # smallest size, vkey
-        self._rotations: tuple[str, ...] = ()
+        self.rotations: tuple[str, ...] = ()  # notes, oldest first
         record = KeyRecord(
             role="ledger", vkey=vkey.strip(), public_key=first.public_key, granted=None
         )
@@ -134,11 +134,6 @@ class Authority:
     def keys(self) -> tuple[KeyRecord, ...]:
         """Every key that ever stood, in the order in which they were let in."""
         return tuple(self._records.values())
-
-    @property
-    def rotations(self) -> tuple[str, ...]:
-        """The rotations' notes, oldest first."""
-        return self._rotations
 
     def ledger_vkey_at(self, size: int) -> str:
         """Return the key that has to sign the tree head of this size."""
@@ -278,7 +273,7 @@ class Authority:
         if old.ended is None:
             self._records[old.key_id] = replace(old, ended=index)
         self._turns = (*self._turns, (index + 1, rotation.new))
-        self._rotations = (*self._rotations, note)
+        self.rotations = (*self.rotations, note)
 
     def _find(self, role: str, vkey: str) -> KeyRecord | None:
         return next((r for r in self.keys if (r.role, r.vkey) == (role, vkey)), None)
@@ -379,7 +374,7 @@ def _check_jump(*, by: int, clock: int) -> None:
         raise MalformedError(f"the clock values are not possible: clock {clock}, jump {by}")
 
 
-def _public_key(vkey: str, *, type: int | None = None) -> bytes:  # noqa: A002  (the specification's word)
+def _public_key(vkey: str, *, type: int = ED25519) -> bytes:  # noqa: A002  (the specification's word)
     key = parse_vkey(vkey, type=type)
     if vkey != vkey.strip():
         raise MalformedError("the vkey has white space around it")

@@ -4,16 +4,13 @@ A ledger is what its first vkey names, origin and key together. One that is veri
 contain the remembered tree head. Later entries can be verified without reading the earlier ones,
 since the tree's edge is remembered too.
 
-Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. A file in
-it is authenticated with the folder's key (memory_keys.py). One of an earlier version is not: of
-that only the tree head counts, which the ledger's key has signed.
-I/O: for each ledger one file, exchanged whole and under a lock, and one with the entries' marks;
-for each place, places.py.
+Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. Each file in
+it is authenticated with the folder's key (memory_keys.py).
+I/O: for each ledger one file, exchanged whole and under a lock; for each place, places.py.
 """
 
 import fcntl
 import hashlib
-import json
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -21,15 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from msgspec import Meta, Struct, convert, to_builtins
+from msgspec import Meta
 from msgspec.structs import replace
 
 from ledger.database import explained
 from ledger.errors import LedgerError, MalformedError, MemoryFileError, VerificationError
-from ledger.files import open_regular, read_text, sync_folder, write_durably
-from ledger.strict_json import read_json
 from ledger.verification.marks import Mark
-from ledger.verification.memory_keys import code_of, is_code, memory_key
+from ledger.verification.memory_keys import OwnFile, read_own, write_own
 from ledger.verification.places import Places
 from ledger.verification.states import State, root_of
 from ledger.verification.verified_notes import (
@@ -38,55 +33,44 @@ from ledger.verification.verified_notes import (
     parse_tree_head,
 )
 
-_UNAUTHENTICATED = "ledger/memory/v1"
-_MARKS = b"ledger/marks/v1\n"
+_OF_STATE = ("last_hash", "time_ns", "edge", "authority")
 _MARK = struct.Struct(">Q32s")
-_CODE = 64  # bytes
-_MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
 
 
-class Remembered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A ledger as it was when it was verified last, as a file says it; bytes are base64 there."""
+class Remembered(OwnFile, frozen=True, kw_only=True):
+    """A ledger as it was when it was verified last, as a file says it."""
 
-    format: Literal["ledger/memory/v1", "ledger/memory/v2"] = "ledger/memory/v2"
+    format: Literal["ledger/memory/v2"] = "ledger/memory/v2"
     vkey: str
     note: str  # the newest tree head
     last_hash: bytes
     time_ns: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     edge: tuple[bytes, ...]
     authority: tuple[bytes, ...]
-    mac: str | None = None  # by memory_keys.py, if this was read
+    packed_marks: bytes = (
+        b""  # of all entries, where these can be used without verifying them again
+    )
 
     @classmethod
-    def of(cls, *, vkey: str, note: str, state: State) -> Self:
-        """Return what is to be remembered of a state and its tree head."""
-        return cls(
-            vkey=vkey,
-            note=note,
-            last_hash=state.last_hash,
-            time_ns=state.time_ns,
-            edge=state.edge,
-            authority=state.authority,
-        )
+    def of(cls, *, vkey: str, note: str, state: State, marks: Sequence[Mark] = ()) -> Self:
+        """Return what is to be remembered of a state, its tree head and all its entries."""
+        told = {name: getattr(state, name) for name in _OF_STATE}
+        packed = b"".join(_MARK.pack(*mark) for mark in marks)
+        return cls(vkey=vkey, note=note, packed_marks=packed, **told)
 
     @property
-    def authentic(self) -> bool:
-        """Whether all of it is as this user's program has written it."""
-        return self.format != _UNAUTHENTICATED
+    def marks(self) -> list[Mark]:
+        """The marks of all entries, none where they are not known."""
+        return list(_MARK.iter_unpack(self.packed_marks))
 
     @property
     def state(self) -> State:
         """What the verification of further entries goes on from."""
-        return State(
-            size=parse_tree_head(self.note).size,
-            last_hash=self.last_hash,
-            time_ns=self.time_ns,
-            edge=self.edge,
-            authority=self.authority,
-        )
+        told = {name: getattr(self, name) for name in _OF_STATE}
+        return State(size=parse_tree_head(self.note).size, **told)
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return what the code is of; the lists last, each behind its number."""
+        """Return what the code is of; lists behind their numbers, and marks if there are any."""
         texts = (self.format, self.vkey, self.note)
         counts = (len(self.edge), len(self.authority), self.time_ns)
         return (
@@ -95,6 +79,7 @@ class Remembered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             *(number.to_bytes(8, "big") for number in counts),
             *self.edge,
             *self.authority,
+            *((self.packed_marks,) if self.packed_marks else ()),
         )
 
     def open(self) -> TreeHead:
@@ -132,22 +117,12 @@ class Memory:
         found = self._read(self.path(vkey))
         if found is not None and found.vkey != vkey:
             raise _unusable(self.path(vkey), "it is for a different ledger")
-        if found is None:  # as earlier versions named the file
-            found = self._read(self.path(vkey.partition("+")[0]))
-        return found if found is not None and found.vkey == vkey else None
+        return found
 
     def forget(self, vkey: str) -> None:
         """Remember nothing more of this ledger but its place: an older copy is to be verified."""
-        with self._locked():
-            for path in (
-                self._marks_path(vkey),
-                self.path(vkey),
-                self.path(vkey.partition("+")[0]),
-            ):
-                recalled = self._read(path) if path.suffix == ".json" else None
-                if recalled is None or recalled.vkey == vkey:
-                    with explained(path):
-                        path.unlink(missing_ok=True)
+        with self._locked(), explained(self.path(vkey)):
+            self.path(vkey).unlink(missing_ok=True)
 
     def other_vkeys(self, vkey: str) -> list[str]:
         """Return the vkeys of other ledgers that claim the same origin; looks through all files."""
@@ -175,70 +150,28 @@ class Memory:
             self.tell(f"{told}; compare it with the owner's")
 
     def _read(self, path: Path) -> Remembered | None:
-        with explained(path):
-            try:
-                text = read_text(path, most=_MAX_FILE)
-            except FileNotFoundError:
-                return None
         try:
-            remembered = convert(read_json(text), Remembered)
-            parts = remembered.parts()
-            if remembered.authentic and not is_code(
-                remembered.mac or "", memory_key(self.folder), *parts
-            ):
-                raise MalformedError("it was changed by another user or program")
-            remembered.open()
+            remembered = read_own(path, Remembered)
+            if remembered is not None:
+                remembered.open()
         except (VerificationError, ValueError) as e:  # JSON or fields of another form
             raise _unusable(path, e) from e
         return remembered
 
-    def recall_marks(self, remembered: Remembered) -> list[Mark] | None:
-        """Return the marks of all entries of what is remembered; None where they are not known."""
-        path, state = self._marks_path(remembered.vkey), remembered.state
-        try:
-            with open_regular(path) as file:
-                data = file.read(_MAX_FILE)
-            head, rest = len(_MARKS), len(_MARKS) + _CODE
-            code, packed = data[head:rest].decode("ascii", "replace"), data[rest:]
-            own = is_code(code, memory_key(self.folder), data[:head], path.name.encode(), packed)
-        except (LedgerError, OSError):
-            return None  # then the whole ledger is verified
-        if not own or data[:head] != _MARKS or len(packed) % _MARK.size:
-            return None
-        marks = list(_MARK.iter_unpack(packed))
-        return marks if marks and marks[-1] == (state.size, state.last_hash) else None
-
-    def keep(
-        self, new: Remembered, *, after: Remembered | None, marks: Sequence[Mark] = ()
-    ) -> bool:
+    def keep(self, new: Remembered, *, after: Remembered | None) -> bool:
         """Remember a ledger as it was verified against what was recalled; tell if that still held.
 
-        With the `marks` of all its entries, these can be used later without verifying them again.
         If somebody else has remembered something newer since, nothing is changed: verify again.
         """
         head = new.open()
+        if after is not None and not new.packed_marks and new.state == after.state:
+            new = replace(new, packed_marks=after.packed_marks)
         with self._locked():
             if self.recall(new.vkey) != after:
                 return False
             if after is None or after.open().size <= head.size:
-                path = self.path(new.vkey)
-                with explained(path):
-                    if marks:
-                        self._write_marks(new.vkey, marks)
-                    mac = code_of(memory_key(self.folder), *new.parts())
-                    text = json.dumps(to_builtins(replace(new, mac=mac)), indent=1)
-                    write_durably(path, f"{text}\n".encode())
-                    sync_folder(self.folder.parent)  # the folder may be new as well
+                write_own(self.path(new.vkey), new)
         return True
-
-    def _marks_path(self, vkey: str) -> Path:
-        return self.path(vkey).with_suffix(".marks")
-
-    def _write_marks(self, vkey: str, marks: Sequence[Mark]) -> None:
-        path = self._marks_path(vkey)
-        packed = b"".join(_MARK.pack(*mark) for mark in marks)
-        code = code_of(memory_key(self.folder), _MARKS, path.name.encode(), packed)
-        write_durably(path, _MARKS + code.encode() + packed)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

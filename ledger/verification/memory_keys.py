@@ -1,22 +1,67 @@
-"""A key that lies with what a verifier remembers, and authenticates it.
+"""A key that lies with what a verifier remembers, and authenticates it; its files, so written.
 
 Trust: who can read the key can forge what is remembered: it lies in the verifier's own folder,
 read and written by that user only. It shows that another user or program has edited a file.
-I/O: the file `key` in the folder.
+I/O: the file `key` in the folder, and the files that are named.
 """
 
 import hashlib
 import hmac
+import json
 import os
 import secrets
 import stat
 from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from ledger.database import explained
-from ledger.errors import MemoryFileError
-from ledger.files import create_exclusively, open_regular
+from ledger.errors import MalformedError, MemoryFileError
+from ledger.files import create_exclusively, open_regular, read_text, sync_folder, write_durably
+from ledger.strict_json import read_json
 
 _SIZE = 32  # bytes
+_MAX_FILE = 64 << 20  # bytes; a few thousand, more for each key that was ever let in, and marks
+
+
+class OwnFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a file in the folder says; bytes are base64 there."""
+
+    mac: str | None = None  # of its parts, if this was read
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return what the code is of."""
+        raise NotImplementedError
+
+
+_F = TypeVar("_F", bound=OwnFile)
+
+
+def read_own(path: Path, kind: type[_F]) -> _F | None:
+    """Return what this user's program has written into a file, or None if there is none.
+
+    Raises MalformedError or ValueError for one that is not as it was written, MemoryFileError as
+    memory_key() does.
+    """
+    with explained(path):
+        try:
+            text = read_text(path, most=_MAX_FILE)
+        except FileNotFoundError:
+            return None
+    file = convert(read_json(text), kind)
+    if not is_code(file.mac or "", memory_key(path.parent), *file.parts()):
+        raise MalformedError("it was changed by another user or program")
+    return file
+
+
+def write_own(path: Path, file: OwnFile) -> None:
+    """Write a file for read_own()."""
+    with explained(path):
+        file = replace(file, mac=code_of(memory_key(path.parent), *file.parts()))
+        write_durably(path, f"{json.dumps(to_builtins(file), indent=1)}\n".encode())
+        sync_folder(path.parent.parent)  # the folder may be new as well
 
 
 def memory_key(folder: Path) -> bytes:

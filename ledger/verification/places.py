@@ -9,23 +9,15 @@ I/O: for each name of a place one small file.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct, convert, to_builtins
-
-from ledger.database import explained
 from ledger.errors import ExchangedError, MemoryFileError, VerificationError
-from ledger.files import read_text, sync_folder, write_durably
 from ledger.paths import LedgerPaths, is_served
-from ledger.strict_json import read_json
-from ledger.verification.memory_keys import code_of, is_code, memory_key
-
-_MAX_FILE = 20_000  # bytes
+from ledger.verification.memory_keys import OwnFile, read_own, write_own
 
 
 class Places:
@@ -52,7 +44,7 @@ class Places:
         """Remember the ledger of a place, in place of another one; tell if anything changed."""
         new = [name for name in _names(directory) if self._read(name) != vkey]
         for name in new:
-            self._write(name, vkey)
+            write_own(self._path(name), _File(place=name, vkey=vkey))
         return bool(new)
 
     def _path(self, name: str) -> Path:
@@ -61,42 +53,27 @@ class Places:
 
     def _read(self, name: str) -> str | None:
         path = self._path(name)
-        with explained(path):
-            try:
-                text = read_text(path, most=_MAX_FILE)
-            except FileNotFoundError:
-                return None
         with suppress(VerificationError, ValueError):
-            file = convert(read_json(text), _File)
-            if file.place == name and is_code(file.mac, memory_key(self.folder), *_parts(file)):
-                return file.vkey
+            file = read_own(path, _File)
+            if file is None or file.place == name:
+                return None if file is None else file.vkey
         raise MemoryFileError(
             f"{path}: the remembered key of a ledger cannot be used; restore the file from a copy, "
             "or remove it to trust the ledger in its place as it is now"
         )
 
-    def _write(self, name: str, vkey: str) -> None:
-        path = self._path(name)
-        file = _File(place=name, vkey=vkey)
-        with explained(path):
-            file.mac = code_of(memory_key(self.folder), *_parts(file))
-            write_durably(path, (json.dumps(to_builtins(file), indent=1) + "\n").encode())
-            sync_folder(self.folder)
 
-
-class _File(Struct, kw_only=True, forbid_unknown_fields=True):
+class _File(OwnFile, frozen=True, kw_only=True):
     """What a file says."""
 
     format: Literal["ledger/place/v1"] = "ledger/place/v1"
     place: str
     vkey: str
-    mac: str = ""
 
-
-def _parts(file: _File) -> tuple[bytes, ...]:
-    return tuple(
-        text.encode(errors="surrogateescape") for text in (file.format, file.place, file.vkey)
-    )
+    def parts(self) -> tuple[bytes, ...]:
+        """Return what the code is of."""
+        said = (self.format, self.place, self.vkey)
+        return tuple(text.encode(errors="surrogateescape") for text in said)
 
 
 def _names(directory: Path) -> Iterator[str]:

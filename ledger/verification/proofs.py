@@ -1,7 +1,7 @@
 """Proofs that an entry is in a tree, and that one tree continues another.
 
 Source: RFC 6962 sections 2.1.1 and 2.1.2; folded as in RFC 9162 sections 2.1.3.2 and 2.1.4.2.
-Trust: a proof is hostile until verify_inclusion() or verify_consistency() returns.
+Trust: a proof is hostile until verify_inclusion() returns, or roots are compared.
 I/O: none.  Units: sizes in entries.
 Memory: building a proof takes one walk over the leaf hashes and holds O(log n) of them.
 """
@@ -21,16 +21,10 @@ def leaf_hash(entry: bytes) -> bytes:
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
-def inclusion_proof(leaf_hashes: Iterable[bytes], index: int) -> list[bytes]:
-    """Return the hashes that lead from this leaf to the root, from the leaf's sibling up.
-
-    Raises InclusionError if there is no such leaf.
-    """
-    return inclusion_proofs(leaf_hashes, [index])[0]
-
-
 def inclusion_proofs(leaf_hashes: Iterable[bytes], indexes: Iterable[int]) -> list[list[bytes]]:
-    """Return what inclusion_proof() does for each of these leaves, ascending, in one walk.
+    """Return the hashes that lead to the root from each of these leaves, ascending, in one walk.
+
+    The hashes of each begin with the leaf's sibling.
 
     Raises InclusionError if one of them is not there.
     """
@@ -64,19 +58,14 @@ def consistency_proof(
     return [node, *path] if with_old_root or old_size != 1 << power else path
 
 
-def root_from_inclusion(leaf: bytes, *, index: int, size: int, proof: Sequence[bytes]) -> bytes:
-    """Return the root to which the proof leads; raise InclusionError unless its form is right."""
-    if not 0 <= index < size < _LIMIT:
-        raise InclusionError(f"entry {index} is out of range: the tree has {size} entries")
-    _check_hashes([leaf, *proof], error=InclusionError)
-    return _climb(leaf, index, size - 1, proof, error=InclusionError)[2]
-
-
 def verify_inclusion(
     leaf: bytes, *, index: int, size: int, root: bytes, proof: Sequence[bytes]
 ) -> None:
     """Raise InclusionError unless the leaf is at this place in the tree with this root."""
-    if root_from_inclusion(leaf, index=index, size=size, proof=proof) != root:
+    if not 0 <= index < size < _LIMIT:
+        raise InclusionError(f"entry {index} is out of range: the tree has {size} entries")
+    _check_hashes([leaf, *proof], error=InclusionError)
+    if _climb(leaf, index, size - 1, proof, error=InclusionError)[2] != root:
         raise InclusionError(f"the inclusion proof does not lead from entry {index} to the root")
 
 
@@ -112,17 +101,6 @@ def roots_from_consistency(
     if old == new:  # both trees are one: the only hash is its root
         place = last = 0
     return _climb(proof[0], place, last, proof[1:], error=ConsistencyError)[1:]
-
-
-def verify_consistency(
-    *, old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]
-) -> None:
-    """Raise ConsistencyError unless the tree at size `new` continues the one at size `old`."""
-    found = roots_from_consistency(old=old, new=new, proof=proof, old_root=old_root)
-    if found[0] != old_root:
-        raise ConsistencyError(f"the consistency proof does not lead to the root of size {old}")
-    if found[1] != new_root:
-        raise ConsistencyError(f"the consistency proof does not lead to the root of size {new}")
 
 
 def _climb(

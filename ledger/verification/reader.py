@@ -161,8 +161,8 @@ class VerifiedLedger:
         """Yield the tree heads' notes in the order of their sizes.
 
         Of their signatures, those were checked that open_verified() was asked to check. Raises
-        as entries() does. In a ledger from open_continued() they are as they are stored: one that
-        is shown to others must be verified.
+        as entries() does. Where only what is new was verified they are as they are stored: one
+        that is shown to others must be verified.
         """
         rows = self._rows(self._stored.heads_from_top)
         notes = (row[1] for row in rows)
@@ -192,6 +192,8 @@ def open_verified(
     vkey: str | None = None,
     kept_head: str | None = None,
     signatures: Signatures = "newest",
+    memory: Memory | None = None,
+    whole: bool = False,
 ) -> Iterator[VerifiedLedger]:
     """Verify the ledger in a directory, then give access to exactly what was verified.
 
@@ -199,37 +201,28 @@ def open_verified(
     newest is checked, which covers every entry; see check_ledger() for the others. Raises
     VerificationError for a ledger that does not hold, StorageError or KeyFileError for what is
     not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
+
+    With a `memory` it has to contain what is remembered of it, and only what is new since is
+    verified, unless the `whole` is wanted or a head was kept. Earlier entries were verified then;
+    each that is read is compared with what was. Where nothing is remembered, or something does not
+    fit, the whole ledger is verified. What was verified is remembered, if that can be written.
     """
     paths = LedgerPaths(directory)
     key = _named(paths, vkey)
-    with snapshot(paths) as stored:
-        kept_heads = () if kept_head is None else (kept_head,)
-        verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
-        yield VerifiedLedger(_verify(stored, verification), stored)
-
-
-@contextmanager
-def open_continued(
-    directory: Path, *, memory: Memory, vkey: str | None = None
-) -> Iterator[VerifiedLedger]:
-    """Do as open_verified(), but verify only what is new since what is remembered.
-
-    Earlier entries were verified then; each that is read is compared with what was. Where nothing
-    is remembered, or something does not fit, the whole ledger is verified. What was verified is
-    remembered, if that can be written. Raises as open_verified() does.
-    """
-    paths = LedgerPaths(directory)
-    key = _named(paths, vkey)
-    recalled = memory.recall(key)
+    kept_heads = () if kept_head is None else (kept_head,)
+    recalled = memory.recall(key) if memory else None
     with snapshot(paths) as stored:
         _check_own(stored, directory, vkey=key, memory=memory)
-        held = _verify_after(stored, recalled, memory=memory, signatures="newest")
+        held = None
+        if memory and not whole and not kept_heads:
+            held = _verify_after(stored, recalled, signatures=signatures)
         if held is None or not held.entry_marks:
-            held = _verify(stored, _against((), recalled, vkey=key, signatures="newest"))
-        with suppress(StorageError, MemoryFileError):  # then it is verified again next time
-            memory.settle(directory, key, trusted=vkey is None)
-            if not (held.head_marks is None and recalled and held.state == recalled.state):
-                _is_kept(memory, held, after=recalled)
+            held = _verify(stored, _against(kept_heads, recalled, vkey=key, signatures=signatures))
+        if memory:
+            with suppress(StorageError, MemoryFileError):  # then it is verified again next time
+                memory.settle(directory, key, trusted=vkey is None)
+                if not (held.head_marks is None and recalled and held.state == recalled.state):
+                    _is_kept(memory, held, after=recalled)
         yield VerifiedLedger(held, stored)
 
 
@@ -241,11 +234,10 @@ def _against(
     kept_heads: Sequence[str], recalled: Remembered | None, *, vkey: str, signatures: Signatures
 ) -> Verification:
     """Return the verification of a whole ledger, which has to contain what is remembered of it."""
-    own = recalled is not None and recalled.authentic  # else its signature is checked
     return Verification(
         vkey=vkey,
-        kept_heads=kept_heads if recalled is None or own else (*kept_heads, recalled.note),
-        remembered=recalled.note if recalled and own else None,
+        kept_heads=kept_heads,
+        remembered=recalled.note if recalled else None,
         signatures=signatures,
     )
 
@@ -292,7 +284,7 @@ def check_ledger(
                 _check_own(stored, directory, vkey=key, memory=memory)
                 held = None
                 if new and memory and not kept_heads:
-                    held = _verify_after(stored, recalled, memory=memory, signatures=signatures)
+                    held = _verify_after(stored, recalled, signatures=signatures)
                 if held is None or (read is not None and not _is_read(held, stored, read)):
                     verification = _against(kept_heads, recalled, vkey=key, signatures=signatures)
                     shown = _newest_note(stored)
@@ -365,24 +357,25 @@ def _is_kept(memory: Memory | None, held: Verified, *, after: Remembered | None)
     """Remember what was verified; tell whether it was verified against the latest memory."""
     if memory is None or held.head is None:
         return True
-    new = Remembered.of(vkey=held.vkey, note=held.head.note, state=held.state)
-    return memory.keep(new, after=after, marks=held.entry_marks)
+    marks = held.entry_marks
+    new = Remembered.of(vkey=held.vkey, note=held.head.note, state=held.state, marks=marks)
+    return memory.keep(new, after=after)
 
 
 def _verify_after(
-    stored: Snapshot, recalled: Remembered | None, *, memory: Memory, signatures: Signatures
+    stored: Snapshot, recalled: Remembered | None, *, signatures: Signatures
 ) -> Verified | None:
     """Return what the ledger has come to since it was remembered; None if it has to be read whole.
 
     Without the marks of what is remembered, none are returned.
     """
-    if recalled is None or not recalled.authentic:
+    if recalled is None:
         return None
-    marks = memory.recall_marks(recalled)
+    marks = recalled.marks
     held = _verify_new(stored, vkey=recalled.vkey, start=recalled.state, signatures=signatures)
     if held is None:
         return None
-    return replace(held, entry_marks=joined(marks, held.entry_marks) if marks is not None else ())
+    return replace(held, entry_marks=joined(marks, held.entry_marks) if marks else ())
 
 
 def _verify_new(

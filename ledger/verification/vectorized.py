@@ -47,10 +47,6 @@ Integers = npt.NDArray[np.integer]
 _sha256 = hashlib.sha256
 
 
-class MismatchError(ValueError):
-    """Something does not fit; verify.py knows what."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
     """Entries that hold, if those before them do, but for the versions of their streams."""
@@ -66,9 +62,8 @@ class Chunk:
 def in_columns(rows: Sequence[EntryRow | bytes], *, start: State, authority: Authority) -> Chunk:
     """Return what the entries after a state come to; `authority` says which keys stand there.
 
-    Entries are rows of the database, or entries alone, as a bundle has them. Raises MismatchError
-    or VerificationError where something does not fit; TypeError, ValueError or OverflowError for a
-    column of another type or length.
+    Entries are rows of the database, or entries alone, as a bundle has them. Raises
+    VerificationError, TypeError, ValueError or OverflowError where something does not fit.
     """
     count = len(rows)
     columns: Any = None if isinstance(rows[0], bytes) else tuple(zip(*rows, strict=True))
@@ -220,4 +215,4 @@ def _chosen(authors: Integers, streams: Sequence[bytes], authority: bytes) -> li
 
 def _hold(*facts: bool) -> None:
     if not all(facts):
-        raise MismatchError
+        raise ValueError("something does not fit; verify.py knows what")

@@ -88,6 +88,12 @@ def split_entry(
     return own_index, stream_id, stream_version, time_ns, previous, author, name, body
 
 
+def row_of(data: bytes) -> tuple[int, bytes, int, str, bytes]:
+    """Return an entry as a row of the entries table; raises as split_entry() does."""
+    index, stream, version, _, _, _, name, _ = split_entry(data)
+    return index, stream, version, name, data
+
+
 def is_of(data: bytes, streams: Container[bytes], names: Container[bytes]) -> bool:
     """Tell whether a verified entry is in one of these streams, or has one of these names.
 

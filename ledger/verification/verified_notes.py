@@ -39,7 +39,6 @@ class VerifierKey:
 
     name: str
     key_id: bytes  # (4,)
-    type: int  # ED25519, ECDSA or COSIGNATURE
     public_key: bytes  # (32,), of ECDSA the SubjectPublicKeyInfo in DER
 
 
@@ -123,14 +122,9 @@ def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
         other = "" if found else "; check that this is the key of its ledger"
         raise SignatureError(f"the note has {len(found)} signatures by {key.name}, not one{other}")
     try:
-        _NOTES[key.type](key.public_key, found[0], note.text.encode())
+        _ed25519(key.public_key).verify(found[0], note.text.encode())
     except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve
         raise SignatureError(f"the signature by {key.name} is invalid for this note") from e
-
-
-def _verify_ed25519(public_key: bytes, signature: bytes, text: bytes) -> None:
-    """Raise InvalidSignature, or ValueError for what is no key."""
-    _ed25519(public_key).verify(signature, text)
 
 
 @lru_cache(maxsize=_KEYS)
@@ -138,16 +132,13 @@ def _ed25519(public_key: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(public_key)
 
 
-def parse_vkey(vkey: str, *, type: int | None = None) -> VerifierKey:  # noqa: A002  (the specification's word)
-    """Take a verifier key apart: of this signature type, by default of one that signs notes.
+@lru_cache(maxsize=_KEYS)
+def parse_vkey(vkey: str, *, type: int = ED25519) -> VerifierKey:  # noqa: A002  (the specification's word)
+    """Take a verifier key apart: of this signature type, by default of the one that signs notes.
 
     Raises MalformedError if it is none.
     """
-    return _parse_vkey(vkey, tuple(_NOTES) if type is None else (type,))
-
-
-@lru_cache(maxsize=_KEYS)
-def _parse_vkey(vkey: str, types: tuple[int, ...]) -> VerifierKey:
+    scheme = _SCHEMES[type]
     name, _, rest = vkey.strip().partition("+")
     key_id, _, encoded = rest.partition("+")
     try:
@@ -156,14 +147,14 @@ def _parse_vkey(vkey: str, types: tuple[int, ...]) -> VerifierKey:
     except (MalformedError, UnicodeEncodeError):
         material = named = b""
     kind, key = material[:1], material[1:]
-    found = next((each for each in types if kind == bytes((each,))), None)
-    if found is None or not _is_name(name) or not _SCHEMES[found].is_key(key):
-        kinds = " or ".join(_SCHEMES[each].keys for each in types)
-        raise MalformedError(f"the vkey is not a C2SP verifier key {kinds}; check the key file")
-    right_id = hashlib.sha256(named if _SCHEMES[found].id_names else key).digest()[:4]
+    if kind != bytes((type,)) or not _is_name(name) or not scheme.is_key(key):
+        raise MalformedError(
+            f"the vkey is not a C2SP verifier key {scheme.keys}; check the key file"
+        )
+    right_id = hashlib.sha256(named if scheme.id_names else key).digest()[:4]
     if key_id != right_id.hex():
         raise MalformedError("the vkey's key id does not fit its key; check the key file")
-    return VerifierKey(name=name, key_id=right_id, type=found, public_key=key)
+    return VerifierKey(name=name, key_id=right_id, public_key=key)
 
 
 def encode_base64(data: bytes) -> str:
@@ -226,4 +217,3 @@ _SCHEMES = {
     ECDSA: _Scheme("for P-256", _is_p256, id_names=False),
     COSIGNATURE: _Scheme("for cosignatures", _is_raw),
 }
-_NOTES = {ED25519: _verify_ed25519}  # what tree heads are signed with -> how they are verified

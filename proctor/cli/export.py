@@ -10,7 +10,7 @@ from ledger.blobs import BlobStore
 from ledger.handover.bundle import export_bundle
 from ledger.handover.bundle_files import place_of
 from ledger.handover.envelope import IN_TOTO, public_pem, seal, tree_head_statement
-from ledger.handover.proof_files import write_proof
+from ledger.handover.proof_files import write_proofs
 from ledger.notes import public_bytes
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger
@@ -101,7 +101,7 @@ def proof(
     """Write a proof of one event, which the public key alone verifies."""
     with open_remembered(home, heads=True) as ledger:
         index = _find(ledger, event)
-        text = write_proof(ledger, index)
+        text = write_proofs(ledger, [index])
     if out is not None:
         write_output(out, text, home=home)
 

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from ledger.errors import BlobError
 from ledger.files import create_exclusively
-from ledger.handover.selection import MOST_ENTRIES, read_selection, write_selection
+from ledger.handover.proof_files import MOST_ENTRIES, write_proofs
+from ledger.handover.selection import read_selection
 from ledger.keys import create_publisher_key, load_publisher_key
 from ledger.notes import public_bytes, publisher_vkey
 from ledger.paths import LedgerPaths
@@ -86,7 +87,7 @@ def model(
                 f"the folder would rest on {len(chosen)} entries; the most is {MOST_ENTRIES}: hand "
                 "over the whole ledger with `proctor export bundle`"
             )
-        proofs = write_selection(ledger, [entry.index for entry in chosen])
+        proofs = write_proofs(ledger, [entry.index for entry in chosen])
     signer = read_private_key(paths.key)
     vkeys = read_selection(proofs, vkey=owner).vkeys
     if parse_vkey(vkeys[-1]).public_key != public_bytes(signer):

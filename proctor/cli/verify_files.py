@@ -13,7 +13,6 @@ from msgspec.structs import asdict, replace
 from ledger.errors import ContradictionError, EvidenceError, SignatureError, VerificationError
 from ledger.handover.bundle_check import is_bundle
 from ledger.handover.proof_files import ProvedEntry, open_proofs
-from ledger.handover.selection import MOST_ENTRIES
 from ledger.paths import LedgerPaths
 from ledger.verification.verified_notes import open_tree_head, parse_tree_head
 from ledger.witnessing.evidence import open_evidence, signers, verify_signers
@@ -281,7 +280,7 @@ def verify_file(
         )
     if vkey is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
-    proved = open_proofs(text, vkey=vkey, most=MOST_ENTRIES) if text.startswith(_PROOF) else ()
+    proved = open_proofs(text, vkey=vkey) if text.startswith(_PROOF) else ()
     opened = proved[0] if proved else open_lineage(text, vkey=vkey)
     _hold(opened, vkey, quorum)
     witnessed = (

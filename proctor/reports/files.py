@@ -29,7 +29,8 @@ import msgspec
 import projections
 from aggregates.judged import is_as_judged
 from ledger.errors import InclusionError, MalformedError
-from ledger.handover.selection import Selection, read_selection, write_selection
+from ledger.handover.proof_files import write_proofs
+from ledger.handover.selection import Selection, read_selection
 from ledger.strict_json import JSONError, read_json
 from ledger.wording import counted
 from proctor import __version__, pages, reports
@@ -155,7 +156,7 @@ def read_source(home: Home, name: str) -> Source:
         overview = Overview.of(ledger.entries())
         subject = overview.find(name)
         chosen = overview.choose(ledger.entries(), subject, origin=ledger.authority.origin)
-        proofs = write_selection(ledger, [entry.index for entry in chosen])
+        proofs = write_proofs(ledger, [entry.index for entry in chosen])
         owner = ledger.vkey
     selection = read_selection(proofs, vkey=owner)
     packed = base64.b64encode(zlib.compress(proofs.encode(), 9)).decode()

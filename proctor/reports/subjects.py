@@ -19,7 +19,8 @@ from aggregates.comparison import training_of
 from aggregates.improvement.evolution import Evolution
 from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
-from ledger.handover.selection import LAST, MOST_ENTRIES, choose
+from ledger.handover.proof_files import MOST_ENTRIES
+from ledger.handover.selection import LAST, choose
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import find_named

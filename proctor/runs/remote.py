@@ -28,9 +28,9 @@ from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
 from ledger.errors import ConflictError
 from ledger.held_folder import HeldFolder
+from ledger.notary.messages import PREFIX, frame_length
 from ledger.notary.proxy import Proxy
 from ledger.notary.rules import User
-from ledger.notary.wire import PREFIX, frame_length
 from ledger.paths import LedgerPaths
 from ledger.recording.recorders import EntryRecorder
 from ledger.verification.reader import read_vkey

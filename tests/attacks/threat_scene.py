@@ -23,7 +23,7 @@ from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.entries import AuthorKey
 from ledger.handover.bundle import export_bundle
-from ledger.handover.proof_files import write_proof
+from ledger.handover.proof_files import write_proofs
 from ledger.keys import load_key
 from ledger.mapper import EventRegistry
 from ledger.notes import public_bytes, vkey
@@ -245,7 +245,7 @@ def hand_out(scene: Scene) -> None:
     export_bundle(scene.ledger, scene.bundle, vkey=scene.vkey)
     fork = parse_tree_head(read_tree_head(scene.fork) or "")
     with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
-        scene.proof.write_text(write_proof(ledger, 20))
+        scene.proof.write_text(write_proofs(ledger, [20]))
         evidence = find_contradiction(
             [entry.entry_hash for entry in ledger.entries()],
             vkey=scene.vkey,

@@ -12,7 +12,7 @@ from threat_scene import STRANGER, Scene
 from threats import threat
 
 from ledger.handover.bundle import export_bundle
-from ledger.handover.proof_files import write_proof
+from ledger.handover.proof_files import write_proofs
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
 from ledger.verification.proofs import consistency_proof
@@ -237,7 +237,7 @@ def proof_cosignature(scene: Scene) -> None:
 @threat("proof: of another ledger", target="proof")
 def proof_other(scene: Scene) -> None:
     with open_verified(scene.other) as ledger:
-        scene.proof.write_text(write_proof(ledger, AT))
+        scene.proof.write_text(write_proofs(ledger, [AT]))
 
 
 @threat(
@@ -249,7 +249,7 @@ def proof_other(scene: Scene) -> None:
 )
 def proof_fork(scene: Scene) -> None:
     with open_verified(scene.fork) as ledger:
-        scene.proof.write_text(write_proof(ledger, ledger.size - 1))
+        scene.proof.write_text(write_proofs(ledger, [ledger.size - 1]))
 
 
 def forge_evidence(scene: Scene, **changes: object) -> None:

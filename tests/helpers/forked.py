@@ -22,7 +22,7 @@ from unittest import mock
 
 from measured import saved, stop
 
-from projections.projector import create_documented, create_schema
+from projections.projector import create_schema
 from projections.template import _MADE, Define, template
 
 _CONTEXT = get_context("forkserver")
@@ -58,7 +58,7 @@ def start_forked(
             err,
             cwd or Path.cwd(),
             _SERVER._forkserver_address,
-            {define: template(define) for define in (create_documented, create_schema)},
+            {create_schema: template(create_schema)},
         ),
         daemon=True,  # ended at the latest with the tests
     )

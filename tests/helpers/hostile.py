@@ -28,10 +28,9 @@ from loose_entries import Entry, encode_entry
 from ledger.entries import AuthorKey, join_sized
 from ledger.errors import LedgerError
 from ledger.notary.client import NotaryClient
-from ledger.notary.messages import Done, Insert, PutBlob
+from ledger.notary.messages import MAX_FRAME, Done, Frame, Insert, PutBlob, pack_frame, parse_frame
 from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
-from ledger.notary.wire import MAX_FRAME, Frame, pack_frame, parse_frame
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger

@@ -12,7 +12,7 @@ import pytest
 from full_ledger import write_some_of_everything
 
 from ledger.verification.verified_entries import VerifiedEntry
-from projections.projector import create_documented
+from projections.projector import create_schema
 from projections.source import open_source
 from projections.template import copied
 
@@ -48,7 +48,7 @@ def empty() -> Callable[[], duckdb.DuckDBPyConnection]:
 
     def make() -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
-        copied(connection, create_documented)
+        copied(connection, create_schema)
         return connection
 
     return make

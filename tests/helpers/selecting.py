@@ -25,7 +25,7 @@ from ledger.bodies import decode_body, encode_body
 from ledger.entries import NO_PREVIOUS, Author, AuthorKey, encode_entries, join_sized
 from ledger.handover.envelope import public_pem
 from ledger.handover.proof_files import format_proof, open_proofs
-from ledger.handover.selection import MOST_ENTRIES, Selection
+from ledger.handover.selection import Selection
 from ledger.handover.sigstore_bundle import folder_statement, seal_bundle
 from ledger.keys import load_key, load_publisher_key
 from ledger.notes import NoteKey, public_bytes
@@ -230,7 +230,7 @@ class KeyHolder:
 
     def unchecked(self, proofs: str) -> Selection:
         """Open proofs as a verifier that checks nothing would."""
-        proved = open_proofs(proofs, vkey=self.vkey, most=MOST_ENTRIES)
+        proved = open_proofs(proofs, vkey=self.vkey)
         return Selection(
             head=proved[0].head,
             rotations=proved[0].rotations,

@@ -19,7 +19,7 @@ from postgres_server import PostgresServer, missing, running_server
 from ledger.database import create_database
 from ledger.paths import LedgerPaths
 from ledger.recording import opening
-from ledger.store import Fetched, Store
+from ledger.store import Store
 
 if TYPE_CHECKING:
     from ledger.postgres_store import ServerSettings
@@ -91,9 +91,8 @@ class Tables:
         self._connection = connection
         self._mark = mark
 
-    def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> Fetched:
-        found: Fetched = self._connection.execute(self._said(statement), parameters)
-        return found
+    def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> Any:
+        return self._connection.execute(self._said(statement), parameters)
 
     def executemany(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._connection.cursor().executemany(self._said(statement), list(rows))

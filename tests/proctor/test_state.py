@@ -11,7 +11,6 @@ from synthetic import synthetic_audit, synthetic_run
 from ledger.blobs import BlobStore
 from ledger.errors import MemoryFileError
 from proctor.home import Home
-from proctor.noted_runs import noted_runs
 from proctor.remembering import TrainedStates
 from proctor.state import STATE, memory, state_folder
 
@@ -28,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> None:
     assert state_folder() == folder
     folder.chmod(mode)
-    for use in (state_folder, memory, lambda: noted_runs(folder)):
+    for use in (state_folder, memory):
         with pytest.raises(MemoryFileError, match="other users can write this folder"):
             use()
 

@@ -49,7 +49,7 @@ def tables_page() -> str:
     """Return the page as Markdown."""
     lines = [_HEAD]
     with duckdb.connect() as connection:
-        create_schema(connection, comments=True)
+        create_schema(connection)
         for title, query in _PARTS.items():
             lines.append(f"## {title}\n")
             for name, comment, columns in connection.execute(query).fetchall():

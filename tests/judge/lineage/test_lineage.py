@@ -29,7 +29,7 @@ from judge.lineage.files import (
 )
 from ledger.application import LedgerApplication
 from ledger.errors import ConsistencyError, SignatureError, VerificationError
-from ledger.handover.proof_files import open_proof, write_proof, write_proofs
+from ledger.handover.proof_files import open_proof, write_proofs
 from ledger.verification.reader import VerifiedLedger, open_verified
 
 PROOF = "c2sp.org/tlog-proof@v1\n"
@@ -308,7 +308,7 @@ def test_older_head_of_the_same_ledger_beside_the_newest_is_rejected(
     head, proofs = split(text)
     first = open_proof(proofs[0], vkey=scene.vkey).entry.index
     with open_verified(grown, vkey=scene.vkey) as opened:
-        newer = write_proof(opened, first)
+        newer = write_proofs(opened, [first])
     assert open_proof(newer, vkey=scene.vkey)  # the honest control
     mixed = head + "".join([newer, *proofs[1:]])
     with pytest.raises(ConsistencyError, match="is proved under a different tree head"):

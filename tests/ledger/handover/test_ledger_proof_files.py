@@ -17,7 +17,7 @@ from ledger.errors import (
     SignatureError,
     VerificationError,
 )
-from ledger.handover.proof_files import open_proof, open_proofs, write_proof, write_proofs
+from ledger.handover.proof_files import open_proof, open_proofs, write_proofs
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger, open_verified
 from ledger.witnessing.quorum import parse_quorum
@@ -36,13 +36,13 @@ def ledger(scene: Scene) -> Iterator[VerifiedLedger]:
 
 @pytest.fixture(scope="module")
 def proof(ledger: VerifiedLedger) -> str:
-    return write_proof(ledger, 5)
+    return write_proofs(ledger, [5])
 
 
 def test_every_entry_is_proved_by_the_vkey_alone(scene: Scene, ledger: VerifiedLedger) -> None:
     for entry in ledger.entries():
         if entry.index % 23 == 0 or entry.index > ledger.size - 3:
-            proved = open_proof(write_proof(ledger, entry.index), vkey=scene.vkey)
+            proved = open_proof(write_proofs(ledger, [entry.index]), vkey=scene.vkey)
             assert proved.entry == entry
             assert proved.head.size == ledger.size
             assert proved.rotations == ledger.authority.rotations
@@ -58,10 +58,10 @@ def test_proof_stands_under_the_newest_cosigned_head_that_covers_the_entry(
     """On top of the fork's cosigned beginning lie entries that no witness has seen."""
     with open_verified(scene.fork, vkey=scene.vkey) as fork:
         sizes = [
-            open_proof(write_proof(fork, index), vkey=scene.vkey).head.size
+            open_proof(write_proofs(fork, [index]), vkey=scene.vkey).head.size
             for index in (0, 23, fork.size - 1)
         ]
-        cosigned = open_proof(write_proof(fork, 0), vkey=scene.vkey)
+        cosigned = open_proof(write_proofs(fork, [0]), vkey=scene.vkey)
         assert sizes == [cosigned.head.size, cosigned.head.size, fork.size]
         assert cosigned.head.size < fork.size
         assert cosigned.rotations == ()
@@ -80,7 +80,7 @@ def test_form_is_that_of_the_specification(proof: str) -> None:
 def test_proof_of_a_missing_entry_is_refused(ledger: VerifiedLedger) -> None:
     for index in (ledger.size, -1):
         with pytest.raises(InclusionError, match=f"entry {index} not found"):
-            write_proof(ledger, index)
+            write_proofs(ledger, [index])
 
 
 def test_proof_for_another_vkey_is_rejected(scene: Scene, proof: str) -> None:
@@ -88,7 +88,7 @@ def test_proof_for_another_vkey_is_rejected(scene: Scene, proof: str) -> None:
     with pytest.raises(VerificationError, match="the note is not a rotation of this ledger's key"):
         open_proof(proof, vkey=other)
     with open_verified(scene.other) as opened:
-        another = write_proof(opened, 5)
+        another = write_proofs(opened, [5])
     assert open_proof(another, vkey=other).entry.index == 5  # the honest control
     with pytest.raises(SignatureError, match="0 signatures by proctor"):
         open_proof(another, vkey=scene.vkey)
@@ -123,7 +123,7 @@ def test_exchanged_or_changed_entry_is_rejected(
     changed[2 + length - 1] ^= 1  # the body's last byte
     with pytest.raises(InclusionError, match="does not lead from entry 5 to the root"):
         open_proof(with_extra(proof, bytes(changed)), vkey=scene.vkey)
-    other, _ = parts(write_proof(ledger, 6))
+    other, _ = parts(write_proofs(ledger, [6]))
     with pytest.raises(InclusionError, match="states index 6, not 5"):
         open_proof(with_extra(proof, other), vkey=scene.vkey)
     renamed = with_extra(proof, other).replace("\nindex 5\n", "\nindex 6\n")
@@ -194,7 +194,7 @@ def test_several_entries_are_proved_under_one_tree_head(
 ) -> None:
     places = [2, 5, ledger.size - 1]
     text = write_proofs(ledger, [5, 2, ledger.size - 1, 5])
-    assert text == "".join(write_proof(ledger, place) for place in places)
+    assert text == "".join(write_proofs(ledger, [place]) for place in places)
     proved = open_proofs(text, vkey=scene.vkey)
     assert [each.entry.index for each in proved] == places
     assert len({each.head.note for each in proved}) == 1
@@ -202,8 +202,8 @@ def test_several_entries_are_proved_under_one_tree_head(
 
 def test_proofs_in_another_order_or_under_several_heads_are_rejected(scene: Scene) -> None:
     with open_verified(scene.fork, vkey=scene.vkey) as fork:
-        first, second = write_proof(fork, 3), write_proof(fork, 4)
-        newest = write_proof(fork, fork.size - 1)
+        first, second = write_proofs(fork, [3]), write_proofs(fork, [4])
+        newest = write_proofs(fork, [fork.size - 1])
     assert len(open_proofs(first + second, vkey=scene.vkey)) == 2  # the honest control
     for text in (second + first, first + first):
         with pytest.raises(ConsistencyError, match="is out of order"):

@@ -39,7 +39,7 @@ from ledger.application import LedgerApplication
 from ledger.errors import LedgerError, VerificationError
 from ledger.handover.bundle import export_bundle
 from ledger.handover.bundle_check import check_bundle
-from ledger.handover.proof_files import open_proof, write_proof
+from ledger.handover.proof_files import open_proof, write_proofs
 from ledger.mapper import EventRegistry
 from ledger.verification.reader import check_ledger, open_verified
 
@@ -889,7 +889,7 @@ def test_written_proof_is_byte_for_byte_the_one_made_by_hand(
         for index in (0, 1, 255, 256, 333, max(cosigned), len(made.entries) - 1):
             size = max((size for size in cosigned if size > index), default=max(made.notes))
             by_hand = made.write_proof(index, tmp_path / "p.tlog-proof", size=size)
-            assert write_proof(ledger, index) == by_hand.read_text()
+            assert write_proofs(ledger, [index]) == by_hand.read_text()
             assert second(by_hand)[0]
 
 

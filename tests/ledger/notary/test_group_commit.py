@@ -18,10 +18,9 @@ from ledger.errors import LedgerError
 from ledger.notary.answers import read_events
 from ledger.notary.desk import ClientConnection, Desk
 from ledger.notary.fair_queue import FairQueue
-from ledger.notary.messages import Insert
+from ledger.notary.messages import Frame, Insert, parse_frame
 from ledger.notary.rules import User
 from ledger.notary.service import Notary
-from ledger.notary.wire import Frame, parse_frame
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder

@@ -20,11 +20,12 @@ from ledger.notary.messages import (
     PutBlob,
     Request,
     Stream,
+    pack_frame,
     pack_message,
+    parse_frame,
     parse_request,
     read_message,
 )
-from ledger.notary.wire import pack_frame, parse_frame
 
 REQUESTS = {
     Insert(): {"op": "insert"},

@@ -11,10 +11,10 @@ import pytest
 
 from ledger.errors import PrivilegeError, RulesError
 from ledger.notary.fair_queue import FairQueue
+from ledger.notary.messages import MAX_EVENTS, MAX_FRAME
 from ledger.notary.privileges import become, find_account, give_folder
 from ledger.notary.rules import User, parse_rules, read_rules
 from ledger.notary.service import MAX_CONNECTIONS
-from ledger.notary.wire import MAX_EVENTS, MAX_FRAME
 
 
 def test_rules_say_who_may_do_what() -> None:

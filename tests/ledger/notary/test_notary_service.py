@@ -36,12 +36,11 @@ from ledger.errors import (
     UnsupportedError,
 )
 from ledger.notary.client import NotaryClient
-from ledger.notary.messages import Done, PutBlob
+from ledger.notary.messages import MAX_FRAME, Done, PutBlob, pack_frame, parse_frame
 from ledger.notary.mirror import refresh_mirror
 from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
 from ledger.notary.service import listening, only_notary
-from ledger.notary.wire import MAX_FRAME, pack_frame, parse_frame
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
@@ -34,7 +33,6 @@ from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import (
     VerificationReport,
     check_ledger,
-    open_continued,
     open_verified,
     read_tree_head,
     verify_since,
@@ -320,8 +318,8 @@ def test_remembered_ledger_is_open_to_its_owner_only(ledger: Path, memory: Memor
     assert whole(ledger, memory).ok
     assert memory.folder.stat().st_mode & 0o077 == 0
     kept = sorted(path.suffix for path in memory.folder.iterdir())
-    assert kept[:5] == ["", "", ".json", ".marks", ".place"]
-    assert set(kept[5:]) <= {".place"}  # a ledger on a server has two: the folder and the schema
+    assert kept[:4] == ["", "", ".json", ".place"]
+    assert set(kept[4:]) <= {".place"}  # a ledger on a server has two: the folder and the schema
 
 
 def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
@@ -352,25 +350,6 @@ def test_keys_that_were_read_before_stand_for_what_is_new(ledger: Path, memory: 
     assert (report.ok, report.size, report.unread) == (True, 9, 7)
     assert report.authority is not None
     assert len(report.authority.rotations) == 2
-
-
-def test_what_does_not_fit_a_wrong_memory_is_read_whole(ledger: Path, memory: Memory) -> None:
-    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
-    name = origin_of(ledger)
-    with recording(ledger) as recorder:
-        recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
-    assert whole(ledger, memory).ok
-    fields = json.loads(memory.path(vkey_of(ledger)).read_text())
-    del fields["mac"]  # as earlier versions wrote it: of that, only the tree head counts
-    fields |= {"format": "ledger/memory/v1", "authority": []}
-    memory.path(vkey_of(ledger)).write_text(json.dumps(fields))
-    with recording(ledger) as recorder:
-        recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
-    report = news(ledger, memory)
-    assert (report.ok, report.unread) == (True, 0)
-    remembered = memory.recall(vkey_of(ledger))
-    assert remembered is not None
-    assert len(remembered.state.authority) == 1  # put right
 
 
 def test_kept_heads_are_signed_by_the_key_of_their_size(ledger: Path) -> None:
@@ -439,18 +418,12 @@ def test_memory_that_somebody_without_its_key_has_edited_is_rejected(
     assert check(ledger, memory).ok
 
 
-@both
-def test_memory_of_an_earlier_version_is_taken_over(
-    check: Check, ledger: Path, memory: Memory
-) -> None:
-    assert check(ledger, memory).ok
+def test_memory_without_a_code_of_its_own_is_rejected(ledger: Path, memory: Memory) -> None:
+    assert whole(ledger, memory).ok
     path = memory.path(vkey_of(ledger))
-    fields = json.loads(path.read_text())
-    del fields["mac"]
-    path.write_text(json.dumps({**fields, "format": "ledger/memory/v1"}))
-    report = check(ledger, memory)
-    assert (report.ok, report.unread) == (True, 0)
-    assert json.loads(path.read_text()) == {**fields, "mac": ANY, "format": "ledger/memory/v2"}
+    path.write_text(path.read_text().replace("memory/v2", "memory/v1"))  # which had none
+    with pytest.raises(MemoryFileError, match=r"v1.*or remove it"):
+        whole(ledger, memory)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])
@@ -495,7 +468,7 @@ def test_ledger_is_opened_by_what_is_new_and_reads_the_same(
     ledger = copied(long, tmp_path / "copy")
     for size in (1_500, 1_500, 1_501, 1_520, 1_900, 2_700):
         append_batches(ledger, first=check_ledger(ledger).size + 1, last=size)
-        with open_verified(ledger) as whole, open_continued(ledger, memory=memory) as continued:
+        with open_verified(ledger) as whole, open_verified(ledger, memory=memory) as continued:
             for start in (0, 511, 1_024, 1_499, size - 1, size):
                 found = list(continued.entries(start=start))
                 assert found == list(whole.entries(start=start))
@@ -503,9 +476,9 @@ def test_ledger_is_opened_by_what_is_new_and_reads_the_same(
             assert continued.authority.keys == whole.authority.keys
     remembered = memory.recall(vkey_of(ledger))
     assert remembered is not None
-    marks = memory.recall_marks(remembered)
-    assert marks is not None
-    assert len(marks) <= 2 * 2_700 / 512 + 1  # those that small additions made are joined
+    assert (
+        0 < len(remembered.marks) <= 2 * 2_700 / 512 + 1
+    )  # those that small additions made are joined
 
 
 def test_changed_entry_is_rejected_when_it_is_read_though_it_was_verified_before(
@@ -514,7 +487,7 @@ def test_changed_entry_is_rejected_when_it_is_read_though_it_was_verified_before
     ledger = copied(long, tmp_path / "copy")
     assert whole(ledger, memory).ok
     change_body(ledger, 600)
-    with open_continued(ledger, memory=memory) as opened:
+    with open_verified(ledger, memory=memory) as opened:
         assert len(list(opened.entries(start=1_024))) == 476  # the honest ones can be read
         read = opened.entries()
         for _ in range(512):
@@ -560,7 +533,7 @@ def test_random_change_of_the_file_is_never_read_as_verified(
         kept = Memory(Path(shutil.copytree(memory.folder, tmp_path / str(number))))
         first, some = rng.randrange(1_600), sorted({rng.randrange(1_600) for _ in range(3)})
         try:
-            with open_continued(ledger, memory=kept) as opened:
+            with open_verified(ledger, memory=kept) as opened:
                 if number % 3 == 0:
                     assert list(opened.entries(start=first)) == honest[first:]
                 elif number % 3 == 1:
@@ -573,38 +546,19 @@ def test_random_change_of_the_file_is_never_read_as_verified(
     assert rounds // 10 < refused < rounds - rounds // 10
 
 
-def damaged(data: bytes) -> bytes:
-    return data[:-1] + bytes([data[-1] ^ 1])
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda path, other: path.unlink(),
-        lambda path, other: path.write_bytes(b""),
-        lambda path, other: path.write_bytes(damaged(path.read_bytes())),
-        lambda path, other: path.write_bytes(path.read_bytes()[:-40]),
-        lambda path, other: shutil.copyfile(other, path),
-        lambda path, other: (path.unlink(), path.mkdir()),
-    ],
-    ids=["removed", "empty", "one bit", "cut off", "of another ledger", "a folder"],
-)
-def test_whole_ledger_is_verified_where_the_marks_are_not_those_that_were_written(
-    harm: Callable[[Path, Path], None], ledger: Path, memory: Memory, tmp_path: Path
+def test_whole_ledger_is_verified_where_no_marks_are_remembered(
+    ledger: Path, memory: Memory
 ) -> None:
-    other = tmp_path / "other"
-    append(other, count=5)
-    for each in (ledger, other):
-        assert whole(each, memory).ok
-    marks = [memory.path(vkey_of(each)).with_suffix(".marks") for each in (ledger, other)]
-    harm(*marks)
-    with open_continued(ledger, memory=memory) as opened:
-        assert len(list(opened.entries())) == 5
-    if marks[0].is_file():
-        harm(*marks)
-    change_body(ledger, 2)
-    with pytest.raises(VerificationError), open_continued(ledger, memory=memory):
-        pass
+    report = whole(ledger, memory)
+    assert report.head is not None
+    assert report.state is not None
+    memory.path(vkey_of(ledger)).unlink()
+    bare = Remembered.of(vkey=vkey_of(ledger), note=report.head.note, state=report.state)
+    assert memory.keep(bare, after=None)
+    with open_verified(ledger, memory=memory) as opened:
+        assert (opened.unread, len(list(opened.entries()))) == (0, 5)
+    with open_verified(ledger, memory=memory) as opened:
+        assert opened.unread == 5
 
 
 @pytest.mark.parametrize("key", ["another", "the same"])
@@ -616,7 +570,7 @@ def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
         append(
             each, count=7 - check_ledger(each).size if each.exists() else 7, body=each.name.encode()
         )
-    with open_continued(ledger, memory=memory) as opened:
+    with open_verified(ledger, memory=memory) as opened:
         state, vkey = opened.state, opened.vkey
     assert verify_since(ledger, vkey=vkey, state=state) == state
     assert check_ledger(other).size == state.size
@@ -624,7 +578,7 @@ def test_exchanged_ledger_of_the_same_size_is_rejected_without_a_new_entry(
     shutil.copyfile(LedgerPaths(other).vkey, LedgerPaths(ledger).vkey)
     with pytest.raises(ConsistencyError, match="proctor verify"):
         verify_since(ledger, vkey=vkey, state=state)
-    with pytest.raises(VerificationError), open_continued(ledger, memory=memory, vkey=vkey):
+    with pytest.raises(VerificationError), open_verified(ledger, memory=memory, vkey=vkey):
         pass
     assert not check_ledger(ledger, memory=memory, vkey=vkey, new=True).ok
 
@@ -691,12 +645,12 @@ def test_ledger_behind_or_beside_what_is_remembered_is_not_opened(
 ) -> None:
     earlier = copied(ledger, tmp_path / "earlier")
     append(ledger, count=2)
-    with open_continued(ledger, memory=memory):
+    with open_verified(ledger, memory=memory):
         pass
-    with pytest.raises(ContradictionError), open_continued(earlier, memory=memory):
+    with pytest.raises(ContradictionError), open_verified(earlier, memory=memory):
         pass
     append(earlier, count=2, body=b"another")
-    with pytest.raises(ContradictionError), open_continued(earlier, memory=memory):
+    with pytest.raises(ContradictionError), open_verified(earlier, memory=memory):
         pass
-    with open_continued(ledger, memory=memory) as opened:
+    with open_verified(ledger, memory=memory) as opened:
         assert opened.size == 7

@@ -36,7 +36,7 @@ from ledger.verification.parallel import verify_divided
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.verification.snapshots import snapshot
 from ledger.verification.states import Signatures, State, Versions
-from ledger.verification.vectorized import Chunk, EntryRow, MismatchError
+from ledger.verification.vectorized import Chunk, EntryRow
 from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verify import HeadRow, Verification, Verified
 
@@ -149,7 +149,7 @@ def without_columns() -> Iterator[None]:
     """Let each entry be looked at by itself."""
 
     def refuse(*_: object, **__: object) -> Chunk:
-        raise MismatchError
+        raise ValueError
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify, "in_columns", refuse)

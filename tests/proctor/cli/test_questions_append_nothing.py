@@ -7,8 +7,9 @@ from frontdoor import call_here
 from synthetic import synthetic_audit, synthetic_run, synthetic_transcript
 
 from aggregates.registry import REGISTRY
+from aggregates.run import Run
 from ledger.application import LedgerApplication
-from proctor.home import Home, open_runs
+from proctor.home import Home
 
 READING = (
     ["show"],
@@ -59,7 +60,9 @@ def test_questions_append_nothing_beside_open_runs(
             assert done.returncode in (0, 1, 2), (arguments, done.stderr)
             assert log.recorder.max_notification_id() == before, arguments
         with Home(home).open_log() as other:  # a command that appends
-            assert open_runs(other) == [streamed.id]
+            runs = [other.readable(run.id, Run) for run in (streamed, killed)]
+            assert [run and run.end_reason for run in runs] == [None, "crashed"]
+            assert not lock.exists()
         streamed.end("completed")
         log.save(streamed)  # its program was not disturbed
     assert size_of(home) == (before or 0) + 2

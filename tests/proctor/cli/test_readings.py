@@ -18,9 +18,9 @@ from frontdoor import answer, call_here
 from synthetic import synthetic_audit, synthetic_run
 
 from ledger.verification.marks import PREVIOUS
-from proctor import noted_runs, remembering
+from proctor import remembering
 from proctor.cli.judging import look_up
-from proctor.home import Home, open_runs
+from proctor.home import Home
 from proctor.runs import story
 
 READINGS = (
@@ -68,7 +68,6 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         synthetic_audit(log, again)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remembering, "FEW", 0)  # so that `show` asks the tables where entries are
-        patch.setattr(noted_runs, "_WORTH_NOTING", 10)
         patch.setenv("PROCTOR_STATE", str(state))
         scene = Scene(home, state, [], [], audited)
         found = look_up(Home(home), "latest", submission=None, head=None).judged
@@ -212,23 +211,6 @@ def test_tables_say_the_same_as_looking_through_the_ledger(scene: Scene, name: s
         index = remembering.open_index(home, ledger)
         assert index is not None
         assert story.looked_up(ledger, index, wanted) == looked_for
-
-
-def test_noted_runs_are_those_that_stand_open(tmp_path: Path) -> None:
-    home, noted = Home(tmp_path / "home"), noted_runs.NotedRuns(tmp_path / "noted")
-    with pytest.MonkeyPatch.context() as patch, home.open_log() as log:
-        patch.setattr(noted_runs, "_WORTH_NOTING", 1)
-        for ended in (False, True, False):
-            run = synthetic_run(log, epochs=2).id
-            if not ended:
-                start, *_ = log.recorder.select_events(run)
-                log.recorder.insert_events([replace(start, originator_id=uuid4())])
-            assert open_runs(log, noted) == open_runs(log)
-        assert len(open_runs(log)) == 2
-        assert noted.recall(log.recorder)[1] == open_runs(log)
-        with Home(tmp_path / "other").open_log() as other:  # another ledger in its place
-            synthetic_run(other)
-            assert open_runs(other, noted) == open_runs(other) == []
 
 
 def _ids(count: int) -> list[UUID]:

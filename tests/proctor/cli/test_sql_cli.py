@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow.csv
@@ -283,7 +282,7 @@ class Appending(Memory):
         super().__init__(folder)
         self.home = home
 
-    def keep(self, new: Remembered, *, after: Remembered | None, **marks: Any) -> bool:
+    def keep(self, new: Remembered, *, after: Remembered | None) -> bool:
         kept = super().keep(new, after=after)
         with self.home.open_log() as log:
             corpus: Corpus = log.repository.get(Corpus.id_of())

@@ -14,7 +14,8 @@ import pytest
 from figure_homes import Figures, bodies, of_run, told_violations, write_figures
 from frontdoor import answer, call_here
 
-from ledger.handover.selection import choose, write_selection
+from ledger.handover.proof_files import write_proofs
+from ledger.handover.selection import choose
 from ledger.verification.authority import authority_stream
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.cli.campaign_jobs import describe_campaign
@@ -421,7 +422,7 @@ def test_model_card_counts_the_whole_ledger(
     run = UUID(made.large)
     with open_remembered(home) as ledger:
         chosen = choose(entries, streams_of(entries, run), origin=ledger.authority.origin)
-        proofs = write_selection(ledger, [each.index for each in chosen])
+        proofs = write_proofs(ledger, [each.index for each in chosen])
         vkey = ledger.vkey
     card = model_card(evidence_of(proofs, vkey=vkey))
     due = of_run(entries, made.large)
