@@ -22,7 +22,7 @@ def test_no_command_fails_because_of_others_in_the_same_home(
     def asked(arguments: Sequence[str], place: int) -> list[str]:
         states = {"in one place": tmp_path / "state", "by each": tmp_path / f"state{place}"}
         done = call(arguments, home=home, state=states.get(remembered))
-        return [] if done.returncode == 0 else [f"{arguments[0]}: {done.stderr}"]
+        return [] if done.returncode == 0 else [f"{arguments}: {done.returncode} {done.stderr}"]
 
     assert asked(["run", *SETTINGS], 0) == []
     (run,) = answer(call(["sql", "SELECT run_id FROM runs", "--json"], home=home))
