@@ -105,23 +105,6 @@ class CommandGroup(typer.Typer):
 
         return add
 
-    def alone(self, function: Command) -> Command:
-        """Register what the group's name does without a subcommand, with options of its own."""
-        answer = _answering(function, long=False)
-
-        def call(ctx: typer.Context, **given: Any) -> None:
-            if ctx.invoked_subcommand is None:
-                answer(**given)
-
-        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        signature = inspect.signature(answer)
-        call.__signature__ = inspect.Signature([context, *signature.parameters.values()])  # type: ignore[attr-defined]
-        call.__annotations__ = {"ctx": typer.Context, **answer.__annotations__}
-        call.__doc__ = function.__doc__
-        self.info.no_args_is_help = False
-        self.callback(invoke_without_command=True)(call)
-        return function
-
 
 def _answering(
     command: Callable[..., Any], *, long: bool, prints: Any = None, continues: str = ""
