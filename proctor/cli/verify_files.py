@@ -210,6 +210,7 @@ def verify_handover(
 ) -> Output:
     """Verify a model handed over."""
     from proctor.handover.card import NOT_CLAIMED  # noqa: PLC0415 - few need it
+    from proctor.handover.evidence import says  # noqa: PLC0415 - loads DuckDB
     from proctor.handover.folder import check_handover  # noqa: PLC0415 - loads DuckDB
 
     opened = check_handover(folder, vkey=vkey)
@@ -227,11 +228,11 @@ def verify_handover(
         f"what {name} says: this version does not write it so from the events"
         for name in opened.unchecked
     ]
-    cut_list = opened.cut_list
+    cut_list, scores = opened.cut_list, says(evidence.scored)
     told = VerifiedModel.of(
         opened,
         evidence,
-        {name: evidence.scores.get(name) for name in _SCORES},
+        {name: scores.get(name) for name in _SCORES},
         evidence.head,
         ok=True,
         trusted=found[0].trusted and not left_out and vkey is not None,
