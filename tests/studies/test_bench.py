@@ -127,7 +127,7 @@ def test_a_command_is_measured_alone() -> None:
 
 @pytest.mark.slow
 def test_terminated_bench_leaves_no_folder_and_no_process(tmp_path: Path) -> None:
-    command = [sys.executable, str(STUDIES), "bench", "--folder", str(tmp_path)]
+    command = [sys.executable, str(STUDIES), "bench", "all", "--folder", str(tmp_path)]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as bench:
         assert _waited(lambda: any(tmp_path.iterdir()))
         bench.terminate()
