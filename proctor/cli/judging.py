@@ -11,10 +11,9 @@ from judge.auditing.record import RunRecord, record_of
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
 from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger
-from proctor.cli.inputs import read_private_key
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
-from proctor.inputs import read_text
+from proctor.inputs import read_private_key, read_text
 from proctor.output.terminal import warn
 from proctor.remembering import open_remembered, tell_unread
 from proctor.runs.replay import verified_runs
