@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -168,6 +168,12 @@ def open_remembered(home: Home, *, heads: bool = False) -> Iterator[VerifiedLedg
             with suppress(MemoryFileError, StorageError):  # then it is verified again next time
                 known.settle(directory, vkey, trusted=home.vkey is None)
         yield ledger
+
+
+def tell_aside(indexes: Collection[int]) -> None:
+    """Warn of the entries that a reader set aside, if there are any."""
+    if indexes:
+        warn_unreadable(len(indexes), min(indexes))
 
 
 def warn_unreadable(count: int, first: int) -> None:
