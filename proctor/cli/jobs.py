@@ -454,24 +454,20 @@ def _print_again(again: RunAgain | CampaignAgain | ComparisonAgain) -> None:
     if isinstance(again, RunAgain):
         _print_run(again)
         return
-    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
     if isinstance(again, ComparisonAgain):
-        for run in again.runs:
-            _print_run(run)
-        _print_differences("differences of the comparison", again.differences)
-        console.print(
-            f"comparison {again.comparison}: {counted(len(again.runs), 'run')} trained and judged "
-            f"again: {verdict}"
-        )
-        return
-    for attempt in again.attempts:
-        _print_run(attempt)
-    print_cut_off(again.abandoned)
-    _print_differences("differences of the campaign", again.differences)
-    console.print(
-        f"campaign {again.campaign}: {counted(len(again.attempts), 'attempt')} trained and "
-        f"judged again, feedback and ranking derived again: {verdict}"
-    )
+        what, name, runs = "comparison", again.comparison, again.runs
+        done = f"{counted(len(runs), 'run')} trained and judged again"
+    else:
+        what, name, runs = "campaign", again.campaign, again.attempts
+        done = f"{counted(len(runs), 'attempt')} trained and judged again, "
+        done += "feedback and ranking derived again"
+    for run in runs:
+        _print_run(run)
+    if isinstance(again, CampaignAgain):
+        print_cut_off(again.abandoned)
+    _print_differences(f"differences of the {what}", again.differences)
+    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
+    console.print(f"{what} {name}: {done}: {verdict}")
 
 
 def print_ranked_by(by: str, examples: int | None) -> None:

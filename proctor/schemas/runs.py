@@ -156,16 +156,21 @@ class Demo(Answer):
     verification: Verification
 
 
-class Rebuilt(Answer):
-    """A run's training state after an epoch, which was rebuilt."""
+class State(Answer):
+    """A run's training state after an epoch."""
 
-    run: UUID
     epoch: int
     sha256: str
     since: int | None  # epoch of the snapshot; None: from the start
     epochs: int  # trained for it
     values: int  # compared with the record
     size: int  # bytes
+
+
+class Rebuilt(State):
+    """A run's training state after an epoch, which was rebuilt."""
+
+    run: UUID
     file: Path | None
 
 
@@ -181,16 +186,10 @@ class ForkRow(Answer):
     val_accuracy: float
 
 
-class Forked(Answer):
+class Forked(State):
     """Forks of a run, and the training state from which they go on."""
 
     parent: UUID
-    epoch: int
-    sha256: str
-    since: int | None  # epoch of the snapshot; None: from the start
-    epochs: int  # trained for it
-    values: int  # compared with the record
-    size: int  # bytes
     digest: str
     forks: list[ForkRow]
 
@@ -242,7 +241,15 @@ class Credit(Answer):
     forks: list[CreditFork]
 
 
-class Attempt(Answer):
+class Spent(Answer):
+    """What calls to models have come to."""
+
+    calls: int
+    tokens: int
+    cost: float | None
+
+
+class Attempt(Spent):
     """An attempt of a campaign."""
 
     number: int
@@ -260,20 +267,9 @@ class Attempt(Answer):
     signed: bool | None
     retrained: float | None
     why_not: list[str]  # the run is not what the campaign says; empty: it is
-    calls: int
-    tokens: int
-    cost: float | None
 
 
-class Spent(Answer):
-    """What calls to models have come to."""
-
-    calls: int
-    tokens: int
-    cost: float | None
-
-
-class Campaign(Answer):
+class Campaign(Spent):
     """A campaign with its attempts; exit code 1 if an attempt does not fit its run."""
 
     mode: str
@@ -287,10 +283,7 @@ class Campaign(Answer):
     recorded_ranking: list[str]
     abandoned: list[CutOff]
     draws: list[AttemptDraw]  # further runs that ask the same, which have no place
-    calls: int
     usable: int
-    tokens: int
-    cost: float | None
     tuning: Spent  # of these calls, those that wrote and tested advice
 
 
