@@ -31,10 +31,10 @@ from proctor.runs.executors import Executor, open_executor
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
+from proctor.runs.shapes import Credit as Told
+from proctor.runs.shapes import CreditFork, CreditRow
 from proctor.runs.standings import told_difference
 from proctor.runs.verdicts import ask
-from proctor.schemas.runs import Credit as Told
-from proctor.schemas.runs import CreditFork, CreditRow
 
 _STANDING = (
     "SELECT decision, arm, backed, better, why_not, measurements, looks, orders FROM "

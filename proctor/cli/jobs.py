@@ -33,7 +33,7 @@ from monitor.task_loop import is_better
 from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
-from proctor.cli.judging import Found, Judged, read_judged
+from proctor.cli.judging import Judged, read_judged
 from proctor.cli.training import TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -67,6 +67,7 @@ from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import DEFAULT_POLICY, GOING_BACK, read_pairs
+from proctor.runs.shapes import Audit, Demo, Rebuilt, Trained, TrainedTask
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
     print_unsigned,
@@ -76,7 +77,6 @@ from proctor.runs.story import (
     tell_story,
 )
 from proctor.runs.tasks import read_task_file
-from proctor.schemas.runs import Audit, Demo, Rebuilt, Trained, TrainedTask
 
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
 
@@ -168,7 +168,8 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
 def judge(
     home: Home,
     name: str,
-    found: Found,
+    checked: VerificationReport,
+    judged: Judged | None,
     *,
     submission: Path | None,
     execute: bool,
@@ -180,9 +181,8 @@ def judge(
     if execute:
         redo = Redo(_recorded_policy, TrainedStates(home.blobs), sample=sample)
     audit = partial(_audit, home, submission=submission, redo=redo, config=config)
-    judged = found.judged
     if judged is None:  # nothing is appended to a ledger that does not hold
-        report = _refuse(name, found.checked, config)
+        report = _refuse(name, checked, config)
     elif home.writable:
         with home.open_log() as log:  # which closes a run whose process was killed
             if not judged.record.ended:

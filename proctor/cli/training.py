@@ -173,16 +173,17 @@ def judge(
     if sample and not execute:
         raise ProctorError("--sample and --no-execute exclude each other: give one of them")
     again = handed_over()
-    found = look_up(home, again or run, submission=submission, head=head, whole=whole)
-    if found.judged is not None:
-        record = found.judged.record
+    checked, judged = look_up(home, again or run, submission=submission, head=head, whole=whole)
+    if judged is not None:
+        record = judged.record
         start_like(record.environment, again=again, carried=record.run)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return jobs.judge(
         home,
         again or run,
-        found,
+        checked,
+        judged,
         submission=submission,
         execute=execute,
         sample=sample,

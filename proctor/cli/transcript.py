@@ -23,8 +23,8 @@ from proctor.output.columns import Column, Shows
 from proctor.output.terminal import console, print_rows, print_table, print_words, readable
 from proctor.remembering import open_remembered, tell_aside
 from proctor.runs.replay import verified_runs
-from proctor.schemas.runs import CallTotals, TranscriptCall
-from proctor.schemas.runs import Transcript as Told
+from proctor.runs.shapes import CallTotals, TranscriptCall
+from proctor.runs.shapes import Transcript as Told
 
 _COLUMNS: Mapping[str, Shows] = {
     "call": "number",
