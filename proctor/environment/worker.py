@@ -26,30 +26,26 @@ from typing import Any, BinaryIO, NoReturn
 from uuid import UUID, uuid4
 
 from aggregates.decisions import Observation
-from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.process import measure_process
 from judge.auditing.reexecution import MemoryBlobs
-from judge.errors import JudgeError
 from ledger.application import LedgerApplication
-from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper, recorded_fields
 from ledger.notary.remote import RemoteRecorder
 from ledger.recorder import SignedRecorder
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.datasets import Splits
-from monitor.errors import MonitorError
 from monitor.loop import prepare, train
 from policies.asking.completion import Completion, read_body
 from policies.asking.settings import ModelSettings
 from policies.deciding.outside import OutsidePolicy, observation_json
-from policies.errors import AnswerError, PolicyError
+from policies.errors import AnswerError
 from proctor.environment.choices import CHOICES, answers
 from proctor.environment.numbers import numbers_of
-from proctor.errors import ProctorError
+from proctor.errors import ProctorError, roots
 from proctor.home import Home
 from proctor.runs.policies import model_policy
 from proctor.runs.training import Attempt, Prepared, Told, Watching, train_run
@@ -57,15 +53,6 @@ from proctor.runs.transcript_log import TranscriptLog
 
 MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
 _KEPT = 4  # data sets
-_FORESEEN = (
-    AggregateError,
-    JudgeError,
-    LedgerError,
-    MonitorError,
-    OSError,
-    PolicyError,
-    ProctorError,
-)
 
 
 class _LeftError(BaseException):
@@ -111,7 +98,7 @@ class Worker:
             except _LeftError as left:
                 command = left.command
                 continue
-            except _FORESEEN as error:
+            except (OSError, ProctorError, *roots()) as error:
                 self._send({"error": f"{error}" or type(error).__name__})
             command = self._read()
 
