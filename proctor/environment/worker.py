@@ -53,6 +53,7 @@ from proctor.runs.transcript_log import TranscriptLog
 
 MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
 _KEPT = 4  # data sets
+_FORESEEN: tuple[type[Exception], ...] = (OSError, ProctorError, *roots())
 
 
 class _LeftError(BaseException):
@@ -98,7 +99,7 @@ class Worker:
             except _LeftError as left:
                 command = left.command
                 continue
-            except (OSError, ProctorError, *roots()) as error:
+            except _FORESEEN as error:
                 self._send({"error": f"{error}" or type(error).__name__})
             command = self._read()
 
