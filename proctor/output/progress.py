@@ -79,7 +79,7 @@ class _Shown:
     def stop(self) -> None:
         """Take all lines away."""
         with self._lock:
-            if self._progress is not None:
+            if self._progress is not None and self._progress.live.is_started:
                 for line, _, _ in self._lines.values():
                     self._progress.remove_task(line)
                 self._progress.stop()
