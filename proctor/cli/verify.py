@@ -15,8 +15,8 @@ from proctor.cli.options import (
     HOME,
     Argument,
     HomeOption,
-    JudgeVkeyOption,
     MaxBlobBytesOption,
+    Takes,
     VkeyOption,
     WitnessesOption,
     verify_unused,
@@ -54,7 +54,12 @@ def verify(
         Argument(),
     ] = None,
     vkey: VkeyOption = None,
-    judge: JudgeVkeyOption = None,
+    judge: Annotated[
+        str | None,
+        "Public key of the judge that you know, or its file: a verdict that it did not sign "
+        "is refused.",
+        Takes("VKEY"),
+    ] = None,
     head: Annotated[
         Path | None, "Tree head that you kept: detects truncation and rewriting."
     ] = None,
