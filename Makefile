@@ -157,7 +157,7 @@ gallery: setup .venv-pages/.installed
 	touch $@
 
 bench: setup
-	$(BIN)/python docs/studies bench
+	$(BIN)/python docs/studies bench all
 
 # The figures of docs/studies/ledger.md, for a machine that does nothing else: about an hour, and
 # 10 GB in BENCH, which keeps the large ledgers for the next time.
@@ -165,8 +165,8 @@ BENCH ?= build/bench
 bench-speed: setup
 	mkdir -p $(BENCH)
 	rm -rf $(BENCH)/homes/*.state
-	$(BIN)/python docs/studies bench --folder $(BENCH) --format markdown > $(BENCH)/table.md
-	$(BIN)/python docs/studies bench --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
+	$(BIN)/python docs/studies bench all --folder $(BENCH) --format markdown > $(BENCH)/table.md
+	$(BIN)/python docs/studies bench all --growth --events 10000000 --rounds 3 --homes $(BENCH)/homes --folder $(BENCH) \
 		--chart docs/studies/growth.svg --format markdown > $(BENCH)/growth.md
 	$(BIN)/python docs/studies bench notary --folder $(BENCH) --format markdown > $(BENCH)/notary.md
 	$(BIN)/python docs/studies bench long-runs --folder $(BENCH) --format markdown > $(BENCH)/long.md

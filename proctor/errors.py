@@ -14,3 +14,15 @@ class Terminated(KeyboardInterrupt):
 
 class ProctorError(Exception):
     """Something that was asked for cannot be done; the message says where and what to do."""
+
+
+def roots() -> tuple[type[Exception], ...]:
+    """Return the root of each package's errors; each says what is wrong and what to do."""
+    from aggregates.errors import AggregateError  # noqa: PLC0415 - only a failure needs these
+    from judge.errors import JudgeError  # noqa: PLC0415
+    from ledger.errors import LedgerError  # noqa: PLC0415
+    from monitor.errors import MonitorError  # noqa: PLC0415
+    from policies.errors import PolicyError  # noqa: PLC0415
+    from projections.errors import ProjectionError  # noqa: PLC0415
+
+    return (AggregateError, JudgeError, LedgerError, MonitorError, PolicyError, ProjectionError)

@@ -1,14 +1,19 @@
-"""Reads the texts and public keys that a command line names.
+"""Reads the texts and keys that a command line names.
 
-I/O: reads the files.
+I/O: reads the files; the passphrase of private keys from the environment.
 """
 
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ledger.entries import AuthorKey
 from ledger.errors import MalformedError
 from ledger.files import read_bounded
+from ledger.keys import load_key
 from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from proctor.errors import ProctorError
+from proctor.home import passphrase
 
 _KINDS = {
     ED25519: "a ledger's, judge's or operator's",
@@ -77,3 +82,13 @@ def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:
             raise ProctorError(f"{path}: this is {whose} key; another kind of key is needed here")
         return text, public_key
     raise ProctorError(f"{path}: {fault}")
+
+
+def read_private_key(path: Path) -> Ed25519PrivateKey:
+    """Return the key in a file, with the passphrase from the environment if it has one."""
+    return load_key(path, passphrase=passphrase())
+
+
+def operator_key(path: Path | None) -> AuthorKey | None:
+    """Return the key of an operator who signs, None for the ledger's own key."""
+    return None if path is None else AuthorKey("operator", read_private_key(path))

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -151,6 +151,12 @@ def open_remembered(home: Home, *, heads: bool = False) -> AbstractContextManage
     """
     home.require_ledger()
     return open_verified(home.ledger, vkey=home.vkey, memory=memory(), whole=heads)
+
+
+def tell_aside(indexes: Collection[int]) -> None:
+    """Warn of the entries that a reader set aside, if there are any."""
+    if indexes:
+        warn_unreadable(len(indexes), min(indexes))
 
 
 def warn_unreadable(count: int, first: int) -> None:

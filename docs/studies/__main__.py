@@ -9,7 +9,7 @@
     python docs/studies rates gate|drift|bisection [...]
     python docs/studies mutate [--repo REPO] [...]
     python docs/studies tasks docs/studies/reference_tasks
-    python docs/studies bench [monitor|notary|projections|long-runs|before REVISION] [...]
+    python docs/studies bench [all|monitor|notary|projections|long-runs|before REVISION] [...]
     python docs/studies gpu [...]
     python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]
     python docs/studies power [--seeds 5] [--epochs 8] [--kind NAME]

@@ -66,6 +66,7 @@ def _output(found: Measured, form: Form) -> Output:
     return Output(found, tell)
 
 
+@app.command("all")
 def everything(
     events: Annotated[
         int | None,
@@ -133,10 +134,6 @@ def everything(
     if chart is not None:
         write_output(chart, on_white(reading.growth_chart(asked)))
     return _output(asked, form)
-
-
-app.alone(everything)
-app.command("all")(everything)
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """`proctor run --attempts`, which trains and judges."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,6 @@ from ledger.wording import counted
 from monitor.config import RunConfig
 from proctor.cli.command_group import Output
 from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, trainer, verify_ready
-from proctor.cli.packs import tuning
 from proctor.cli.training import AttemptOptions, TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -27,11 +27,11 @@ from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
+from proctor.runs.shapes import Attempt
+from proctor.runs.shapes import Campaign as Told
 from proctor.runs.standings import told_attempts, told_better
 from proctor.runs.transcript_log import read_tally
 from proctor.runs.verdicts import read_attempt_draws, read_standings
-from proctor.schemas.runs import Attempt
-from proctor.schemas.runs import Campaign as Told
 
 _SCORES = ("hard_fail", "process_score", "accuracy_score", "validation_accuracy")
 _COLUMNS = (
@@ -79,7 +79,7 @@ def campaign(home: Home, config: RunConfig, how: TrainingOptions, asked: Attempt
         opened = task.open(log)
         if opened.ranking is None:
             with (
-                tuning()(home, log, choice.settings, writer, say=warn)
+                _tuning()(home, log, choice.settings, writer, say=warn)
                 if asked.tune
                 else nullcontext() as tuner,
                 trainer(home, log, choice, how.executor) as executor,
@@ -107,6 +107,14 @@ def campaign(home: Home, config: RunConfig, how: TrainingOptions, asked: Attempt
     return Output(
         found, lambda: _print_campaign(found), found=bool(unfit), note=note if unfit else ""
     )
+
+
+def _tuning() -> Callable[..., AbstractContextManager[Any]]:
+    """Return what makes the tuner of a model's advice, from the entry point of a pack."""
+    for each in entry_points(group="proctor.tuning"):
+        found: Callable[..., AbstractContextManager[Any]] = each.load()
+        return found
+    raise ProctorError("--tune needs a pack that tunes advice, and none is installed")
 
 
 def _verify_ranking(examples: int, judge: JudgeConfig) -> None:

@@ -7,8 +7,8 @@ of options, becomes the options that it is made of; one that the command has its
 `head: Annotated[Path, "Help."]` declares the option --head, and `Takes("FILE")` beside it what it
 takes, or `Argument("FILE")` that it is an argument; `typer.Option` says what needs more.
 
-Each command says what it prints with `--json`, by types, or by names of proctor.schemas where it
-loads them only when it runs: `--json-schema` is made of it, and the reference page of the shapes.
+Each command says what it prints with `--json`, by types, or by names where it loads them only when
+it runs: `--json-schema` is made of it, and the reference page of the shapes.
 
 I/O: prints to standard output.
 """
@@ -93,9 +93,10 @@ class CommandGroup(typer.Typer):
     ) -> Callable[[Command], Command]:
         """Register a command as Typer does; what a `long` one prints goes through a pager.
 
-        `prints`: the shapes of its JSON, as in `Sealed | list[Recalled]`, or as names of
-        proctor.schemas: `"runs.Trained | list[shared.Entry]"`. `continues`: the option with which
-        the same command goes on where it was interrupted, or `always`.
+        `prints`: the shapes of its JSON, as in `Sealed | list[Recalled]`, or as their names:
+        `"runs.Trained | proctor.cli.data.Why"`, of which the first is in proctor/runs/shapes.py.
+        `continues`: the option with which the same command goes on where it was interrupted, or
+        `always`.
         """
         register = super().command(*names, **settings)
 
@@ -104,23 +105,6 @@ class CommandGroup(typer.Typer):
             return function
 
         return add
-
-    def alone(self, function: Command) -> Command:
-        """Register what the group's name does without a subcommand, with options of its own."""
-        answer = _answering(function, long=False)
-
-        def call(ctx: typer.Context, **given: Any) -> None:
-            if ctx.invoked_subcommand is None:
-                answer(**given)
-
-        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        signature = inspect.signature(answer)
-        call.__signature__ = inspect.Signature([context, *signature.parameters.values()])  # type: ignore[attr-defined]
-        call.__annotations__ = {"ctx": typer.Context, **answer.__annotations__}
-        call.__doc__ = function.__doc__
-        self.info.no_args_is_help = False
-        self.callback(invoke_without_command=True)(call)
-        return function
 
 
 def _answering(
@@ -165,7 +149,7 @@ def _answering(
 
 def _print_schema(ctx: typer.Context, wanted: bool) -> None:
     if wanted:
-        from proctor.schemas.making import document, shapes  # noqa: PLC0415 - loads DuckDB
+        from proctor.output.schemas import document, shapes  # noqa: PLC0415 - loads DuckDB
 
         found = document(ctx.command_path, shapes(vars(ctx.command.callback)["prints"]))
         with paged():

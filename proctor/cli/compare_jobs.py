@@ -33,6 +33,7 @@ from proctor.runs.executors import Kind, Outcome, failed, open_executor
 from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.run_settings import DEFAULT_POLICY, read_pairs
+from proctor.runs.shapes import Comparison as Told
 from proctor.runs.standings import (
     Standing,
     fitting,
@@ -45,7 +46,6 @@ from proctor.runs.standings import (
     told_draws,
 )
 from proctor.runs.tasks import read_task_file
-from proctor.schemas.runs import Comparison as Told
 
 
 def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -> Output:

@@ -30,9 +30,10 @@ from proctor.runs.executors import Executor, open_executor
 from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
+from proctor.runs.shapes import Credit as Told
+from proctor.runs.shapes import CreditFork, CreditRow
+from proctor.runs.standings import told_difference
 from proctor.runs.verdicts import ask
-from proctor.schemas.runs import Credit as Told
-from proctor.schemas.runs import CreditFork, CreditRow
 
 _STANDING = (
     "SELECT decision, arm, backed, better, why_not, measurements, looks, orders FROM "
@@ -325,20 +326,15 @@ def _output(
 
     unbacked = sum(not row.backed for row in rows)
     note = (
-        ""
-        if not unbacked
-        else (
-            f"not backed: {counted(unbacked, 'row')} that the ledger's forks contradict; somebody "
-            "with the ledger's key has recorded what no training came to"
-        )
+        f"not backed: {counted(unbacked, 'row')} that the ledger's forks contradict; somebody "
+        "with the ledger's key has recorded what no training came to"
     )
-    return Output(found, tell, found=bool(unbacked), note=note)
+    return Output(found, tell, found=bool(unbacked), note=note if unbacked else "")
 
 
-def _told(interval: Interval) -> str:
-    values = [interval.difference, interval.low, interval.high]
-    mean, low, high = ("?" if each is None else f"{each:+.4f}" for each in values)
-    return "not finite" if values[0] is None else f"{mean} ({low} to {high})"
+def _told(found: Interval) -> str:
+    told = told_difference(found.difference, found.low, found.high, digits=4)
+    return told or "not finite"
 
 
 _COLUMNS: Mapping[str, Shows] = {

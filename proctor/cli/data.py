@@ -19,10 +19,10 @@ from judge.curation.recall import recall as called_back
 from judge.curation.tables import Tables, open_tables
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import operator_key
 from proctor.cli.options import MOST, Argument, OperatorKeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named, find_run
+from proctor.inputs import operator_key
 from proctor.output.shape import Answer, columns
 from proctor.output.terminal import console, print_rows, print_table, print_words
 from proctor.remembering import keep_definitions, open_remembered

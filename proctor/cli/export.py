@@ -1,5 +1,6 @@
 """`proctor export`: what is handed over of a ledger, each kind for other tools or other people."""
 
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,10 +17,10 @@ from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_private_key
 from proctor.cli.options import Argument, OutOption, RunArgument, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.inputs import read_private_key
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, words
@@ -192,12 +193,7 @@ def _find(ledger: VerifiedLedger, event: str) -> int:
     """Return the index that an index or STREAM/VERSION means."""
     stream, slash, version = event.rpartition("/")
     if not slash:
-        if (
-            not event.isdecimal()
-            or not event.isascii()
-            or len(event) > 19
-            or int(event) >= ledger.size
-        ):
+        if not re.fullmatch("[0-9]{1,19}", event) or int(event) >= ledger.size:
             raise ProctorError(
                 f"there is no event {event}; the ledger has entries 0 to {ledger.size - 1}"
             )

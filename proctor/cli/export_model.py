@@ -23,10 +23,10 @@ from ledger.verification.verified_notes import ECDSA, parse_vkey
 from ledger.wording import counted
 from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import read_private_key
 from proctor.cli.options import RunArgument, Takes
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run, passphrase
+from proctor.inputs import read_private_key
 from proctor.output.files import verify_outside
 from proctor.output.shape import Answer
 from proctor.output.terminal import console, words

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from proctor.cli.remedies import pasteable
-from proctor.errors import EXIT_FOUND, EXIT_USAGE, ProctorError
+from proctor.errors import EXIT_FOUND, EXIT_USAGE, ProctorError, roots
 
 # Third-party package -> what people call it, and the extra that installs it.
 EXTRAS: Mapping[str, tuple[str, str]] = {
@@ -122,14 +122,8 @@ def _explained(error: Exception, command: str) -> tuple[Exception, int]:
         return error, EXIT_USAGE
     if isinstance(error, ImportError):
         return _explained_import(error, command), EXIT_USAGE
-    from aggregates.errors import AggregateError  # noqa: PLC0415 - only a failure needs these
-    from judge.errors import JudgeError  # noqa: PLC0415
-    from ledger.errors import LedgerError, PassphraseError, VerificationError  # noqa: PLC0415
-    from monitor.errors import MonitorError  # noqa: PLC0415
-    from policies.errors import PolicyError  # noqa: PLC0415
-    from projections.errors import ProjectionError  # noqa: PLC0415
+    from ledger.errors import PassphraseError, VerificationError  # noqa: PLC0415 - seldom needed
 
-    roots = (AggregateError, JudgeError, LedgerError, MonitorError, PolicyError, ProjectionError)
     if isinstance(error, VerificationError):
         return error, EXIT_FOUND
     if isinstance(error, PassphraseError):
@@ -137,7 +131,7 @@ def _explained(error: Exception, command: str) -> tuple[Exception, int]:
 
         advice = f"{error} (passphrases are read from {PASSPHRASE} in the environment)"
         return PassphraseError(advice), EXIT_USAGE
-    if isinstance(error, roots):
+    if isinstance(error, roots()):
         return error, EXIT_USAGE
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

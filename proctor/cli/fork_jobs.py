@@ -26,7 +26,7 @@ from proctor.runs.forks import Job, Parent, find_origin, read_parent
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import DEFAULT_POLICY
-from proctor.schemas.runs import Forked, ForkRow
+from proctor.runs.shapes import Forked, ForkRow
 
 P = TypeVar("P")
 RECORDED = "recorded"  # the policy that decides as the run's record says

@@ -33,7 +33,7 @@ from monitor.task_loop import is_better
 from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
-from proctor.cli.judging import Found, Judged, read_judged
+from proctor.cli.judging import Judged, read_judged
 from proctor.cli.training import TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -67,6 +67,7 @@ from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import DEFAULT_POLICY, GOING_BACK, read_pairs
+from proctor.runs.shapes import Audit, Demo, Rebuilt, Trained, TrainedTask
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
     print_unsigned,
@@ -76,7 +77,6 @@ from proctor.runs.story import (
     tell_story,
 )
 from proctor.runs.tasks import read_task_file
-from proctor.schemas.runs import Audit, Demo, Rebuilt, Trained, TrainedTask
 
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
 
@@ -168,7 +168,8 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
 def judge(
     home: Home,
     name: str,
-    found: Found,
+    checked: VerificationReport,
+    judged: Judged | None,
     *,
     submission: Path | None,
     execute: bool,
@@ -180,9 +181,8 @@ def judge(
     if execute:
         redo = Redo(_recorded_policy, TrainedStates(home.blobs), sample=sample)
     audit = partial(_audit, home, submission=submission, redo=redo, config=config)
-    judged = found.judged
     if judged is None:  # nothing is appended to a ledger that does not hold
-        report = _refuse(name, found.checked, config)
+        report = _refuse(name, checked, config)
     elif home.writable:
         with home.open_log() as log:  # which closes a run whose process was killed
             if not judged.record.ended:
@@ -454,24 +454,20 @@ def _print_again(again: RunAgain | CampaignAgain | ComparisonAgain) -> None:
     if isinstance(again, RunAgain):
         _print_run(again)
         return
-    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
     if isinstance(again, ComparisonAgain):
-        for run in again.runs:
-            _print_run(run)
-        _print_differences("differences of the comparison", again.differences)
-        console.print(
-            f"comparison {again.comparison}: {counted(len(again.runs), 'run')} trained and judged "
-            f"again: {verdict}"
-        )
-        return
-    for attempt in again.attempts:
-        _print_run(attempt)
-    print_cut_off(again.abandoned)
-    _print_differences("differences of the campaign", again.differences)
-    console.print(
-        f"campaign {again.campaign}: {counted(len(again.attempts), 'attempt')} trained and "
-        f"judged again, feedback and ranking derived again: {verdict}"
-    )
+        what, name, runs = "comparison", again.comparison, again.runs
+        done = f"{counted(len(runs), 'run')} trained and judged again"
+    else:
+        what, name, runs = "campaign", again.campaign, again.attempts
+        done = f"{counted(len(runs), 'attempt')} trained and judged again, "
+        done += "feedback and ranking derived again"
+    for run in runs:
+        _print_run(run)
+    if isinstance(again, CampaignAgain):
+        print_cut_off(again.abandoned)
+    _print_differences(f"differences of the {what}", again.differences)
+    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
+    console.print(f"{what} {name}: {done}: {verdict}")
 
 
 def print_ranked_by(by: str, examples: int | None) -> None:

@@ -11,10 +11,9 @@ from judge.auditing.record import RunRecord, record_of
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
 from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger
-from proctor.cli.inputs import read_private_key
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
-from proctor.inputs import read_text
+from proctor.inputs import read_private_key, read_text
 from proctor.output.terminal import warn
 from proctor.remembering import open_remembered, tell_unread
 from proctor.runs.replay import verified_runs
@@ -31,18 +30,12 @@ class Judged:
     author: AuthorKey | None
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a verification has found; no run if the ledger is not valid."""
-
-    checked: VerificationReport
-    judged: Judged | None
-
-
 def look_up(
     home: Home, name: str, *, submission: Path | None, head: Path | None, whole: bool = False
-) -> Found:
+) -> tuple[VerificationReport, Judged | None]:
     """Verify what is new in the ledger, or all of it, and find the run that `name` means.
+
+    There is none if the ledger is not valid.
 
     With a kept `head`, and where nothing is remembered, all is verified.
     """
@@ -66,7 +59,7 @@ def look_up(
         read=read,
     )
     tell_unread(checked)
-    return Found(checked, found[-1] if checked.ok else None)
+    return checked, found[-1] if checked.ok else None
 
 
 def _verify_submission(folder: Path) -> None:

@@ -25,11 +25,10 @@ from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, pars
 from ledger.witnessing.cosignatures import cosignature_vkey
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import operator_key
 from proctor.cli.options import HOME, Argument, HomeOption, SigningKeyOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home, passphrase
-from proctor.inputs import open_vkey, read_vkey_file
+from proctor.inputs import open_vkey, operator_key, read_vkey_file
 from proctor.output.columns import field, fields
 from proctor.output.shape import Answer
 from proctor.output.terminal import plain, print_rows

@@ -24,14 +24,14 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import Argument, VkeyOption
+from proctor.cli.verify_files import Step, steps_of, tell_lineage
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.inputs import read_octets
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
-from proctor.output.terminal import console, print_rows, warn, words
+from proctor.output.terminal import console, warn, words
 from proctor.remembering import keep_definitions, open_remembered
-from proctor.schemas.ledger import Step
 from projections.projector import projected
 
 app = CommandGroup()
@@ -96,19 +96,6 @@ def lineage(
             console.print(f"[red]tainted since[/]: run {words(run)}: {words(reason)}")
 
     return Output(told, tell, found=bool(taints))
-
-
-def steps_of(found: Lineage) -> list[Step]:
-    """Return the steps of a lineage."""
-    return [
-        Step(index=each.entry.index, event=each.entry.name, says=each.says) for each in found.steps
-    ]
-
-
-def tell_lineage(example: str, steps: Sequence[Step]) -> None:
-    """Print a lineage, step by step."""
-    columns = {"entry": "index", "event": "event", "says": "says"}
-    print_rows(columns, steps, title=f"example {example}")
 
 
 def _taints(ledger: VerifiedLedger, found: Lineage) -> list[tuple[str, str]]:

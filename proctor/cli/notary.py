@@ -16,7 +16,7 @@ from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import HOME, HomeOption
 from proctor.errors import ProctorError
 from proctor.home import PASSPHRASE, Home
-from proctor.schemas.shared import Listening
+from proctor.output.shape import Listening
 
 app = CommandGroup()
 

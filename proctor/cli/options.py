@@ -35,12 +35,6 @@ JsonOption = Annotated[bool, "Print one JSON document.", Takes(option="--json")]
 VkeyOption = Annotated[
     Path | None, "Public key from the owner; by default the key next to the ledger, once trusted."
 ]
-JudgeVkeyOption = Annotated[
-    str | None,
-    "Public key of the judge that you know, or its file: a verdict that it did not sign "
-    "is refused.",
-    Takes("VKEY"),
-]
 AsOfOption = Annotated[
     int | None, "Show the state after the entry with this index.", Takes(least=0, most=MOST)
 ]
@@ -79,20 +73,11 @@ SettingsArgument = Annotated[
     Argument("[KEY=VALUE]..."),
 ]
 ConfigOption = Annotated[Path | None, "A TOML file with configuration."]
-PolicyOption = Annotated[
-    str,
-    "playbook, rescue, trials, fresh_on_nan, nothing, random, openai, mixed, human, MODULE:CLASS "
-    "or exec:COMMAND.",
-]
 SetOption = Annotated[
     list[str] | None,
     "A setting of the policy, as in model=NAME.",
     Takes("KEY=VALUE", option="--set"),
 ]
-ProvokeOption = Annotated[
-    str | None, "Provoke this fault of the catalogue in the run.", Takes("NAME")
-]
-ProvokeSeedOption = Annotated[int, "Seed of the fault's severity and place.", Takes(least=0)]
 WriterOption = Annotated[
     list[str] | None,
     "A setting of the model that writes advice; without it, templates are used.",

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec.structs import asdict
 
 from ledger.mapper import ns_to_datetime
+from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
@@ -23,10 +24,9 @@ from proctor.cli.options import (
 )
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.aside import SetAside
 from proctor.output.entries import Entry, describe_entry, print_entry
 from proctor.output.terminal import console, on_one_line, print_table, words
-from proctor.remembering import open_remembered, tell_unread
+from proctor.remembering import open_remembered, tell_aside, tell_unread
 from proctor.runs.process import start_as_recorded
 
 app = CommandGroup()
@@ -146,9 +146,10 @@ def log(
 
 
 def _tell_aside(entries: list[VerifiedEntry]) -> None:
-    aside = SetAside()
-    aside.add_unreadable(entries)
-    aside.tell()
+    from aggregates.registry import REGISTRY  # noqa: PLC0415 - loads all aggregates
+
+    known = (each for each in entries if each.name not in AUTHORITY_EVENTS)
+    tell_aside([each.index for each in known if not REGISTRY.readable(each.name, each.body)])
 
 
 def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:

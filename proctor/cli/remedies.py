@@ -17,16 +17,13 @@ _COMMAND = re.compile(r"`(proctor [^`]+)`")
 _PLACES = ("--home", "--repo", "--line")
 
 
-def pasteable(text: str, *, given: Sequence[str] | None = None) -> str:
+def pasteable(text: str) -> str:
     """Return a text in which each command between backquotes is completed()."""
-    return _COMMAND.sub(lambda found: f"`{completed(found[1], given=given)}`", text)
+    return _COMMAND.sub(lambda found: f"`{completed(found[1])}`", text)
 
 
-def completed(line: str, *, given: Sequence[str] | None = None) -> str:
-    """Return a command line with what it lacks; one that is no command of ours as it is.
-
-    `given`: the words of the command that is running.
-    """
+def completed(line: str) -> str:
+    """Return a command line with what it lacks; one that is no command of ours as it is."""
     try:
         command, words = _found(shlex.split(line)[1:])
         if command is None:
@@ -39,9 +36,7 @@ def completed(line: str, *, given: Sequence[str] | None = None) -> str:
     lacking.sort(key=lambda each: each.param_type_name == "option")  # arguments first
     known = {name for each in command.params if each.name not in said for name in each.opts}
     places = [
-        f"{name} {shlex.quote(value)}"
-        for name, value in _places(sys.argv[1:] if given is None else given)
-        if name in known
+        f"{name} {shlex.quote(value)}" for name, value in _places(sys.argv[1:]) if name in known
     ]
     return " ".join([line, *map(_placeholder, lacking), *places])
 

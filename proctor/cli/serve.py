@@ -11,7 +11,7 @@ from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import Takes
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.schemas.shared import Listening
+from proctor.output.shape import Listening
 
 app = CommandGroup()
 _NAMES = ("localhost", "127.0.0.1", "::1")

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import NoReturn
 
 from proctor.errors import EXIT_CLOSED, EXIT_USAGE
 
@@ -21,46 +20,38 @@ class _SafeStream(TextIOWrapper):
     """A text stream that escapes what it cannot encode and ends the command at a closed pipe."""
 
     def write(self, text: str) -> int:
-        try:
+        with self._dropped_on_error():
             return super().write(text)
-        except BrokenPipeError:
-            self._give_up()
-        except OSError:  # a full disk, say: what is still buffered cannot be written either
-            self._drop()
-            raise
 
     def flush(self) -> None:
-        try:
+        with self._dropped_on_error():
             super().flush()
-        except BrokenPipeError:
-            self._give_up()
-        except OSError:
-            self._drop()
+
+    @contextmanager
+    def _dropped_on_error(self) -> Iterator[None]:
+        """Send what is still buffered nowhere: it cannot be written either, as on a full disk."""
+        try:
+            yield
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if isinstance(error, BrokenPipeError):
+                sys.exit(EXIT_CLOSED)
             raise
-
-    def _give_up(self) -> NoReturn:
-        self._drop()
-        sys.exit(EXIT_CLOSED)
-
-    def _drop(self) -> None:
-        """Send what is still buffered nowhere."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.fileno())
-        os.close(nowhere)
 
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
     """Make both streams safe; streams that are not files, as in tests, stay as they are."""
     before = sys.stdout, sys.stderr
-    if sys.stdout is None:  # closed by whoever started the command
-        sys.stdout = _nowhere()
-    if sys.stderr is None:
-        sys.stderr = _nowhere()
     ours = []
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if type(stream) is TextIOWrapper:
+        if stream is None:  # closed by whoever started the command
+            nowhere = open(os.devnull, "wb")  # noqa: PTH123, SIM115 - open to the end
+            setattr(sys, name, _SafeStream(nowhere, encoding="utf-8"))
+        elif type(stream) is TextIOWrapper:
             stream.flush()
             safe = _SafeStream(
                 stream.buffer,
@@ -84,7 +75,3 @@ def safe_streams() -> Iterator[None]:
             for stream in ours:
                 stream.detach()  # or the file would be closed with the stream
             sys.stdout, sys.stderr = before
-
-
-def _nowhere() -> _SafeStream:
-    return _SafeStream(open(os.devnull, "wb"), encoding="utf-8")  # noqa: PTH123

@@ -12,9 +12,6 @@ from proctor.cli.options import (
     DataDirOption,
     ExecutorOption,
     LimitOption,
-    PolicyOption,
-    ProvokeOption,
-    ProvokeSeedOption,
     RunArgument,
     SetOption,
     SettingsArgument,
@@ -38,9 +35,6 @@ DEMO: dict[str, Any] = {
     "stem_stride": 4,
     "numerics": "portable",
 }
-TaskOption = Annotated[
-    Path | None, "Train the model and data of this Python file instead.", Takes("FILE")
-]
 app = CommandGroup()
 
 
@@ -91,7 +85,11 @@ class AttemptOptions:
 class TrainingOptions:
     """Who decides in a run, and where it is trained."""
 
-    policy: PolicyOption = DEFAULT_POLICY
+    policy: Annotated[
+        str,
+        "playbook, rescue, trials, fresh_on_nan, nothing, random, openai, mixed, human, "
+        "MODULE:CLASS or exec:COMMAND.",
+    ] = DEFAULT_POLICY
     sets: SetOption = None
     executor: ExecutorOption = "local"
     witnesses: Annotated[
@@ -117,9 +115,13 @@ def run(
     several: AttemptOptions,
     settings: SettingsArgument = None,
     config: ConfigOption = None,
-    provoke: ProvokeOption = None,
-    provoke_seed: ProvokeSeedOption = 0,
-    task: TaskOption = None,
+    provoke: Annotated[
+        str | None, "Provoke this fault of the catalogue in the run.", Takes("NAME")
+    ] = None,
+    provoke_seed: Annotated[int, "Seed of the fault's severity and place.", Takes(least=0)] = 0,
+    task: Annotated[
+        Path | None, "Train the model and data of this Python file instead.", Takes("FILE")
+    ] = None,
 ) -> Output:
     """Train a model; record every measurement, and decide on every rule that fires."""
     several.verify(task)
@@ -173,16 +175,17 @@ def judge(
     if sample and not execute:
         raise ProctorError("--sample and --no-execute exclude each other: give one of them")
     again = handed_over()
-    found = look_up(home, again or run, submission=submission, head=head, whole=whole)
-    if found.judged is not None:
-        record = found.judged.record
+    checked, judged = look_up(home, again or run, submission=submission, head=head, whole=whole)
+    if judged is not None:
+        record = judged.record
         start_like(record.environment, again=again, carried=record.run)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return jobs.judge(
         home,
         again or run,
-        found,
+        checked,
+        judged,
         submission=submission,
         execute=execute,
         sample=sample,

@@ -19,13 +19,12 @@ from aggregates.transcript import Transcript
 from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
-from proctor.output.aside import SetAside
 from proctor.output.columns import Column, Shows
-from proctor.output.terminal import console, outline, print_rows, print_table, print_words, visible
-from proctor.remembering import open_remembered
+from proctor.output.terminal import console, print_rows, print_table, print_words, readable
+from proctor.remembering import open_remembered, tell_aside
 from proctor.runs.replay import verified_runs
-from proctor.schemas.runs import CallTotals, TranscriptCall
-from proctor.schemas.runs import Transcript as Told
+from proctor.runs.shapes import CallTotals, TranscriptCall
+from proctor.runs.shapes import Transcript as Told
 
 _COLUMNS: Mapping[str, Shows] = {
     "call": "number",
@@ -79,14 +78,14 @@ def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any
     if not entries:
         raise ProctorError(f"run {run} has no transcript: its policy asks nobody")
     said: list[tuple[str, Mapping[str, Any]]] = []
-    aside = SetAside()
+    aside: list[int] = []
     for entry in entries:
         body = REGISTRY.readable(entry.name, entry.body)
         if body is None or not _tellable(entry.name, body):
-            aside.add(entry)
+            aside.append(entry.index)
         else:
             said.append((entry.name, body))
-    aside.tell()
+    tell_aside(aside)
     if not said or said[0][0] != "transcript.started":
         raise ProctorError(f"the transcript of run {run} cannot be read: it has no start")
     return run, said
@@ -179,12 +178,4 @@ def _print_call(call: Mapping[str, Any], texts: Mapping[str, str | None]) -> Non
     print_table(("", ""), call.items(), title=f"call {call['number']}")
     for what, text in texts.items():
         console.print(f"\n[bold]{what}[/]")
-        console.print("none" if text is None else "\n".join(_readable(text)), markup=False)
-
-
-def _readable(text: str) -> list[str]:
-    """Return the lines of JSON as outline() writes it; of anything else, the text itself."""
-    try:
-        return outline(json.loads(text))
-    except (ValueError, RecursionError):
-        return [visible(text)]
+        console.print("none" if text is None else readable(text), markup=False)

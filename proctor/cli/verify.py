@@ -15,8 +15,8 @@ from proctor.cli.options import (
     HOME,
     Argument,
     HomeOption,
-    JudgeVkeyOption,
     MaxBlobBytesOption,
+    Takes,
     VkeyOption,
     WitnessesOption,
     verify_unused,
@@ -40,11 +40,11 @@ _STORES = {each.name for each in (LedgerPaths(Path()).database, LedgerPaths(Path
 
 @app.command(
     prints="proctor.cli.verify_ledgers.Verified | proctor.cli.verify_ledgers.Invalid | "
-    "ledger.VerifiedModel | ledger.VerifiedReport | proctor.cli.verify_files.VerifiedProof | "
-    "proctor.cli.verify_files.VerifiedProofs | ledger.VerifiedLineage | "
-    "proctor.cli.verify_files.VerifiedEvidence | proctor.cli.verify_files.Refused | "
-    "proctor.cli.verify_files.SealedFile | proctor.cli.verify_files.NotSealed | "
-    "proctor.cli.verify_ledgers.Rights"
+    "proctor.cli.verify_files.VerifiedModel | proctor.cli.verify_files.VerifiedReport | "
+    "proctor.cli.verify_files.VerifiedProof | proctor.cli.verify_files.VerifiedProofs | "
+    "proctor.cli.verify_files.VerifiedLineage | proctor.cli.verify_files.VerifiedEvidence | "
+    "proctor.cli.verify_files.Refused | proctor.cli.verify_files.SealedFile | "
+    "proctor.cli.verify_files.NotSealed | proctor.cli.verify_ledgers.Rights"
 )
 def verify(
     target: Annotated[
@@ -54,7 +54,12 @@ def verify(
         Argument(),
     ] = None,
     vkey: VkeyOption = None,
-    judge: JudgeVkeyOption = None,
+    judge: Annotated[
+        str | None,
+        "Public key of the judge that you know, or its file: a verdict that it did not sign "
+        "is refused.",
+        Takes("VKEY"),
+    ] = None,
     head: Annotated[
         Path | None, "Tree head that you kept: detects truncation and rewriting."
     ] = None,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
@@ -22,18 +23,25 @@ from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.errors import ProctorError
 from proctor.handover import names
+from proctor.handover.vouching import Vouched, all_trusted, told_vouched, vouched
 from proctor.home import Home
 from proctor.inputs import read_octets, read_text
 from proctor.output.entries import Entry, describe_entry, print_entry
 from proctor.output.shape import Answer
-from proctor.output.terminal import console, error_console, print_table, print_words, words
+from proctor.output.terminal import (
+    console,
+    error_console,
+    print_rows,
+    print_table,
+    print_words,
+    words,
+)
 from proctor.remembering import recall
 
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage
+    from judge.lineage.trace import Lineage
     from ledger.handover.selection import Selection
-    from proctor.handover.vouching import Vouched
-    from proctor.schemas.ledger import VerifiedLineage, VerifiedModel, VerifiedReport
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
@@ -77,6 +85,63 @@ class VerifiedProofs(Answer):
     size: int
     entries: list[Entry]
     author_verified: Literal[False]
+
+
+class WithVerdicts(Answer):
+    """What shows verdicts, and what they are worth."""
+
+    ok: bool
+    trusted: bool  # every verdict is signed by the judge that --judge names
+    verdicts: list[Vouched]
+    not_claimed: list[str]
+    as_of: str  # the tree head, and what can be left out
+
+
+class VerifiedModel(WithVerdicts):
+    """A model handed over that is valid."""
+
+    ok: Literal[True]
+    run: UUID
+    verdict: str
+    accuracy_score: float | None
+    process_score: float | None
+    test_accuracy: float | None
+    reservations: list[str]
+    violations: int  # that the audit found
+    violations_claimed: int  # by the folder's claim
+    claim: Literal["exact", "cut_list"]  # cut_list: an earlier version counted the first ones only
+    evidence_level: str
+    files: dict[str, str]  # name -> SHA-256
+    size: int
+    origin: str
+
+
+class VerifiedReport(WithVerdicts):
+    """A report, compared with its proved entries; exit code 1 if it was altered."""
+
+    kind: str
+    subject: str
+    entries: int
+    size: int
+    altered: list[str]
+    unchecked: str  # why it was not compared
+
+
+class Step(Answer):
+    """A step of a lineage."""
+
+    index: int
+    event: str
+    says: str
+
+
+class VerifiedLineage(WithVerdicts):
+    """A lineage file that is valid."""
+
+    ok: Literal[True]
+    size: int
+    example: str
+    steps: list[Step]
 
 
 class VerifiedEvidence(Answer):
@@ -144,9 +209,8 @@ def verify_handover(
 ) -> Output:
     """Verify a model handed over."""
     from proctor.handover.card import NOT_CLAIMED  # noqa: PLC0415 - few need it
+    from proctor.handover.evidence import says  # noqa: PLC0415 - loads DuckDB
     from proctor.handover.folder import check_handover  # noqa: PLC0415 - loads DuckDB
-    from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
-    from proctor.schemas.ledger import VerifiedModel  # noqa: PLC0415 - loads DuckDB
 
     opened = check_handover(folder, vkey=vkey)
     evidence, selection = opened.evidence, opened.evidence.selection
@@ -163,11 +227,11 @@ def verify_handover(
         f"what {name} says: this version does not write it so from the events"
         for name in opened.unchecked
     ]
-    cut_list = opened.cut_list
+    cut_list, scores = opened.cut_list, says(evidence.scored)
     told = VerifiedModel.of(
         opened,
         evidence,
-        {name: evidence.scores.get(name) for name in _SCORES},
+        {name: scores.get(name) for name in _SCORES},
         evidence.head,
         ok=True,
         trusted=found[0].trusted and not left_out and vkey is not None,
@@ -268,7 +332,6 @@ def verify_file(
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=vkey)
     from judge.lineage.files import TITLES, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
-    from proctor.handover.vouching import vouched  # noqa: PLC0415 - loads DuckDB
 
     if not text.startswith((_PROOF, *TITLES)):
         folder = path.absolute().parent
@@ -299,9 +362,7 @@ def _verify_report(
     if vkey is None:
         raise ProctorError(f"{path} is a report, which needs the ledger's public key: give --vkey")
     require_extra("report")
-    from proctor.handover.vouching import all_trusted, vouched  # noqa: PLC0415 - loads DuckDB
     from proctor.reports.pages import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
-    from proctor.schemas.ledger import VerifiedReport  # noqa: PLC0415 - loads DuckDB
 
     checked = check_report(path, vkey=vkey)
     source, subject = checked.source, checked.source.subject
@@ -339,17 +400,13 @@ def _verify_report(
     return Output(told, tell, found=not told.ok)
 
 
-def _held(told: "VerifiedModel | VerifiedReport | VerifiedLineage") -> str:
+def _held(told: WithVerdicts) -> str:
     """Return the word; green only where the reader knows the judge."""
     return "[green]held[/]" if told.trusted else "held"
 
 
-def _tell_judged(
-    told: "VerifiedModel | VerifiedReport | VerifiedLineage", more: Sequence[str] = ()
-) -> None:
+def _tell_judged(told: WithVerdicts, more: Sequence[str] = ()) -> None:
     """Print what the verdicts are worth, more lines, and what is not claimed."""
-    from proctor.handover.vouching import told_vouched  # noqa: PLC0415 - loads DuckDB
-
     for line in told_vouched(told.verdicts) or ["no verdict is shown"]:
         console.print(f"[{'green' if told.trusted else 'yellow'}]{words(line)}[/]")
     for line in more:
@@ -363,11 +420,7 @@ def _figure(score: object) -> str:
     return f"{score:.3f}" if isinstance(score, int | float) else "not measured"
 
 
-def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: str) -> Output:
-    from proctor.cli.lineage import steps_of, tell_lineage  # noqa: PLC0415 - takes long
-    from proctor.handover.vouching import all_trusted  # noqa: PLC0415 - loads DuckDB
-    from proctor.schemas.ledger import VerifiedLineage  # noqa: PLC0415 - loads DuckDB
-
+def _lineage_held(opened: "OpenedLineage", found: list[Vouched], witnessed: str) -> Output:
     told = VerifiedLineage.of(
         opened.lineage,
         opened.head,
@@ -389,6 +442,19 @@ def _lineage_held(opened: "OpenedLineage", found: "list[Vouched]", witnessed: st
         _tell_judged(told)
 
     return Output(told, tell)
+
+
+def steps_of(found: "Lineage") -> list[Step]:
+    """Return the steps of a lineage."""
+    return [
+        Step(index=each.entry.index, event=each.entry.name, says=each.says) for each in found.steps
+    ]
+
+
+def tell_lineage(example: str, steps: Sequence[Step]) -> None:
+    """Print a lineage, step by step."""
+    columns = {"entry": "index", "event": "event", "says": "says"}
+    print_rows(columns, steps, title=f"example {example}")
 
 
 def _proofs_held(proved: Sequence[ProvedEntry], witnessed: str) -> Output:

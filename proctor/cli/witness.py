@@ -31,7 +31,7 @@ from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home, passphrase
 from proctor.inputs import open_vkey, read_octets, read_text
 from proctor.output.files import write_output
-from proctor.output.shape import Answer
+from proctor.output.shape import Answer, Listening
 from proctor.output.terminal import console, print_table, words
 from proctor.runs.cosigning import (
     ask_witnesses,
@@ -40,7 +40,6 @@ from proctor.runs.cosigning import (
     requests_for,
     store_lines,
 )
-from proctor.schemas.shared import Listening
 
 app = CommandGroup("witness", "Run a witness, or have a ledger's newest tree head cosigned.")
 

@@ -59,11 +59,6 @@ class Trainer:
         self._child: subprocess.Popen[bytes] | None = None
         self._end: weakref.finalize[..., Any] | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The process, None where there is none."""
-        return None if self._child is None else self._child.pid
-
     def begin(self, episode: Mapping[str, Any]) -> dict[str, Any]:
         """Begin an episode, leaving an earlier one; return the first situation, or the end.
 

@@ -26,30 +26,26 @@ from typing import Any, BinaryIO, NoReturn
 from uuid import UUID, uuid4
 
 from aggregates.decisions import Observation
-from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.process import measure_process
 from judge.auditing.reexecution import NoBlobs
-from judge.errors import JudgeError
 from ledger.application import LedgerApplication
-from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper, recorded_fields
 from ledger.notary.remote import RemoteRecorder
 from ledger.recorder import SignedRecorder
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.datasets import Splits
-from monitor.errors import MonitorError
 from monitor.loop import prepare, train
 from policies.asking.completion import Completion, read_body
 from policies.asking.settings import ModelSettings
 from policies.deciding.outside import OutsidePolicy, observation_json
-from policies.errors import AnswerError, PolicyError
+from policies.errors import AnswerError
 from proctor.environment.choices import CHOICES, answers
 from proctor.environment.numbers import numbers_of
-from proctor.errors import ProctorError
+from proctor.errors import ProctorError, roots
 from proctor.home import Home
 from proctor.runs.policies import model_policy
 from proctor.runs.training import Attempt, Prepared, Told, Watching, train_run
@@ -57,15 +53,7 @@ from proctor.runs.transcript_log import TranscriptLog
 
 MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
 _KEPT = 4  # data sets
-_FORESEEN = (
-    AggregateError,
-    JudgeError,
-    LedgerError,
-    MonitorError,
-    OSError,
-    PolicyError,
-    ProctorError,
-)
+_FORESEEN: tuple[type[Exception], ...] = (OSError, ProctorError, *roots())
 
 
 class _LeftError(BaseException):

@@ -11,7 +11,7 @@ from typing import Any
 
 from aggregates.run import MEASURED, REPEATABLE, REPORTED
 from ledger.mapper import ns_to_datetime
-from proctor.handover.evidence import NO_OUTCOME, Evidence
+from proctor.handover.evidence import NO_OUTCOME, Evidence, says
 from proctor.output.terminal import dotted
 
 _LEVELS = {
@@ -30,7 +30,7 @@ _MARKS = re.compile(r"([\\`*_{}\[\]<>#|!&~])")
 
 def model_card(evidence: Evidence) -> str:
     """Return the model card, in Markdown with the header that model hubs read."""
-    start = evidence.start
+    start = says(evidence.started)
     data, spec = (
         {**found} if isinstance(found := start.get(name), dict) else {} for name in ("data", "spec")
     )
@@ -149,7 +149,7 @@ def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object
         ("run", evidence.run),
         ("started", f"{ns_to_datetime(begun):%Y-%m-%d %H:%M:%S} UTC"),
         ("ended", f"{ns_to_datetime(ended):%Y-%m-%d %H:%M:%S} UTC"),
-        ("ended as", evidence.end.get("reason")),
+        ("ended as", says(evidence.ended).get("reason")),
         ("decided by", policy.get("name") if isinstance(policy, dict) else None),
         ("rules", (start.get("rules") or {}).get("profile")),
         *(
@@ -170,7 +170,7 @@ def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object
 
 
 def _scores(evidence: Evidence) -> list[tuple[object, object]]:
-    scored = evidence.scores
+    scored = says(evidence.scored)
     done, epochs = evidence.retrained
     exercised = "" if scored.get("process_axis_exercised") else f" ({evidence.unexercised})"
     return [
@@ -179,24 +179,24 @@ def _scores(evidence: Evidence) -> list[tuple[object, object]]:
         ("accuracy score", _number(scored.get("accuracy_score"))),
         ("process score", _number(scored.get("process_score")) + exercised),
         ("epochs that the judge trained again", f"{done} of {epochs}"),
-        ("audit signed by a judge's key", "yes" if evidence.signed_by_judge else "no"),
+        ("audit signed by a judge's key", "yes" if evidence.counting.signed else "no"),
     ]
 
 
 def _decisions(evidence: Evidence) -> list[str]:
-    shown, made = evidence.decisions, evidence.scores.get("decisions")
+    shown, made = evidence.decisions, says(evidence.scored).get("decisions")
     if not shown:
         return ["No rule wanted a decision."]
     rows = [
         [
-            one.said.get("epoch"),
-            one.said.get("source"),
-            " ".join(map(str, one.said.get("cites") or ())),
-            one.said.get("direction"),
-            one.outcome,
-            one.said.get("justification"),
+            said.get("epoch"),
+            said.get("source"),
+            " ".join(map(str, said.get("cites") or ())),
+            said.get("direction"),
+            outcome,
+            said.get("justification"),
         ]
-        for one in shown
+        for said, outcome in shown
     ]
     more: list[str] = []
     if isinstance(made, int) and made > len(shown):

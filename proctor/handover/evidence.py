@@ -36,14 +36,6 @@ _OUTCOMES = {
 NO_OUTCOME = "no action"
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What was decided, and what came of it."""
-
-    said: dict[str, Any]
-    outcome: str
-
-
 def events_of(ledger: VerifiedLedger, run: UUID) -> list[VerifiedEntry]:
     """Return the events of a ledger that a verdict on a run rests on."""
     wanted = streams_of(ledger.entries(), run)
@@ -95,7 +87,7 @@ class Evidence:
                 "the folder has the form of an earlier version, whose audits name no state of the "
                 "run; this one does: ask for a folder of this form"
             )
-        if self.signed_by_judge:
+        if self.counting.signed:
             is_as_judged(self.selection, self.counting.audit)
         if len(self._of_run("run.ended")) != 1:
             raise MalformedError(f"run {self.run} has {len(self._of_run('run.ended'))} ends")
@@ -134,16 +126,6 @@ class Evidence:
         return [e for e in self.selection.entries if e.stream_id == audit and e.index <= scored]
 
     @property
-    def start(self) -> dict[str, Any]:
-        """What the run's start says."""
-        return _says(self.started)
-
-    @property
-    def end(self) -> dict[str, Any]:
-        """What the run's end says."""
-        return _says(self.ended)
-
-    @property
     def started(self) -> VerifiedEntry:
         """The run's start."""
         return self._of_run("run.started")[0]
@@ -156,17 +138,12 @@ class Evidence:
     @property
     def audit_start(self) -> dict[str, Any]:
         """What the audit's start says."""
-        return _says(self._audit[0])
+        return says(self._audit[0])
 
     @property
     def scored(self) -> VerifiedEntry:
         """The audit's scores."""
         return self._audit[-1]
-
-    @property
-    def scores(self) -> dict[str, Any]:
-        """What the audit's scores say."""
-        return _says(self.scored)
 
     @property
     def key(self) -> bytes:
@@ -182,47 +159,41 @@ class Evidence:
     @property
     def level(self) -> str:
         """How far the run can be checked: repeatable, measured or reported."""
-        return str(mapping(self.start.get("config")).get("level", REPEATABLE))
+        return str(mapping(says(self.started).get("config")).get("level", REPEATABLE))
 
     @property
     def files(self) -> dict[str, str]:
         """The files that the run handed in, or the weights that it saved before it broke off."""
-        handed_in = self.end.get("deliverables")
+        handed_in = says(self.ended).get("deliverables")
         if isinstance(handed_in, dict) and handed_in:
             return {str(name): str(sha256) for name, sha256 in handed_in.items()}
         saved = self._of_run("run.weights_saved")
-        return {"weights.safetensors": str(_says(saved[-1]).get("sha256"))} if saved else {}
+        return {"weights.safetensors": str(says(saved[-1]).get("sha256"))} if saved else {}
 
     @property
     def weights(self) -> list[dict[str, Any]]:
         """The weights that the run saved and that are handed over."""
-        saved = [_says(entry) for entry in self._of_run("run.weights_saved")]
+        saved = [says(entry) for entry in self._of_run("run.weights_saved")]
         return [each for each in saved if each.get("sha256") in self.files.values()]
 
     @property
-    def decisions(self) -> list[Decision]:
-        """The decisions, each with what came of it."""
+    def decisions(self) -> list[tuple[dict[str, Any], str]]:
+        """What was decided, each time with what came of it."""
         ended = {
-            _says(entry).get("decision"): _OUTCOMES[entry.name]
-            for entry in self._of_run(*_OUTCOMES)
+            says(entry).get("decision"): _OUTCOMES[entry.name] for entry in self._of_run(*_OUTCOMES)
         }
-        said = map(_says, self._of_run("run.decision_made"))
-        return [Decision(body, ended.get(body.get("number"), NO_OUTCOME)) for body in said]
+        said = map(says, self._of_run("run.decision_made"))
+        return [(body, ended.get(body.get("number"), NO_OUTCOME)) for body in said]
 
     @property
     def steps(self) -> list[dict[str, Any]]:
         """The steps of the audit."""
-        return [_says(entry) for entry in self._audit if entry.name == "audit.step_completed"]
+        return [says(entry) for entry in self._audit if entry.name == "audit.step_completed"]
 
     @property
     def _shown(self) -> dict[Any, Mapping[str, Any]]:
         """What each step shows, by its name."""
         return {step.get("name"): mapping(step.get("evidence")) for step in self.steps}
-
-    @property
-    def signed_by_judge(self) -> bool:
-        """Whether one judge's key signed the whole audit."""
-        return self.counting.signed
 
     @property
     def retrained(self) -> tuple[int, int]:
@@ -261,14 +232,14 @@ class Evidence:
         if self.only_listed:
             return self.violations_listed
         try:
-            return violations_found(self.scores, self.steps)
+            return violations_found(says(self.scored), self.steps)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise MalformedError(f"the violations of the audit cannot be read: {error}") from error
 
     @property
     def violations_listed(self) -> int:
         """How many violations the audit's last event lists, which may be the first ones only."""
-        return len(self.scores.get("violations") or ())
+        return len(says(self.scored).get("violations") or ())
 
     @property
     def unexercised(self) -> str:
@@ -280,12 +251,13 @@ class Evidence:
     def verdict(self) -> str:
         """PASSED, WARNED or FAILED."""
         gates = [step.get("status") for step in self.steps[:GATES]]
-        if self.scores.get("hard_fail") is not False or "failed" in gates:
+        if says(self.scored).get("hard_fail") is not False or "failed" in gates:
             return "FAILED"
         return "WARNED" if self.reservations else "PASSED"
 
 
-def _says(entry: VerifiedEntry) -> dict[str, Any]:
+def says(entry: VerifiedEntry) -> dict[str, Any]:
+    """Return what an entry says, nothing where that cannot be read."""
     return readable_body(entry.body) or {}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ledger.handover.sigstore_bundle import root_digest, statement, subjects
 from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
-from proctor.handover.evidence import Evidence, mapping
+from proctor.handover.evidence import Evidence, mapping, says
 from proctor.output.terminal import plain
 
 BUILD_TYPE = "https://proctor.local/training/v2"  # a name, not a place
@@ -38,8 +38,7 @@ def provenance(
 
     `files` are those of the signed folder and `beside` those next to it, with their SHA-256.
     """
-    start = evidence.start
-    ended = evidence.end
+    start = says(evidence.started)
     about = mapping(start.get("data"))
     parameters = ("config", "config_hash", "rules", "rules_hash", "spec", "policy", "campaign")
     environment = mapping(start.get("environment"))
@@ -53,7 +52,7 @@ def provenance(
             "internalParameters": {
                 "environment": environment,
                 "evidence_level": evidence.level,
-                "ended": ended.get("reason"),
+                "ended": says(evidence.ended).get("reason"),
                 "weights": [
                     {name: saved.get(name) for name in ("epoch", "kind", "sha256", "size")}
                     for saved in evidence.weights
@@ -81,14 +80,14 @@ def provenance(
 
 def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
     """Return the statement of what the audit of the run found."""
-    scored = evidence.scores
+    last = evidence.scored
+    scored = says(last)
     names: tuple[str, ...] = ("accuracy_score", "process_score", "process_axis_exercised")
     names = (*names, "test_accuracy", "validation_accuracy", "violations")
     lists: dict[str, list[Any]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
     for step in evidence.steps:
         lists[_LISTS.get(str(step.get("status")), "warnedTests")].append(step.get("name"))
     done, epochs = evidence.retrained
-    last = evidence.scored
     annotations = {
         "run": str(evidence.run),
         "audit": str(last.stream_id),
@@ -96,7 +95,7 @@ def verdict(evidence: Evidence, files: Mapping[str, str]) -> bytes:
         "epochs": epochs,
         "epochs_retrained": done,
         "evidence_level": evidence.level,
-        "signed_by_judge": evidence.signed_by_judge,
+        "signed_by_judge": evidence.counting.signed,
         "reservations": evidence.reservations,
         "ledger": _tree_head(evidence),
     }

@@ -10,13 +10,15 @@ I/O: none.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from aggregates.judged import is_as_judged
 from ledger.errors import SignatureError
 from ledger.handover.selection import Selection
 from ledger.verification.verified_notes import parse_vkey
 from ledger.wording import counted
-from projections.counting import CountingAudit
+
+if TYPE_CHECKING:
+    from projections.counting import CountingAudit
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,15 @@ class Vouched:
 
 
 def vouched(
-    selection: Selection, audits: Iterable[CountingAudit], *, judge: str | None
+    selection: Selection, audits: "Iterable[CountingAudit]", *, judge: str | None
 ) -> list[Vouched]:
     """Return who vouches for each audit.
 
     With a `judge` (a vkey), raise SignatureError for an audit that this key has not signed, and
     where there is none.
     """
+    from aggregates.judged import is_as_judged  # noqa: PLC0415 - loads all aggregates
+
     entries = {entry.index: entry for entry in selection.entries}
     named = None if judge is None else parse_vkey(judge).public_key
     found = []

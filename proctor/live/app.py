@@ -24,8 +24,8 @@ from ledger.errors import LedgerError
 from proctor.home import Home
 from proctor.live import bodies, console, queries, subjects
 from proctor.live.asked import addresses, number, one, one_of, parameters, whole_id
-from proctor.live.guard import TABLE, Guard, Keys
-from proctor.live.refusals import failed, refusal, refused
+from proctor.live.guard import Guard, Keys
+from proctor.live.refusals import TABLE, failed, refused
 from proctor.live.shown import all_settings_of, charts_of, compared, settings_of
 from proctor.live.tables import Ask, Standing, Tables
 from proctor.output.columns import field, figure
@@ -97,7 +97,7 @@ def live_view(home: Home, tables: Tables, *, keys: Keys, hosts: Collection[str] 
             Exception: failed,
         },
     )
-    return Guard(app, keys=keys, hosts=hosts, refuse=refusal)
+    return Guard(app, keys=keys, hosts=hosts)
 
 
 def _enter(_: Request) -> Response:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ledger.errors import LedgerError
 from proctor.home import Home
-from proctor.output.terminal import outline, visible
+from proctor.output.terminal import readable, visible
 
 _MOST_BODY = 4 << 20
 _MOST_SHOWN = 200_000  # characters
@@ -23,13 +23,9 @@ def shown(home: Home, digest: str | None) -> str | None:
     if digest is None:
         return None
     try:
-        text = home.blobs.get(digest, most=_MOST_BODY).decode("utf-8", "replace")
+        text = readable(home.blobs.get(digest, most=_MOST_BODY).decode("utf-8", "replace"))
     except LedgerError as error:
         return f"({visible(str(error))})"
-    try:
-        text = "\n".join(outline(json.loads(text)))
-    except (RecursionError, ValueError):
-        text = visible(text)
     if len(text) > _MOST_SHOWN:
         return f"{text[:_MOST_SHOWN]}\n… ({len(text) - _MOST_SHOWN:,} more characters)"
     return text

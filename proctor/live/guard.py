@@ -17,7 +17,7 @@ import hmac
 import re
 import secrets
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
@@ -27,10 +27,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from proctor.live.refusals import TABLE, refusal
 from proctor.output.terminal import visible
 
 COOKIE = "proctor"
-TABLE = "/sql.json"  # for scripts
 _MOST_BODY = 4_096  # bytes of the form with the token
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -62,18 +62,13 @@ class Keys:
         return f"/{self.place}"
 
 
-Refuse = Callable[[str, int, str, Mapping[str, str] | None], Response]
-"""refuse(path, status, reason, headers) returns the answer to a request that is refused."""
-
-
 class Guard:
     """Lets requests pass to the pages, or answers them with an error page."""
 
-    def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Collection[str], refuse: Refuse) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Keys, hosts: Collection[str]) -> None:
         self._app = app
         self._keys = keys
         self._hosts = {host.lower().strip("[]") for host in hosts}
-        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; what is no request of HTTP is not for us."""
@@ -95,7 +90,7 @@ class Guard:
             answer = await self._admit(Request(scope, receive)) if is_entry else self._app
             await answer(scope, receive, send_guarded)
         except HTTPException as error:
-            answer = self._refuse(scope["path"], error.status_code, error.detail, error.headers)
+            answer = refusal(scope["path"], error.status_code, error.detail, error.headers)
             await answer(scope, receive, send_guarded)
         except ClientDisconnect:
             pass  # nobody waits for an answer

@@ -11,11 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from proctor.live.guard import TABLE
 from proctor.output.terminal import visible
 from proctor.pages.rendering import render
 from projections.errors import BusyError, TooManyRowsError
 
+TABLE = "/sql.json"  # for scripts
 _ADVICE = {
     401: "The link has a secret token. Each start of proctor serve makes a new one.",
     404: "Addresses change with each start of proctor serve. Open the link that it printed.",

@@ -3,11 +3,11 @@
 A page has what a report of the same subject has: the same queries, sentences, charts and tables, on
 the tables of the whole ledger.
 
-Source: proctor/reports/contents.py, and campaign_page.py, comparison_page.py, line_page.py there.
+Source: proctor/reports/contents.py and pages.py.
 I/O: none; the caller's function asks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,28 +18,24 @@ from proctor.live.tables import Ask
 from proctor.output.columns import Column, cells, field, figure
 from proctor.output.terminal import plain
 from proctor.pages.rendering import object_of, seen, spoken, when
-from proctor.reports.campaign_page import campaign_values
-from proctor.reports.comparison_page import comparison_values
 from proctor.reports.contents import rows_about
-from proctor.reports.line_page import line_values
+from proctor.reports.pages import values_of
 from proctor.reports.subjects import Subject
 
 MOST_READ = 20_000  # rows of one query
 _MOST_ROWS = 300  # of a table
 _ONE_RUN = "one run and its restarts"
 _Row = Mapping[str, Any]
-_Values = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of subject: how it is listed, and what its page says."""
+    """A kind of subject, and how it is listed."""
 
     name: str
     title: str  # of the list
     query: str  # of the list; $1 and $2 are the limit and the offset
     columns: Sequence[Column]  # of the list
-    values: _Values
 
     @property
     def path(self) -> str:
@@ -87,7 +83,6 @@ KINDS: Mapping[str, Kind] = {
                 figure("Best accuracy score", "best"),
                 field("Started", lambda row: when(row["time"])),
             ],
-            campaign_values,
         ),
         Kind(
             "comparison",
@@ -109,7 +104,6 @@ KINDS: Mapping[str, Kind] = {
                 figure("Failed", "failed"),
                 field("Started", lambda row: when(row["time"])),
             ],
-            comparison_values,
         ),
         Kind(
             "line",
@@ -132,7 +126,6 @@ KINDS: Mapping[str, Kind] = {
                 figure("Open alarms", "alarms"),
                 field("Opened", lambda row: when(row["time"])),
             ],
-            line_values,
         ),
     )
 }
@@ -153,7 +146,7 @@ def read_subject(ask: Ask, kind: Kind, found: str) -> dict[str, Any] | None:
     if not next(iter(rows.values())):
         return None
     data = plain(rows)
-    values = {"data": data, **kind.values(data)}
+    values = {"data": data, **values_of(kind.name, data)}
     for part in values.values():
         if isinstance(part, dict) and len(part.get("rows", ())) > _MOST_ROWS:
             part |= {"rows": part["rows"][:_MOST_ROWS], "cut": len(part["rows"])}

@@ -1,15 +1,17 @@
 """The tables behind the pages: a private DuckDB file that follows the ledger.
 
-New entries are verified first. Those that were verified before are read
-again by a second thread, all the time and slowly. The file is in a folder that only this user
-can enter and is removed at the end, so no other command waits for it. Pages
-share one read-only opening; it is closed while entries are applied.
+New entries are verified first. What lies before was verified then, and somebody may change it in
+the file since: a second thread reads it again, all the time and slowly, and compares each entry
+with the hashes that were remembered of it. The DuckDB file is in a folder that only this user can
+enter and is removed at the end, so no other command waits for it. Pages share one read-only
+opening; it is closed while entries are applied.
 
 Trust: the ledger is hostile until it is verified; pages show the last state that was.
 I/O: reads the home; writes the private folder; two threads, and a process for many entries.
 Units: seconds, MB.
 """
 
+import os
 import subprocess
 import sys
 import threading
@@ -18,19 +20,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 
-from ledger.errors import LedgerError, VerificationError
+from ledger.errors import LedgerError
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
-from ledger.verification.reader import VerificationReport, check_ledger, read_vkey
+from ledger.verification.reader import (
+    VerificationReport,
+    VerifiedLedger,
+    check_ledger,
+    read_vkey,
+)
 from ledger.verification.states import State
 from ledger.verification.verified_notes import TreeHead
 from proctor.home import Home
-from proctor.live.rereading import Reread, lower_priority, reread
 from proctor.remembering import tables
 from proctor.state import memory, state_folder
 from projections.bounds import Bounds, bounded_rows
@@ -51,10 +58,21 @@ _HEADS = 100  # more than come while a query lasts
 _EVERY = 1.0  # between two looks at the ledger
 _AFTER_FAILURE = 5.0
 _BETWEEN, _REST = 5.0, 3.0  # after a pass over all entries: at least, and times what it took
+_STEP = 8_192  # entries that are read again in one transaction
+_SHARE = 5  # of the time, one part is spent reading them
+_NICE = 10
 End = tuple[int, str | None]  # entries in the tables, and the last one's hash
 Ask = Callable[..., list[dict[str, Any]]]
 """ask(SQL, parameter, ...) returns the rows as one map each."""
 Read = TypeVar("Read")
+
+
+@dataclass(frozen=True)
+class Reread:
+    """A pass over all entries that were verified when it began."""
+
+    entries: int
+    ended_at: datetime
 
 
 @dataclass(frozen=True)
@@ -156,38 +174,53 @@ class Tables:
 
     def look(self) -> None:
         """Verify what is new, and apply that much."""
-        directory = self._home.ledger
-        report = check_ledger(
-            directory, vkey=self._vkey, signatures="newest", memory=self._known, new=True
-        )
+        report = self._check()
         if not report.ok or report.state is None:
             self._set(error=report.error or "the ledger does not verify")
             return
         if self._end != report.state.end:
             self._heads = dict([*self._heads.items(), (report.state.end, report.head)][-_HEADS:])
-            if not self._apply(directory, report, report.state):
+            if not self._apply(report, report.state):
                 return
         self._set(head=report.head, error=self._changed)
         self._note(checked_at=datetime.now(UTC))
 
     def reread(self) -> None:
         """Read all entries again that were verified before: a page is red from the first change."""
-        try:
-            found = reread(
-                lambda: self._home.ledger,
-                memory=self._known,
-                vkey=self._vkey,
-                stopped=self._stopped,
-            )
-        except VerificationError as error:
-            self._changed = str(error)
-            self._set(error=self._changed)
-            return
-        if found is not None:
-            self._note(reread=found)
-            if self._changed is not None:
-                self._changed = None
-                self._set(error=None)
+        at, done, size = 0, 0, 1
+
+        def take(ledger: VerifiedLedger) -> None:
+            nonlocal done, size
+            size = ledger.size
+            done = at + sum(1 for _ in islice(ledger.raw_entries(start=at), _STEP))
+
+        while at < size:
+            done, began = at, time.monotonic()
+            report = self._check(take)
+            if not report.ok:
+                self._changed = report.error or "the ledger does not verify"
+                self._set(error=self._changed)
+                return
+            if done == at:
+                break
+            at = done
+            if self._stopped.wait((_SHARE - 1) * (time.monotonic() - began)):
+                return
+        self._note(reread=Reread(at, datetime.now(UTC)))
+        if self._changed is not None:
+            self._changed = None
+            self._set(error=None)
+
+    def _check(self, read: Callable[[VerifiedLedger], None] | None = None) -> VerificationReport:
+        """Verify what is new; `read` gets the ledger as it was verified."""
+        return check_ledger(
+            self._home.ledger,
+            vkey=self._vkey,
+            signatures="newest",
+            memory=self._known,
+            new=True,
+            read=read,
+        )
 
     @property
     def _end(self) -> End | None:
@@ -206,7 +239,8 @@ class Tables:
             pause = _EVERY if self.standing.error is None else _AFTER_FAILURE
 
     def _reread(self) -> None:
-        lower_priority()
+        with suppress(AttributeError, OSError):  # where one thread can have a priority of its own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         pause = 0.0
         while not self._stopped.wait(pause):
             began = time.monotonic()
@@ -215,9 +249,9 @@ class Tables:
                     self.reread()
             pause = max(_BETWEEN, _REST * (time.monotonic() - began))
 
-    def _apply(self, directory: Path, report: VerificationReport, state: State) -> bool:
+    def _apply(self, report: VerificationReport, state: State) -> bool:
         """Bring the tables to the verified state; return False if that must wait."""
-        first = self.standing.position is None
+        directory, first = self._home.ledger, self.standing.position is None
         if not self.database.exists():
             self._begin_with_ours()
         many = report.size - (self.standing.position or 0) > _MANY

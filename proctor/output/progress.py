@@ -54,37 +54,38 @@ class _Shown:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._heard: dict[str, tuple[int, int | None]] = {}
-        self._lines: dict[str, TaskID] = {}
+        self._lines: dict[str, tuple[TaskID, int, int | None]] = {}  # how far it is, of how much
         self._progress: Progress | None = None
-        self._timer: threading.Timer | None = None
 
     def hear(self, what: str, done: int, total: int | None) -> None:
         """Show how far something has come; what begins again, begins with a new line."""
         with self._lock:
-            before, expected = self._heard.get(what, (0, None))
-            if done < before:
-                self._remove(what)
-            self._heard[what] = done, expected if total is None else total
-            if self._timer is None:
-                self._timer = threading.Timer(DELAY, self._start)
-                self._timer.daemon = True
-                self._timer.start()
-            self._show(what)
+            progress = self._progress or self._begin()
+            line, before, expected = self._lines.get(what, (None, 0, None))
+            total = expected if total is None else total
+            ends = total is not None and done >= total
+            if line is not None and (ends or done < before):
+                progress.remove_task(line)
+                del self._lines[what]
+                line = None
+            if ends:
+                return
+            if line is None:
+                line = progress.add_task(words(what), completed=done, total=total)
+            else:
+                progress.update(line, completed=done, total=total)
+            self._lines[what] = line, done, total
 
     def stop(self) -> None:
         """Take all lines away."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None
-            for what in [*self._heard]:
-                self._remove(what)
-            if self._progress is not None:
+            if self._progress is not None and self._progress.live.is_started:
+                for line, _, _ in self._lines.values():
+                    self._progress.remove_task(line)
                 self._progress.stop()
-            self._progress = None
+            self._lines, self._progress = {}, None
 
-    def _start(self) -> None:
+    def _begin(self) -> "Progress":
         from rich.progress import (  # noqa: PLC0415 - takes a while to import, and few need it
             BarColumn,
             Progress,
@@ -94,38 +95,23 @@ class _Shown:
             TimeRemainingColumn,
         )
 
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=error_console,
+            transient=True,
+            redirect_stdout=False,  # which is the command's answer
+        )
+        timer = threading.Timer(DELAY, self._start, [self._progress])
+        timer.daemon = True
+        timer.start()
+        return self._progress
+
+    def _start(self, progress: "Progress") -> None:
         with self._lock:
-            if self._timer is not threading.current_thread():  # it was stopped meanwhile
-                return
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TaskProgressColumn(),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=error_console,
-                transient=True,
-                redirect_stdout=False,  # which is the command's answer
-            )
-            self._progress.start()
-            for what in [*self._heard]:  # what is done is removed meanwhile
-                self._show(what)
-
-    def _show(self, what: str) -> None:
-        if self._progress is None:
-            return
-        done, total = self._heard[what]
-        line = self._lines.get(what)
-        if total is not None and done >= total:
-            self._remove(what)
-        elif line is None:
-            self._lines[what] = self._progress.add_task(words(what), completed=done, total=total)
-        else:
-            self._progress.update(line, completed=done, total=total)
-
-    def _remove(self, what: str) -> None:
-        self._heard.pop(what)
-        line = self._lines.pop(what, None)
-        if line is not None and self._progress is not None:
-            self._progress.remove_task(line)
+            if self._progress is progress:  # it was not stopped meanwhile
+                progress.start()

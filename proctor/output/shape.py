@@ -1,5 +1,7 @@
 """The base of what commands answer: one declaration, of which JSON and its schema are made.
 
+Here are also the answers that several commands have.
+
 I/O: none.
 """
 
@@ -29,6 +31,16 @@ class Answer(msgspec.Struct, kw_only=True):
                 given |= next(_named(sources, name), {})  # or its default
         kinds = _kinds(cls)
         return cls(**{name: _made(kinds[name], value) for name, value in given.items()})
+
+
+class Listening(Answer):
+    """A server that is ready; printed on one line as soon as it is."""
+
+    address: str  # URL, or the path of a socket
+    name: str | msgspec.UnsetType = msgspec.UNSET  # of a witness
+    vkey: str | msgspec.UnsetType = msgspec.UNSET  # of a witness, or a notary's ledger
+    user: int | msgspec.UnsetType = msgspec.UNSET  # the notary's, as a number
+    token: str | msgspec.UnsetType = msgspec.UNSET  # of the live view; the URL has it, too
 
 
 def columns(name: str, says: str, sql: str) -> msgspec.Meta:

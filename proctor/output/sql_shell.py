@@ -30,7 +30,12 @@ def shell(session: Session, *, form: Form) -> int:
     failed = False
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text ends its own statement
-    for text in _typed() if interactive else _complete(sys.stdin):
+    if interactive:
+        import readline  # noqa: F401, PLC0415 - gives input() its history
+
+        error_console.print(_WELCOME)
+        settle()
+    for text in _texts(interactive=interactive):
         try:
             for statement in statements(_verified(text)):
                 print_answer(session, statement, form=form)
@@ -51,44 +56,35 @@ def _verified(text: str) -> str:
     return text
 
 
-def _typed() -> Iterator[str]:
-    import readline  # noqa: F401, PLC0415 - gives input() its history
-
-    error_console.print(_WELCOME)
+def _texts(*, interactive: bool) -> Iterator[str]:
+    """Yield statements as they end, so that one that is wrong takes no other with it."""
     text = ""
-    settle()
     while True:
         try:
-            line = input("    ...> " if text else "proctor> ")
-        except EOFError:
-            break
-        except Terminated:
-            raise
-        except KeyboardInterrupt:
+            line = _typed(again=bool(text)) if interactive else sys.stdin.readline()
+        except KeyboardInterrupt as stop:
+            if not interactive or isinstance(stop, Terminated):
+                raise
             print()
             text = ""
             continue
-        if not text and line.strip().rstrip(";") in _LEAVING:
+        if interactive and not text and line.strip().rstrip(";") in _LEAVING:
             return
-        text += f"{line}\n"
-        if _ends(text):
-            yield text
-            text = ""
-    print()
-    if text.strip():
-        yield text
-
-
-def _complete(lines: Iterator[str]) -> Iterator[str]:
-    """Yield statements as they end, so that one that is wrong takes no other with it."""
-    text = ""
-    for line in lines:
         text += line
-        if _ends(text):
+        if text.strip() and (not line or _ends(text)):
             yield text
             text = ""
-    if text.strip():
-        yield text
+        if not line:
+            return
+
+
+def _typed(*, again: bool) -> str:
+    """Return the next line, empty at the end; `again`: its statement has begun."""
+    try:
+        return input("    ...> " if again else "proctor> ") + "\n"
+    except EOFError:
+        print()
+        return ""
 
 
 def _ends(text: str) -> bool:

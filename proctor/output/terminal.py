@@ -192,6 +192,14 @@ def outline(value: Any, *, indent: int = 0) -> list[str]:
     return lines
 
 
+def readable(text: str) -> str:
+    """Return JSON as outline() writes it; anything else as visible() does."""
+    try:
+        return "\n".join(outline(json.loads(text)))
+    except (RecursionError, ValueError):
+        return visible(text)
+
+
 def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what a map says, by dotted names; nothing of what is no map."""
     if isinstance(value, dict) and value:

@@ -42,9 +42,13 @@ def charts_of(source: Source) -> dict[str, Chart]:
     return {chart.name: chart for chart in _KINDS[source.subject.kind][0](source.contents)}
 
 
+def values_of(kind: str, data: _Contents) -> dict[str, Any]:
+    """Return what the template of a kind of subject shows of its contents."""
+    return _KINDS[kind][1](data)
+
+
 def page_of(source: Source) -> str:
     """Return the page."""
-    _, values = _KINDS[source.subject.kind]
     return render(
         "report.html",
         {
@@ -55,7 +59,7 @@ def page_of(source: Source) -> str:
             "data": source.contents,
             "made_by": made_by(),
             "embedded": embedded_json(source.embedded),
-            **values(source.contents),
+            **values_of(source.subject.kind, source.contents),
         },
     )
 

@@ -22,11 +22,10 @@ from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
-from proctor.output.aside import SetAside
 from proctor.output.shape import Answer
 from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import told_score
-from proctor.remembering import open_remembered
+from proctor.remembering import open_remembered, tell_aside
 
 
 @dataclass(frozen=True)
@@ -47,26 +46,26 @@ class Recording:
                 f"{self.run_id} has events 1 to {len(self.entries)}; there is no {count}"
             )
         state, aside = _folded_as_far_as_readable(self.entries[:count])
-        aside.tell()
+        tell_aside(aside)
         if state is None:
             raise ProctorError(f"{self.run_id} has no state: its first event cannot be read")
         return state
 
 
-def _folded_as_far_as_readable(entries: Sequence[VerifiedEntry]) -> tuple[Any, SetAside]:
-    """Return the aggregate of some entries, and the entries that it had to leave out."""
-    aside = SetAside()
+def _folded_as_far_as_readable(entries: Sequence[VerifiedEntry]) -> tuple[Any, list[int]]:
+    """Return the aggregate of some entries, and the indexes of those that it had to leave out."""
+    aside: list[int] = []
     while True:
         state: Any = None
         for entry in entries:
-            if entry.index in aside.indexes:
+            if entry.index in aside:
                 if state is not None:
                     state._version = entry.stream_version
                 continue
             try:
                 state = folded(decode_events([entry]), state)
             except Exception:
-                aside.add(entry)  # it may be half applied: begin again without it
+                aside.append(entry.index)  # it may be half applied: begin again without it
                 break
         else:
             return state, aside

@@ -21,7 +21,6 @@ from ledger.witnessing.quorum import Quorum
 from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named_run, find_run
-from proctor.output.aside import SetAside
 from proctor.output.columns import Shows
 from proctor.output.firings import fired_on, named, side_told, violation_told
 from proctor.output.terminal import (
@@ -35,7 +34,13 @@ from proctor.output.terminal import (
     told_verdict,
     words,
 )
-from proctor.remembering import keep_definitions, open_index, open_remembered, tell_unread
+from proctor.remembering import (
+    keep_definitions,
+    open_index,
+    open_remembered,
+    tell_aside,
+    tell_unread,
+)
 from proctor.runs.fixed import EFFECTS, cosigned_heads, find_fixed, told_fixed
 from proctor.runs.replay import audited_run, verified_runs
 from proctor.runs.tried import told_trials
@@ -163,7 +168,7 @@ def read_story(home: Home, name: str, *, quorum: Quorum | None = None) -> dict[s
         settled(connection, "audit_strengths", "audits"),
     ):
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
-        SetAside([idx for (idx,) in odd]).tell()
+        tell_aside([idx for (idx,) in odd])
         summaries = records_of(connection, "SELECT * FROM run_summary WHERE run_id = ?", [str(run)])
         if not summaries:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")

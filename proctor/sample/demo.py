@@ -1,7 +1,7 @@
 """`proctor line init --demo`: the gauntlet's story, told once on the sample repository.
 
-A harmful change is refused although the tests pass, a good one gets onto the line, the chain of
-checkpoints is right, and what is brought in behind the gauntlet's back is noticed.
+A harmful change is refused although the tests pass, a good one gets onto the line, and what is
+brought in behind the gauntlet's back is noticed.
 """
 
 import shlex
@@ -19,9 +19,7 @@ from proctor.home import Home
 from proctor.improvement.home import BRANCH, hidden_folder, open_controller
 from proctor.improvement.reports import events_of
 from proctor.output.shape import Answer
-from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import on_one_line, print_words
-from proctor.remembering import open_remembered
 from proctor.sample.init import WORK, git, make_sample
 from proctor.sample.repository import NO_SORT, SELECTION, SORT, THRIFTY, UNSORTED
 from proctor.sample.tasks import DETERMINISTIC
@@ -36,8 +34,8 @@ class DemoStep:
     what: str
     as_it_should: bool
     found: str
-    id: str | None = None
-    entries: tuple[int, ...] = ()
+    id: str
+    entries: tuple[int, ...]
 
 
 class GauntletDemo(Answer):
@@ -59,7 +57,7 @@ def tell_demo(home: Home, folder: Path) -> Output:
     def tell() -> None:
         for number, step in enumerate(steps, start=1):
             _tell(step, number=number)
-        for number, command in enumerate(next_commands(home, folder, proposal=str(steps[2].id))):
+        for number, command in enumerate(next_commands(home, folder, proposal=steps[2].id)):
             print_words(f"{'      ' if number else 'next: '}{command}")
 
     told = GauntletDemo(line=str(line), repository=str(folder), held=held, steps=steps)
@@ -106,12 +104,10 @@ def _story(home: Home, folder: Path) -> Iterator[DemoStep]:
             "Leave out rows that share no word with the query.",
         )
         yield _told(controller, better, "a change improves the same component", outcome="promoted")
-        yield _chain(controller, folder, better)
         _commit_behind_its_back(folder)
         before = set(_entries(controller, controller.line.id))
         found = measure(controller.place, hidden=hidden_folder(home, controller.line.id))
         yield _drift(controller, found, before)
-        yield _trace(home, controller, worse.id, better.id)
 
 
 def _judged(controller: Controller, diff: bytes, rationale: str) -> Proposal:
@@ -134,25 +130,6 @@ def _told(controller: Controller, proposal: Proposal, what: str, *, outcome: str
         found=f"{proposal.outcome}; {tests}; {proposal.reason}",
         id=str(proposal.id),
         entries=_entries(controller, proposal.id),
-    )
-
-
-def _chain(controller: Controller, folder: Path, promoted: Proposal) -> DemoStep:
-    line = controller.line
-    first, *rest = line.checkpoints.values()
-    right = (
-        [each.parent for each in rest] == [first.id]
-        and line.head.proposals == (str(promoted.id),)
-        and line.head.commit == controller.place.repository.head(BRANCH) == promoted.commit
-    )
-    untouched = git(folder, "status", "--porcelain") == ""
-    work = git(folder, "rev-parse", "--abbrev-ref", "HEAD").strip()
-    return DemoStep(
-        what="the chain of checkpoints is looked at, and the work tree",
-        as_it_should=right and untouched and work == WORK,
-        found=f"{first.id[:8]} <- {line.active[:8]}, from proposal {str(promoted.id)[:8]}; "
-        f"the work tree is {'as it was' if untouched else 'CHANGED'}",
-        id=line.active,
     )
 
 
@@ -181,25 +158,6 @@ def _drift(controller: Controller, found: Measurement, before: set[int]) -> Demo
     )
 
 
-def _trace(home: Home, controller: Controller, *proposals: UUID) -> DemoStep:
-    """Find every stage of both proposals in the ledger, which is verified from its first byte."""
-    names: dict[UUID, list[str]] = {each: [] for each in proposals}
-    with open_remembered(home) as ledger:
-        size = ledger.size
-        for entry in ledger.entries():
-            if entry.stream_id in names:
-                names[entry.stream_id].append(entry.name.removeprefix("proposal."))
-    stages = ("submitted", "branched", "tested", "task_scored", "evaluated", "concluded")
-    complete = all(set(stages) == set(found) for found in names.values())
-    *_, (_, name, last) = events_of(controller.place.log, proposals[-1])
-    return DemoStep(
-        what="the ledger is verified, and every stage is looked up in it",
-        as_it_should=complete,
-        found=f"{size} entries hold; both proposals have {', '.join(stages)}; "
-        f"the last says {INFRA_SUMMARIES[name](vars(last))}",
-    )
-
-
 def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
     return tuple(index for index, _, _ in events_of(controller.place.log, stream))
 
@@ -208,6 +166,5 @@ def _tell(step: DemoStep, *, number: int) -> None:
     mark = "held" if step.as_it_should else "NOT AS IT SHOULD BE"
     print_words(f"{number}. {step.what}: {mark}")
     print_words(f"   {on_one_line(step.found)}")
-    if step.id is not None:
-        entries = f", entries {step.entries[0]} to {step.entries[-1]}" if step.entries else ""
-        print_words(f"   id {step.id}{entries}")
+    entries = f", entries {step.entries[0]} to {step.entries[-1]}" if step.entries else ""
+    print_words(f"   id {step.id}{entries}")

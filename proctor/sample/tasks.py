@@ -90,12 +90,11 @@ def _draw(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
     topic, others = words[:3], words[3:]
     rest = shape.documents - shape.needed - shape.partial - shape.long
     texts = [
-        *[_document(draw, others, "") for _ in range(rest)],
-        *[_document(draw, others, draw.choice(topic)) for _ in range(shape.partial)],
-        *[_long_document(draw, others, topic) for _ in range(shape.long)],
+        *[_document(draw, others) for _ in range(rest)],
+        *_rivals(draw, others, topic, shape),
     ]
     draw.shuffle(texts)
-    needed = [_needed(draw, others, topic, titled=shape.titled) for _ in range(shape.needed)]
+    needed = [_document(draw, others, topic, titled=shape.titled) for _ in range(shape.needed)]
     place = draw.randrange(shape.cap, len(texts) + 1) if shape.late else draw.randrange(len(texts))
     texts[place:place] = needed
     numbers = draw.sample(range(100, 1_000), len(texts))  # so that none is known by its place
@@ -129,13 +128,10 @@ def _draw_pool(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
         return names
 
     for topic in queries:
-        needed = [_needed(draw, others, topic, titled=shape.titled) for _ in range(shape.needed)]
-        rivals = [
-            *[_document(draw, others, draw.choice(topic)) for _ in range(shape.partial)],
-            *[_long_document(draw, others, topic) for _ in range(shape.long)],
-        ]
+        needed = [_document(draw, others, topic, titled=shape.titled) for _ in range(shape.needed)]
+        rivals = _rivals(draw, others, topic, shape)
         topics.append({"query": " ".join(topic), "needed": add(needed), "rivals": add(rivals)})
-    add([_document(draw, others, "") for _ in range(2 * shape.documents)])
+    add([_document(draw, others) for _ in range(2 * shape.documents)])
     return Task(
         entry=entry,
         kind="retrieve",
@@ -154,29 +150,32 @@ def _words(draw: random.Random, count: int) -> list[str]:
     return list(found)
 
 
-def _document(draw: random.Random, others: Sequence[str], word: str) -> dict[str, str]:
-    text = [draw.choice(others) for _ in range(draw.randint(20, 40))]
-    if word:
-        text.insert(draw.randrange(len(text)), word)
-    return {"title": draw.choice(others), "text": " ".join(text)}
+def _rivals(
+    draw: random.Random, others: Sequence[str], topic: Sequence[str], shape: Shape
+) -> list[dict[str, str]]:
+    """Return what competes with the needed documents."""
+    return [
+        *[_document(draw, others, [draw.choice(topic)]) for _ in range(shape.partial)],
+        *[_document(draw, others, topic, long=True) for _ in range(shape.long)],
+    ]
 
 
-def _needed(
-    draw: random.Random, others: Sequence[str], topic: Sequence[str], *, titled: bool
+def _document(
+    draw: random.Random,
+    others: Sequence[str],
+    about: Sequence[str] = (),
+    *,
+    titled: bool = False,
+    long: bool = False,
 ) -> dict[str, str]:
-    text = [draw.choice(others) for _ in range(draw.randint(20, 40))]
+    """Return a document that has these words, or has them in its title only.
+
+    A `long` one mentions them three times, in passing.
+    """
+    text = [draw.choice(others) for _ in range(draw.randint(*((240, 320) if long else (20, 40))))]
     if titled:
-        return {"title": " ".join(topic), "text": " ".join(text)}
-    for word in topic:
-        text.insert(draw.randrange(len(text)), word)
-    return {"title": draw.choice(others), "text": " ".join(text)}
-
-
-def _long_document(
-    draw: random.Random, others: Sequence[str], topic: Sequence[str]
-) -> dict[str, str]:
-    text = [draw.choice(others) for _ in range(draw.randint(240, 320))]
-    for word in topic:
-        for _ in range(3):
+        return {"title": " ".join(about), "text": " ".join(text)}
+    for word in about:
+        for _ in range(3 if long else 1):
             text.insert(draw.randrange(len(text)), word)
     return {"title": draw.choice(others), "text": " ".join(text)}

@@ -9,7 +9,7 @@ import typer
 
 from proctor.cli.lazy import load
 from proctor.cli.main import app
-from proctor.schemas.making import document, shapes
+from proctor.output.schemas import document, shapes
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "array": (list,),

@@ -169,14 +169,14 @@ def test_dead_process_gives_one_error_and_reset_starts_another() -> None:
     env = gymnasium.make(ID, **SHORT)
     env.reset(seed=1)
     trainer = env.unwrapped._trainer
-    first = trainer.pid
+    first = trainer._child.pid
     os.kill(first, signal.SIGKILL)
     with pytest.raises(ProctorError, match=r"ended by itself \(exit status -9\)"):
         env.step(0)
     with pytest.raises(ProctorError, match=r"call reset\(\)"):
         env.step(0)
     env.reset(seed=1)
-    second = trainer.pid
+    second = trainer._child.pid
     env.close()
     for pid in (first, second):
         assert not Path(f"/proc/{pid}").exists()  # not even as a zombie

@@ -31,7 +31,7 @@ def test_bench_asks_ledgers_of_each_size_and_leaves_nothing(tmp_path: Path) -> N
     with Home(home).open_log() as log:
         synthetic_run(log)
     asked = ["--growth", "--events", "20000", "--rounds", "1", "--folder", str(folder), "--json"]
-    result = CliRunner().invoke(app, [*asked, "--like", str(home / "ledger")])
+    result = CliRunner().invoke(app, ["all", *asked, "--like", str(home / "ledger")])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert set(found["seconds"]) == {*FLAT, *ONCE}
@@ -55,9 +55,9 @@ def test_chain_of_json_lines_is_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # it measures
-def test_bench_without_a_subcommand_prints_one_table(tmp_path: Path) -> None:
+def test_bench_of_all_prints_one_table(tmp_path: Path) -> None:
     size = ["--events", "500", "--rounds", "1", "--part", "append", "--folder", str(tmp_path)]
-    result = CliRunner().invoke(app, [*size, "--json"])
+    result = CliRunner().invoke(app, ["all", *size, "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert [row["beside"] for row in found["rows"]] == [
@@ -66,8 +66,8 @@ def test_bench_without_a_subcommand_prints_one_table(tmp_path: Path) -> None:
         "a tree head for each",
     ]
     assert all(row["ratio"]["least"] == row["ratio"]["most"] > 0 for row in found["rows"])
-    assert "append single events" in CliRunner().invoke(app, size).stdout
-    refused = CliRunner().invoke(app, ["--part", "nothing"])
+    assert "append single events" in CliRunner().invoke(app, ["all", *size]).stdout
+    refused = CliRunner().invoke(app, ["all", "--part", "nothing"])
     assert isinstance(refused.exception, ProctorError)
     assert not list(tmp_path.iterdir())
 
@@ -86,13 +86,13 @@ def test_growth_is_shown_by_size_and_asked_again_of_kept_ledgers(tmp_path: Path)
     homes, chart = tmp_path / "homes", tmp_path / "growth.svg"
     size = ["--growth", "--events", "10000", "--rounds", "1", "--folder", str(tmp_path)]
     asked = [*size, "--homes", str(homes), "--chart", str(chart)]
-    result = CliRunner().invoke(app, [*asked, "--json"])
+    result = CliRunner().invoke(app, ["all", *asked, "--json"])
     assert result.exit_code == 0, result.output
     assert all(list(by) == ["10,000"] for by in json.loads(result.stdout)["seconds"].values())
     assert "append 1,000 events" in chart.read_text()
     written = (homes / "10000" / "ledger" / "ledger.vkey").read_text()
     (homes / "100.new").mkdir()  # of a measurement that was killed
-    result = CliRunner().invoke(app, [*asked, "--format", "markdown"])
+    result = CliRunner().invoke(app, ["all", *asked, "--format", "markdown"])
     assert result.exit_code == 0, result.output
     assert (homes / "10000" / "ledger" / "ledger.vkey").read_text() != written  # it had 12,000
     assert "| show | " in result.stdout
@@ -101,7 +101,7 @@ def test_growth_is_shown_by_size_and_asked_again_of_kept_ledgers(tmp_path: Path)
 
 def test_kept_ledgers_and_a_chart_belong_to_growth(tmp_path: Path) -> None:
     for option in ("--like", "--homes", "--chart"):
-        refused = CliRunner().invoke(app, [option, str(tmp_path / "x")])
+        refused = CliRunner().invoke(app, ["all", option, str(tmp_path / "x")])
         assert isinstance(refused.exception, ProctorError)
 
 
@@ -127,7 +127,7 @@ def test_a_command_is_measured_alone() -> None:
 
 @pytest.mark.slow
 def test_terminated_bench_leaves_no_folder_and_no_process(tmp_path: Path) -> None:
-    command = [sys.executable, str(STUDIES), "bench", "--folder", str(tmp_path)]
+    command = [sys.executable, str(STUDIES), "bench", "all", "--folder", str(tmp_path)]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE) as bench:
         assert _waited(lambda: any(tmp_path.iterdir()))
         bench.terminate()

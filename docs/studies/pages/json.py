@@ -8,8 +8,7 @@ import typer
 
 from proctor.cli.lazy import leaves
 from proctor.cli.main import app
-from proctor.schemas.making import definitions, shapes
-from proctor.schemas.shared import Failure
+from proctor.output.schemas import Failure, definitions, shapes
 
 _HEAD = """# JSON of the commands
 

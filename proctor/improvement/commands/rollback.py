@@ -12,7 +12,6 @@ from ledger.entries import AuthorKey
 from ledger.wording import counted
 from monitor.code import code_sha256
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import operator_key
 from proctor.cli.options import SigningKeyOption, Takes
 from proctor.errors import ProctorError
 from proctor.home import runs_under
@@ -22,6 +21,7 @@ from proctor.improvement.home import (
     checkpoint_of,
     checkpoints_like,
 )
+from proctor.inputs import operator_key
 from proctor.output.columns import Shows
 from proctor.output.terminal import console, print_rows, print_words
 from proctor.runs.labels import lines

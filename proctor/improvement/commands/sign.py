@@ -19,14 +19,13 @@ from judge.gauntlet import reviews
 from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.inputs import operator_key, read_private_key
 from proctor.cli.options import Argument, OperatorKeyOption, Takes
 from proctor.errors import ProctorError
 from proctor.improvement.carried import import_reviews, sign_there
 from proctor.improvement.home import LineOptions, find_proposal
 from proctor.improvement.reports import tell_alarms
 from proctor.improvement.shapes import Proposal
-from proctor.inputs import read_text
+from proctor.inputs import operator_key, read_private_key, read_text
 from proctor.output.terminal import print_words
 
 app = CommandGroup()

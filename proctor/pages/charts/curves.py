@@ -4,8 +4,9 @@ Trust: rows are hostile; a value that is no number is marked or left out.
 I/O: none.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from markupsafe import Markup
@@ -44,15 +45,16 @@ class Curve:
 
     label: str
     points: Sequence[tuple[int, Any]]
-    finite: Sequence[tuple[int, float]] = field(init=False)
-    broken: Sequence[int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Divide the points."""
-        finite = [(x, y) for x, y in self.points if known(y)]
-        broken = [x for x, y in self.points if y is not None and not known(y)]
-        object.__setattr__(self, "finite", finite)
-        object.__setattr__(self, "broken", broken)
+    @cached_property
+    def finite(self) -> Sequence[tuple[int, float]]:
+        """The points that can be drawn."""
+        return [(x, y) for x, y in self.points if known(y)]
+
+    @property
+    def broken(self) -> Iterator[int]:
+        """Where a value is no finite number."""
+        return (x for x, y in self.points if y is not None and not known(y))
 
 
 def curves_of(

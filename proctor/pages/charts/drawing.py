@@ -162,19 +162,19 @@ class Drawing:
             x += room
         self.height += 24 if keys else 0
 
-    def plot(self, room: float, *, left: float = LEFT) -> tuple[float, float]:
+    def plot(self, room: float) -> tuple[float, float]:
         """Draw the frame of a plot below what there is; return its upper and lower end."""
         top = self.height + 4
-        self.path(f"M{left} {top:.1f}H{self.width - RIGHT}v{room:g}H{left}z", stroke=LINE)
+        self.path(f"M{LEFT} {top:.1f}H{self.width - RIGHT}v{room:g}H{LEFT}z", stroke=LINE)
         self.height = top + room
         return top, top + room
 
-    def measured(self, scale: "Scale", *, most: int = 5, left: float = LEFT) -> None:
+    def measured(self, scale: "Scale", *, most: int) -> None:
         """Draw the lines and numbers of an axis of measured values at the left."""
         for value, label in scale.ticks(most):
             y = scale(value)
-            self.path(f"M{left} {y:.1f}H{self.width - RIGHT}", stroke=LINE)
-            self.text(left - 6, y + 4, label, anchor="end")
+            self.path(f"M{LEFT} {y:.1f}H{self.width - RIGHT}", stroke=LINE)
+            self.text(LEFT - 6, y + 4, label, anchor="end")
 
     def counted(self, columns: "Columns", title: str, names: Sequence[str] = ()) -> None:
         """Write the numbers of an axis that counts, or their names, and what it counts, below."""

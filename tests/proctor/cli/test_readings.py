@@ -70,7 +70,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         patch.setattr(remembering, "FEW", 0)  # so that `show` asks the tables where entries are
         patch.setenv("PROCTOR_STATE", str(state))
         scene = Scene(home, state, [], [], audited)
-        found = look_up(Home(home), "latest", submission=None, head=None).judged
+        _, found = look_up(Home(home), "latest", submission=None, head=None)
         assert found is not None
         scene.judged.append(list(found.record.entries))
         scene.told.extend(scene.readings())
@@ -184,7 +184,7 @@ def test_old_part_that_was_changed_is_found_or_not_used(scene: Scene, attack: At
         attack(ledger, scene)
     for reading, found, honest in zip(READINGS, scene.readings(), scene.told, strict=True):
         assert found == honest or found[0] == 1, reading
-    judged = look_up(Home(scene.home), "latest", submission=None, head=None).judged
+    _, judged = look_up(Home(scene.home), "latest", submission=None, head=None)
     assert judged is None or [list(judged.record.entries)] == scene.judged
     assert call_here(["verify"], home=scene.home, state=scene.state).returncode == 1
 

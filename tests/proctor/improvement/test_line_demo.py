@@ -9,7 +9,7 @@ from frontdoor import call_here
 
 from proctor.home import Home
 from proctor.sample.demo import next_commands
-from proctor.sample.init import git
+from proctor.sample.init import WORK, git
 
 
 @pytest.mark.slow  # each of its steps has quick tests of its own
@@ -18,7 +18,7 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     done = call_here(["line", "init", "--demo", tmp_path / "sample", "--json"], home=home)
     assert done.returncode == 0, (done.stdout, done.stderr)
     told = json.loads(done.stdout)
-    begun, worse, better, chain, drift, trace = told["steps"]
+    begun, worse, better, drift = told["steps"]
     assert all(step["as_it_should"] for step in told["steps"])
     assert "rejected; its tests pass; worse: " in worse["found"]
     assert "promoted; its tests pass; better: " in better["found"]
@@ -33,12 +33,13 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
         assert found[-2:] == ["evaluated", "concluded"]
     assert {names[index] for index in drift["entries"]} == {"drift.measured", "drift.alarmed"}
     assert call_here(["verify"], home=home).returncode == 0
-    assert git(tmp_path / "sample", "status", "--porcelain") == ""
-    assert "entries hold" in trace["found"]
-    assert (
-        chain["id"]
-        in call_here(["line", "show", "--repo", tmp_path / "sample", "--json"], home=home).stdout
-    )
+    sample = tmp_path / "sample"
+    assert git(sample, "status", "--porcelain") == ""
+    assert git(sample, "rev-parse", "--abbrev-ref", "HEAD").strip() == WORK
+    line = json.loads(call_here(["line", "show", "--repo", sample, "--json"], home=home).stdout)
+    first, second = line["checkpoints"]
+    assert (first["parent"], second["parent"]) == (None, first["checkpoint"])
+    assert (second["proposals"], second["active"]) == ([better["id"]], True)
 
 
 def test_demo_is_refused_where_the_folder_exists(tmp_path: Path) -> None:

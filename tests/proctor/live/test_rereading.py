@@ -9,7 +9,7 @@ from stores import tables_of
 from synthetic import synthetic_audit, synthetic_run
 
 from proctor.home import Home
-from proctor.live import rereading, tables
+from proctor.live import tables
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def restore(home: Path, index: int, entry: bytes) -> None:
 def test_pages_are_red_until_a_changed_entry_is_restored(
     home: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rereading, "_STEP", step)
+    monkeypatch.setattr(tables, "_STEP", step)
     with served_home(home) as served:
         last = (served.tables.standing.position or 0) - 1
         assert last > 20

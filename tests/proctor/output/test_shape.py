@@ -8,9 +8,9 @@ import pytest
 from json_answers import faults
 from msgspec import UNSET, UnsetType
 
+from proctor.output.schemas import document
 from proctor.output.shape import Answer
 from proctor.output.terminal import plain
-from proctor.schemas.making import document
 
 RUN = UUID(int=7)
 

@@ -9,17 +9,15 @@ I/O: none but an in-memory database.
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import chain
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, TypedDict, get_args, get_origin
 
 import duckdb
 import msgspec
 
 from proctor.errors import ProctorError
 from proctor.output.shape import SQL
-from proctor.schemas.shared import Failure
 from projections.projector import create_schema
 from projections.template import copied
 
@@ -38,6 +36,14 @@ _TYPES: Mapping[str, dict[str, Any]] = {  # type of DuckDB -> what terminal.plai
 }
 
 
+class Failure(TypedDict):
+    """What every command prints in place of its answer if it fails; exit code 1 or 2."""
+
+    error: str  # the kind, as in ProctorError
+    message: str
+    exit_code: int
+
+
 def shapes(prints: Any) -> list[Any]:
     """Return the shapes of a command: types, or their names, as in `runs.Trained | list[x.Y]`."""
     if not isinstance(prints, str):
@@ -45,9 +51,7 @@ def shapes(prints: Any) -> list[Any]:
     found = []
     for name in prints.split(" | "):
         path, _, shape = name.removeprefix("list[").rstrip("]").rpartition(".")
-        module = path if "." in path else f"proctor.schemas.{path}"
-        if find_spec(module) is None:  # it is of a pack
-            module = f"proctor.{path}.shapes"
+        module = path if "." in path else f"proctor.{path}.shapes"
         each: Any = getattr(import_module(module), shape)
         found.append(list[each] if name.startswith("list[") else each)
     return found

@@ -18,12 +18,12 @@ from proctor.runs.standings import Recovered, Standing
 from proctor.runs.story import PARTS
 from proctor.runs.worth import Worth
 
+Row = dict[str, Any]  # with the columns of a question
 Summary = Annotated[
-    dict[str, Any],
-    columns("Summary", "A run: a row of run_summary.", "SELECT * FROM run_summary"),
+    Row, columns("Summary", "A run: a row of run_summary.", "SELECT * FROM run_summary")
 ]
 TaskSummary = Annotated[
-    dict[str, Any],
+    Row,
     columns(
         "TaskSummary",
         "A run of a task: a row of run_summary, with the best value of the task's metric.",
@@ -31,24 +31,17 @@ TaskSummary = Annotated[
     ),
 ]
 ProvocationRow = Annotated[
-    dict[str, Any], columns("ProvocationRow", "A provoked fault.", PARTS["provocations"])
+    Row, columns("ProvocationRow", "A provoked fault.", PARTS["provocations"])
 ]
-EpochRow = Annotated[
-    dict[str, Any], columns("EpochRow", "An epoch: a row of epochs.", PARTS["epochs"])
-]
-RuleRow = Annotated[
-    dict[str, Any], columns("RuleRow", "A rule in an epoch, by rule_heatmap.", PARTS["rules"])
-]
+EpochRow = Annotated[Row, columns("EpochRow", "An epoch: a row of epochs.", PARTS["epochs"])]
+RuleRow = Annotated[Row, columns("RuleRow", "A rule in an epoch, by rule_heatmap.", PARTS["rules"])]
 DecisionRow = Annotated[
-    dict[str, Any],
-    columns("DecisionRow", "A decision: a row of decision_outcomes.", PARTS["decisions"]),
+    Row, columns("DecisionRow", "A decision: a row of decision_outcomes.", PARTS["decisions"])
 ]
-StepRow = Annotated[dict[str, Any], columns("StepRow", "A step of an audit.", PARTS["audit_steps"])]
-ViolationRow = Annotated[
-    dict[str, Any], columns("ViolationRow", "A violation.", PARTS["violations"])
-]
+StepRow = Annotated[Row, columns("StepRow", "A step of an audit.", PARTS["audit_steps"])]
+ViolationRow = Annotated[Row, columns("ViolationRow", "A violation.", PARTS["violations"])]
 AuditRow = Annotated[
-    dict[str, Any],
+    Row,
     columns(
         "AuditRow",
         "An audit that does not count: newer, or of other files than the run submitted.",
@@ -56,11 +49,10 @@ AuditRow = Annotated[
     ),
 ]
 BegunRow = Annotated[
-    dict[str, Any],
-    columns("BegunRow", "An audit that was begun and not ended.", PARTS["begun_audits"]),
+    Row, columns("BegunRow", "An audit that was begun and not ended.", PARTS["begun_audits"])
 ]
 MisplacedRow = Annotated[
-    dict[str, Any],
+    Row,
     columns(
         "MisplacedRow",
         "Entries where a run or an audit has none, by misplaced_entries.",
@@ -68,21 +60,18 @@ MisplacedRow = Annotated[
     ),
 ]
 Cell = Annotated[
-    dict[str, Any],
-    columns("Cell", "A run, by comparison_cells.", "SELECT * FROM comparison_cells"),
+    Row, columns("Cell", "A run, by comparison_cells.", "SELECT * FROM comparison_cells")
 ]
 Draw = Annotated[
-    dict[str, Any],
+    Row,
     columns(
         "Draw",
         "A run that asks what a cell asks, by comparison_draws.",
         "SELECT * FROM comparison_draws",
     ),
 ]
-
-
 AttemptDraw = Annotated[
-    dict[str, Any],
+    Row,
     columns(
         "AttemptDraw",
         "A run that asks what a campaign asks, by campaign_draws.",
@@ -156,16 +145,21 @@ class Demo(Answer):
     verification: Verification
 
 
-class Rebuilt(Answer):
-    """A run's training state after an epoch, which was rebuilt."""
+class State(Answer):
+    """A run's training state after an epoch."""
 
-    run: UUID
     epoch: int
     sha256: str
     since: int | None  # epoch of the snapshot; None: from the start
     epochs: int  # trained for it
     values: int  # compared with the record
     size: int  # bytes
+
+
+class Rebuilt(State):
+    """A run's training state after an epoch, which was rebuilt."""
+
+    run: UUID
     file: Path | None
 
 
@@ -181,16 +175,10 @@ class ForkRow(Answer):
     val_accuracy: float
 
 
-class Forked(Answer):
+class Forked(State):
     """Forks of a run, and the training state from which they go on."""
 
     parent: UUID
-    epoch: int
-    sha256: str
-    since: int | None  # epoch of the snapshot; None: from the start
-    epochs: int  # trained for it
-    values: int  # compared with the record
-    size: int  # bytes
     digest: str
     forks: list[ForkRow]
 
@@ -242,7 +230,15 @@ class Credit(Answer):
     forks: list[CreditFork]
 
 
-class Attempt(Answer):
+class Spent(Answer):
+    """What calls to models have come to."""
+
+    calls: int
+    tokens: int
+    cost: float | None
+
+
+class Attempt(Spent):
     """An attempt of a campaign."""
 
     number: int
@@ -260,20 +256,9 @@ class Attempt(Answer):
     signed: bool | None
     retrained: float | None
     why_not: list[str]  # the run is not what the campaign says; empty: it is
-    calls: int
-    tokens: int
-    cost: float | None
 
 
-class Spent(Answer):
-    """What calls to models have come to."""
-
-    calls: int
-    tokens: int
-    cost: float | None
-
-
-class Campaign(Answer):
+class Campaign(Spent):
     """A campaign with its attempts; exit code 1 if an attempt does not fit its run."""
 
     mode: str
@@ -287,10 +272,7 @@ class Campaign(Answer):
     recorded_ranking: list[str]
     abandoned: list[CutOff]
     draws: list[AttemptDraw]  # further runs that ask the same, which have no place
-    calls: int
     usable: int
-    tokens: int
-    cost: float | None
     tuning: Spent  # of these calls, those that wrote and tested advice
 
 
