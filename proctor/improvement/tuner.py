@@ -42,15 +42,7 @@ def tuning(
         if writer:
             wanted = ModelSettings.from_dict(read_pairs(writer))
             writes = Writer(wanted, client(wanted))
-        yield Tuner(
-            log,
-            home.blobs,
-            settings,
-            client=client(settings),
-            writer=writes,
-            home=home,
-            say=say,
-        )
+        yield Tuner(home, log, settings, client(settings), writes, say=say)
 
 
 @contextmanager

@@ -60,9 +60,10 @@ class Scene:
             "client": self.client(),
             "scenarios": SCENARIOS,
             "random": Random(7),
+            "say": self.said.append,
+            "comparison": QUICK,
         }
-        given |= {"home": self.home, "say": self.said.append, "comparison": QUICK}
-        return Tuner(self.log, self.home.blobs, self.settings, **(given | changes))
+        return Tuner(self.home, self.log, self.settings, **(given | changes))
 
     @property
     def writer(self) -> Writer:
@@ -221,7 +222,7 @@ def test_round_that_was_cut_off_goes_on_with_the_answers_that_it_has(tmp_path: P
         pairs = [(each.scenario, each.repeat) for each in made.events(Advice.Answered)]
         assert len(pairs) == len(set(pairs)) > before
         assert len(made.events(Advice.Proposed)) == 1
-        assert tuner.advice.done == {("c", 1): 1}
+        assert len(tuner.advice.tried) == 1
 
 
 def test_champion_is_used_until_a_reset_and_not_while_tuning_is_off(tmp_path: Path) -> None:
