@@ -205,30 +205,28 @@ class ResetProposer:
         )
 
 
+@dataclass(kw_only=True)
 class ModelProposer:
     """Asks a language model; every call is in the proposal's transcript."""
 
-    def __init__(
-        self, settings: ModelSettings, *, client: Client, log: LedgerApplication, blobs: Blobs
-    ) -> None:
-        self._settings = settings
-        self._client = client
-        self._log = log
-        self._blobs = blobs
-        self._rung: str | None = None
+    settings: ModelSettings
+    client: Client
+    log: LedgerApplication
+    blobs: Blobs
+    rung: str | None = None
 
     def describe(self) -> dict[str, Any]:
         """Say which model it is, and how it is asked."""
-        return {"name": "openai", **self._settings.to_dict()}
+        return {"name": "openai", **self.settings.to_dict()}
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Ask for one change, and again as often as the settings say if the answer is none."""
         choice = _choose(seen)
-        transcript = ProposalTranscript(self._log, seen.proposal, policy=self.describe())
-        settings = _warmed(self._settings, seen)
-        asker = Asker(settings, client=self._client, log=transcript, blobs=self._blobs)
+        transcript = ProposalTranscript(self.log, seen.proposal, policy=self.describe())
+        settings = _warmed(self.settings, seen)
+        asker = Asker(settings, client=self.client, log=transcript, blobs=self.blobs)
         try:
-            self._rung = self._rung or transcript.rung or find_rung(asker)
+            self.rung = self.rung or transcript.rung or find_rung(asker)
         except SilentError as error:
             return Wanted(
                 outcome="unanswered",
@@ -239,12 +237,12 @@ class ModelProposer:
             )
         request, read = _request(seen, choice), cache(seen.read)
         asked = transcript.answered(
-            self._blobs, lambda value: read_change(value, read=read, technique=choice.technique)
-        ) or ask_for_change(asker, self._rung, request, read=read)
-        for _ in range(self._settings.repairs):
+            self.blobs, lambda value: read_change(value, read=read, technique=choice.technique)
+        ) or ask_for_change(asker, self.rung, request, read=read)
+        for _ in range(self.settings.repairs):
             if asked.outcome not in ("unusable", "truncated"):
                 break
-            asked = ask_for_change(asker, self._rung, request, read=read, problem=asked.problem)
+            asked = ask_for_change(asker, self.rung, request, read=read, problem=asked.problem)
         said = Wanted(
             outcome="proposed",
             reason=asked.problem or asked.outcome,

@@ -11,6 +11,8 @@ I/O: the endpoint, the log and the blobs; one file in the home.
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
@@ -43,22 +45,21 @@ class _Remembering:
         return self.last
 
 
+@dataclass
 class LineServer:
     """Asks the server that is configured for a line; connects when it is first asked."""
 
-    def __init__(
-        self, settings: ModelSettings, *, line: UUID, log: LedgerApplication, blobs: Blobs
-    ) -> None:
-        self.seconds = settings.timeout
-        self._settings = settings
-        self._line = line
-        self._log = log
-        self._blobs = blobs
-        self._asked: tuple[Asker, _Remembering, str] | None = None
+    settings: ModelSettings
+    line: UUID
+    log: LedgerApplication
+    blobs: Blobs
+
+    def __post_init__(self) -> None:
+        self.seconds = self.settings.timeout
 
     def ask(self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int) -> Said:
         """Return the model's answer; CandidateError: the request itself was refused."""
-        asker, client, rung = self._asked = self._asked or self._connect()
+        asker, client, rung = self._connected
         try:
             asked = asker.ask(
                 rung,
@@ -84,20 +85,19 @@ class LineServer:
             message=dict(client.last.message),
             prompt_tokens=usage.get("prompt_tokens"),
             tokens=usage.get("completion_tokens"),
-            limit=self._settings.max_tokens,
+            limit=self.settings.max_tokens,
         )
 
-    def _connect(self) -> tuple[Asker, _Remembering, str]:
+    @cached_property
+    def _connected(self) -> tuple[Asker, _Remembering, str]:
         from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
-        said = self._settings.to_dict()
-        stream = uuid5(self._line, f"{MODE} {digest(said)}")
+        said = self.settings.to_dict()
+        stream = uuid5(self.line, f"{MODE} {digest(said)}")
         try:
-            client = _Remembering(
-                ChatClient(self._settings, os.environ.get(self._settings.key_env))
-            )
-            log = ProposalTranscript(self._log, stream, policy={"name": MODE, **said}, mode=MODE)
-            asker = Asker(self._settings, client=client, log=log, blobs=self._blobs)
+            client = _Remembering(ChatClient(self.settings, os.environ.get(self.settings.key_env)))
+            log = ProposalTranscript(self.log, stream, policy={"name": MODE, **said}, mode=MODE)
+            asker = Asker(self.settings, client=client, log=log, blobs=self.blobs)
             return asker, client, log.rung or find_rung(asker)
         except PolicyError as error:
             raise GauntletError(

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 from uuid import UUID
 
-from eventsourcing.application import AggregateNotFoundError
-
 from aggregates.run import OWN_ENDS, Run
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
@@ -72,11 +70,7 @@ class Outcome:
 
 def recorded_run(log: LedgerApplication, run_id: str) -> Run | None:
     """Return a run as far as it has come, None if it never began."""
-    try:
-        found: Run = log.repository.get(UUID(run_id))
-    except AggregateNotFoundError:
-        return None
-    return found
+    return log.find(UUID(run_id), Run)
 
 
 def is_done(log: LedgerApplication, run_id: str) -> bool:

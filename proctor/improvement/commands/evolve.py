@@ -102,7 +102,7 @@ def _proposer(
         client = ChatClient(settings, os.environ.get(settings.key_env))
         try:
             log = controller.place.log
-            yield ModelProposer(settings, client=client, log=log, blobs=home.blobs)
+            yield ModelProposer(settings=settings, client=client, log=log, blobs=home.blobs)
         finally:
             client.close()
 
