@@ -290,7 +290,7 @@ class ProposalTranscript(TranscriptLog):
                 with suppress(AnswerError, LedgerError):
                     said = read_body(blobs.get(event.response), status=None)
                     found = read(extract(str(event.rung), said.message))
-                    return Asked(event.number, "usable", None, found, event.status)
+                    return Asked(event.number, "usable", None, found, said)
         return None
 
     @property

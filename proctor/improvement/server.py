@@ -9,7 +9,6 @@ I/O: the endpoint, the log and the blobs; one file in the home.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,27 +21,14 @@ from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.hidden_tests import Said
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
-from policies.asking.ask import Asker, Client, find_rung
-from policies.asking.completion import Completion
+from policies.asking.ask import Asker, find_rung
 from policies.asking.settings import ModelSettings
 from policies.errors import PolicyError
 from proctor.improvement.proposers import ProposalTranscript
+from proctor.runs.policies import open_client
 
 MODE = "reference_tasks"
 _SAID = ("usable", "unusable", "refused", "truncated")  # outcomes that are the model's own
-
-
-class _Remembering:
-    """A client that keeps its last completion, which the candidate is given."""
-
-    def __init__(self, client: Client) -> None:
-        self.endpoint = client.endpoint
-        self.last = Completion(None)
-        self._client = client
-
-    def ask(self, request: bytes, /) -> Completion:
-        self.last = self._client.ask(request)
-        return self.last
 
 
 @dataclass
@@ -59,7 +45,7 @@ class LineServer:
 
     def ask(self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int) -> Said:
         """Return the model's answer; CandidateError: the request itself was refused."""
-        asker, client, rung = self._connected
+        asker, rung = self._connected
         try:
             asked = asker.ask(
                 rung,
@@ -73,32 +59,32 @@ class LineServer:
         except ValueError as error:
             raise CandidateError("the request to the language model cannot be written") from error
         if asked.outcome == "rejected":
-            raise CandidateError(f"the server refuses the request with status {asked.status}")
+            raise CandidateError(
+                f"the server refuses the request with status {asked.answer.status}"
+            )
         if asked.outcome not in _SAID:
             raise GauntletError(
                 f"{asker.endpoint} did not answer a reference task: {asked.problem}; start the "
                 "server, then continue with `proctor line run`"
             )
-        usage = client.last.usage or {}
+        usage = asked.answer.usage or {}
         return Said(
             rung=rung,
-            message=dict(client.last.message),
+            message=dict(asked.answer.message),
             prompt_tokens=usage.get("prompt_tokens"),
             tokens=usage.get("completion_tokens"),
             limit=self.settings.max_tokens,
         )
 
     @cached_property
-    def _connected(self) -> tuple[Asker, _Remembering, str]:
-        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
-
+    def _connected(self) -> tuple[Asker, str]:
         said = self.settings.to_dict()
         stream = uuid5(self.line, f"{MODE} {digest(said)}")
         try:
-            client = _Remembering(ChatClient(self.settings, os.environ.get(self.settings.key_env)))
+            client = open_client(self.settings)
             log = ProposalTranscript(self.log, stream, policy={"name": MODE, **said}, mode=MODE)
             asker = Asker(self.settings, client=client, log=log, blobs=self.blobs)
-            return asker, client, log.rung or find_rung(asker)
+            return asker, log.rung or find_rung(asker)
         except PolicyError as error:
             raise GauntletError(
                 f"the server of the line's reference tasks does not answer: {error}; see `proctor "

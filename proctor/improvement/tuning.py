@@ -11,7 +11,6 @@ I/O: appends to the log; asks the model, and the writer where there is one.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from random import Random, SystemRandom
 from typing import Any
 
@@ -31,7 +30,6 @@ from judge.reference.scenarios import (
     scenario,
 )
 from ledger.application import LedgerApplication
-from ledger.blobs import Blobs
 from ledger.progress import advanced
 from ledger.wording import counted
 from policies.asking.ask import Asker, Client, find_rung
@@ -134,7 +132,6 @@ class Tuner:
     say: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        self._blobs = _Remembering(self.home.blobs)
         self.advice = open_advice(self.log, self.settings.model)
 
     def champion(self) -> tuple[str, int]:
@@ -315,7 +312,7 @@ class Tuner:
             return Wanted(outcome="proposed", reason=reason, texts={_BLOCK: text})
         settings = self.writer.settings
         transcript = self._transcript("writer", settings)
-        asker = Asker(settings, client=self.writer.client, log=transcript, blobs=self._blobs)
+        asker = Asker(settings, client=self.writer.client, log=transcript, blobs=self.home.blobs)
         asked = ask_for_advice(
             asker,
             find_rung(asker),
@@ -394,14 +391,14 @@ class Tuner:
     def _tester(self, name: str) -> tuple[ProposalTranscript, Tester]:
         """Return who asks scenarios, on the rung that a probe finds, and the transcript."""
         transcript = self._transcript(name, self.settings)
-        asker = Asker(self.settings, client=self.client, log=transcript, blobs=self._blobs)
+        asker = Asker(self.settings, client=self.client, log=transcript, blobs=self.home.blobs)
         rung = transcript.rung or find_rung(asker)
         return transcript, Tester(
             settings=self.settings,
             client=self.client,
             rung=rung,
             log=transcript,
-            blobs=self._blobs,
+            blobs=self.home.blobs,
         )
 
     def _scenarios(self) -> list[Task]:
@@ -418,27 +415,6 @@ class Tuner:
         ended = self.advice.tried[-1]
         self.say(f"advice, round {ended.round}: {outcome}. {reason}")
         return ended
-
-
-class _Remembering:
-    """Blobs of which each is written once: scenarios are asked in the same words many times."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-        self._written: set[bytes] = set()
-
-    def put(self, content: bytes, /) -> str:
-        """Keep bytes and return their hash."""
-        hashed = sha256(content)
-        if hashed.digest() in self._written:
-            return hashed.hexdigest()
-        kept = self._blobs.put(content)
-        self._written.add(hashed.digest())
-        return kept
-
-    def get(self, digest: str, /) -> bytes:
-        """Return kept bytes."""
-        return self._blobs.get(digest)
 
 
 def _results(pair: Advice.Answered) -> list[TaskResult]:
