@@ -244,38 +244,27 @@ class Tuner:
         where: dict[str, Any],
     ) -> Advice.RoundEnded | None:
         """Record a proposal; where there is none, end the round and return that."""
-        wanted = self._want(patterns, examples, technique)
-        pattern = wanted.pattern
-        about = {
-            "technique": wanted.technique,
-            "pattern": None if pattern is None else pattern.key,
-            **where,
-        }
-        if wanted.outcome != "proposed" or pattern is None:
-            return self._end(wanted.outcome, wanted.reason, calls=wanted.calls, **about)
-        self.advice.propose(
-            str(wanted.texts[_BLOCK]),
-            proposer=self._proposer,
-            rationale=wanted.reason,
-            evidence=pattern.evidence(),
-            **about,
-        )
-        self.log.save(self.advice)
-        return None
-
-    def _want(
-        self, patterns: Sequence[Pattern], examples: Sequence[Example], technique: str | None
-    ) -> Wanted:
         choice = self._choose(patterns, examples, technique)
         if choice is None:
             by = f" by {technique}" if technique else ""
             reason = f"nothing went wrong that is not tried yet{by}"
-            return Wanted(outcome="nothing", reason=reason if patterns else "nothing went wrong")
+            return self._end("nothing", reason if patterns else "nothing went wrong", **where)
+        about = {"technique": choice.technique, "pattern": choice.pattern.key, **where}
         try:
             found = self._written(choice, examples)
         except SilentError as error:
-            found = Wanted(outcome="unanswered", reason=str(error))
-        return replace(found, technique=choice.technique, pattern=choice.pattern)
+            return self._end("unanswered", str(error), **about)
+        if found.outcome != "proposed":
+            return self._end(found.outcome, found.reason, calls=found.calls, **about)
+        self.advice.propose(
+            str(found.texts[_BLOCK]),
+            proposer=self._proposer,
+            rationale=found.reason,
+            evidence=choice.pattern.evidence(),
+            **about,
+        )
+        self.log.save(self.advice)
+        return None
 
     @property
     def _proposer(self) -> str:

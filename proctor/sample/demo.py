@@ -17,9 +17,9 @@ from policies.proposing.proposer import make_diff
 from proctor.cli.command_group import Output
 from proctor.home import Home
 from proctor.improvement.home import BRANCH, hidden_folder, open_controller
-from proctor.improvement.reports import events_of
+from proctor.improvement.reports import entries_of
 from proctor.output.shape import Answer
-from proctor.output.summaries import INFRA_SUMMARIES
+from proctor.output.summaries import tell_entry
 from proctor.output.terminal import on_one_line, print_words
 from proctor.remembering import open_remembered
 from proctor.sample.init import WORK, git, make_sample
@@ -191,17 +191,17 @@ def _trace(home: Home, controller: Controller, *proposals: UUID) -> DemoStep:
                 names[entry.stream_id].append(entry.name.removeprefix("proposal."))
     stages = ("submitted", "branched", "tested", "task_scored", "evaluated", "concluded")
     complete = all(set(stages) == set(found) for found in names.values())
-    *_, (_, name, last) = events_of(controller.place.log, proposals[-1])
+    *_, last = entries_of(controller.place.log, proposals[-1])
     return DemoStep(
         what="the ledger is verified, and every stage is looked up in it",
         as_it_should=complete,
         found=f"{size} entries hold; both proposals have {', '.join(stages)}; "
-        f"the last says {INFRA_SUMMARIES[name](vars(last))}",
+        f"the last says {tell_entry(last)}",
     )
 
 
 def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
-    return tuple(index for index, _, _ in events_of(controller.place.log, stream))
+    return tuple(each.index for each in entries_of(controller.place.log, stream))
 
 
 def _tell(step: DemoStep, *, number: int) -> None:
