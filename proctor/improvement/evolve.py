@@ -49,7 +49,7 @@ class Evolving:
         """Go through the rounds that were asked for and give each as it is recorded."""
         with self.controller.locked():
             evolution = open_evolution(self.controller)
-            evolution.begin(rounds, proposer=self.proposer.describe(), technique=self.technique)
+            evolution.begin(rounds, proposer=self.proposer.described, technique=self.technique)
             self._log.save(evolution)
         unanswered = made = 0
         while True:
@@ -134,7 +134,7 @@ class Evolving:
             declared=controller.tiers(diff),
             rationale=wanted.reason,
             trigger="operator_request" if pattern is None else pattern.trigger,
-            proposer=str(self.proposer.describe()["name"]),
+            proposer=str(self.proposer.described["name"]),
             task=None if pattern is None else pattern.key,
             evidence=[
                 {"kind": "technique", "name": wanted.technique},
@@ -172,7 +172,7 @@ class Evolving:
         )
 
     def _record(self, evolution: Evolution, outcome: str, **told: Any) -> Evolution.RoundEnded:
-        evolution.end_round(outcome, proposer=str(self.proposer.describe()["name"]), **told)
+        evolution.end_round(outcome, proposer=str(self.proposer.described["name"]), **told)
         ended = evolution.pending_events[-1]
         assert isinstance(ended, Evolution.RoundEnded)
         self._log.save(evolution)

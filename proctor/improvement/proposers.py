@@ -118,8 +118,9 @@ class Wanted:
 class Proposer(Protocol):
     """Looks for a change."""
 
-    def describe(self) -> dict[str, Any]:
-        """Say who it is, with settings; nothing secret."""
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Who it is, with settings; nothing secret."""
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Say what is wanted."""
@@ -128,9 +129,7 @@ class Proposer(Protocol):
 class TunerProposer:
     """Rewrites texts by the tuner's techniques, without a model."""
 
-    def describe(self) -> dict[str, Any]:
-        """Say who it is."""
-        return {"name": "tuner"}
+    described: Mapping[str, Any] = {"name": "tuner"}
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Try the first technique that leaves a text another; else make one shorter."""
@@ -175,9 +174,7 @@ class TunerProposer:
 class ResetProposer:
     """Wants every text that guides to be what it was where the line began."""
 
-    def describe(self) -> dict[str, Any]:
-        """Say who it is."""
-        return {"name": "reset"}
+    described: Mapping[str, Any] = {"name": "reset"}
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Return the texts that have become others."""
@@ -215,14 +212,15 @@ class ModelProposer:
     blobs: Blobs
     rung: str | None = None
 
-    def describe(self) -> dict[str, Any]:
-        """Say which model it is, and how it is asked."""
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Which model it is, and how it is asked."""
         return {"name": "openai", **self.settings.to_dict()}
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Ask for one change, and again as often as the settings say if the answer is none."""
         choice = _choose(seen)
-        transcript = ProposalTranscript(self.log, seen.proposal, policy=self.describe())
+        transcript = ProposalTranscript(self.log, seen.proposal, policy=self.described)
         settings = _warmed(self.settings, seen)
         asker = Asker(settings, client=self.client, log=transcript, blobs=self.blobs)
         try:

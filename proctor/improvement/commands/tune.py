@@ -28,9 +28,6 @@ app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test 
 
 _ORDERS = {"on": "on", "off": "off", "base": "reset"}  # as they are recorded
 ModelArgument = Annotated[str, "Name of the model.", Argument("MODEL")]
-_ROUNDS = """
-    SELECT round, outcome, technique, pattern, version, reason
-    FROM advice_rounds AS r JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY r.idx"""
 _BOARD = "SELECT technique, wins, losses, ties FROM advice_scoreboard WHERE model = ? ORDER BY ALL"
 _TAINTED = """
     SELECT UNNEST(taint_reasons) AS reason FROM advice_standing
@@ -170,7 +167,7 @@ def _report(home: Home, model: str) -> dict[str, Any]:
         "version": advice.champion_version,
         "advice": advice.champion,
         "tainted": [reason for (reason,) in session.query(_TAINTED, [model]).rows],
-        "rounds": [AdviceRound.of(each) for each in session.query(_ROUNDS, [model]).records],
+        "rounds": [AdviceRound.of(each) for each in advice.tried],
         "scoreboard": {
             technique: Tally(wins=wins, losses=losses, ties=ties)
             for technique, wins, losses, ties in session.query(_BOARD, [model]).rows

@@ -149,16 +149,15 @@ def _told(controller: Controller, found: Watched, *, measured: bool) -> Output:
 
 
 def _describe(found: Repeats) -> dict[str, Any]:
-    enough = len(found.values) >= FEWEST
-    base = found.baseline() if enough else None
+    base = found.baseline()
     return {
         "repeats": len(found.values),
         "tasks": found.tasks,
-        "mean": None if base is None else float(base.mean),
+        "mean": float(base.mean),
         "sd": found.sd,
-        "sd_at_most": None if base is None else float(base.sd),
-        "reference": None if base is None else float(base.reference),
-        "siblings_needed": None if base is None else evaluations_needed(float(base.sd)),
+        "sd_at_most": float(base.sd),
+        "reference": float(base.reference),
+        "siblings_needed": evaluations_needed(float(base.sd)),
         "values": list(found.values),
     }
 
