@@ -116,14 +116,14 @@ def ratchet(values: Array, base: Baseline, *, restarts: Flags | None = None) -> 
     return sums
 
 
-def beyond(values: Array, base: Baseline, *, again: Array | None = None) -> Flags:
+def beyond(values: Array, base: Baseline, *, again: Array) -> Flags:
     """Tell which checkpoints lie too far below the reference to be chance; not the first ones.
 
     `again` is what second evaluations said, which have to lie as far below.
     """
     floor = np.expand_dims(base.reference - SIGMAS * base.sd, -1)
-    low = (values < floor) & (_numbers(values) > AFTER)
-    return np.asarray(low if again is None else low & (again < floor))
+    low = (values < floor) & (again < floor)
+    return np.asarray(low & (_numbers(values) > AFTER))
 
 
 def declined(values: Array, base: Baseline) -> Flags:
@@ -140,14 +140,13 @@ def declined(values: Array, base: Baseline) -> Flags:
     return flags
 
 
-def broken(values: Array, base: Baseline, *, again: Array | None = None) -> Flags:
+def broken(values: Array, base: Baseline, *, again: Array) -> Flags:
     """Tell which checkpoints lost so much of the best-known value that nothing is asked first.
 
     `again` has the highest of the later evaluations that confirm it, as beyond() has.
     """
     floor = breaker_floor(best_known(values, base), base)
-    low = values < floor
-    return np.asarray(low if again is None else low & (again < floor))
+    return np.asarray((values < floor) & (again < floor))
 
 
 def breaker_floor(best: Array, base: Baseline) -> Array:

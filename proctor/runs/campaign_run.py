@@ -244,17 +244,12 @@ def read_spent(log: LedgerApplication, campaign: Campaign) -> Tally:
 
 def read_tuning(log: LedgerApplication, campaign: Campaign) -> Tally:
     """Return what the calls that wrote and tested advice for a campaign have come to."""
-    stream = Advice.id_of(str(campaign.policy.get("model")))
-    rounds = {
-        event.round
-        for event in log.events.get(stream)
-        if isinstance(event, Advice.Proposed | Advice.RoundEnded)
-        and event.campaign == str(campaign.id)
-    }
-    if not rounds:
+    advice = log.find(Advice.id_of(str(campaign.policy.get("model"))), Advice)
+    if advice is None:
         return Tally()
-    advice: Advice = log.repository.get(stream)
-    asked = [advice.transcript_of(each, who) for each in rounds for who in TRANSCRIPTS]
+    rounds = [each for each in (*advice.tried, advice.open) if each is not None]
+    own = [each.round for each in rounds if each.campaign == str(campaign.id)]
+    asked = [advice.transcript_of(each, who) for each in own for who in TRANSCRIPTS]
     return read_tally(log, map(str, asked))
 
 

@@ -139,12 +139,12 @@ def trained(
             yield job
 
 
+@dataclass(frozen=True)
 class Here:
     """This process, one job after the other; what a job raises is raised."""
 
-    def __init__(self, log: LedgerApplication, watching: Watching) -> None:
-        self._log = log
-        self._watching = watching
+    log: LedgerApplication
+    watching: Watching
 
     def carry_out(
         self,
@@ -155,15 +155,15 @@ class Here:
         """Yield each job when its run is trained; other work than that is for other processes."""
         assert work is train_only, "what else there is to do, the caller does"
         for job in jobs:
-            job.train(Home(job.home), self._log, self._watching)
+            job.train(Home(job.home), self.log, self.watching)
             yield job, Outcome(None, None)
 
 
+@dataclass(frozen=True)
 class Local:
     """Processes of this machine, one for each job at a time."""
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
+    workers: int
 
     def carry_out(
         self, jobs: Sequence[J], work: Callable[[J], Outcome], again: Callable[[J], J]
@@ -175,7 +175,7 @@ class Local:
         """
         left = list(jobs)
         try:
-            for job, outcome in _in_pool(jobs, work, self._workers):
+            for job, outcome in _in_pool(jobs, work, self.workers):
                 left.remove(job)
                 yield job, outcome
         except BrokenProcessPool:

@@ -47,14 +47,15 @@ def test_slow_loss_is_seen_against_the_original_and_not_against_the_last() -> No
 
 def test_stable_line_raises_nothing() -> None:
     assert charts.ratchet(STABLE, BASE).max() == 0.0
-    assert not charts.beyond(STABLE, BASE).any()
+    assert not charts.beyond(STABLE, BASE, again=STABLE).any()
     assert not charts.declined(STABLE, BASE).any()
-    assert not charts.broken(STABLE, BASE).any()
+    assert not charts.broken(STABLE, BASE, again=STABLE).any()
     assert not charts.grown(np.ones(30), STABLE, BASE).any()
 
 
 def test_three_sigma_count_after_five_checkpoints_only() -> None:
-    flags = charts.beyond(np.full(8, 0.869), BASE)
+    low = np.full(8, 0.869)
+    flags = charts.beyond(low, BASE, again=low)
     assert flags.tolist() == [False] * 5 + [True] * 3
 
 
@@ -69,13 +70,14 @@ def test_three_small_falls_are_chance() -> None:
 
 
 def test_circuit_breaker_measures_against_the_best_and_not_the_original() -> None:
-    assert not charts.broken(np.array([0.9, 0.73]), BASE).any()
-    assert charts.broken(np.array([1.0, 0.79]), BASE).tolist() == [False, True]
+    for values, flags in (([0.9, 0.73], [False, False]), ([1.0, 0.79], [False, True])):
+        found = np.array(values)
+        assert charts.broken(found, BASE, again=found).tolist() == flags
 
 
 def test_noise_alone_does_not_trip_the_circuit_breaker_when_it_is_great() -> None:
-    noisy = of(0.5, 0.05)
-    assert not charts.broken(np.array([0.5, 0.35]), noisy).any()
+    found = np.array([0.5, 0.35])
+    assert not charts.broken(found, of(0.5, 0.05), again=found).any()
 
 
 @pytest.mark.parametrize(
@@ -173,9 +175,9 @@ def test_correlation_is_widened_by_more_when_the_baseline_is_short() -> None:
 def test_ten_identical_baselines_of_seven_tasks_let_a_real_loss_trip_the_breaker() -> None:
     base = baseline_of([1.0] * 10, resolution=1 / 7)
     assert float(base.likely) == pytest.approx(np.sqrt(np.log(2) / 10) / 7)
-    lost = np.array([4 / 7])
-    assert charts.broken(lost, base, again=lost).tolist() == [True]
-    assert charts.broken(np.array([5 / 7]), base).tolist() == [False]
+    for right, lost in ((4, True), (5, False)):
+        found = np.array([right / 7])
+        assert charts.broken(found, base, again=found).tolist() == [lost]
 
 
 @pytest.mark.slow  # it simulates
