@@ -9,11 +9,9 @@ I/O: asks the projection, which is brought up to date first.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.evolution import Evolution
@@ -29,6 +27,9 @@ _MOST_WORDS = 160  # bytes of others' words in a pattern
 _VIOLATIONS = """
 SELECT
     v.kind, v.rule, v.emitter, SUM(v.times) AS times,
+    v.kind || ' ' || COALESCE(v.rule, '-') || ' ' || COALESCE(v.emitter, '-') AS key,
+    CONCAT_WS(' of ', TRIM(REGEXP_REPLACE(LOWER(v.kind), '[^a-z]+', ' ', 'g')), v.rule)
+    || ' by ' || COALESCE(v.emitter, 'somebody') AS says,
     LIST(DISTINCT a.scored_idx ORDER BY a.scored_idx) AS entries,
     LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
 FROM violations AS v
@@ -41,6 +42,8 @@ SELECT
     outcome,
     REGEXP_REPLACE(COALESCE(problem, ''), '[0-9]+', 'N', 'g') AS said,
     COUNT(*) AS times,
+    outcome || ' ' || said AS key,
+    'an answer that was ' || outcome || ', reported' AS says,
     LIST(c.idx ORDER BY c.idx) AS entries,
     LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
 FROM calls AS c
@@ -54,6 +57,9 @@ _REJECTIONS = """
 SELECT
     c.outcome || ' at ' || c.stage AS ended,
     s.targets::VARCHAR AS targets,
+    ended || ' ' || targets AS key,
+    'changes of ' || ARRAY_TO_STRING(JSON_KEYS(s.targets), ', ')
+    || ' that were ' || ended || ', the last reported' AS says,
     REGEXP_REPLACE(ARG_MAX(c.reason, c.idx), '[0-9a-f]{8,}|[0-9]+', 'N', 'g') AS said,
     COUNT(*) AS times,
     LIST(c.idx ORDER BY c.idx) AS entries
@@ -83,50 +89,26 @@ WITH failing AS (
 SELECT
     task,
     CAST(ROUND(SUM(share)) AS BIGINT) AS times,
+    task AS key,
+    'task ' || task || ', which is not answered rightly' AS says,
     ARG_MAX(problem, idxs[-1]) AS said,
     LIST_SORT(FLATTEN(LIST(idxs))) AS entries
 FROM failing
 GROUP BY task HAVING times > 0 ORDER BY times DESC, 1, 2
 """
 _ALARMS = """
-SELECT kind, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries
+SELECT
+    kind AS key, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries,
+    'an alarm, ' || TRIM(REGEXP_REPLACE(LOWER(kind), '[^a-z]+', ' ', 'g')) AS says
 FROM drift_alarms WHERE line_id = ? AND commit = ? GROUP BY ALL ORDER BY times DESC, 1, 2
 """
-Row = Mapping[str, Any]
-# Kind -> the question whose rows are patterns of it, the end of each one's key, and what it says
-# with what was reported, which is others' words.
-_SEEN: Mapping[str, tuple[str, Callable[[Row], str], Callable[[Row, str], str]]] = {
-    "violation": (
-        _VIOLATIONS,
-        lambda row: f"{row['kind']} {row['rule'] or '-'} {row['emitter'] or '-'}",
-        lambda row, _: (
-            " of ".join(filter(None, (_words(row["kind"]), row["rule"])))
-            + f" by {row['emitter'] or 'somebody'}"
-        ),
-    ),
-    "answer": (
-        _ANSWERS,
-        lambda row: f"{row['outcome']} {row['said']}",
-        lambda row, reported: f"an answer that was {row['outcome']}, reported: {reported}",
-    ),
-    "rejection": (
-        _REJECTIONS,
-        lambda row: f"{row['ended']} {row['targets']}",
-        lambda row, reported: (
-            f"changes of {', '.join(json.loads(row['targets']))} that were {row['ended']}, the "
-            f"last reported: {reported}"
-        ),
-    ),
-    "task": (
-        _TASKS,
-        lambda row: str(row["task"]),
-        lambda row, reported: f"task {row['task']}, which is not answered rightly: {reported}",
-    ),
-    "drift": (
-        _ALARMS,
-        lambda row: str(row["kind"]),
-        lambda row, reported: f"an alarm, {_words(row['kind'])}: {reported}",
-    ),
+# Kind -> the question whose rows are patterns of it. `said` is others' words.
+_SEEN = {
+    "violation": _VIOLATIONS,
+    "answer": _ANSWERS,
+    "rejection": _REJECTIONS,
+    "task": _TASKS,
+    "drift": _ALARMS,
 }
 _MARKS = """
 WITH marks AS (
@@ -263,14 +245,14 @@ class LineHistory:
 
     def _seen(self, kind: str, head: str) -> Iterator[Pattern]:
         """Give what a question finds, as seen at the head."""
-        sql, key, says = _SEEN[kind]
+        sql = _SEEN[kind]
         for row in self._session.query(sql, (self._line, head)[: sql.count("?")]).records:
-            reported = quoted(row.get("said") or "", _MOST_WORDS)
+            reported = f": {quoted(row['said'] or '', _MOST_WORDS)}" if "said" in row else ""
             yield Pattern(
-                key=f"{kind} {key(row)}"[:200],
+                key=f"{kind} {row['key']}"[:200],
                 kind=kind,
                 count=row["times"],
-                says=says(row, reported),
+                says=row["says"] + reported,
                 rule=row.get("rule"),
                 entries=_last(row["entries"]),
                 runs=tuple(row.get("runs", ())),
@@ -285,7 +267,3 @@ def _since(pattern: Pattern, won: int) -> Pattern | None:
 
 def _last(entries: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(entries)[-MOST_ENTRIES:])
-
-
-def _words(name: str) -> str:
-    return re.sub(r"[^a-z]+", " ", name.lower()).strip() or "unnamed"
