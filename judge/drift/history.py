@@ -129,7 +129,7 @@ def read_history(place: Workplace, *, pause: float = PAUSE) -> DriftHistory:
     repeats, line = read_baseline(place), place.line()
     points: list[Point] = []
     answered, active = False, ""
-    kinds: list[str] = []  # of alarms, in their order
+    kinds: list[str] = []  # of alarms, in their order: an answer may name another kind
     evaluations = dict(_evaluations(place))
     for at, event in enumerate(place.log.events.get(place.line_id)):
         if isinstance(event, Line.Opened | Line.Promoted | Line.Adopted):

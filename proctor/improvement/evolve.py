@@ -172,9 +172,8 @@ class Evolving:
         )
 
     def _record(self, evolution: Evolution, outcome: str, **told: Any) -> Evolution.RoundEnded:
-        evolution.end_round(outcome, proposer=str(self.proposer.described["name"]), **told)
-        ended = evolution.pending_events[-1]
-        assert isinstance(ended, Evolution.RoundEnded)
+        proposer = str(self.proposer.described["name"])
+        ended = evolution.end_round(outcome, proposer=proposer, **told)
         self._log.save(evolution)
         self.controller.place.tell(
             ended.proposal or str(evolution.id), f"round {ended.round}: {outcome} {ended.reason}"

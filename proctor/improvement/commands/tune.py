@@ -8,7 +8,7 @@ from aggregates.improvement.advice import Advice
 from ledger.application import LedgerApplication
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
-from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern, Tally
+from policies.proposing.tuner import LADDER, TECHNIQUES, Tally
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import Argument, Takes, WriterOption, verify_unused
@@ -109,11 +109,12 @@ def round_(
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(LADDER)}")
     from proctor.improvement.tuner import tuner_for  # noqa: PLC0415 - torch takes seconds to import
+    from proctor.improvement.tuning import violated  # noqa: PLC0415 - likewise
 
     with tuner_for(home, [f"model={model}", *(sets or [])], writer or []) as tuner:
         if challenge is not None:
             return _challenged(tuner, seed, challenge)
-        patterns = _patterns(home, model)
+        patterns = [violated(*row) for row in open_session(home).query(_WRONG, [model]).rows]
         for _ in range(rounds):
             if tuner.round(patterns, technique=technique).outcome == "nothing":
                 break
@@ -148,13 +149,6 @@ def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
             f"MODEL must be a model's name of 1 to {MAX_NAME} printable characters, not {model!r}"
         )
     return home.alone("tuning", model, say=warn)
-
-
-def _patterns(home: Home, model: str) -> list[Pattern]:
-    """Return what the policy did wrong in the latest judged runs of a model."""
-    from proctor.improvement.tuning import violated  # noqa: PLC0415 - torch takes seconds to import
-
-    return [violated(*row) for row in open_session(home).query(_WRONG, [model]).rows]
 
 
 def _report(home: Home, model: str) -> dict[str, Any]:
