@@ -152,12 +152,10 @@ class Tuner:
         patterns: Sequence[Pattern],
         *,
         technique: str | None = None,
-        campaign: str | None = None,
-        attempt: int | None = None,
     ) -> Advice.RoundEnded:
         """Do a round; one that another process left open is ended first."""
         with self._alone():
-            return self._round(patterns, technique, {"campaign": campaign, "attempt": attempt})
+            return self._round(patterns, technique, {"campaign": None, "attempt": None})
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
