@@ -143,10 +143,7 @@ def watch(
 
 
 def look(
-    history: DriftHistory,
-    production: Sequence[tuple[int, int]] = (),
-    *,
-    deficit: int = 0,
+    history: DriftHistory, production: Sequence[tuple[int, int]] = (), *, deficit: int = 0
 ) -> list[Finding]:
     """Return what the charts say of the latest evaluation, and of the latest checkpoint's runs.
 

@@ -77,15 +77,11 @@ class Situation:
         """The tiers in force."""
         return self.controller.place.manifest(self.head)
 
-    def read(self, path: str) -> str | None:
-        """Return a file's text in the head; None where there is no text of that name."""
-        return self.read_at(self.head, path)
-
-    def read_at(self, commit: str, path: str) -> str | None:
-        """Return a file's text in a commit."""
+    def read(self, path: str, commit: str = "") -> str | None:
+        """Return a file's text, by default in the head; None where there is none of that name."""
         repository = self.controller.place.repository
         try:
-            return repository.read(commit, path, most=MOST_BYTES).decode()
+            return repository.read(commit or self.head, path, most=MOST_BYTES).decode()
         except (GauntletError, UnicodeDecodeError):
             return None
 
@@ -188,7 +184,7 @@ class ResetProposer:
         texts = {
             path: before
             for path in sorted(paths)
-            if (before := seen.read_at(first, path)) != seen.read(path)
+            if (before := seen.read(path, first)) != seen.read(path)
         }
         if not texts:
             reason = "every text is what it was at the beginning"

@@ -148,10 +148,7 @@ class Tuner:
                 self._round(patterns_of(verdict), None, where)
 
     def round(
-        self,
-        patterns: Sequence[Pattern],
-        *,
-        technique: str | None = None,
+        self, patterns: Sequence[Pattern], *, technique: str | None = None
     ) -> Advice.RoundEnded:
         """Do a round; one that another process left open is ended first."""
         with self._alone():
