@@ -9,6 +9,7 @@ I/O: none.  Units: "at" in nanoseconds since the POSIX epoch.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
@@ -56,7 +57,7 @@ class EventType:
     def names(self) -> frozenset[str] | None:
         """Names of these, without the time that it takes to find out their types."""
         declared = _declared(self.event_class)
-        return None if declared is None else declared - LIBRARY_FIELDS
+        return None if declared is None else declared - {"at"}
 
 
 class EventRegistry:
@@ -98,8 +99,7 @@ class EventRegistry:
         wanted = event_type.fields
         if wanted is None:
             return body
-        if differing := sorted((body.keys() - {"v", "at"}) ^ wanted.keys()):
-            raise MalformedError(f"{name}: missing or unknown fields: {', '.join(differing)}")
+        _check_fields(event_type, body.keys() - {"v"})
         if "at" in body and type(body["at"]) is not int:
             raise MalformedError(f"{name}: 'at' is not an integer")
         for field, kind in wanted.items():
@@ -218,9 +218,9 @@ class LedgerMapper(Mapper[UUID]):
         event_type = self.registry.for_name(name)
         state = self.registry.upcast(event_type.name, decode_body(body))
         del state["v"]
+        _check_fields(event_type, state.keys())
         if "at" in state:
             state["timestamp"] = ns_to_datetime(state.pop("at"))
-        _check_fields(event_type, state)
         if event_type.aggregate is not None:
             state["originator_topic"] = _topic(event_type)
         state["originator_id"] = originator_id
@@ -254,22 +254,21 @@ def _topic(event_type: EventType) -> str | None:
     return None if event_type.aggregate is None else get_topic(event_type.aggregate)
 
 
-def _check_fields(event_type: EventType, state: dict[str, Any]) -> None:
+def _check_fields(event_type: EventType, names: AbstractSet[str]) -> None:
+    """Raise MalformedError where a body, without "v", has other fields than its class declares."""
     declared = _declared(event_type.event_class)
-    if declared is not None and declared != state.keys():
-        differing = sorted(declared.symmetric_difference(state))
-        raise MalformedError(
-            f"{event_type.name} of version {event_type.version} does not have the fields that its "
-            f"class declares; missing or extra: {', '.join(differing)}"
-        )
+    if declared is not None and declared != names:
+        differing = ", ".join(sorted(declared ^ names))
+        raise MalformedError(f"{event_type.name}: missing or unknown fields: {differing}")
 
 
 @cache
 def _declared(event_class: type) -> frozenset[str] | None:
-    """Return the fields that an event's class declares; None if it declares none."""
+    """Return the fields of a body by its event's class, "at" included; None if it declares none."""
     if not is_dataclass(event_class):
         return None
-    return frozenset(f.name for f in fields(event_class)) - (LIBRARY_FIELDS - {"timestamp"})
+    names = frozenset(f.name for f in fields(event_class))
+    return names - LIBRARY_FIELDS | ({"at"} if "timestamp" in names else set())
 
 
 def recorded_fields(event: object) -> dict[str, Any]:

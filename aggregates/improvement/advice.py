@@ -9,7 +9,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Annotated, Any
 from uuid import UUID, uuid5
 
@@ -33,18 +33,6 @@ TRANSCRIPTS = ("writer", "tester")  # whose calls a round has
 MAX_ADVICE = 4_000  # characters
 MAX_TEXT = 2_000  # characters of a reason
 _LINES = UUID("6f0d0c0e-52a5-5b0d-8d7e-6f3a3c6e9c21")  # namespace of the streams' ids
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A round that has ended, as later rounds need it."""
-
-    round: int
-    technique: str | None
-    pattern: str | None
-    outcome: str
-    verdict: str | None
-    level: float  # of error that was spent; 0.0: no repeats were looked at
 
 
 class Advice(Aggregate):
@@ -88,7 +76,7 @@ class Advice(Aggregate):
 
         def apply(self, advice: "Advice") -> None:
             advice.versions = self.version
-            advice.open = {key: value for key, value in vars(self).items() if key in _OPEN}
+            advice.open = self
             advice.answers = []
 
     class Answered(Event):
@@ -107,15 +95,13 @@ class Advice(Aggregate):
             if advice.open is None:
                 raise InvariantError("no text is being tested")
             asked = (self.scenario, self.repeat)
-            if any((each["scenario"], each["repeat"]) == asked for each in advice.answers):
+            if any((each.scenario, each.repeat) == asked for each in advice.answers):
                 raise InvariantError(
                     f"repeat {self.repeat} of scenario {self.scenario} already has an answer"
                 )
 
         def apply(self, advice: "Advice") -> None:
-            advice.answers.append(
-                {name: getattr(self, name) for name in ("scenario", "repeat", "seed", *ARMS)}
-            )
+            advice.answers.append(self)
 
     class RoundEnded(Event):
         """What a round came to; `measured` is null where nothing was compared."""
@@ -144,29 +130,18 @@ class Advice(Aggregate):
                     "a round that ends as promoted or kept needs a proposed text and its "
                     "measurements; a round with another outcome has no measurements"
                 )
-            opened = advice.open or {"version": None}
-            return {key: value for key, value in opened.items() if key != "text"}
+            if advice.open is None:
+                return {"version": None}
+            return {name: getattr(advice.open, name) for name in _OPEN}
 
         def apply(self, advice: "Advice") -> None:
             """Close the round; a promoted text is the champion."""
-            measured = self.measured or {}
             if self.outcome == "promoted" and advice.open is not None:
-                advice.champion = advice.open["text"]
-                advice.champion_version = advice.open["version"]
+                advice.champion = advice.open.text
+                advice.champion_version = advice.open.version
             advice.open, advice.answers = None, []
             advice.rounds = self.round
-            if self.campaign is not None and self.attempt is not None:
-                advice.done[self.campaign, self.attempt] = self.round
-            advice.tried.append(
-                Tried(
-                    self.round,
-                    self.technique,
-                    self.pattern,
-                    self.outcome,
-                    measured.get("verdict"),
-                    measured.get("level", 0.0),
-                )
-            )
+            advice.tried.append(self)
 
     class Steered(Event):
         """Somebody turned it on or off, or had it begin anew; nothing is deleted."""
@@ -225,10 +200,9 @@ class Advice(Aggregate):
     versions: int = 0  # that were proposed
     rounds: int = 0  # that have ended
     since: int = 0  # rounds up to this one are history
-    open: dict[str, Any] | None = None  # what is being tested
-    answers: list[dict[str, Any]] = field(default_factory=list)  # of the open round
-    tried: list[Tried] = field(default_factory=list)
-    done: dict[tuple[str, int], int] = field(default_factory=dict)
+    open: Proposed | None = None  # what is being tested
+    answers: list[Answered] = field(default_factory=list)  # of the open round
+    tried: list[RoundEnded] = field(default_factory=list)
     scenarios: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     opened = begins(Opened)
@@ -259,4 +233,4 @@ class Advice(Aggregate):
         return uuid5(self.id, f"round {number}, {agent}")
 
 
-_OPEN = ("version", "campaign", "attempt", "proposer", "technique", "pattern", "text")
+_OPEN = ("version", "campaign", "attempt", "proposer", "technique", "pattern")

@@ -106,7 +106,7 @@ class Evolution(Aggregate):
     asked: dict[str, Any] | None = None
 
     open = begins(Opened)
-    end_round = records(RoundEnded, lambda told: told.round)
+    end_round = records(RoundEnded, lambda told: told)
     steer = records(Steered)
 
     @property

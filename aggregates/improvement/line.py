@@ -71,7 +71,7 @@ class Line(Aggregate):
         def apply(self, line: "Line") -> None:
             """Begin the chain."""
             line.first = self.checkpoint
-            line.add(Checkpoint(self.checkpoint, None, self.commit, self.tree, (), code=self.code))
+            line.add(self, None)
 
     class Halted(Event):
         """A proposal reached for the controller: nothing goes on before an operator answers."""
@@ -115,8 +115,7 @@ class Line(Aggregate):
             return {"checkpoint": line.new_checkpoint(self.commit)}
 
         def apply(self, line: "Line") -> None:
-            told = (self.checkpoint, self.parent, self.commit, self.tree)
-            line.add(Checkpoint(*told, tuple(self.proposals), code=self.code))
+            line.add(self, self.parent, tuple(self.proposals))
             if line.valley is not None:
                 line.valley["passed"] += 1
 
@@ -140,8 +139,7 @@ class Line(Aggregate):
             return {"checkpoint": line.new_checkpoint(self.commit)}
 
         def apply(self, line: "Line") -> None:
-            told = (self.checkpoint, self.parent, self.commit, self.tree)
-            line.add(Checkpoint(*told, (), code=self.code))
+            line.add(self, self.parent)
 
     class RolledBack(Event):
         """A checkpoint and all that descend from it are not to be trusted.
@@ -249,9 +247,6 @@ class Line(Aggregate):
             right = sum(bool(task["success"]) for task in self.tasks.values())
             return {"success": right / len(self.tasks)}
 
-        def apply(self, line: "Line") -> None:
-            line.measurements += 1
-
     class DriftAlarmed(Event):
         """What is active is worse than what was promoted, or is not what was promoted."""
 
@@ -335,7 +330,6 @@ class Line(Aggregate):
     valley: dict[str, Any] | None = None
     valleys: set[str] = field(default_factory=set)  # all that ever were; none is opened twice
     admitted: dict[str, str] = field(default_factory=dict)
-    measurements: int = 0
     alarms: int = 0
     open_alarms: dict[int, Alarm] = field(default_factory=dict)
     # (checkpoint, purpose) -> how many
@@ -370,13 +364,17 @@ class Line(Aggregate):
         """The active checkpoint."""
         return self.checkpoints[self.active]
 
-    def add(self, checkpoint: Checkpoint) -> None:
+    def add(
+        self, told: Opened | Promoted | Adopted, parent: str | None, proposals: tuple[str, ...] = ()
+    ) -> None:
         """Take a checkpoint into the chain as the active one; for events to call."""
-        known = self.checkpoints.get(checkpoint.id)
-        if known is not None:  # promote() refuses it; an event that repeats one clears no mark
-            checkpoint = replace(checkpoint, rolled_back=known.rolled_back)
-        self.checkpoints[checkpoint.id] = checkpoint
-        self.active = checkpoint.id
+        self.active = told.checkpoint
+        known = self.checkpoints.get(self.active)
+        # promote() refuses one that is known; an event that repeats it clears no mark
+        mark = None if known is None else known.rolled_back
+        self.checkpoints[self.active] = Checkpoint(
+            self.active, parent, told.commit, told.tree, proposals, mark, told.code
+        )
 
     def mark(self, checkpoint: str, reason: str) -> None:
         """Mark one as rolled back, if it is not marked; for events to call."""

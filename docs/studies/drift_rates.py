@@ -8,16 +8,19 @@ Source: docs/explanation/drift.md.  I/O: none.  Units: shares of tasks, checkpoi
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from judge.drift.charts import (
+    DEFICIT,
+    RATCHET,
+    SLACK,
+    WINDOW,
     Array,
     Baseline,
-    ChartLimits,
     Flags,
     baseline_of,
     beyond,
@@ -60,7 +63,6 @@ class DriftSimulation:
     loss: float = 0.001  # a checkpoint of a ratchet
     within: int = 40  # checkpoints
     seed: int = 0
-    limits: ChartLimits = field(default_factory=ChartLimits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +94,16 @@ def simulate(plan: DriftSimulation) -> Iterator[Table]:
     yield production_table(plan)
 
 
-def alarms(streams: _Streams, limits: ChartLimits) -> Mapping[str, Flags]:
+def alarms(streams: _Streams) -> Mapping[str, Flags]:
     """Return for each kind of alarm where it is raised, (streams, checkpoints)."""
     first, again, base = streams.first, streams.again, streams.base
     return {
-        "ratchet": ratchet(first, base, limits) > limits.ratchet,
-        "decline": declined(first, base, limits),
-        "three sigma": beyond(first, base, limits, again=again),
-        "circuit breaker": broken(first, base, limits, again=streams.thrice),
-        "complexity": grown(streams.complexity, first, base, limits),
-        "production": unproductive(streams.right, streams.runs, limits)[..., 1:],
+        "ratchet": ratchet(first, base) > RATCHET,
+        "decline": declined(first, base),
+        "three sigma": beyond(first, base, again=again),
+        "circuit breaker": broken(first, base, again=streams.thrice),
+        "complexity": grown(streams.complexity, first, base),
+        "production": unproductive(streams.right, streams.runs)[..., 1:],
     }
 
 
@@ -191,7 +193,7 @@ def correlated_table(plan: DriftSimulation) -> Table:
                     drawn, gaussian(plan.sd), _rng(plan, 9, *place, number), loss=loss, keeps=keeps
                 )
                 within = (None, plan.within, None, 20)[number]
-                told[name] = percent(_any(alarms(streams, plan.limits), within).mean())
+                told[name] = percent(_any(alarms(streams), within).mean())
             rows.append(told)
     return Table.of("Noise that is autocorrelated (first order)", rows)
 
@@ -215,7 +217,7 @@ def disturbed_table(plan: DriftSimulation) -> Table:
         ("once, after the pause", later),
         ("twice, after a pause each", np.maximum(later, later_still)),
     ):
-        flags = alarms(replace(hit, thrice=again), plan.limits)["circuit breaker"]
+        flags = alarms(replace(hit, thrice=again))["circuit breaker"]
         rows.append({"confirmed": name, "rolled back": percent(flags.any(axis=-1).mean())})
     return Table.of(
         "2% of evaluations lose 25 points, and 80% of those made at once after one: "
@@ -232,7 +234,7 @@ def small_set_table(plan: DriftSimulation) -> Table:
         rng = _rng(plan, 11, lost)
         shape = (plan.streams, 1)
         found = [(rng.binomial(7 - lost, 0.99, shape)) / 7 for _ in range(3)]
-        flags = broken(found[0], base, plan.limits, again=np.maximum(found[1], found[2]))
+        flags = broken(found[0], base, again=np.maximum(found[1], found[2]))
         rows.append(
             {"tasks lost of 7": str(lost), "rolled back": percent(flags.any(axis=-1).mean())}
         )
@@ -244,7 +246,7 @@ def production_table(plan: DriftSimulation) -> Table:
     rows = []
     for number, share in enumerate((0.95, 0.9, 0.8, 0.05, 0.0)):
         rng = _rng(plan, 12, number)
-        raised = deficits(rng.random((plan.streams, 100)) < share) >= plan.limits.deficit
+        raised = deficits(rng.random((plan.streams, 100)) < share) >= DEFICIT
         told = {"runs that succeed": percent(share)}
         for runs in (8, 10, 100):
             told[f"alarm within {runs} runs"] = percent(raised[:, :runs].any(axis=-1).mean())
@@ -258,7 +260,7 @@ def _healthy_table(plan: DriftSimulation) -> Table:
     rows: list[dict[str, str]] = []
     for name, noise in _noises(plan).items():
         streams = _streams(plan, noise, _rng(plan, 1, len(rows)))
-        found = alarms(streams, plan.limits)
+        found = alarms(streams)
         shares = {kind: percent(flags.any(axis=-1).mean()) for kind, flags in found.items()}
         rows.append({"noise": name, **shares, "any": percent(_any(found).mean())})
     return Table.of(
@@ -302,7 +304,7 @@ def _compared(stable: _Streams, losing: _Streams, plan: DriftSimulation) -> dict
 
     The others' limits are what 3% of the stable streams exceed, so that all err equally often.
     """
-    found = alarms(losing, plan.limits)
+    found = alarms(losing)
     raised = {"all, fixed reference": np.any(list(found.values()), axis=0)}
     raised["the sum alone, fixed reference"] = found["ratchet"]
     raised["Page-Hinkley, fading"] = _exceeding(stable, losing, _hinkley(plan))
@@ -317,7 +319,7 @@ def _exceeding(stable: _Streams, losing: _Streams, statistic: Callable[[Array], 
 
 
 def _hinkley(plan: DriftSimulation) -> Callable[[Array], Array]:
-    delta = plan.limits.slack * plan.sd
+    delta = SLACK * plan.sd
     return lambda values: page_hinkley(values, fading=_FADING, delta=delta)
 
 
@@ -353,8 +355,8 @@ def _sd_table(plan: DriftSimulation) -> Table:
             losing = _streams(
                 measured, noise, _rng(plan, 5, number, count), loss=plan.loss * numbers
             )
-            seen = _any(alarms(losing, plan.limits), plan.within)
-            shares += [_any(alarms(stable, plan.limits)).mean(), seen.mean()]
+            seen = _any(alarms(losing), plan.within)
+            shares += [_any(alarms(stable)).mean(), seen.mean()]
             if count == 1:
                 fading = _exceeding(stable, losing, _hinkley(measured))[:, : plan.within]
                 shares.append(fading.any(axis=-1).mean())
@@ -393,7 +395,7 @@ def _other_table(plan: DriftSimulation) -> Table:
     cases.append(("code grows by 2% a checkpoint without gain", "complexity", grows))
     rows = []
     for what, kind, drawn in cases:
-        flags = alarms(drawn, plan.limits)[kind][:, _BEGIN:]
+        flags = alarms(drawn)[kind][:, _BEGIN:]
         told = f"{percent(flags.any(axis=-1).mean())} of streams"
         rows.append((what, kind, told, _median_first(flags)))
     gains = _streams(plan, noise, _rng(plan, 8), loss=-_GAIN * numbers)
@@ -401,7 +403,7 @@ def _other_table(plan: DriftSimulation) -> Table:
         ("no gain at all", streams(5)),
         (f"a gain of {_GAIN:.0%} a checkpoint", gains),
     ):
-        still = stalled(drawn.first, drawn.base, plan.limits)[:, plan.limits.window - 1 :]
+        still = stalled(drawn.first, drawn.base)[:, WINDOW - 1 :]
         rows.append((what, "velocity (no alarm)", f"{percent(still.mean())} of checkpoints", "-"))
     return Table(
         title=f"Other alarms, from checkpoint {_BEGIN + 1} on",

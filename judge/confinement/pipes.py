@@ -13,6 +13,7 @@ ENCODER = json.JSONEncoder(ensure_ascii=False)
 MESSAGE = struct.Struct(">QQ")  # begins a message: bytes of JSON (none: no fields), of tensors
 _CHUNK = 2**20  # bytes that are read or written at once
 _LONGEST = 3_600.0  # s of one wait
+_WORDS = 500  # characters
 
 
 def ready(pipe: int, *, seconds: float, writing: bool = False) -> bool:
@@ -30,6 +31,12 @@ def receive(pipe: int, length: int) -> bytes:
     while len(found) < length and (chunk := os.read(pipe, min(length - len(found), _CHUNK))):
         found += chunk
     return bytes(found)
+
+
+def last_words(printed: bytes) -> str:
+    """Return the last line of what a process printed: of a traceback, what went wrong."""
+    lines = printed.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][-_WORDS:] if lines else "it printed nothing"
 
 
 def send(pipe: int, data: bytes, *, wait: Callable[[], None] = lambda: None) -> None:

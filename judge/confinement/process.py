@@ -27,7 +27,7 @@ from typing import IO, Any, Literal, get_args
 from judge.confinement.budget import Budget
 from judge.confinement.interpreter import variables
 from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
-from judge.confinement.pipes import ENCODER, MESSAGE, ready, send
+from judge.confinement.pipes import ENCODER, MESSAGE, last_words, ready, send
 from judge.errors import ConfinementError
 from ledger.held_folder import HeldFolder
 from monitor.dispatch import current_variables
@@ -86,9 +86,8 @@ class Confined:
         try:
             in_force = self.read()[0].get("ready", ())
         except WorkerError as error:
-            words = self._printed.read()[-2_000:].decode("utf-8", "replace")
             raise ConfinementError(
-                f"the process for {what} did not start: {error}. {words}"
+                f"the process for {what} did not start: {error}. {last_words(self._printed.read())}"
             ) from error
         self.isolation = ", ".join(name for name in ISOLATION if name in in_force)
 

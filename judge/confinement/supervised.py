@@ -36,7 +36,7 @@ from judge.confinement.messages import (
     Started,
     Status,
 )
-from judge.confinement.pipes import send
+from judge.confinement.pipes import last_words, send
 from judge.errors import ConfinementError
 
 ISOLATION: tuple[Measure, ...] = get_args(Measure)
@@ -215,7 +215,7 @@ class Supervised:
     def _read_start(self) -> None:
         first, found, _ = bytes(self._kept["report"]).partition(b"\n")
         if not found:
-            words = bytes(self._kept["errors"][-2_000:]).decode(errors="replace").strip()
+            words = last_words(bytes(self._kept["errors"]))
             raise ConfinementError(f"the process that confines candidates did not start: {words}")
         in_force = _told(first, Started).isolation
         self.isolation = tuple(name for name in ISOLATION if name in in_force)

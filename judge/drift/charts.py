@@ -20,30 +20,25 @@ from numpy.typing import NDArray
 
 from judge.errors import DriftError
 
+# Where alarms begin.
+SLACK = 0.5  # of the sum: how far below the reference a checkpoint may be
+RATCHET = 8.0  # of the sum
+SIGMAS = 3.0  # below the reference; a second evaluation has to say so, too
+AFTER = 5  # checkpoints before that counts
+DECLINES = 3  # in a row
+FALL = 5.0  # that they add up to
+BREAKER_SHARE = 0.2  # share of the best-known checkpoint's value that may be lost
+BREAKER_SIGMAS = 8.0  # of the likely deviation, that lie between the two at least
+CONFIRMATIONS = 2  # later evaluations that have to be as low before anything is undone
+PAUSE = 600.0  # s between an evaluation and the one that confirms it
+PRODUCTION_ERROR = 2e-5  # of error, each checkpoint
+DEFICIT = 8  # by which failed runs outnumber successes; as in projections/drift.sql
+GROWTH = 0.25  # of complexity beyond that of the value
+WINDOW = 5  # checkpoints over which gains are looked at
 _MOST_CORRELATED = 0.95
 _ENOUGH = 0.008  # sd of a measurement with which alarms see a ratchet of 0.1% in 40 checkpoints
 Array = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChartLimits:
-    """Where alarms begin."""
-
-    slack: float = 0.5  # of the sum: how far below the reference a checkpoint may be
-    ratchet: float = 8.0  # of the sum
-    sigmas: float = 3.0  # below the reference; a second evaluation has to say so, too
-    after: int = 5  # checkpoints before that counts
-    declines: int = 3  # in a row
-    fall: float = 5.0  # that they add up to
-    breaker: float = 0.2  # share of the best-known checkpoint's value that may be lost
-    breaker_sigmas: float = 8.0  # of the likely deviation, that lie between the two at least
-    confirmations: int = 2  # later evaluations that have to be as low before anything is undone
-    pause: float = 600.0  # s between an evaluation and the one that confirms it
-    production: float = 2e-5  # of error, each checkpoint
-    deficit: int = 8  # by which failed runs outnumber successes; as in projections/drift.sql
-    growth: float = 0.25  # of complexity beyond that of the value
-    window: int = 5  # checkpoints over which gains are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +100,7 @@ def _correlation(values: Array, squares: Array) -> Array:
     return np.asarray(np.minimum(found + np.sqrt((1.0 - found**2) / count), _MOST_CORRELATED))
 
 
-def ratchet(
-    values: Array, base: Baseline, limits: ChartLimits, *, restarts: Flags | None = None
-) -> Array:
+def ratchet(values: Array, base: Baseline, *, restarts: Flags | None = None) -> Array:
     """Return the sums of what lies below the reference, less the slack; none is below 0.
 
     Where `restarts` is true the sum begins again, for an operator has answered.
@@ -118,24 +111,22 @@ def ratchet(
     for number in range(values.shape[-1]):
         if restarts is not None:
             so_far = np.where(restarts[..., number], 0.0, so_far)
-        so_far = np.maximum(0.0, so_far + below[..., number] - limits.slack)
+        so_far = np.maximum(0.0, so_far + below[..., number] - SLACK)
         sums[..., number] = so_far
     return sums
 
 
-def beyond(
-    values: Array, base: Baseline, limits: ChartLimits, *, again: Array | None = None
-) -> Flags:
+def beyond(values: Array, base: Baseline, *, again: Array) -> Flags:
     """Tell which checkpoints lie too far below the reference to be chance; not the first ones.
 
     `again` is what second evaluations said, which have to lie as far below.
     """
-    floor = np.expand_dims(base.reference - limits.sigmas * base.sd, -1)
-    low = (values < floor) & (_numbers(values) > limits.after)
-    return np.asarray(low if again is None else low & (again < floor))
+    floor = np.expand_dims(base.reference - SIGMAS * base.sd, -1)
+    low = (values < floor) & (again < floor)
+    return np.asarray(low & (_numbers(values) > AFTER))
 
 
-def declined(values: Array, base: Baseline, limits: ChartLimits) -> Flags:
+def declined(values: Array, base: Baseline) -> Flags:
     """Tell where evaluations fell several times in a row, by more than chance makes of it."""
     flags = np.zeros(values.shape, dtype=bool)
     falls, total = np.zeros(values.shape[:-1], dtype=int), np.zeros(values.shape[:-1])
@@ -144,40 +135,36 @@ def declined(values: Array, base: Baseline, limits: ChartLimits) -> Flags:
         now = values[..., number]
         fell = now < before
         falls, total = np.where(fell, falls + 1, 0), np.where(fell, total + before - now, 0.0)
-        flags[..., number] = (falls >= limits.declines) & (total > limits.fall * base.sd)
+        flags[..., number] = (falls >= DECLINES) & (total > FALL * base.sd)
         before = now
     return flags
 
 
-def broken(
-    values: Array, base: Baseline, limits: ChartLimits, *, again: Array | None = None
-) -> Flags:
+def broken(values: Array, base: Baseline, *, again: Array) -> Flags:
     """Tell which checkpoints lost so much of the best-known value that nothing is asked first.
 
     `again` has the highest of the later evaluations that confirm it, as beyond() has.
     """
-    floor = breaker_floor(best_known(values, base), base, limits)
-    low = values < floor
-    return np.asarray(low if again is None else low & (again < floor))
+    floor = breaker_floor(best_known(values, base), base)
+    return np.asarray((values < floor) & (again < floor))
 
 
-def breaker_floor(best: Array, base: Baseline, limits: ChartLimits) -> Array:
+def breaker_floor(best: Array, base: Baseline) -> Array:
     """Return below what a checkpoint is broken, given the best values (..., checkpoints) before it.
 
     It is 0 or less where the deviation is so large that no checkpoint can be.
     """
-    room = limits.breaker_sigmas * np.expand_dims(base.likely, -1)
-    return np.asarray(best - np.maximum(limits.breaker * best, room))
+    room = BREAKER_SIGMAS * np.expand_dims(base.likely, -1)
+    return np.asarray(best - np.maximum(BREAKER_SHARE * best, room))
 
 
 def best_known(values: Array, base: Baseline) -> Array:
     """Return the best value before each checkpoint; the reference is the first."""
-    first = np.broadcast_to(np.expand_dims(base.reference, -1), (*values.shape[:-1], 1))
-    whole = np.concatenate([first, values], axis=-1)
+    whole = _with_reference(values, base)
     return np.asarray(np.maximum.accumulate(whole, axis=-1)[..., :-1])
 
 
-def unproductive(right: Array, runs: Array, limits: ChartLimits) -> Flags:
+def unproductive(right: Array, runs: Array) -> Flags:
     """Tell which checkpoints' production runs went worse than those of all before them.
 
     Both (..., checkpoints), the original's bucket first. Fisher's exact test, one-sided.
@@ -186,18 +173,18 @@ def unproductive(right: Array, runs: Array, limits: ChartLimits) -> Flags:
 
     all_right, all_runs = np.cumsum(right, axis=-1), np.cumsum(runs, axis=-1)
     tail = hypergeom.cdf(right, all_runs, all_right, runs)  # NaN where there is no run at all
-    return np.asarray(tail < limits.production)
+    return np.asarray(tail < PRODUCTION_ERROR)
 
 
-def grown(complexity: Array, values: Array, base: Baseline, limits: ChartLimits) -> Flags:
+def grown(complexity: Array, values: Array, base: Baseline) -> Flags:
     """Tell where the code grew by more than what it is worth, chance allowed for.
 
     `complexity` is relative to the original's, (..., checkpoints).
     """
     first = np.expand_dims(base.reference, -1)
-    mean, count = _running_mean(values, limits.window)
-    worth = (mean + limits.sigmas * np.expand_dims(base.sd, -1) / np.sqrt(count)) / first
-    return complexity - np.maximum(worth, 1.0) > limits.growth
+    mean, count = _running_mean(values)
+    worth = (mean + SIGMAS * np.expand_dims(base.sd, -1) / np.sqrt(count)) / first
+    return complexity - np.maximum(worth, 1.0) > GROWTH
 
 
 def evaluations_needed(sd: float) -> int:
@@ -205,29 +192,34 @@ def evaluations_needed(sd: float) -> int:
     return max(1, int(np.ceil((sd / _ENOUGH) ** 2)))
 
 
-def velocity(values: Array, base: Baseline, limits: ChartLimits) -> Array:
+def velocity(values: Array, base: Baseline) -> Array:
     """Return the gain per checkpoint over the window (least squares); NaN before there is one."""
-    first = np.broadcast_to(np.expand_dims(base.reference, -1), (*values.shape[:-1], 1))
-    whole = np.concatenate([first, values], axis=-1)
-    steps = np.arange(limits.window + 1) - limits.window / 2
+    whole = _with_reference(values, base)
+    steps = np.arange(WINDOW + 1) - WINDOW / 2
     found = np.full(values.shape, np.nan)
-    for number in range(limits.window, whole.shape[-1]):
-        part = whole[..., number - limits.window : number + 1]
+    for number in range(WINDOW, whole.shape[-1]):
+        part = whole[..., number - WINDOW : number + 1]
         found[..., number - 1] = part @ steps / (steps @ steps)
     return found
 
 
-def stalled(values: Array, base: Baseline, limits: ChartLimits) -> Flags:
+def stalled(values: Array, base: Baseline) -> Flags:
     """Tell where no gain is to be told from chance; no alarm, but a word to the operator."""
-    steps = np.arange(limits.window + 1) - limits.window / 2
+    steps = np.arange(WINDOW + 1) - WINDOW / 2
     noise = np.expand_dims(base.sd, -1) / sqrt(steps @ steps)
-    return velocity(values, base, limits) <= noise
+    return velocity(values, base) <= noise
 
 
-def _running_mean(values: Array, window: int) -> tuple[Array, Array]:
+def _with_reference(values: Array, base: Baseline) -> Array:
+    """Return the values behind the reference; (..., 1 + checkpoints)."""
+    first = np.broadcast_to(np.expand_dims(base.reference, -1), (*values.shape[:-1], 1))
+    return np.concatenate([first, values], axis=-1)
+
+
+def _running_mean(values: Array) -> tuple[Array, Array]:
     sums = np.cumsum(values, axis=-1)
-    sums = np.concatenate([sums[..., :window], sums[..., window:] - sums[..., :-window]], axis=-1)
-    count = np.minimum(_numbers(values), window)
+    sums = np.concatenate([sums[..., :WINDOW], sums[..., WINDOW:] - sums[..., :-WINDOW]], axis=-1)
+    count = np.minimum(_numbers(values), WINDOW)
     return sums / count, count
 
 

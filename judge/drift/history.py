@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from aggregates.improvement.line import Line
-from judge.drift.charts import Array, Baseline, ChartLimits, Flags, baseline_of
+from judge.drift.charts import CONFIRMATIONS, PAUSE, Array, Baseline, Flags, baseline_of
 from judge.errors import DriftError
 from judge.gauntlet.workplace import Workplace
 
@@ -78,9 +78,10 @@ class DriftHistory:
         ]
         return np.array(found, dtype=float)
 
-    def latest(self, confirmations: int) -> Array:
+    @property
+    def latest(self) -> Array:
         """(points), the highest that was said of each; later confirmations do not count."""
-        found = [max((each.value, *each.again[:confirmations])) for each in self.points]
+        found = [max((each.value, *each.again[:CONFIRMATIONS])) for each in self.points]
         return np.array(found, dtype=float)
 
     @property
@@ -118,17 +119,17 @@ def read_baseline(place: Workplace, *, tasks: int | None = None) -> Repeats:
     )
 
 
-def read_history(place: Workplace, *, pause: float | None = None) -> DriftHistory:
+def read_history(place: Workplace, *, pause: float = PAUSE) -> DriftHistory:
     """Return the evaluations of checkpoints in force, the oldest first; DriftError without base.
 
     An evaluation confirms an earlier one if it was recorded `pause` seconds later at least: what
     disturbs an evaluation disturbs the next one as well.
     """
-    least = timedelta(seconds=ChartLimits().pause if pause is None else pause)
+    least = timedelta(seconds=pause)
     repeats, line = read_baseline(place), place.line()
     points: list[Point] = []
     answered, active = False, ""
-    kinds: list[str] = []  # of alarms, in their order
+    kinds: list[str] = []  # of alarms, in their order: an answer may name another kind
     evaluations = dict(_evaluations(place))
     for at, event in enumerate(place.log.events.get(place.line_id)):
         if isinstance(event, Line.Opened | Line.Promoted | Line.Adopted):

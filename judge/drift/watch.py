@@ -16,7 +16,6 @@ import numpy as np
 
 from aggregates.improvement.line import Line
 from judge.drift import charts
-from judge.drift.charts import ChartLimits
 from judge.drift.evaluation import Maker, count_tasks, evaluate
 from judge.drift.history import DriftHistory, Repeats, read_baseline, read_history
 from judge.errors import DriftError
@@ -27,7 +26,6 @@ from ledger.progress import advanced
 
 BREAKER = "circuit breaker"
 PRODUCTION = "production"
-_LIMITS = ChartLimits()
 Production = Mapping[str, tuple[int, int, int]]
 """Checkpoint -> runs that went well, all that have ended, and their largest deficit."""
 
@@ -71,15 +69,15 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
     return known
 
 
-def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits = _LIMITS) -> bool:
+def is_due(place: Workplace, *, begun: int, every: int, pause: float = charts.PAUSE) -> bool:
     """Tell whether the active checkpoint is to be evaluated; DriftError where there is no baseline.
 
     It is due if it was never evaluated, if `every` runs or more were `begun` under it since, or if
     an evaluation far below the original must be confirmed.
     """
-    history, active = read_history(place, pause=limits.pause), place.line().active
+    history, active = read_history(place, pause=pause), place.line().active
     never = all(point.checkpoint != active for point in history.points)
-    return never or begun >= every or _is_pending(history, limits, active)
+    return never or begun >= every or _is_pending(history, active)
 
 
 def answer(place: Workplace, alarm: int, note: str, *, author: AuthorKey | None) -> Line:
@@ -99,7 +97,7 @@ def watch(
     *,
     make: Maker | None,
     production: Production,
-    limits: ChartLimits = _LIMITS,
+    pause: float = charts.PAUSE,
     measure: bool = True,
 ) -> Watched:
     """Evaluate the active checkpoint, and look; DriftError where there is no baseline.
@@ -111,45 +109,41 @@ def watch(
     read_baseline(place).baseline()  # before anything is run
     line = place.line()
     if measure:
-        if not _is_pending(read_history(place, pause=limits.pause), limits, line.active):
+        if not _is_pending(read_history(place, pause=pause), line.active):
             share = evaluate(place, line.active, purpose="drift", make=make)
             place.tell(line.active, f"evaluated: {share:.1%}")
         while (
-            until := _waits_until(place, limits)
+            until := _waits_until(place, pause)
         ) is not None and until <= Line.Evaluated.create_timestamp():
             share = evaluate(place, line.active, purpose="confirmation", make=make)
             place.tell(
                 line.active, f"evaluated again, because the first value was far below: {share:.1%}"
             )
-    history = read_history(place, pause=limits.pause)
-    waits = _waits_until(place, limits)
+    history = read_history(place, pause=pause)
+    waits = _waits_until(place, pause)
     # An evaluation that waits for its confirmation raises no alarm.
     known = history if waits is None else replace(history, points=history.points[:-1])
     deficit = production.get(line.active, (0, 0, 0))[2]
     chain = [production.get(each, (0, 0, 0))[:2] for each in reversed(line.ancestors(line.active))]
-    found = look(known, limits, chain, deficit=deficit)
+    found = look(known, chain, deficit=deficit)
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
     raised = tuple(each for each in found if each.kind not in open_kinds)
     for each in raised:
         place.alarm(each.kind, each.detail)
     rollback = None
     if any(each.kind == BREAKER for each in found):  # also where one was interrupted after it
-        rollback = _break(place, history, limits)
+        rollback = _break(place, history)
     return Watched(
         history=history,
         raised=raised,
-        told=tuple(_told(history, limits)),
+        told=(*_powerless(history), *_stalled(history)),
         rollback=rollback,
         waits=waits,
     )
 
 
 def look(
-    history: DriftHistory,
-    limits: ChartLimits,
-    production: Sequence[tuple[int, int]] = (),
-    *,
-    deficit: int = 0,
+    history: DriftHistory, production: Sequence[tuple[int, int]] = (), *, deficit: int = 0
 ) -> list[Finding]:
     """Return what the charts say of the latest evaluation, and of the latest checkpoint's runs.
 
@@ -158,13 +152,13 @@ def look(
     """
     found = []
     if history.points:
-        found += _charted(history, limits)
-    if deficit >= limits.deficit:
+        found += _charted(history)
+    if deficit >= charts.DEFICIT:
         detail = f"failed runs under it outnumber successes by {deficit}"
         found.append(Finding(PRODUCTION, detail))
     elif production:
         right, runs = np.array(production, dtype=float).T
-        if charts.unproductive(right, runs, limits)[-1]:
+        if charts.unproductive(right, runs)[-1]:
             before = (right[:-1].sum() / runs[:-1].sum()) if runs[:-1].sum() else 0.0
             found.append(
                 Finding(
@@ -176,32 +170,32 @@ def look(
     return found
 
 
-def _charted(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
+def _charted(history: DriftHistory) -> list[Finding]:
     base, values, again = history.base, history.values, history.again(1)
-    thrice = history.again(limits.confirmations)
+    thrice = history.again(charts.CONFIRMATIONS)
     value, reference, sd = float(values[-1]), float(base.reference), float(base.sd)
     against = f"{value:.1%} correct; the original has {reference:.1%} (standard deviation {sd:.2%})"
-    sums = charts.ratchet(values, base, limits, restarts=history.restarts)
+    sums = charts.ratchet(values, base, restarts=history.restarts)
     found = {
         "ratchet": (
-            sums[-1] > limits.ratchet,
+            sums[-1] > charts.RATCHET,
             f"losses since the original add up to {sums[-1]:.1f} standard deviations; {against}",
         ),
         "decline": (
-            charts.declined(values, base, limits)[-1],
-            f"{limits.declines} or more evaluations in a row declined; {against}",
+            charts.declined(values, base)[-1],
+            f"{charts.DECLINES} or more evaluations in a row declined; {against}",
         ),
         "three sigma": (
-            charts.beyond(values, base, limits, again=again)[-1],
+            charts.beyond(values, base, again=again)[-1],
             f"{again[-1]:.1%} when it was evaluated again; {against}",
         ),
         BREAKER: (
-            charts.broken(values, base, limits, again=thrice)[-1],
+            charts.broken(values, base, again=thrice)[-1],
             f"{value:.1%} correct, and {thrice[-1]:.1%} at most later; the best known is "
             f"{charts.best_known(values, base)[-1]:.1%}",
         ),
         "complexity": (
-            charts.grown(history.complexity, values, base, limits)[-1],
+            charts.grown(history.complexity, values, base)[-1],
             f"{history.complexity[-1]:.2f} times as complex as the original; {against}",
         ),
     }
@@ -210,63 +204,57 @@ def _charted(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
     return [Finding(kind, detail) for kind, (raised, detail) in found.items() if raised]
 
 
-def _told(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
-    return [*_powerless(history, limits), *_stalled(history, limits)]
-
-
-def _powerless(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
+def _powerless(history: DriftHistory) -> list[Finding]:
     """Say so where the baseline varies so much that the circuit breaker cannot trip."""
     base = history.base
     best = np.array([max([float(base.reference), *history.values])])
-    if charts.breaker_floor(best, base, limits)[-1] > 0.0:
+    if charts.breaker_floor(best, base)[-1] > 0.0:
         return []
     what = (
         "it cannot trip, because the baseline's evaluations vary too much: "
-        f"{limits.breaker_sigmas:g} likely deviations of {float(base.likely):.2%} are more than "
+        f"{charts.BREAKER_SIGMAS:g} likely deviations of {float(base.likely):.2%} are more than "
         f"the best known value, {best[-1]:.1%}; measure a new baseline with more tasks "
         "(--siblings) and more evaluations (--baseline)"
     )
     return [Finding(BREAKER, what)]
 
 
-def _stalled(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
-    if not history.points or not charts.stalled(history.values, history.base, limits)[-1]:
+def _stalled(history: DriftHistory) -> list[Finding]:
+    if not history.points or not charts.stalled(history.values, history.base)[-1]:
         return []
-    gain = charts.velocity(history.values, history.base, limits)[-1]
+    gain = charts.velocity(history.values, history.base)[-1]
     what = (
-        f"{gain:+.2%} per checkpoint over the last {limits.window} evaluations: no more gains; "
+        f"{gain:+.2%} per checkpoint over the last {charts.WINDOW} evaluations: no more gains; "
         "consider harder tasks, a higher temperature, or a structural change"
     )
     return [Finding("velocity", what)]
 
 
-def _is_pending(history: DriftHistory, limits: ChartLimits, active: str) -> bool:
+def _is_pending(history: DriftHistory, active: str) -> bool:
     """Tell whether the latest evaluation is so low that a later one must confirm it.
 
     A single confirmation that is not as low clears it.
     """
     if not history.points or history.points[-1].checkpoint != active:
         return False
-    again, latest = history.points[-1].again, history.latest(limits.confirmations)
-    beyond = charts.beyond(history.values, history.base, limits, again=latest)[-1]
-    broken = charts.broken(history.values, history.base, limits, again=latest)[-1]
-    return bool((beyond and not again) or (broken and len(again) < limits.confirmations))
+    again, latest = history.points[-1].again, history.latest
+    beyond = charts.beyond(history.values, history.base, again=latest)[-1]
+    broken = charts.broken(history.values, history.base, again=latest)[-1]
+    return bool((beyond and not again) or (broken and len(again) < charts.CONFIRMATIONS))
 
 
-def _waits_until(place: Workplace, limits: ChartLimits) -> datetime | None:
+def _waits_until(place: Workplace, pause: float) -> datetime | None:
     """Return the time from which the next confirmation counts; None if none is wanted."""
-    history, active = read_history(place, pause=limits.pause), place.line().active
-    if not _is_pending(history, limits, active):
+    history, active = read_history(place, pause=pause), place.line().active
+    if not _is_pending(history, active):
         return None
-    return history.points[-1].at + timedelta(seconds=limits.pause)
+    return history.points[-1].at + timedelta(seconds=pause)
 
 
-def _break(place: Workplace, history: DriftHistory, limits: ChartLimits) -> Rollback | None:
+def _break(place: Workplace, history: DriftHistory) -> Rollback | None:
     """Roll back all after the last checkpoint that was good; None where that is the original's."""
     # A confirmation that is not as low clears an evaluation; of a checkpoint, the latest counts.
-    bad = charts.broken(
-        history.values, history.base, limits, again=history.latest(limits.confirmations)
-    )
+    bad = charts.broken(history.values, history.base, again=history.latest)
     latest = {each.checkpoint: low for each, low in zip(history.points, bad, strict=True)}
     good = {checkpoint for checkpoint, low in latest.items() if not low}
     line = place.line()

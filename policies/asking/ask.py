@@ -47,7 +47,7 @@ class Asked(Generic[T]):
     outcome: str
     problem: str | None
     found: T | None  # None: nothing that could be read
-    status: int | None
+    answer: Completion
 
 
 class Asker:
@@ -135,7 +135,7 @@ class Asker:
             problem=problem,
             cached=cached,
         )
-        return Asked(number, outcome, problem, found, answer.status)
+        return Asked(number, outcome, problem, found, answer)
 
     def _remembered(self, body: bytes) -> tuple[Completion | None, bool]:
         """Return the earlier answer to this very request, which costs nothing now."""
@@ -174,7 +174,7 @@ def find_rung(asker: Asker) -> str:
                 seed=None if seed is None else (seed + tries) % 2**31,  # the same, the same noise
             )
             tries += 1
-            if asked.outcome == "unreachable" or asked.status in _FATAL:
+            if asked.outcome == "unreachable" or asked.answer.status in _FATAL:
                 raise PolicyError(f"{asker.endpoint} cannot be reached: {asked.problem}")
             if asked.outcome == "usable":
                 return rung

@@ -203,7 +203,12 @@ class _Deadline(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        stream = self._network.connect_tcp(host, port, self.limit(), local_address, socket_options)
+        try:
+            stream = self._network.connect_tcp(
+                host, port, self.limit(), local_address, socket_options
+            )
+        except UnicodeError as error:  # no host can have this name
+            raise httpcore2.ConnectError(str(error)) from error
         return _Stream(stream, self)
 
 

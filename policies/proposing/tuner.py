@@ -12,8 +12,9 @@ I/O: none.
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from policies.asking.prompt import quoted
@@ -281,7 +282,11 @@ def rewrite(
     place = rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)"
     found = re.search(place, text, re.DOTALL | re.MULTILINE)
     kept = re.findall(r"^- .*$", found[1], re.MULTILINE) if found else []
-    body = write(pattern, kept, examples)
+    if isinstance(write, str):
+        above = f", {pattern.rule} above all" if pattern.rule else ""
+        body = write.format(rule=pattern.rule or "each due rule", above=above)
+    else:
+        body = write(pattern, kept, examples)
     if not body:
         return None
     section = f"## {title}\n\n{body}\n"
@@ -311,47 +316,36 @@ def _constraints(pattern: Pattern, kept: list[str], examples: Sequence[Example])
     return "\n".join([*kept, *(line for line in lines if line not in kept)])
 
 
-def _one(pattern: Pattern, _: list[str], examples: Sequence[Example]) -> str:
-    return "\n".join(map(_example, used("one_shot", pattern, examples)))
+def _shown(
+    technique: str, least: int, pattern: Pattern, _: list[str], examples: Sequence[Example]
+) -> str:
+    found = used(technique, pattern, examples)
+    return "\n".join(map(_example, found)) if len(found) >= least else ""
 
 
-def _few(pattern: Pattern, _: list[str], examples: Sequence[Example]) -> str:
-    found = used("few_shot", pattern, examples)
-    return "\n".join(map(_example, found)) if len(found) > 1 else ""
-
-
-def _steps(pattern: Pattern, _: list[str], __: Sequence[Example]) -> str:
-    about = pattern.rule or "each due rule"
-    return (
-        f"Before the answer is given, go through this for {about}: say on which side it fired and "
-        "by how much; say which rule goes first; take the remedy that fits the side, or say for "
-        "which effect it waits; see that no due rule is left without an answer."
-    )
-
-
-def _role(pattern: Pattern, _: list[str], __: Sequence[Example]) -> str:
-    about = f", {pattern.rule} above all" if pattern.rule else ""
-    return (
-        f"You answer for this training as its only engineer: every due rule is yours{about}, and "
-        "whoever reads the record tomorrow must find nothing left undone."
-    )
-
-
-def _template(_: Pattern, __: list[str], ___: Sequence[Example]) -> str:
-    return (
-        "A justification has four parts in this order: the rule and its side; the measured number "
-        "and its limit; the remedy, or what is waited for; what should be seen in which epoch."
-    )
-
-
-# Title and writer of a technique's section; the writer gets the lines that it has written before.
-_SECTIONS = {
+_Write = Callable[[Pattern, list[str], Sequence[Example]], str]
+# Title of a technique's section, and its text, or what writes it of a pattern, the lines that the
+# section has, and examples.
+_SECTIONS: Mapping[str, tuple[str, str | _Write]] = {
     "negative_constraint": ("What not to do", _constraints),
-    "one_shot": ("An example", _one),
-    "few_shot": ("Examples", _few),
-    "chain_of_thought": ("Step by step", _steps),
-    "role_play": ("Whose answer it is", _role),
-    "structured_template": ("The form of a justification", _template),
+    "one_shot": ("An example", partial(_shown, "one_shot", 1)),
+    "few_shot": ("Examples", partial(_shown, "few_shot", 2)),
+    "chain_of_thought": (
+        "Step by step",
+        "Before the answer is given, go through this for {rule}: say on which side it fired and "
+        "by how much; say which rule goes first; take the remedy that fits the side, or say for "
+        "which effect it waits; see that no due rule is left without an answer.",
+    ),
+    "role_play": (
+        "Whose answer it is",
+        "You answer for this training as its only engineer: every due rule is yours{above}, and "
+        "whoever reads the record tomorrow must find nothing left undone.",
+    ),
+    "structured_template": (
+        "The form of a justification",
+        "A justification has four parts in this order: the rule and its side; the measured number "
+        "and its limit; the remedy, or what is waited for; what should be seen in which epoch.",
+    ),
 }
 
 

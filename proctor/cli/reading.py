@@ -153,7 +153,7 @@ def _tell_aside(entries: list[VerifiedEntry]) -> None:
 
 
 def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:
-    from proctor.runs.replay import tell_entry  # noqa: PLC0415 - loads all aggregates
+    from proctor.output.summaries import tell_entry  # noqa: PLC0415 - loads aggregates
 
     for entry in entries:
         place = entry.stream_version if number else entry.index

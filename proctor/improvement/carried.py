@@ -58,9 +58,7 @@ def export_pending(controller: Controller, folder: Path) -> Output:
     )
 
 
-def sign_there(
-    envelope: Envelope, kind: str, names: Sequence[str], pending: Path, *, days: int
-) -> Output:
+def sign_there(envelope: Envelope, kind: str, names: Sequence[str], pending: Path) -> Output:
     """Sign in such a folder, by default for all proposals; several are approved by one signature.
 
     Raises ProctorError unless the folder shows what the digests name.
@@ -76,17 +74,11 @@ def sign_there(
     if kind == "approve" and len(read) > 1:
         files.append(pending / _BATCH / _REVIEW)
         files[0].parent.mkdir(exist_ok=True)
-        said = envelope(BATCH, line=read[0].line, subjects=_of_batch(read, pending), days=days)
+        said = envelope(BATCH, line=read[0].line, subjects=_of_batch(read, pending))
         files[0].write_text(said, encoding="utf-8")
     else:
         for each in read:
-            said = envelope(
-                kind,
-                line=each.line,
-                proposal=each.folder.name,
-                subjects=each.subjects,
-                days=days,
-            )
+            said = envelope(kind, line=each.line, proposal=each.folder.name, subjects=each.subjects)
             files.append(each.folder / _REVIEW)
             files[-1].write_text(said, encoding="utf-8")
     signed = [each.folder.name for each in read]

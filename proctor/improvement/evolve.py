@@ -9,7 +9,7 @@ I/O: the home, the repository's branches (no work tree), whoever proposes.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +20,6 @@ from judge.bisection.latent import Known, LatentFault, look
 from judge.errors import JudgeError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError, RepositoryError, TierError
-from ledger.application import LedgerApplication
 from ledger.progress import advanced
 from policies.proposing.proposer import make_diff
 from proctor.home import Home
@@ -30,42 +29,33 @@ from proctor.improvement.proposers import Proposer, Situation, Wanted
 PATIENCE = 3  # rounds in a row that nobody answered
 
 
+@dataclass
 class Evolving:
     """The loop, over one controller."""
 
-    def __init__(
-        self,
-        home: Home,
-        controller: Controller,
-        proposer: Proposer,
-        *,
-        technique: str | None,
-        probes: int = 0,
-    ) -> None:
-        self.stopped: str | None = None  # why, if it was not done
-        self.faults: dict[UUID, LatentFault] = {}  # by search
-        self._probes = probes  # for an older fault, after each round; 0: none
-        self._known: Known = {}
-        self._home = home
-        self._controller = controller
-        self._proposer = proposer
-        self._technique = technique
+    home: Home
+    controller: Controller
+    proposer: Proposer
+    technique: str | None
+    probes: int = 0  # for an older fault, after each round; 0: none
+    stopped: str | None = None  # why, if it was not done
+    faults: dict[UUID, LatentFault] = field(default_factory=dict)  # by search
 
-    @property
-    def _log(self) -> LedgerApplication:
-        return self._controller.place.log
+    def __post_init__(self) -> None:
+        self._known: Known = {}
+        self._log = self.controller.place.log
 
     def run(self, rounds: int) -> Iterator[Evolution.RoundEnded]:
         """Go through the rounds that were asked for and give each as it is recorded."""
-        with self._controller.locked():
-            evolution = open_evolution(self._controller)
-            evolution.begin(rounds, proposer=self._proposer.describe(), technique=self._technique)
+        with self.controller.locked():
+            evolution = open_evolution(self.controller)
+            evolution.begin(rounds, proposer=self.proposer.described, technique=self.technique)
             self._log.save(evolution)
         unanswered = made = 0
         while True:
-            with self._controller.locked():
+            with self.controller.locked():
                 self._look_back()
-                evolution = open_evolution(self._controller)
+                evolution = open_evolution(self.controller)
                 if not (evolution.left and evolution.on) or self.stopped is not None:
                     return
                 advanced("rounds", made, made + evolution.left)
@@ -81,11 +71,11 @@ class Evolving:
 
     def _look_back(self) -> None:
         """Search for an older fault that the latest round, or an earlier one, has revealed."""
-        if not self._probes:
+        if not self.probes:
             return
-        place, records = self._controller.place, self._controller.records
+        place, records = self.controller.place, self.controller.records
         try:
-            found = look(place, records, most=self._probes, known=self._known)
+            found = look(place, records, most=self.probes, known=self._known)
         except JudgeError as error:  # which does not stop the rounds
             place.tell(str(place.line_id), f"no search for an older fault: {error}")
             return
@@ -95,22 +85,20 @@ class Evolving:
 
     def _round(self, evolution: Evolution) -> Evolution.RoundEnded | None:
         """Do the round that comes next; None, with the reason in `stopped`, if it cannot be."""
-        controller, number = self._controller, evolution.rounds + 1
+        controller, number = self.controller, evolution.rounds + 1
         name = evolution.proposal_id(number)
         if name not in self._log.repository:
             self._go_on_with_what_is_open()
             if (why := _blocked(controller)) is not None:
                 self.stopped = why
                 return None
-            wanted = self._proposer.propose(
+            wanted = self.proposer.propose(
                 Situation(
                     controller=controller,
-                    history=LineHistory(
-                        self._home, controller.place.line_id, since=evolution.since
-                    ),
+                    history=LineHistory(self.home, controller.place.line_id, since=evolution.since),
                     round=number,
                     proposal=name,
-                    technique=self._technique,
+                    technique=self.technique,
                 )
             )
             if wanted.outcome != "proposed":
@@ -126,7 +114,7 @@ class Evolving:
         return self._end_with(evolution, proposal)
 
     def _submit(self, wanted: Wanted, name: UUID) -> Proposal:
-        controller = self._controller
+        controller = self.controller
         head = controller.line.head
         repository = controller.place.repository
 
@@ -146,7 +134,7 @@ class Evolving:
             declared=controller.tiers(diff),
             rationale=wanted.reason,
             trigger="operator_request" if pattern is None else pattern.trigger,
-            proposer=str(self._proposer.describe()["name"]),
+            proposer=str(self.proposer.described["name"]),
             task=None if pattern is None else pattern.key,
             evidence=[
                 {"kind": "technique", "name": wanted.technique},
@@ -158,13 +146,13 @@ class Evolving:
 
     def _go_on_with_what_is_open(self) -> None:
         """Take on what has been approved meanwhile, and close what the line has left behind."""
-        for proposal in self._controller.queue():
-            if self._controller.waits(proposal) is None:
+        for proposal in self.controller.queue():
+            if self.controller.waits(proposal) is None:
                 try:
-                    self._controller.carry_on(proposal.id)
+                    self.controller.carry_on(proposal.id)
                 except JudgeError as error:  # which does not stop the rounds
                     told = f"cannot be judged: {error}"
-                    self._controller.place.tell(str(proposal.id), told)
+                    self.controller.place.tell(str(proposal.id), told)
 
     def _end(self, evolution: Evolution, wanted: Wanted) -> Evolution.RoundEnded:
         pattern = None if wanted.pattern is None else wanted.pattern.key
@@ -180,15 +168,14 @@ class Evolving:
             technique=told.get("technique", {}).get("name"),
             pattern=told.get("pattern", {}).get("key"),
             calls=told.get("call", {}).get("number", 0),
-            reason=self._controller.waits(proposal) or "",
+            reason=self.controller.waits(proposal) or "",
         )
 
     def _record(self, evolution: Evolution, outcome: str, **told: Any) -> Evolution.RoundEnded:
-        evolution.end_round(outcome, proposer=str(self._proposer.describe()["name"]), **told)
-        ended = evolution.pending_events[-1]
-        assert isinstance(ended, Evolution.RoundEnded)
+        proposer = str(self.proposer.described["name"])
+        ended = evolution.end_round(outcome, proposer=proposer, **told)
         self._log.save(evolution)
-        self._controller.place.tell(
+        self.controller.place.tell(
             ended.proposal or str(evolution.id), f"round {ended.round}: {outcome} {ended.reason}"
         )
         return ended

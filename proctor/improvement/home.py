@@ -86,7 +86,7 @@ def open_controller(home: Home, repo: Path, *, branch: str = BRANCH) -> Iterator
             folder=(folder / "work").resolve(),
             clock=lambda: int(time.time()),
             authority=lambda: _authority(home),
-            tell=tell_progress,
+            tell=lambda subject, what: warn(f"{subject[:8]} {on_one_line(what)}"),
             scorers=_scorers(folder, line, log, home),
         )
         yield Controller(place)
@@ -138,11 +138,6 @@ def checkpoints_like(line: Line, name: str) -> list[Checkpoint]:
         for each in line.checkpoints.values()
         if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
     ]
-
-
-def tell_progress(proposal: str, what: str) -> None:
-    """Tell people what is being done, beside the answer."""
-    warn(f"{proposal[:8]} {on_one_line(what)}")
 
 
 def _authority(home: Home) -> Authority:

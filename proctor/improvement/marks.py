@@ -76,25 +76,20 @@ def situation_of(home: Home, mark: Mark) -> Observation | None:
 
 
 def _read(log: LedgerApplication, review: Review.Reviewed, model: str) -> Mark | None:
-    events: list[Any] = list(log.events.get(UUID(review.run)))
-    if not events or type(events[0]) is not Run.Started or events[0].policy.get("model") != model:
+    run = log.readable(UUID(review.run), Run)
+    if run is None or run.policy.get("model") != model:
         return None
     (entry,) = log.recorder.select_notifications(review.index + 1, 1)
     made: Any = log.mapper.to_domain_event(entry)
     if type(made) is not Run.DecisionMade or made.source != "policy":
         return None
-    sides = {
-        event.epoch: event.evaluations
-        for event in events
-        if type(event) is Run.RulesEvaluated and event.epoch == made.epoch
-    }
-    side = sides.get(made.epoch, {}).get(made.cites[0], {}).get("side")
+    seen = run.evaluations.get(made.epoch, {}).get(made.cites[0])
     return Mark(
         index=review.index,
         mark=review.mark,
         note=review.note,
         run=review.run,
         epoch=made.epoch,
-        side=side,
+        side=None if seen is None else seen.side,
         decision=Decision.of(tuple(made.cites), made.direction, made.params, made.justification),
     )

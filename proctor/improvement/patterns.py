@@ -9,17 +9,15 @@ I/O: asks the projection, which is brought up to date first.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple
 from uuid import UUID
 
 from aggregates.improvement.evolution import Evolution
 from policies.asking.prompt import quoted
 from policies.proposing.proposer import Earlier
-from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial, marked_bad
+from policies.proposing.tuner import WON, Example, Pattern, Trial, marked_bad
 from proctor.home import Home
 from proctor.remembering import open_session
 
@@ -29,6 +27,9 @@ _MOST_WORDS = 160  # bytes of others' words in a pattern
 _VIOLATIONS = """
 SELECT
     v.kind, v.rule, v.emitter, SUM(v.times) AS times,
+    v.kind || ' ' || COALESCE(v.rule, '-') || ' ' || COALESCE(v.emitter, '-') AS key,
+    CONCAT_WS(' of ', TRIM(REGEXP_REPLACE(LOWER(v.kind), '[^a-z]+', ' ', 'g')), v.rule)
+    || ' by ' || COALESCE(v.emitter, 'somebody') AS says,
     LIST(DISTINCT a.scored_idx ORDER BY a.scored_idx) AS entries,
     LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
 FROM violations AS v
@@ -41,6 +42,8 @@ SELECT
     outcome,
     REGEXP_REPLACE(COALESCE(problem, ''), '[0-9]+', 'N', 'g') AS said,
     COUNT(*) AS times,
+    outcome || ' ' || said AS key,
+    'an answer that was ' || outcome || ', reported' AS says,
     LIST(c.idx ORDER BY c.idx) AS entries,
     LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
 FROM calls AS c
@@ -54,6 +57,9 @@ _REJECTIONS = """
 SELECT
     c.outcome || ' at ' || c.stage AS ended,
     s.targets::VARCHAR AS targets,
+    ended || ' ' || targets AS key,
+    'changes of ' || ARRAY_TO_STRING(JSON_KEYS(s.targets), ', ')
+    || ' that were ' || ended || ', the last reported' AS says,
     REGEXP_REPLACE(ARG_MAX(c.reason, c.idx), '[0-9a-f]{8,}|[0-9]+', 'N', 'g') AS said,
     COUNT(*) AS times,
     LIST(c.idx ORDER BY c.idx) AS entries
@@ -83,50 +89,26 @@ WITH failing AS (
 SELECT
     task,
     CAST(ROUND(SUM(share)) AS BIGINT) AS times,
+    task AS key,
+    'task ' || task || ', which is not answered rightly' AS says,
     ARG_MAX(problem, idxs[-1]) AS said,
     LIST_SORT(FLATTEN(LIST(idxs))) AS entries
 FROM failing
 GROUP BY task HAVING times > 0 ORDER BY times DESC, 1, 2
 """
 _ALARMS = """
-SELECT kind, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries
+SELECT
+    kind AS key, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries,
+    'an alarm, ' || TRIM(REGEXP_REPLACE(LOWER(kind), '[^a-z]+', ' ', 'g')) AS says
 FROM drift_alarms WHERE line_id = ? AND commit = ? GROUP BY ALL ORDER BY times DESC, 1, 2
 """
-Row = Mapping[str, Any]
-# Kind -> the question whose rows are patterns of it, the end of each one's key, and what it says
-# with what was reported, which is others' words.
-_SEEN: Mapping[str, tuple[str, Callable[[Row], str], Callable[[Row, str], str]]] = {
-    "violation": (
-        _VIOLATIONS,
-        lambda row: f"{row['kind']} {row['rule'] or '-'} {row['emitter'] or '-'}",
-        lambda row, _: (
-            " of ".join(filter(None, (_words(row["kind"]), row["rule"])))
-            + f" by {row['emitter'] or 'somebody'}"
-        ),
-    ),
-    "answer": (
-        _ANSWERS,
-        lambda row: f"{row['outcome']} {row['said']}",
-        lambda row, reported: f"an answer that was {row['outcome']}, reported: {reported}",
-    ),
-    "rejection": (
-        _REJECTIONS,
-        lambda row: f"{row['ended']} {row['targets']}",
-        lambda row, reported: (
-            f"changes of {', '.join(json.loads(row['targets']))} that were {row['ended']}, the "
-            f"last reported: {reported}"
-        ),
-    ),
-    "task": (
-        _TASKS,
-        lambda row: str(row["task"]),
-        lambda row, reported: f"task {row['task']}, which is not answered rightly: {reported}",
-    ),
-    "drift": (
-        _ALARMS,
-        lambda row: str(row["kind"]),
-        lambda row, reported: f"an alarm, {_words(row['kind'])}: {reported}",
-    ),
+# Kind -> the question whose rows are patterns of it. `said` is others' words.
+_SEEN = {
+    "violation": _VIOLATIONS,
+    "answer": _ANSWERS,
+    "rejection": _REJECTIONS,
+    "task": _TASKS,
+    "drift": _ALARMS,
 }
 _MARKS = """
 WITH marks AS (
@@ -161,22 +143,49 @@ LEFT JOIN rule_evaluations AS e
     ON e.run_id = m.run_id AND e.epoch = m.epoch AND e.rule = m.rule
 ORDER BY m.idx, m.rule
 """
+# Proposals and rounds that came to none, each with its technique, its pattern and how it did.
 _TRIED = """
-SELECT
-    s.idx, s.evidence::VARCHAR, s.rationale, s.targets::VARCHAR,
-    c.outcome, c.reason, e.verdict, c.idx
-FROM infra_submissions AS s
-LEFT JOIN infra_conclusions AS c USING (proposal_id)
-LEFT JOIN infra_evaluations AS e USING (proposal_id)
-WHERE s.line_id = ?
-ORDER BY s.idx
-"""
-_ROUNDS = """
-SELECT idx, round, outcome, technique, pattern
-FROM evolution_rounds WHERE evolution_id = ? ORDER BY idx
+WITH parts AS (
+    SELECT proposal_id, UNNEST(TRY_CAST(evidence AS JSON [])) AS part
+    FROM infra_submissions WHERE line_id = $1
+),
+
+named AS (
+    SELECT
+        proposal_id,
+        FIRST(part ->> '$.name') FILTER (part ->> '$.kind' = 'technique') AS technique,
+        FIRST(part ->> '$.key') FILTER (part ->> '$.kind' = 'pattern') AS pattern
+    FROM parts GROUP BY proposal_id
+),
+
+tried AS (
+    SELECT
+        s.idx, n.technique, n.pattern, s.rationale, s.targets::VARCHAR AS targets,
+        c.outcome, c.reason, c.idx AS concluded,
+        CASE
+            WHEN c.outcome = 'promoted' THEN 'won'
+            WHEN c.outcome NOT IN ('rejected', 'halted') THEN NULL
+            WHEN e.verdict = 'cannot tell' THEN 'tied'
+            ELSE 'lost'
+        END AS result
+    FROM infra_submissions AS s
+    LEFT JOIN named AS n USING (proposal_id)
+    LEFT JOIN infra_conclusions AS c USING (proposal_id)
+    LEFT JOIN infra_evaluations AS e USING (proposal_id)
+    WHERE s.line_id = $1
+    UNION ALL BY NAME
+    SELECT idx, technique, pattern, IF(outcome = 'nothing', 'tied', 'lost') AS result
+    FROM evolution_rounds
+    WHERE evolution_id = $2 AND outcome IN ('nothing', 'refused', 'unusable')
+)
+
+SELECT * EXCLUDE (idx) FROM tried
+WHERE idx > COALESCE(
+    (SELECT MAX(idx) FROM evolution_rounds WHERE evolution_id = $2 AND round <= $3), -1
+)
+ORDER BY idx
 """
 _KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT usable"
-_CAME_TO: Mapping[str, str] = {"nothing": TIED, "refused": LOST, "unusable": LOST}
 
 
 class LineHistory:
@@ -186,12 +195,8 @@ class LineHistory:
         """Read what there is; rounds up to `since` are history, and their proposals with them."""
         self._session = open_session(home)
         self._line = str(line)
-        with self._session.held():
-            rounds = self._ask(_ROUNDS, str(Evolution.id_of(line)))
-            tried = [_Tried(*row) for row in self._ask(_TRIED, self._line)]
-        begin = max((idx for idx, number, *_ in rounds if number <= since), default=-1)
-        self._rounds = [each for each in rounds if each[0] > begin]
-        self._tried = [one for one in tried if one.idx > begin]
+        asked = (self._line, str(Evolution.id_of(line)), since)
+        self._tried = self._session.query(_TRIED, asked).records
 
     def trials(self) -> list[Trial]:
         """Return what techniques were tried on what, as far as it is decided, oldest first.
@@ -199,31 +204,24 @@ class LineHistory:
         A round that came to no proposal counts as one that was lost, or was a tie if there was
         nothing to be said.
         """
-        found = [
-            (idx, technique, pattern, _CAME_TO[outcome])
-            for idx, _, outcome, technique, pattern in self._rounds
-            if technique is not None and outcome in _CAME_TO
-        ]
-        for one in self._tried:
-            technique = one.named("technique", "name")
-            if technique is not None and one.result is not None:
-                found.append((one.idx, technique, one.named("pattern", "key"), one.result))
         return [
-            Trial(technique=technique, pattern=pattern, result=result)
-            for _, technique, pattern, result in sorted(found, key=lambda each: each[0])
+            Trial(technique=one["technique"], pattern=one["pattern"], result=one["result"])
+            for one in self._tried
+            if one["technique"] is not None and one["result"] is not None
         ]
 
     def earlier(self) -> list[Earlier]:
         """Return every proposal on the line that is not history, oldest first."""
         return [
             Earlier(
-                technique=one.named("technique", "name"),
-                rationale=one.rationale,
-                targets=list(json.loads(one.targets)),
-                outcome=one.outcome or "open",
-                reason=one.reason or "",
+                technique=one["technique"],
+                rationale=one["rationale"],
+                targets=list(json.loads(one["targets"])),
+                outcome=one["outcome"] or "open",
+                reason=one["reason"] or "",
             )
             for one in self._tried
+            if one["rationale"] is not None  # a round has none
         ]
 
     def patterns(self, head: str) -> list[Pattern]:
@@ -231,18 +229,14 @@ class LineHistory:
         with self._session.held():
             bad = [replace(p, entries=_last(p.entries)) for p in marked_bad(self.examples())]
             violations, answers, rejections, *now = (list(self._seen(kind, head)) for kind in _SEEN)
-        won = {
-            one.named("pattern", "key"): one.concluded or 0
-            for one in self._tried
-            if one.result == WON
-        }
+        won = {one["pattern"]: one["concluded"] for one in self._tried if one["result"] == WON}
         found = (*violations, *answers, *bad, *rejections)
         still = [_since(each, won[each.key]) if each.key in won else each for each in found]
         return [each for each in (*still, *chain(*now)) if each is not None]
 
     def kept_out(self) -> int:
         """Return how many runs there are that nothing is learned from."""
-        return int(self._ask(_KEPT_OUT)[0][0])
+        return int(self._session.query(_KEPT_OUT).rows[0][0])
 
     def examples(self) -> list[Example]:
         """Return the decisions that people have marked, oldest mark first."""
@@ -251,50 +245,18 @@ class LineHistory:
 
     def _seen(self, kind: str, head: str) -> Iterator[Pattern]:
         """Give what a question finds, as seen at the head."""
-        sql, key, says = _SEEN[kind]
+        sql = _SEEN[kind]
         for row in self._session.query(sql, (self._line, head)[: sql.count("?")]).records:
-            reported = quoted(row.get("said") or "", _MOST_WORDS)
+            reported = f": {quoted(row['said'] or '', _MOST_WORDS)}" if "said" in row else ""
             yield Pattern(
-                key=f"{kind} {key(row)}"[:200],
+                key=f"{kind} {row['key']}"[:200],
                 kind=kind,
                 count=row["times"],
-                says=says(row, reported),
+                says=row["says"] + reported,
                 rule=row.get("rule"),
                 entries=_last(row["entries"]),
                 runs=tuple(row.get("runs", ())),
             )
-
-    def _ask(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return self._session.query(sql, parameters).rows
-
-
-class _Tried(NamedTuple):
-    """A proposal and how it ended; places are indexes in the ledger."""
-
-    idx: int
-    evidence: str
-    rationale: str
-    targets: str
-    outcome: str | None
-    reason: str | None
-    verdict: str | None
-    concluded: int | None
-
-    def named(self, kind: str, what: str) -> str | None:
-        """Return what the evidence says of its technique or its pattern."""
-        for each in json.loads(self.evidence):
-            if isinstance(each, dict) and each.get("kind") == kind:
-                return str(each.get(what))
-        return None
-
-    @property
-    def result(self) -> str | None:
-        """How its technique did; None as long as that is open, or if it says nothing of it."""
-        if self.outcome == "promoted":
-            return WON
-        if self.outcome in ("rejected", "halted"):
-            return TIED if self.verdict == "cannot tell" else LOST
-        return None
 
 
 def _since(pattern: Pattern, won: int) -> Pattern | None:
@@ -305,7 +267,3 @@ def _since(pattern: Pattern, won: int) -> Pattern | None:
 
 def _last(entries: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(entries)[-MOST_ENTRIES:])
-
-
-def _words(name: str) -> str:
-    return re.sub(r"[^a-z]+", " ", name.lower()).strip() or "unnamed"

@@ -77,15 +77,11 @@ class Situation:
         """The tiers in force."""
         return self.controller.place.manifest(self.head)
 
-    def read(self, path: str) -> str | None:
-        """Return a file's text in the head; None where there is no text of that name."""
-        return self.read_at(self.head, path)
-
-    def read_at(self, commit: str, path: str) -> str | None:
-        """Return a file's text in a commit."""
+    def read(self, path: str, commit: str = "") -> str | None:
+        """Return a file's text, by default in the head; None where there is none of that name."""
         repository = self.controller.place.repository
         try:
-            return repository.read(commit, path, most=MOST_BYTES).decode()
+            return repository.read(commit or self.head, path, most=MOST_BYTES).decode()
         except (GauntletError, UnicodeDecodeError):
             return None
 
@@ -118,8 +114,9 @@ class Wanted:
 class Proposer(Protocol):
     """Looks for a change."""
 
-    def describe(self) -> dict[str, Any]:
-        """Say who it is, with settings; nothing secret."""
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Who it is, with settings; nothing secret."""
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Say what is wanted."""
@@ -128,9 +125,7 @@ class Proposer(Protocol):
 class TunerProposer:
     """Rewrites texts by the tuner's techniques, without a model."""
 
-    def describe(self) -> dict[str, Any]:
-        """Say who it is."""
-        return {"name": "tuner"}
+    described: Mapping[str, Any] = {"name": "tuner"}
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Try the first technique that leaves a text another; else make one shorter."""
@@ -175,9 +170,7 @@ class TunerProposer:
 class ResetProposer:
     """Wants every text that guides to be what it was where the line began."""
 
-    def describe(self) -> dict[str, Any]:
-        """Say who it is."""
-        return {"name": "reset"}
+    described: Mapping[str, Any] = {"name": "reset"}
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Return the texts that have become others."""
@@ -191,7 +184,7 @@ class ResetProposer:
         texts = {
             path: before
             for path in sorted(paths)
-            if (before := seen.read_at(first, path)) != seen.read(path)
+            if (before := seen.read(path, first)) != seen.read(path)
         }
         if not texts:
             reason = "every text is what it was at the beginning"
@@ -205,30 +198,29 @@ class ResetProposer:
         )
 
 
+@dataclass(kw_only=True)
 class ModelProposer:
     """Asks a language model; every call is in the proposal's transcript."""
 
-    def __init__(
-        self, settings: ModelSettings, *, client: Client, log: LedgerApplication, blobs: Blobs
-    ) -> None:
-        self._settings = settings
-        self._client = client
-        self._log = log
-        self._blobs = blobs
-        self._rung: str | None = None
+    settings: ModelSettings
+    client: Client
+    log: LedgerApplication
+    blobs: Blobs
+    rung: str | None = None
 
-    def describe(self) -> dict[str, Any]:
-        """Say which model it is, and how it is asked."""
-        return {"name": "openai", **self._settings.to_dict()}
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Which model it is, and how it is asked."""
+        return {"name": "openai", **self.settings.to_dict()}
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Ask for one change, and again as often as the settings say if the answer is none."""
         choice = _choose(seen)
-        transcript = ProposalTranscript(self._log, seen.proposal, policy=self.describe())
-        settings = _warmed(self._settings, seen)
-        asker = Asker(settings, client=self._client, log=transcript, blobs=self._blobs)
+        transcript = ProposalTranscript(self.log, seen.proposal, policy=self.described)
+        settings = _warmed(self.settings, seen)
+        asker = Asker(settings, client=self.client, log=transcript, blobs=self.blobs)
         try:
-            self._rung = self._rung or transcript.rung or find_rung(asker)
+            self.rung = self.rung or transcript.rung or find_rung(asker)
         except SilentError as error:
             return Wanted(
                 outcome="unanswered",
@@ -239,12 +231,12 @@ class ModelProposer:
             )
         request, read = _request(seen, choice), cache(seen.read)
         asked = transcript.answered(
-            self._blobs, lambda value: read_change(value, read=read, technique=choice.technique)
-        ) or ask_for_change(asker, self._rung, request, read=read)
-        for _ in range(self._settings.repairs):
+            self.blobs, lambda value: read_change(value, read=read, technique=choice.technique)
+        ) or ask_for_change(asker, self.rung, request, read=read)
+        for _ in range(self.settings.repairs):
             if asked.outcome not in ("unusable", "truncated"):
                 break
-            asked = ask_for_change(asker, self._rung, request, read=read, problem=asked.problem)
+            asked = ask_for_change(asker, self.rung, request, read=read, problem=asked.problem)
         said = Wanted(
             outcome="proposed",
             reason=asked.problem or asked.outcome,
@@ -292,7 +284,7 @@ class ProposalTranscript(TranscriptLog):
                 with suppress(AnswerError, LedgerError):
                     said = read_body(blobs.get(event.response), status=None)
                     found = read(extract(str(event.rung), said.message))
-                    return Asked(event.number, "usable", None, found, event.status)
+                    return Asked(event.number, "usable", None, found, said)
         return None
 
     @property

@@ -1,6 +1,6 @@
 """What there is to tell of a line and its proposals, in plain values and as text."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
 from ledger.application import LedgerApplication
 from ledger.recording.recorders import EntryRecorder, OfStream
+from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
 from policies.asking.settings import ModelSettings
 from policies.proposing.tuner import Tally
@@ -19,7 +20,7 @@ from proctor.cli.remedies import pasteable
 from proctor.improvement import shapes
 from proctor.improvement.shapes import AdviceRound, ChainLink, EvolutionRound, Line, Queued
 from proctor.output.columns import Shows, field, fields
-from proctor.output.summaries import INFRA_SUMMARIES
+from proctor.output.summaries import tell_entry
 from proctor.output.terminal import cell, print_rows, print_table, print_words
 
 _SHORT = 12  # characters of a hash
@@ -67,13 +68,12 @@ def describe_line(controller: Controller, *, server: ModelSettings | None = None
     )
 
 
-def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, Any]]:
-    """Give the events of a stream with their indexes in the ledger and their names."""
+def entries_of(log: LedgerApplication, stream: UUID) -> list[VerifiedEntry]:
+    """Return the entries of a stream."""
     recorder = log.recorder
     assert isinstance(recorder, EntryRecorder), "a ledger's recorder has entries"
     query = OfStream(stream=stream.bytes, gt=None, lte=None, desc=False, limit=None)
-    for entry, event in zip(recorder.entries(query), log.events.get(stream), strict=True):
-        yield entry.index, entry.name, event
+    return list(recorder.entries(query))
 
 
 def tell_line(told: Line) -> None:
@@ -136,22 +136,10 @@ def applied(controller: Controller, proposal: Proposal) -> str:
     return shown.applied(controller.place.repository, controller.place.blobs, proposal)
 
 
-def tell_events(log: LedgerApplication, *streams: UUID) -> None:
-    """Print the events of some streams in the ledger's order."""
-    rows = sorted(row for stream in streams for row in _rows(log, stream))
+def tell_events(log: LedgerApplication, stream: UUID) -> None:
+    """Print the events of a stream."""
+    rows = [(each.index, each.name, tell_entry(each)) for each in entries_of(log, stream)]
     print_table(("entry", "event", "what it says"), rows)
-
-
-def _rows(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, str]]:
-    for index, name, event in events_of(log, stream):
-        yield index, name, _told(name, event)
-
-
-def _told(name: str, event: object) -> str:
-    try:
-        return str(INFRA_SUMMARIES[name](vars(event)))
-    except Exception as error:  # an event may hold anything in any place
-        return f"(its body is odd: {type(error).__name__}: {error})"
 
 
 def cell_of(value: Any) -> str:

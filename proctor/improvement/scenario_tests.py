@@ -14,7 +14,7 @@ I/O: the client's, through the policy.
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
@@ -28,8 +28,8 @@ from judge.reference.scenarios import LENGTH, length_task, observation_of, unacc
 from ledger.blobs import Blobs
 from policies.asking.ask import Client
 from policies.asking.settings import ModelSettings
-from policies.calls import CallLog
 from policies.deciding.language_model import LanguageModelPolicy
+from proctor.runs.transcript_log import TranscriptLog
 
 LENGTH_PENALTY = 1e-5  # of the pass rate, for each character of the block
 SETTINGS = ComparisonSettings(first=5, margin=0.2, most=150)
@@ -37,69 +37,37 @@ _NAMED = 0.5  # of the pass rate of one scenario: a change of this size is named
 _READ = ("usable", "unusable", "refused", "truncated", "too_large")  # somebody answered
 
 
+@dataclass(frozen=True, kw_only=True)
 class Tester:
     """Asks a model scenarios, in the name of a round."""
 
-    def __init__(
-        self,
-        settings: ModelSettings,
-        *,
-        client: Client,
-        rung: str,
-        log: CallLog,
-        blobs: Blobs,
-    ) -> None:
-        # Remembered answers would make one answer out of many, and votes are many answers in one.
-        self._settings = replace(settings, temperature=0.0, cache=False, votes=1)
-        self._client = client
-        self._rung = rung
-        self._log = _Heard(log)
-        self._blobs = blobs
+    settings: ModelSettings
+    client: Client
+    rung: str
+    log: TranscriptLog
+    blobs: Blobs
 
-    def ask(self, task: Task, advice: str, *, arm: Arm, repeat: int, seed: int) -> TaskResult:
+    def ask(self, task: Task, advice: str) -> dict[str, Any]:
         """Return what the model's answer to a scenario is worth, with this advice block."""
-        self._log.outcomes.clear()
+        before = len(self.log.outcomes)
         policy = LanguageModelPolicy(
-            self._settings,
-            client=self._client,
-            rung=self._rung,
-            log=self._log,
-            blobs=self._blobs,
+            # Remembered answers would make one answer of many; votes are many answers in one.
+            replace(self.settings, temperature=0.0, cache=False, votes=1),
+            client=self.client,
+            rung=self.rung,
+            log=self.log,
+            blobs=self.blobs,
             advice=advice,
         )
         said = policy.decide(observation_of(task))
         decisions: list[Decision] = [each.decision for each in said if each.source == "policy"]
         problem = unaccepted(decisions, task.expected["answers"])
-        return TaskResult(
-            task_id=task.task_id,
-            arm=arm,
-            repeat=repeat,
-            seed=seed,
-            success=problem is None,
-            validation_failures=int(len(decisions) < len(said)),
-            metrics={},
-            problem=problem,
-            isolation=(),
-            missing=not any(outcome in _READ for outcome in self._log.outcomes),
-        )
-
-
-class _Heard(CallLog):
-    """Passes calls on, and knows how they ended."""
-
-    def __init__(self, log: CallLog) -> None:
-        self.outcomes: list[str] = []
-        self._log = log
-
-    def add(self, **call: Any) -> int:
-        self.outcomes.append(call["outcome"])
-        return self._log.add(**call)
-
-    def count_votes(self, **told: Any) -> float:
-        return self._log.count_votes(**told)
-
-    def review_proposal(self, **told: Any) -> None:
-        self._log.review_proposal(**told)
+        return {
+            "success": problem is None,
+            "valid": len(decisions) == len(said),
+            "missing": not any(outcome in _READ for outcome in self.log.outcomes[before:]),
+            "problem": problem,
+        }
 
 
 class Comparison(NamedTuple):
@@ -110,47 +78,34 @@ class Comparison(NamedTuple):
     measured: dict[str, Any]  # in plain values, as an event takes them
 
 
+@dataclass(frozen=True)
 class Judge:
     """Compares a candidate with the champion; a tie keeps the champion."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        *,
-        champion: str,
-        candidate: str,
-        level: float,
-        shorter: bool,
-        settings: ComparisonSettings = SETTINGS,
-    ) -> None:
-        """Compare on these scenarios; `shorter`: the candidate is to lose nothing but length."""
-        self._texts: Mapping[Arm, str] = {"base": champion, "candidate": candidate}
-        self._scenarios = tuple(tasks)
-        self._tasks = (*tasks, *([length_task()] if shorter else []))
-        self._level = level
-        self._shorter = shorter
-        self._settings = settings
+    scenarios: Sequence[Task]
+    texts: Mapping[Arm, str]  # base: the champion
+    _: KW_ONLY
+    level: float  # of error that may be spent
+    shorter: bool  # the candidate is to lose nothing but length
+    settings: ComparisonSettings = SETTINGS
 
     @property
-    def _sha256(self) -> str:
-        """The hash over the scenarios."""
-        told = "\n".join(sorted(task.sha256 for task in self._scenarios))
-        return hashlib.sha256(told.encode()).hexdigest()
+    def _asked(self) -> dict[str, Any]:
+        """What is compared, and how."""
+        tasks = (*self.scenarios, *([length_task()] if self.shorter else []))
+        return {"tasks": tasks, "level": self.level, "settings": self.settings}
 
     def wanted(self, results: Sequence[TaskResult]) -> list[tuple[str, int]]:
         """Return the pairs that are to be asked next; none: what there is decides."""
         if self._given_up(results):
             return []
-        wanted = wanted_pairs(
-            self._measured(results), tasks=self._tasks, level=self._level, settings=self._settings
-        )
+        wanted = wanted_pairs(self._measured(results), **self._asked)
         return [pair for pair in wanted if pair[0] != LENGTH]
 
     def compare(self, results: Sequence[TaskResult]) -> Comparison:
         """Return what the answers say."""
-        found = compare(
-            self._measured(results), tasks=self._tasks, level=self._level, settings=self._settings
-        )
+        found = compare(self._measured(results), **self._asked)
+        scenarios = "\n".join(sorted(task.sha256 for task in self.scenarios))
         rates = self._rates(results)
         base, candidate = (_mean(each) for each in (rates["base"], rates["candidate"]))
         scores = (self._score("base", base), self._score("candidate", candidate))
@@ -158,14 +113,14 @@ class Judge:
         lost = _together(lost, found.regressions)
         gained = tuple(name for name in _together(gained, found.improvements) if name != LENGTH)
         better = found.verdict == "better" and not lost
-        better = better and (self._shorter or scores[1] > scores[0])
+        better = better and (self.shorter or scores[1] > scores[0])
         told = f"pass rate {base:.3f} -> {candidate:.3f}, score {scores[0]:.4f} -> {scores[1]:.4f}"
         told += f"; improved: {', '.join(gained)}" if gained else ""
         told += f"; regressed: {', '.join(lost)}" if lost else ""
         values = {
             "verdict": found.verdict,
             "level": found.level,
-            "scenarios": self._sha256,
+            "scenarios": hashlib.sha256(scenarios.encode()).hexdigest(),
             "pairs": sum(each.arm == "base" for each in results),
             "pass_rates": [base, candidate],
             "scores": list(scores),
@@ -178,20 +133,18 @@ class Judge:
         return Comparison(better, told, values)
 
     def _score(self, arm: Arm, rate: float) -> float:
-        return rate - LENGTH_PENALTY * len(self._texts[arm])
+        return rate - LENGTH_PENALTY * len(self.texts[arm])
 
     def _given_up(self, results: Sequence[TaskResult]) -> bool:
         """Return whether the candidate does not look better once each scenario was asked enough."""
         asked = Counter(each.task_id for each in results if each.arm == "candidate")
-        if any(asked[task.task_id] < self._settings.first for task in self._scenarios):
+        if any(asked[task.task_id] < self.settings.first for task in self.scenarios):
             return False
         rates = self._rates(results)
         if self._named(results)[0]:
             return True
         base, candidate = (_mean(rates[arm]) for arm in ("base", "candidate"))
-        return not self._shorter and self._score("candidate", candidate) <= self._score(
-            "base", base
-        )
+        return not self.shorter and self._score("candidate", candidate) <= self._score("base", base)
 
     def _named(self, results: Sequence[TaskResult]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the scenarios that are answered worse, and better, by at least half of the pairs.
@@ -218,7 +171,7 @@ class Judge:
 
     def _measured(self, results: Iterable[TaskResult]) -> list[TaskResult]:
         """Return the answers, with the lengths of both texts where these are what is to improve."""
-        if not self._shorter:
+        if not self.shorter:
             return list(results)
         lengths = [
             TaskResult(
@@ -232,8 +185,8 @@ class Judge:
                 problem=None,
                 isolation=(),
             )
-            for arm, text in self._texts.items()
-            for repeat in range(self._settings.confirmed)
+            for arm, text in self.texts.items()
+            for repeat in range(self.settings.confirmed)
         ]
         return [*results, *lengths]
 

@@ -9,8 +9,9 @@ I/O: the endpoint, the log and the blobs; one file in the home.
 """
 
 import json
-import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
@@ -20,45 +21,31 @@ from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.hidden_tests import Said
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
-from policies.asking.ask import Asker, Client, find_rung
-from policies.asking.completion import Completion
+from policies.asking.ask import Asker, find_rung
 from policies.asking.settings import ModelSettings
 from policies.errors import PolicyError
 from proctor.improvement.proposers import ProposalTranscript
+from proctor.runs.policies import open_client
 
 MODE = "reference_tasks"
 _SAID = ("usable", "unusable", "refused", "truncated")  # outcomes that are the model's own
 
 
-class _Remembering:
-    """A client that keeps its last completion, which the candidate is given."""
-
-    def __init__(self, client: Client) -> None:
-        self.endpoint = client.endpoint
-        self.last = Completion(None)
-        self._client = client
-
-    def ask(self, request: bytes, /) -> Completion:
-        self.last = self._client.ask(request)
-        return self.last
-
-
+@dataclass
 class LineServer:
     """Asks the server that is configured for a line; connects when it is first asked."""
 
-    def __init__(
-        self, settings: ModelSettings, *, line: UUID, log: LedgerApplication, blobs: Blobs
-    ) -> None:
-        self.seconds = settings.timeout
-        self._settings = settings
-        self._line = line
-        self._log = log
-        self._blobs = blobs
-        self._asked: tuple[Asker, _Remembering, str] | None = None
+    settings: ModelSettings
+    line: UUID
+    log: LedgerApplication
+    blobs: Blobs
+
+    def __post_init__(self) -> None:
+        self.seconds = self.settings.timeout
 
     def ask(self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int) -> Said:
         """Return the model's answer; CandidateError: the request itself was refused."""
-        asker, client, rung = self._asked = self._asked or self._connect()
+        asker, rung = self._connected
         try:
             asked = asker.ask(
                 rung,
@@ -72,33 +59,32 @@ class LineServer:
         except ValueError as error:
             raise CandidateError("the request to the language model cannot be written") from error
         if asked.outcome == "rejected":
-            raise CandidateError(f"the server refuses the request with status {asked.status}")
+            raise CandidateError(
+                f"the server refuses the request with status {asked.answer.status}"
+            )
         if asked.outcome not in _SAID:
             raise GauntletError(
                 f"{asker.endpoint} did not answer a reference task: {asked.problem}; start the "
                 "server, then continue with `proctor line run`"
             )
-        usage = client.last.usage or {}
+        usage = asked.answer.usage or {}
         return Said(
             rung=rung,
-            message=dict(client.last.message),
+            message=dict(asked.answer.message),
             prompt_tokens=usage.get("prompt_tokens"),
             tokens=usage.get("completion_tokens"),
-            limit=self._settings.max_tokens,
+            limit=self.settings.max_tokens,
         )
 
-    def _connect(self) -> tuple[Asker, _Remembering, str]:
-        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
-
-        said = self._settings.to_dict()
-        stream = uuid5(self._line, f"{MODE} {digest(said)}")
+    @cached_property
+    def _connected(self) -> tuple[Asker, str]:
+        said = self.settings.to_dict()
+        stream = uuid5(self.line, f"{MODE} {digest(said)}")
         try:
-            client = _Remembering(
-                ChatClient(self._settings, os.environ.get(self._settings.key_env))
-            )
-            log = ProposalTranscript(self._log, stream, policy={"name": MODE, **said}, mode=MODE)
-            asker = Asker(self._settings, client=client, log=log, blobs=self._blobs)
-            return asker, client, log.rung or find_rung(asker)
+            client = open_client(self.settings)
+            log = ProposalTranscript(self.log, stream, policy={"name": MODE, **said}, mode=MODE)
+            asker = Asker(self.settings, client=client, log=log, blobs=self.blobs)
+            return asker, log.rung or find_rung(asker)
         except PolicyError as error:
             raise GauntletError(
                 f"the server of the line's reference tasks does not answer: {error}; see `proctor "

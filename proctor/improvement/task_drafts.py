@@ -158,7 +158,6 @@ def from_call(
         wish,
         kind="behaviour",
         source=_PERSON,
-        commit=None,
         day=date.today(),
         outcome=said,
         text=said,
@@ -203,7 +202,6 @@ def from_run(
         wish,
         kind=DECISIONS,
         source=f"run {recording.run_id}, verified",
-        commit=None,
         day=_today(controller),
         outcome=RIGHT,
         text=wish.text or "Situations of a verified run are decided again",
@@ -311,7 +309,8 @@ def _from_change(
         else "the hidden tests pass",
         text=issue.strip().splitlines()[0],
     )
-    files = {SNAPSHOT_FILE: _json(change.snapshot), ISSUE: f"{issue.strip()}\n".encode()}
+    snapshot = json.dumps(change.snapshot, indent=1, sort_keys=True, ensure_ascii=False)
+    files = {SNAPSHOT_FILE: f"{snapshot}\n".encode(), ISSUE: f"{issue.strip()}\n".encode()}
     needed = [path for path in change.changed if path in change.snapshot]
     task = Task(
         entry=entry,
@@ -388,10 +387,10 @@ def _entry(
     *,
     kind: str,
     source: str,
-    commit: str | None,
     day: date,
     outcome: str,
     text: str,
+    commit: str | None = None,
 ) -> TaskEntry:
     try:
         return msgspec.convert(
@@ -425,10 +424,6 @@ def _write(task: Task, into: Path) -> Task:
 
 def _today(controller: Controller) -> date:
     return datetime.fromtimestamp(controller.place.clock(), UTC).date()
-
-
-def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -3,21 +3,16 @@
 I/O: reads the keys of models from the environment; opens the log.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING
 
 from ledger.application import LedgerApplication
 from policies.asking.settings import ModelSettings
 from proctor.home import Home
 from proctor.improvement.tuning import Tuner, Writer
 from proctor.output.terminal import warn
-from proctor.runs.policies import OPENAI, PolicyChoice
+from proctor.runs.policies import OPENAI, PolicyChoice, open_client
 from proctor.runs.run_settings import read_pairs
-
-if TYPE_CHECKING:
-    from policies.asking.chat import ChatClient
 
 
 @contextmanager
@@ -30,27 +25,13 @@ def tuning(
     say: Callable[[str], None],
 ) -> Iterator[Tuner]:
     """Give the tuner of a model's advice; its clients are closed."""
-    from policies.asking.chat import ChatClient  # noqa: PLC0415 - needs the extra `llm`
-
     with ExitStack() as clients:
-
-        def client(settings: ModelSettings) -> "ChatClient":
-            key = os.environ.get(settings.key_env)
-            return clients.enter_context(closing(ChatClient(settings, key)))
-
         writes = None
         if writer:
             wanted = ModelSettings.from_dict(read_pairs(writer))
-            writes = Writer(wanted, client(wanted))
-        yield Tuner(
-            log,
-            home.blobs,
-            settings,
-            client=client(settings),
-            writer=writes,
-            home=home,
-            say=say,
-        )
+            writes = Writer(wanted, clients.enter_context(closing(open_client(wanted))))
+        client = clients.enter_context(closing(open_client(settings)))
+        yield Tuner(home, log, settings, client, writes, say=say)
 
 
 @contextmanager

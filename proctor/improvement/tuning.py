@@ -8,20 +8,19 @@ The scoreboard of techniques follows from the stream, over all campaigns.
 I/O: appends to the log; asks the model, and the writer where there is one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from random import Random, SystemRandom
 from typing import Any
 
 from aggregates.canonical import digest
-from aggregates.improvement.advice import Advice, Tried
+from aggregates.improvement.advice import Advice
 from judge.auditing.report import AuditReport
 from judge.gauntlet.arms import in_turn
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import error_level
-from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
+from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.scenarios import (
@@ -31,7 +30,6 @@ from judge.reference.scenarios import (
     scenario,
 )
 from ledger.application import LedgerApplication
-from ledger.blobs import Blobs
 from ledger.progress import advanced
 from ledger.wording import counted
 from policies.asking.ask import Asker, Client, find_rung
@@ -119,66 +117,49 @@ class Writer:
     client: Client
 
 
+@dataclass
 class Tuner:
     """Tunes the advice to one model."""
 
-    def __init__(
-        self,
-        log: LedgerApplication,
-        blobs: Blobs,
-        settings: ModelSettings,
-        *,
-        client: Client,
-        writer: Writer | None = None,
-        home: Home | None = None,
-        scenarios: Sequence[Task] | None = None,
-        comparison: ComparisonSettings = SETTINGS,
-        random: Random | None = None,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._log = log
-        self._blobs = _Remembering(blobs)
-        self._settings = settings
-        self._client = client
-        self._writer = writer
-        self._home = home  # where marked decisions can be replayed
-        self._held_out = held_out() if scenarios is None else tuple(scenarios)
-        self._comparison = comparison
-        self._random = random or SystemRandom()
-        self._say = say
-        self.advice = open_advice(log, settings.model)
+    home: Home  # whose marked decisions can be replayed
+    log: LedgerApplication
+    settings: ModelSettings
+    client: Client
+    writer: Writer | None = None
+    scenarios: Sequence[Task] = field(default_factory=held_out)
+    comparison: ComparisonSettings = SETTINGS
+    random: Random = field(default_factory=SystemRandom)
+    say: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.advice = open_advice(self.log, self.settings.model)
 
     def champion(self) -> tuple[str, int]:
         """Return the advice block that is in force, and its version."""
-        advice = self.advice = open_advice(self._log, self._settings.model)
+        advice = self.advice = open_advice(self.log, self.settings.model)
         return (advice.champion, advice.champion_version) if advice.on else ("", 0)
 
     def after_attempt(self, campaign: str, number: int, verdict: AuditReport) -> None:
         """Do the round after an attempt, unless it was done."""
         with self._alone():
-            if (campaign, number) not in self.advice.done:
+            done = [(each.campaign, each.attempt) for each in self.advice.tried]
+            if (campaign, number) not in done:
                 where = {"campaign": campaign, "attempt": number}
                 self._round(patterns_of(verdict), None, where)
 
     def round(
-        self,
-        patterns: Sequence[Pattern],
-        *,
-        technique: str | None = None,
-        campaign: str | None = None,
-        attempt: int | None = None,
+        self, patterns: Sequence[Pattern], *, technique: str | None = None
     ) -> Advice.RoundEnded:
         """Do a round; one that another process left open is ended first."""
         with self._alone():
-            return self._round(patterns, technique, {"campaign": campaign, "attempt": attempt})
+            return self._round(patterns, technique, {"campaign": None, "attempt": None})
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Be the one process that tunes the model, with what others have recorded meanwhile."""
-        model = self._settings.model
-        home = self._home
-        with nullcontext() if home is None else home.alone("tuning", model, say=self._say):
-            self.advice = open_advice(self._log, model)
+        model = self.settings.model
+        with self.home.alone("tuning", model, say=self.say):
+            self.advice = open_advice(self.log, model)
             yield
 
     def _round(
@@ -186,11 +167,11 @@ class Tuner:
     ) -> Advice.RoundEnded:
         if (opened := self.advice.open) is not None:
             ended = self._finish()
-            if where == {name: opened[name] for name in where}:
+            if where == {name: getattr(opened, name) for name in where}:
                 return ended
         if not self.advice.on:
             return self._end("nothing", "tuning is turned off", **where)
-        marks = marks_on(self._log, self._settings.model)
+        marks = marks_on(self.log, self.settings.model)
         self._take_in(marks)
         bad = bad_examples(marks)
         examples, found = (*PLAYBOOK_EXAMPLES, *bad), [*patterns, *marked_bad(bad)]
@@ -215,30 +196,27 @@ class Tuner:
             origin = f"adversary, seed {seed}"
             task = scenario(name, seen, expected, origin=origin)
             champion, _ = self.champion()
-            found = [
-                tester.ask(task, champion, arm="base", repeat=repeat, seed=0)
-                for repeat in range(_ASKED)
-            ]
-            if all(each.missing for each in found):
-                raise SilentError(f"{self._client.endpoint} did not answer any scenario")
-            wrong = sum(not each.success and not each.missing for each in found)
+            found = [tester.ask(task, champion) for _ in range(_ASKED)]
+            if all(each["missing"] for each in found):
+                raise SilentError(f"{self.client.endpoint} did not answer any scenario")
+            wrong = sum(not each["success"] and not each["missing"] for each in found)
             if 2 * wrong > _ASKED and name not in self.advice.scenarios:
                 self.advice.record_scenario(
                     name, origin=origin, observation=plain, expected=expected, admitted=False
                 )
-                self._log.save(self.advice)
+                self.log.save(self.advice)
                 kept.append(name)
         advanced("scenarios of the adversary", count, count)
-        self._say(f"the adversary's scenarios took {counted(transcript.calls, 'call')}")
+        self.say(f"the adversary's scenarios took {counted(transcript.calls, 'call')}")
         return kept
 
     def _take_in(self, marks: Sequence[Mark]) -> None:
         """Make scenarios of decisions that were marked as gold, once."""
         for mark in marks:
             name = f"gold-{mark.index}"
-            if mark.mark != "gold" or name in self.advice.scenarios or self._home is None:
+            if mark.mark != "gold" or name in self.advice.scenarios:
                 continue
-            if (seen := situation_of(self._home, mark)) is None:
+            if (seen := situation_of(self.home, mark)) is None:
                 continue
             acts = [{"direction": mark.decision.direction, "params": {}}]
             self.advice.record_scenario(
@@ -251,7 +229,7 @@ class Tuner:
                 ],
                 admitted=True,
             )
-            self._log.save(self.advice)
+            self.log.save(self.advice)
 
     def _propose(
         self,
@@ -261,42 +239,31 @@ class Tuner:
         where: dict[str, Any],
     ) -> Advice.RoundEnded | None:
         """Record a proposal; where there is none, end the round and return that."""
-        wanted = self._want(patterns, examples, technique)
-        pattern = wanted.pattern
-        about = {
-            "technique": wanted.technique,
-            "pattern": None if pattern is None else pattern.key,
-            **where,
-        }
-        if wanted.outcome != "proposed" or pattern is None:
-            return self._end(wanted.outcome, wanted.reason, calls=wanted.calls, **about)
-        self.advice.propose(
-            str(wanted.texts[_BLOCK]),
-            proposer=self._proposer,
-            rationale=wanted.reason,
-            evidence=pattern.evidence(),
-            **about,
-        )
-        self._log.save(self.advice)
-        return None
-
-    def _want(
-        self, patterns: Sequence[Pattern], examples: Sequence[Example], technique: str | None
-    ) -> Wanted:
         choice = self._choose(patterns, examples, technique)
         if choice is None:
             by = f" by {technique}" if technique else ""
             reason = f"nothing went wrong that is not tried yet{by}"
-            return Wanted(outcome="nothing", reason=reason if patterns else "nothing went wrong")
+            return self._end("nothing", reason if patterns else "nothing went wrong", **where)
+        about = {"technique": choice.technique, "pattern": choice.pattern.key, **where}
         try:
             found = self._written(choice, examples)
         except SilentError as error:
-            found = Wanted(outcome="unanswered", reason=str(error))
-        return replace(found, technique=choice.technique, pattern=choice.pattern)
+            return self._end("unanswered", str(error), **about)
+        if found.outcome != "proposed":
+            return self._end(found.outcome, found.reason, calls=found.calls, **about)
+        self.advice.propose(
+            str(found.texts[_BLOCK]),
+            proposer=self._proposer,
+            rationale=found.reason,
+            evidence=choice.pattern.evidence(),
+            **about,
+        )
+        self.log.save(self.advice)
+        return None
 
     @property
     def _proposer(self) -> str:
-        return TEMPLATE if self._writer is None else self._writer.settings.model
+        return TEMPLATE if self.writer is None else self.writer.settings.model
 
     def _choose(
         self, patterns: Sequence[Pattern], examples: Sequence[Example], technique: str | None
@@ -310,7 +277,7 @@ class Tuner:
             technique=technique,
             lengths=[_too_long(champion, self.advice.champion_version)] if champion else [],
         )
-        if self._writer is not None:
+        if self.writer is not None:
             return next(found, None)
         return next((each for each in found if self._rewritten(each, examples) is not None), None)
 
@@ -319,7 +286,7 @@ class Tuner:
 
     def _written(self, choice: Choice, examples: Sequence[Example]) -> Wanted:
         before = self.advice.champion
-        if self._writer is None:
+        if self.writer is None:
             text = (self._rewritten(choice, examples) or "").strip()
             try:
                 verify_advice(text, technique=choice.technique, before=before)
@@ -327,9 +294,9 @@ class Tuner:
                 return Wanted(outcome="refused", reason=str(error))
             reason = f"{choice.technique}. {choice.pattern.says}"
             return Wanted(outcome="proposed", reason=reason, texts={_BLOCK: text})
-        settings = self._writer.settings
+        settings = self.writer.settings
         transcript = self._transcript("writer", settings)
-        asker = Asker(settings, client=self._writer.client, log=transcript, blobs=self._blobs)
+        asker = Asker(settings, client=self.writer.client, log=transcript, blobs=self.home.blobs)
         asked = ask_for_advice(
             asker,
             find_rung(asker),
@@ -357,33 +324,40 @@ class Tuner:
 
     def _transcript(self, name: str, settings: ModelSettings) -> ProposalTranscript:
         stream = self.advice.transcript_of(self.advice.rounds + 1, name)
-        return ProposalTranscript(self._log, stream, policy={"name": name, **settings.to_dict()})
+        return ProposalTranscript(self.log, stream, policy={"name": name, **settings.to_dict()})
 
     def _finish(self) -> Advice.RoundEnded:
         """Test the text that is open, and promote it or keep the champion."""
         advice = self.advice
         opened = advice.open
         assert opened is not None
-        earlier = [each.outcome == "promoted" for each in advice.tried if each.level > 0]
+        earlier = [
+            each.outcome == "promoted"
+            for each in advice.tried
+            if each.measured is not None and each.measured["level"] > 0
+        ]
         scenarios = self._scenarios()
         judge = Judge(
             scenarios,
-            champion=advice.champion,
-            candidate=opened["text"],
+            {"base": advice.champion, "candidate": opened.text},
             level=error_level(earlier),
-            shorter=opened["technique"] == DISTILLATION,
-            settings=self._comparison,
+            shorter=opened.technique == DISTILLATION,
+            settings=self.comparison,
         )
         try:
             transcript, tester = self._tester("tester")
         except SilentError as error:
             return self._end("unanswered", str(error))
-        results, missing = _results(advice), 0
-        self._say(f"testing version {opened['version']} of the advice ({opened['technique']})")
-        turns = in_turn(lambda: judge.wanted(results), scenarios, random=self._random)
+        results = [result for each in advice.answers for result in _results(each)]
+        missing = 0
+        self.say(f"testing version {opened.version} of the advice ({opened.technique})")
+        turns = in_turn(lambda: judge.wanted(results), scenarios, random=self.random)
         for task, repeat, seed, order in turns:
             advanced(_ANSWERS, len(results))
-            pair = self._ask_pair(tester, task, repeat, seed, order)
+            told = {arm: tester.ask(task, judge.texts[arm]) for arm in order}
+            advice.answer(task.task_id, repeat=repeat, seed=seed, first=order[0], **told)
+            self.log.save(advice)
+            pair = _results(advice.answers[-1])
             results += pair
             missing = missing + 1 if all(each.missing for each in pair) else 0
             if missing == _PATIENCE:
@@ -400,42 +374,16 @@ class Tuner:
 
     def _tester(self, name: str) -> tuple[ProposalTranscript, Tester]:
         """Return who asks scenarios, on the rung that a probe finds, and the transcript."""
-        transcript = self._transcript(name, self._settings)
-        asker = Asker(self._settings, client=self._client, log=transcript, blobs=self._blobs)
+        transcript = self._transcript(name, self.settings)
+        asker = Asker(self.settings, client=self.client, log=transcript, blobs=self.home.blobs)
         rung = transcript.rung or find_rung(asker)
         return transcript, Tester(
-            self._settings, client=self._client, rung=rung, log=transcript, blobs=self._blobs
+            settings=self.settings,
+            client=self.client,
+            rung=rung,
+            log=transcript,
+            blobs=self.home.blobs,
         )
-
-    def _ask_pair(
-        self, tester: Tester, task: Task, repeat: int, seed: int, order: Sequence[Arm]
-    ) -> list[TaskResult]:
-        """Ask both texts about a scenario, and record the answers."""
-        opened = self.advice.open
-        assert opened is not None
-        texts: dict[Arm, str] = {"base": self.advice.champion, "candidate": opened["text"]}
-        found = {
-            arm: tester.ask(task, texts[arm], arm=arm, repeat=repeat, seed=seed) for arm in order
-        }
-        told = {
-            arm: {
-                "success": each.success,
-                "valid": not each.validation_failures,
-                "missing": each.missing,
-                "problem": each.problem,
-            }
-            for arm, each in found.items()
-        }
-        self.advice.answer(
-            task.task_id,
-            repeat=repeat,
-            seed=seed,
-            first=order[0],
-            base=told["base"],
-            candidate=told["candidate"],
-        )
-        self._log.save(self.advice)
-        return [*found.values()]
 
     def _scenarios(self) -> list[Task]:
         own = [
@@ -443,62 +391,40 @@ class Tuner:
             for name, each in self.advice.scenarios.items()
             if each["admitted"]
         ]
-        return [*self._held_out, *own]
+        return [*self.scenarios, *own]
 
     def _end(self, outcome: str, reason: str, **told: Any) -> Advice.RoundEnded:
         self.advice.end_round(outcome, reason=reason, proposer=self._proposer, **told)
-        ended = self.advice.pending_events[-1]
-        assert isinstance(ended, Advice.RoundEnded)
-        self._log.save(self.advice)
-        self._say(f"advice, round {ended.round}: {outcome}. {reason}")
+        self.log.save(self.advice)
+        ended = self.advice.tried[-1]
+        self.say(f"advice, round {ended.round}: {outcome}. {reason}")
         return ended
 
 
-class _Remembering:
-    """Blobs of which each is written once: scenarios are asked in the same words many times."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-        self._written: set[bytes] = set()
-
-    def put(self, content: bytes, /) -> str:
-        """Keep bytes and return their hash."""
-        hashed = sha256(content)
-        if hashed.digest() in self._written:
-            return hashed.hexdigest()
-        kept = self._blobs.put(content)
-        self._written.add(hashed.digest())
-        return kept
-
-    def get(self, digest: str, /) -> bytes:
-        """Return kept bytes."""
-        return self._blobs.get(digest)
-
-
-def _results(advice: Advice) -> list[TaskResult]:
-    """Return the answers of the open round as they are recorded."""
+def _results(pair: Advice.Answered) -> list[TaskResult]:
+    """Return what both texts' answers to a scenario are worth."""
+    answers: dict[Arm, Mapping[str, Any]] = {"base": pair.base, "candidate": pair.candidate}
     return [
         TaskResult(
-            task_id=each["scenario"],
+            task_id=pair.scenario,
             arm=arm,
-            repeat=each["repeat"],
-            seed=each["seed"],
-            success=each[arm]["success"],
-            validation_failures=int(not each[arm]["valid"]),
+            repeat=pair.repeat,
+            seed=pair.seed,
+            success=told["success"],
+            validation_failures=int(not told["valid"]),
             metrics={},
-            problem=each[arm]["problem"],
+            problem=told["problem"],
             isolation=(),
-            missing=each[arm]["missing"],
+            missing=told["missing"],
         )
-        for each in advice.answers
-        for arm in ARMS
+        for arm, told in answers.items()
     ]
 
 
-def _result(tried: Tried) -> str | None:
+def _result(tried: Advice.RoundEnded) -> str | None:
     """Return how a technique did; None if the round says nothing of it."""
     if tried.outcome == "kept":
-        return TIED if tried.verdict == "cannot tell" else LOST
+        return TIED if (tried.measured or {}).get("verdict") == "cannot tell" else LOST
     return _CAME_TO.get(tried.outcome)
 
 

@@ -29,7 +29,6 @@ from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
-from ledger.bodies import decode_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import TaskConfig
@@ -50,6 +49,16 @@ _UNFIT = (
     "SELECT run_id, why_not FROM campaign_progress WHERE campaign_id = ? AND NOT abandoned "
     "UNION ALL SELECT run_id, why_not FROM comparison_cells WHERE comparison_id = ?"
 )
+_MADE_UP = """
+SELECT c.transcript_id, c.number, c.response
+FROM calls AS c
+WHERE c.cached AND c.transcript_id IN (SELECT UNNEST(?)) AND NOT EXISTS (
+    FROM calls AS g
+    WHERE g.idx < c.idx AND g.outcome = 'usable' AND NOT g.cached
+        AND (g.request, g.endpoint, g.response)
+        IS NOT DISTINCT FROM (c.request, c.endpoint, c.response)
+)
+ORDER BY c.idx"""
 
 
 @dataclass(frozen=True)
@@ -99,8 +108,15 @@ def read_records(home: Home, name: str) -> Records:
         found = read_streams(
             ledger, {*ids.values(), *transcripts.values(), *audits.values(), advice}
         )
-        given = _given(ledger)
     decoded = {stream: decode_events(entries) for stream, entries in found.items()}
+    with held_session(home) as session:
+        unfit = session.query(_UNFIT, [str(chosen), str(chosen)]).rows
+        given = session.query(_MADE_UP, [[str(each) for each in transcripts.values()]]).rows
+    made_up: dict[str, list[Difference]] = {run: [] for run in runs}
+    run_of = {str(transcript): run for run, transcript in transcripts.items()}
+    for transcript, number, response in given:
+        why = "no earlier call was answered so"
+        made_up[run_of[transcript]].append(Difference(f"call {number} cached", response, why))
     return Records(
         campaign=campaign,
         chosen=chosen,
@@ -117,21 +133,10 @@ def read_records(home: Home, name: str) -> Records:
             for run, audit in audits.items()
             if _is_audit(found.get(audit, []), run, found.get(ids[run], []))
         },
-        made_up={
-            run: list(_made_up(found[transcript], given))
-            for run, transcript in transcripts.items()
-            if transcript in found
-        },
-        unfit=_read_unfit(home, chosen),
+        made_up=made_up,
+        unfit={str(run): list(why) for run, why in unfit if why},
         comparison=comparison,
     )
-
-
-def _read_unfit(home: Home, chosen: UUID) -> dict[str, list[str]]:
-    """Return what the ledger's tables say against runs of a campaign or comparison."""
-    with held_session(home) as session:
-        rows = session.query(_UNFIT, [str(chosen), str(chosen)]).rows
-    return {str(run): list(why) for run, why in rows if why}
 
 
 def redo_run(
@@ -152,7 +157,7 @@ def redo_run(
     comparison = reexecute(
         events, policy, on_epoch=on_epoch, config=config, task=_task_again(home, events[0], config)
     )
-    found = (*policy.differences(), *records.made_up.get(run_id, ()))
+    found = (*policy.differences(), *records.made_up[run_id])
     same = comparison.same and not found
     return RunAgain.of(comparison, same=same, calls=calls.count if calls else 0, policy=found)
 
@@ -303,32 +308,6 @@ def _verdict(report: AuditReport) -> dict[str, Any]:
         "found": report.found,
         "unlisted": dict(report.unlisted),
     }
-
-
-def _given(ledger: VerifiedLedger) -> dict[tuple[Any, ...], int]:
-    """Return where each usable answer was first given, by request, endpoint and response."""
-    given: dict[tuple[Any, ...], int] = {}
-    for entry in ledger.select(names=["transcript.call_made"]):
-        call = REGISTRY.readable(entry.name, entry.body)
-        if call is not None and call["outcome"] == "usable" and not call["cached"]:
-            given.setdefault(_fingerprint(call), entry.index)
-    return given
-
-
-def _made_up(
-    transcript: list[VerifiedEntry], given: Mapping[tuple[Any, ...], int]
-) -> Iterator[Difference]:
-    """Yield remembered answers that no earlier call of this ledger was given."""
-    for entry in transcript:
-        if entry.name == "transcript.call_made":
-            call = decode_body(entry.body)
-            if call["cached"] and given.get(_fingerprint(call), entry.index) >= entry.index:
-                why = "no earlier call was answered so"
-                yield Difference(f"call {call['number']} cached", call["response"], why)
-
-
-def _fingerprint(call: Mapping[str, Any]) -> tuple[Any, ...]:
-    return call.get("request"), call.get("endpoint"), call.get("response")
 
 
 def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry]) -> bool:

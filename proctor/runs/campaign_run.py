@@ -9,12 +9,10 @@ I/O: appends to the log; reads and writes the home.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 from uuid import UUID, uuid4, uuid5
-
-from eventsourcing.application import AggregateNotFoundError
 
 from aggregates.campaign import PROCESS, Campaign
 from aggregates.canonical import digest
@@ -69,11 +67,7 @@ class Task:
 
     def find(self, log: LedgerApplication) -> Campaign | None:
         """Return the campaign as far as it has got, None if there is none."""
-        try:
-            found: Campaign = log.repository.get(self.id)
-        except AggregateNotFoundError:
-            return None
-        return found
+        return log.find(self.id, Campaign)
 
     def open(self, log: LedgerApplication) -> Campaign:
         """Return the campaign as far as it has got, beginning it if there is none."""
@@ -101,32 +95,21 @@ class Tuning(Protocol):
         """Propose, test and promote or keep, unless that was done after this attempt."""
 
 
+@dataclass
 class Harness:
     """Makes a campaign's attempts, one after the other."""
 
-    def __init__(
-        self,
-        home: Home,
-        log: LedgerApplication,
-        campaign: Campaign,
-        *,
-        executor: Executor,
-        choice: PolicyChoice,
-        judge_run: Callable[[UUID], AuditReport],
-        splits: Splits,
-        watching: Watching,
-        tuning: Tuning | None = None,
-    ) -> None:
-        self.campaign = campaign
-        self.verdicts: list[AuditReport] = []  # on the attempts, in order
-        self._home = home
-        self._log = log
-        self._executor = executor
-        self._choice = choice
-        self._judge_run = judge_run
-        self._splits = splits
-        self._watching = watching
-        self._tuning = tuning
+    home: Home
+    log: LedgerApplication
+    campaign: Campaign
+    _: KW_ONLY
+    executor: Executor
+    choice: PolicyChoice
+    judge_run: Callable[[UUID], AuditReport]
+    splits: Splits
+    watching: Watching
+    tuning: Tuning | None = None
+    verdicts: list[AuditReport] = field(default_factory=list)  # on the attempts, in order
 
     def carry_on(self, *, chain: bool = False) -> Attempt | None:
         """Make the attempts that are missing and return what would follow the last one's restart.
@@ -150,12 +133,12 @@ class Harness:
         ranking = rank_runs(self.verdicts, self.campaign.ranked_by)
         unjudged = [run for run in self.campaign.runs if run not in ranking]
         self.campaign.end(reason, ranking=[*ranking, *unjudged])
-        self._log.save(self.campaign)
+        self.log.save(self.campaign)
 
     def _resume(self) -> Attempt | None:
         following = None
         for run_id in tuple(self.campaign.runs):
-            run = recorded_run(self._log, run_id)
+            run = recorded_run(self.log, run_id)
             if run is not None and run.end_reason in OWN_ENDS:
                 self._check_data(run)
                 following = self._settle(run)
@@ -168,10 +151,10 @@ class Harness:
     def _abandon(self, run_id: str, run: Run | None) -> None:
         how = "never began" if run is None else f"ended as {run.end_reason}"
         self.campaign.abandon_attempt(run_id, f"its run {how}")
-        self._log.save(self.campaign)
+        self.log.save(self.campaign)
 
     def _check_data(self, run: Run) -> None:
-        recorded, here = run.data.get("fingerprints", {}), self._splits.fingerprints
+        recorded, here = run.data.get("fingerprints", {}), self.splits.fingerprints
         if changed := [split for split in here if recorded.get(split) != here[split]]:
             raise ProctorError(
                 f"the data has changed since run {run.id}: its {', '.join(changed)} set is another "
@@ -183,20 +166,20 @@ class Harness:
         number = campaign.next_number
         if campaign.feedback and self.verdicts and number not in campaign.told:
             campaign.give_feedback(make_feedback(self.verdicts))
-            self._log.save(campaign)
-        if self._tuning is not None and number not in campaign.advised:
+            self.log.save(campaign)
+        if self.tuning is not None and number not in campaign.advised:
             self._tune()
-            advice, version = self._tuning.champion()
+            advice, version = self.tuning.champion()
             campaign.advise(advice, version=version)
-            self._log.save(campaign)
-        spent = read_spent(self._log, campaign)
+            self.log.save(campaign)
+        spent = read_spent(self.log, campaign)
         so_far = f"; so far {spent}" if spent.calls else ""
-        self._watching.say(f"attempt {number} of at most {campaign.attempts}{so_far}")
+        self.watching.say(f"attempt {number} of at most {campaign.attempts}{so_far}")
         job = Job(
-            self._home.path,
+            self.home.path,
             str(uuid4()),
             this.config,
-            self._choice,
+            self.choice,
             spec=this.spec,
             parent=this.parent,
             campaign=str(campaign.id),
@@ -204,25 +187,25 @@ class Harness:
             spent=spent,
         )
         try:
-            (job,) = trained(self._executor, [job], self._again, what="an attempt")
+            (job,) = trained(self.executor, [job], self._again, what="an attempt")
         finally:
-            self.campaign = self._log.repository.get(campaign.id)  # it has the attempt now
-        run: Run = self._log.repository.get(UUID(job.run))
+            self.campaign = self.log.repository.get(campaign.id)  # it has the attempt now
+        run: Run = self.log.repository.get(UUID(job.run))
         return run
 
     def _again(self, job: Job) -> Job:
         """Abandon an attempt whose worker was lost, and return the one in its place."""
-        self.campaign = self._log.repository.get(self.campaign.id)
-        if is_done(self._log, job.run):  # it was lost behind the end of the run
+        self.campaign = self.log.repository.get(self.campaign.id)
+        if is_done(self.log, job.run):  # it was lost behind the end of the run
             return job
         if job.run in self.campaign.runs:
-            self._abandon(job.run, recorded_run(self._log, job.run))
+            self._abandon(job.run, recorded_run(self.log, job.run))
         return replace(job, run=str(uuid4()))
 
     def _tune(self) -> None:
-        if self._tuning is not None and self.verdicts:
+        if self.tuning is not None and self.verdicts:
             number = len(self.verdicts)
-            self._tuning.after_attempt(str(self.campaign.id), number, self.verdicts[-1])
+            self.tuning.after_attempt(str(self.campaign.id), number, self.verdicts[-1])
 
     def _settle(self, run: Run) -> Attempt | None:
         """Judge a run, unless that was done, and return what follows its restart.
@@ -231,16 +214,16 @@ class Harness:
         """
         campaign, run_id = self.campaign, str(run.id)
         if run_id not in campaign.audits:
-            audit = self._judge_run(run.id).audit_id
+            audit = self.judge_run(run.id).audit_id
             if audit is None:
                 raise ProctorError("the ledger does not hold: see `proctor verify`")
             campaign.judge_attempt(run_id, audit)
-            self._log.save(campaign)
-        verdict = read_verdict(self._log, campaign.audits[run_id])  # as it is recorded
+            self.log.save(campaign)
+        verdict = read_verdict(self.log, campaign.audits[run_id])  # as it is recorded
         self.verdicts.append(verdict)
         scores = verdict.scores
         failed = [f"; hard fail: {s.summary}" for s in verdict.steps if s.status == "failed"]
-        self._watching.say(
+        self.watching.say(
             f"judged: process {scores.process_score:.3f}, "
             f"accuracy {told_score(scores.accuracy_score)}, "
             f"{counted(verdict.found, 'violation')}" + "".join(failed)
@@ -261,17 +244,12 @@ def read_spent(log: LedgerApplication, campaign: Campaign) -> Tally:
 
 def read_tuning(log: LedgerApplication, campaign: Campaign) -> Tally:
     """Return what the calls that wrote and tested advice for a campaign have come to."""
-    stream = Advice.id_of(str(campaign.policy.get("model")))
-    rounds = {
-        event.round
-        for event in log.events.get(stream)
-        if isinstance(event, Advice.Proposed | Advice.RoundEnded)
-        and event.campaign == str(campaign.id)
-    }
-    if not rounds:
+    advice = log.find(Advice.id_of(str(campaign.policy.get("model"))), Advice)
+    if advice is None:
         return Tally()
-    advice: Advice = log.repository.get(stream)
-    asked = [advice.transcript_of(each, who) for each in rounds for who in TRANSCRIPTS]
+    rounds = [each for each in (*advice.tried, advice.open) if each is not None]
+    own = [each.round for each in rounds if each.campaign == str(campaign.id)]
+    asked = [advice.transcript_of(each, who) for each in own for who in TRANSCRIPTS]
     return read_tally(log, map(str, asked))
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from eventsourcing.application import AggregateNotFoundError
-
 from aggregates.comparison import Cell, Comparison, same_conditions
 from aggregates.errors import AggregateError
 from judge.confinement.tasks import confined_workers
@@ -68,12 +66,11 @@ class Plan:
 
     def open(self, log: LedgerApplication) -> Comparison:
         """Return the comparison as far as it has come; begin it if it is new."""
-        try:
-            return log.repository.get(self.id)
-        except AggregateNotFoundError:
-            begun = Comparison.start(**self._told)
-            log.save(begun)
-            return begun
+        if (found := log.find(self.id, Comparison)) is not None:
+            return found
+        begun = Comparison.start(**self._told)
+        log.save(begun)
+        return begun
 
 
 def of_network(base: Config) -> Make:

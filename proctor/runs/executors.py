@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 from uuid import UUID
 
-from eventsourcing.application import AggregateNotFoundError
-
 from aggregates.run import OWN_ENDS, Run
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
@@ -72,11 +70,7 @@ class Outcome:
 
 def recorded_run(log: LedgerApplication, run_id: str) -> Run | None:
     """Return a run as far as it has come, None if it never began."""
-    try:
-        found: Run = log.repository.get(UUID(run_id))
-    except AggregateNotFoundError:
-        return None
-    return found
+    return log.find(UUID(run_id), Run)
 
 
 def is_done(log: LedgerApplication, run_id: str) -> bool:
@@ -145,12 +139,12 @@ def trained(
             yield job
 
 
+@dataclass(frozen=True)
 class Here:
     """This process, one job after the other; what a job raises is raised."""
 
-    def __init__(self, log: LedgerApplication, watching: Watching) -> None:
-        self._log = log
-        self._watching = watching
+    log: LedgerApplication
+    watching: Watching
 
     def carry_out(
         self,
@@ -161,15 +155,15 @@ class Here:
         """Yield each job when its run is trained; other work than that is for other processes."""
         assert work is train_only, "what else there is to do, the caller does"
         for job in jobs:
-            job.train(Home(job.home), self._log, self._watching)
+            job.train(Home(job.home), self.log, self.watching)
             yield job, Outcome(None, None)
 
 
+@dataclass(frozen=True)
 class Local:
     """Processes of this machine, one for each job at a time."""
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
+    workers: int
 
     def carry_out(
         self, jobs: Sequence[J], work: Callable[[J], Outcome], again: Callable[[J], J]
@@ -181,7 +175,7 @@ class Local:
         """
         left = list(jobs)
         try:
-            for job, outcome in _in_pool(jobs, work, self._workers):
+            for job, outcome in _in_pool(jobs, work, self.workers):
                 left.remove(job)
                 yield job, outcome
         except BrokenProcessPool:

@@ -222,23 +222,21 @@ class Job(executors.Job):
         )
 
 
+@dataclass(frozen=True)
 class GivenPolicy:
     """Answers one epoch with given decisions, and asks another policy from then on."""
 
+    epoch: int
+    decisions: Sequence[Said]
+    then: Policy
     name = "given"
-
-    def __init__(self, epoch: int, decisions: Sequence[Said], then: Policy) -> None:
-        self._epoch = epoch
-        self._decisions = tuple(decisions)
-        self._then = then
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
-        then = {"name": self._then.name, **self._then.describe()}
-        return {"name": self.name, "epoch": self._epoch, "then": then}
+        then = {"name": self.then.name, **self.then.describe()}
+        return {"name": self.name, "epoch": self.epoch, "then": then}
 
     def decide(self, observation: Observation) -> list[Decision | Said]:
         """Return the given decisions in their epoch, else what the other policy says."""
-        if observation.epoch == self._epoch:
-            return list(self._decisions)
-        return list(self._then.decide(observation))
+        chosen = observation.epoch == self.epoch
+        return list(self.decisions if chosen else self.then.decide(observation))

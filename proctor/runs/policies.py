@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ledger.application import LedgerApplication
@@ -28,6 +28,9 @@ from policies.errors import PolicyError
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.training import Prepared, Told
 from proctor.runs.transcript_log import RecordedAnswers, TranscriptLog
+
+if TYPE_CHECKING:
+    from policies.asking.chat import ChatClient
 
 OPENAI, MIXED, HUMAN = "openai", "mixed", "human"
 
@@ -82,9 +85,7 @@ def make_policy(
     transcript = TranscriptLog(log, run_id)
     model = None
     if (settings := choice.settings) is not None:
-        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
-
-        client = ChatClient(settings, os.environ.get(settings.key_env))
+        client = open_client(settings)
         answers = RecordedAnswers(log, client.endpoint)
         model = model_policy(
             settings, client=client, log=transcript, blobs=blobs, answers=answers, told=told
@@ -97,6 +98,13 @@ def make_policy(
     if choice.name == MIXED:
         return Prepared(MixedPolicy(model, log=transcript), transcript)
     return Prepared(model, transcript)
+
+
+def open_client(settings: ModelSettings) -> "ChatClient":
+    """Return the client of a model's server, with the key that the environment has for it."""
+    from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
+    return ChatClient(settings, os.environ.get(settings.key_env))
 
 
 def model_policy(

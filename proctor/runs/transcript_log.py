@@ -57,6 +57,7 @@ class TranscriptLog:
 
     def __init__(self, log: LedgerApplication, run_id: UUID) -> None:
         self.tally = Tally()
+        self.outcomes: list[str] = []  # of all calls
         self._log = log
         self._run_id = run_id
         self._transcript = Transcript.start(str(run_id), policy={})  # open() replaces it
@@ -74,6 +75,7 @@ class TranscriptLog:
         """Record a call and return its number."""
         number = self._transcript.add(**call)
         self.tally = self.tally.plus(self._transcript.pending_events[-1])
+        self.outcomes.append(call["outcome"])
         if self._waiting is not None:
             self._waiting.append(call)
         self._save()

@@ -17,7 +17,7 @@ from policies.proposing.proposer import make_diff
 from proctor.cli.command_group import Output
 from proctor.home import Home
 from proctor.improvement.home import BRANCH, hidden_folder, open_controller
-from proctor.improvement.reports import events_of
+from proctor.improvement.reports import entries_of
 from proctor.output.shape import Answer
 from proctor.output.terminal import on_one_line, print_words
 from proctor.sample.init import WORK, git, make_sample
@@ -159,7 +159,7 @@ def _drift(controller: Controller, found: Measurement, before: set[int]) -> Demo
 
 
 def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
-    return tuple(index for index, _, _ in events_of(controller.place.log, stream))
+    return tuple(each.index for each in entries_of(controller.place.log, stream))
 
 
 def _tell(step: DemoStep, *, number: int) -> None:

@@ -182,6 +182,14 @@ def test_no_server_at_all_is_unreachable_at_once() -> None:
     assert answer.seconds < 9
 
 
+@pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..b"])
+def test_name_that_no_host_can_have_is_unreachable(host: str) -> None:
+    settings = ModelSettings(model="m", base_url=f"http://{host}/v1", timeout=9.0)
+    answer = ChatClient(settings, KEY).ask(REQUEST)
+    assert (answer.outcome, answer.retries) == ("unreachable", ())
+    assert "label empty or too long" in (answer.problem or "")
+
+
 def test_server_that_is_gone_is_waited_for_if_it_was_there_before() -> None:
     with ChatServer(lambda *_: GOOD) as server:
         settings = ModelSettings(model="m", base_url=server.url, timeout=9.0, retries=1)

@@ -17,7 +17,7 @@ from synthetic import (
 
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
-from judge.drift.charts import ChartLimits
+from judge.drift.charts import DEFICIT
 from ledger.application import LedgerApplication
 from projections.projector import projected
 from projections.source import open_source
@@ -160,7 +160,7 @@ def test_policy_that_trains_to_chance_raises_an_alarm_within_ten_runs(
         ).fetchall()
     found = [deficit for (deficit,) in charted]
     assert found == deficits(np.array(learned)).tolist()
-    assert found.index(ChartLimits().deficit) < 10
+    assert found.index(DEFICIT) < 10
 
 
 def test_run_below_the_healthy_range_of_its_task_is_no_success(

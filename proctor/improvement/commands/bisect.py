@@ -4,7 +4,6 @@ A search that was interrupted is carried on by the same command.
 """
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,8 +138,8 @@ def _look_back(where: LineOptions, most: int | None) -> Output:
             return
         print_words(told["says"])
         if told["rollback"] is not None:
-            print_words(f"ROLLED BACK to {told['rollback']['to']}")
-            print_words(told["rollback"]["advice"] or "the branch is there")
+            print_words(f"ROLLED BACK to {told['rollback'].to}")
+            print_words(told["rollback"].advice or "the branch is there")
         elif told["culprit"] is not None:
             print_words(f"next: {_rollback(told)}")
 
@@ -194,7 +193,7 @@ def describe_fault(line: Line, found: latent.LatentFault) -> dict[str, Any]:
         "says": found.says,
         "revealed_by": found.revealed.by,
         "tasks": list(found.revealed.tasks),
-        "rollback": None if found.rollback is None else asdict(found.rollback),
+        "rollback": found.rollback,
         "needs_operator": found.needs_operator,
         **describe_search(line, found.search),
     }

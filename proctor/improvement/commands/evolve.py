@@ -1,8 +1,7 @@
 """`proctor line evolve`: look for changes of a line and judge them, unattended."""
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer
 from proctor.improvement.reports import tell_rounds
 from proctor.improvement.shapes import EvolutionReport, EvolutionRound
 from proctor.output.terminal import print_words
+from proctor.runs.policies import open_client
 from proctor.runs.run_settings import read_pairs
 
 app = CommandGroup()
@@ -96,15 +96,10 @@ def _proposer(
     elif not pairs:
         yield TunerProposer()
     else:
-        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
-
         settings = ModelSettings.from_dict(read_pairs(pairs))
-        client = ChatClient(settings, os.environ.get(settings.key_env))
-        try:
+        with closing(open_client(settings)) as client:
             log = controller.place.log
-            yield ModelProposer(settings, client=client, log=log, blobs=home.blobs)
-        finally:
-            client.close()
+            yield ModelProposer(settings=settings, client=client, log=log, blobs=home.blobs)
 
 
 def _describe(controller: Controller, ended: Evolution.RoundEnded) -> EvolutionRound:

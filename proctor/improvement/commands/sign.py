@@ -41,6 +41,7 @@ class Signing:
 
     key: OperatorKeyOption
     note: Annotated[str, "Comment."] = ""
+    days: DaysOption = 7
 
     def envelope(
         self,
@@ -50,7 +51,7 @@ class Signing:
         subjects: dict[str, str],
         proposal: UUID | str | None = None,
         steps: tuple[str, ...] = (),
-        days: int = 1,
+        days: int | None = None,
     ) -> str:
         """Return the signed word of this kind on exactly these subjects."""
         payload = make_approval(
@@ -59,7 +60,7 @@ class Signing:
             proposal=None if proposal is None else str(proposal),
             subjects=subjects,
             steps=steps,
-            expires=int(time.time()) + days * _DAY,
+            expires=int(time.time()) + (days or self.days) * _DAY,
             note=self.note,
         )
         return sign(payload, read_private_key(self.key))
@@ -113,12 +114,12 @@ def sign_(
             return import_reviews(controller, Path(subjects[0]))
     if key is None:
         raise ProctorError(f"{verdict} needs --key KEY, the private key of an operator")
-    signing = Signing(key=key, note=note)
+    signing = Signing(key=key, note=note, days=days)
     if pending is not None:
-        return sign_there(signing.envelope, verdict, subjects, pending, days=days)
+        return sign_there(signing.envelope, verdict, subjects, pending)
     act = _ACTS.get(verdict, _review)
     with where.open() as controller:
-        return act(controller, signing, verdict, subjects, days)
+        return act(controller, signing, verdict, subjects)
 
 
 def _verify_number(verdict: str, subjects: Sequence[str], *, pending: bool) -> None:
@@ -139,21 +140,17 @@ def _verify_number(verdict: str, subjects: Sequence[str], *, pending: bool) -> N
         raise ProctorError(f"{verdict} is about the line; leave out {' '.join(subjects)}")
 
 
-def _review(
-    controller: Controller, signing: Signing, kind: str, names: Sequence[str], days: int
-) -> Output:
+def _review(controller: Controller, signing: Signing, kind: str, names: Sequence[str]) -> Output:
     place = controller.place
     found = [place.proposal(find_proposal(controller, each)) for each in names]
     if kind == "approve" and len(found) > 1:
         subjects = reviews.batch_subjects(place, found)
-        said = signing.envelope(BATCH, line=controller.line.id, subjects=subjects, days=days)
+        said = signing.envelope(BATCH, line=controller.line.id, subjects=subjects)
         found = reviews.record_batch(controller.place, said)
     else:
         for number, each in enumerate(found):
             subjects = place.subjects(each)
-            said = signing.envelope(
-                kind, line=each.line, proposal=each.id, subjects=subjects, days=days
-            )
+            said = signing.envelope(kind, line=each.line, proposal=each.id, subjects=subjects)
             found[number] = reviews.record_review(controller.place, said)
             if kind != "approve":
                 found[number] = controller.carry_on(each.id)
@@ -164,49 +161,39 @@ def _review(
     return Output([Proposal.told(each) for each in found], "\n".join(lines))
 
 
-def _resume(
-    controller: Controller, signing: Signing, kind: str, _: Sequence[str], days: int
-) -> Output:
+def _resume(controller: Controller, signing: Signing, kind: str, _: Sequence[str]) -> Output:
     line = controller.line
     if line.halted_by is None:
         raise ProctorError("the line is not halted")
     halting = controller.place.proposal(UUID(line.halted_by))
     subjects = controller.place.subjects(halting)
-    reviews.resume(
-        controller.place,
-        signing.envelope(kind, line=line.id, proposal=halting.id, subjects=subjects, days=days),
-    )
+    said = signing.envelope(kind, line=line.id, proposal=halting.id, subjects=subjects)
+    reviews.resume(controller.place, said)
     return Output({"line": str(line.id), "resumed": str(halting.id)}, "the line is resumed")
 
 
-def _valley(
-    controller: Controller, signing: Signing, kind: str, diffs: Sequence[str], days: int
-) -> Output:
+def _valley(controller: Controller, signing: Signing, kind: str, diffs: Sequence[str]) -> Output:
     steps = tuple(sha256(read_text(Path(diff)).encode()).hexdigest() for diff in diffs)
     subjects = controller.place.line_subjects(controller.line.head.commit)
     line = controller.line.id
-    controller.open_valley(
-        signing.envelope(kind, line=line, subjects=subjects, steps=steps, days=days)
-    )
+    controller.open_valley(signing.envelope(kind, line=line, subjects=subjects, steps=steps))
     return Output(
         {"line": str(line), "steps": steps},
         f"a valley of {counted(len(steps), 'step')} is open; propose them in their order",
     )
 
 
-def _adopt(
-    controller: Controller, signing: Signing, kind: str, _: Sequence[str], days: int
-) -> Output:
+def _adopt(controller: Controller, signing: Signing, kind: str, _: Sequence[str]) -> Output:
     line = controller.line.id
     subjects = reviews.adoption_subjects(controller.place)
-    found = controller.adopt(signing.envelope(kind, line=line, subjects=subjects, days=days))
+    found = controller.adopt(signing.envelope(kind, line=line, subjects=subjects))
     return Output(
         {"line": str(line), "checkpoint": found.active, "commit": found.head.commit},
         f"checkpoint {found.active} is commit {found.head.commit}",
     )
 
 
-_ACTS: Mapping[str, Callable[[Controller, Signing, str, Sequence[str], int], Output]] = {
+_ACTS: Mapping[str, Callable[[Controller, Signing, str, Sequence[str]], Output]] = {
     "adopt": _adopt,
     "resume": _resume,
     "valley": _valley,

@@ -15,7 +15,7 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import Argument, Takes
 from proctor.errors import ProctorError
 from proctor.improvement import task_drafts
-from proctor.improvement.commands.sign import DaysOption, Signing
+from proctor.improvement.commands.sign import Signing
 from proctor.improvement.enroll import SET
 from proctor.improvement.home import LineOptions, hidden_tasks
 from proctor.improvement.task_drafts import Wish
@@ -121,13 +121,12 @@ def admit(
         "Admit none: sign all drafts, and copy them to --out, a new folder, to admit them "
         "on another machine.",
     ] = False,
-    days: DaysOption = 7,
 ) -> Output:
     """Let a task into the set: examine it, sign it, and write it into a work tree."""
     if carry:
         if task is not None or out is None:
             raise ProctorError("--carry copies all drafts: give --out DIR, and no TASK")
-        return _carry(where, signing, out, drafts, days)
+        return _carry(where, signing, out, drafts)
     if task is None:
         raise ProctorError("name the TASK to admit")
     with where.open() as controller:
@@ -145,8 +144,8 @@ def admit(
         else:
             found, because = _anchor(controller, where, task)
             written = anchors.as_anchor(found, because=because)
-        ledger = {LEDGER: controller.place.ledger}
-        said = signing.envelope("admit", line=line.id, subjects={**ledger, "task": found.sha256})
+        subjects = {LEDGER: controller.place.ledger, "task": found.sha256}
+        said = signing.envelope("admit", line=line.id, subjects=subjects, days=1)
         into = out or where.repo / controller.place.manifest(line.head.commit).reference_set
         reviews.admit(controller.place, said, task=task, sha256=found.sha256)
         write_tasks(into, [written], add=(into / MANIFEST).exists())
@@ -157,9 +156,7 @@ def admit(
     )
 
 
-def _carry(
-    where: LineOptions, signing: Signing, folder: Path, drafts: Path | None, days: int
-) -> Output:
+def _carry(where: LineOptions, signing: Signing, folder: Path, drafts: Path | None) -> Output:
     """Copy the drafts to a folder and sign them, to admit them on another machine."""
     if folder.exists() and any(folder.iterdir()):
         raise ProctorError(f"{folder} is not empty; choose another folder")
@@ -170,12 +167,8 @@ def _carry(
         tasks = (*whole.tasks, *whole.unasked)
         write_tasks(folder, tasks)
         sha256 = controller.place.set_in(folder).sha256
-        said = signing.envelope(
-            "carry",
-            line=line.id,
-            subjects={LEDGER: controller.place.ledger, "set": sha256},
-            days=days,
-        )
+        subjects = {LEDGER: controller.place.ledger, "set": sha256}
+        said = signing.envelope("carry", line=line.id, subjects=subjects)
         (folder / _SIGNED).write_text(said, encoding="utf-8")
     return Output(
         {"folder": folder, "tasks": [each.task_id for each in tasks], "sha256": sha256},

@@ -8,7 +8,7 @@ from aggregates.improvement.advice import Advice
 from ledger.application import LedgerApplication
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
-from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern, Tally
+from policies.proposing.tuner import LADDER, TECHNIQUES, Tally
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import Argument, Takes, WriterOption, verify_unused
@@ -28,9 +28,6 @@ app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test 
 
 _ORDERS = {"on": "on", "off": "off", "base": "reset"}  # as they are recorded
 ModelArgument = Annotated[str, "Name of the model.", Argument("MODEL")]
-_ROUNDS = """
-    SELECT round, outcome, technique, pattern, version, reason
-    FROM advice_rounds AS r JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY r.idx"""
 _BOARD = "SELECT technique, wins, losses, ties FROM advice_scoreboard WHERE model = ? ORDER BY ALL"
 _TAINTED = """
     SELECT UNNEST(taint_reasons) AS reason FROM advice_standing
@@ -112,11 +109,12 @@ def round_(
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(LADDER)}")
     from proctor.improvement.tuner import tuner_for  # noqa: PLC0415 - torch takes seconds to import
+    from proctor.improvement.tuning import violated  # noqa: PLC0415 - likewise
 
     with tuner_for(home, [f"model={model}", *(sets or [])], writer or []) as tuner:
         if challenge is not None:
             return _challenged(tuner, seed, challenge)
-        patterns = _patterns(home, model)
+        patterns = [violated(*row) for row in open_session(home).query(_WRONG, [model]).rows]
         for _ in range(rounds):
             if tuner.round(patterns, technique=technique).outcome == "nothing":
                 break
@@ -153,13 +151,6 @@ def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
     return home.alone("tuning", model, say=warn)
 
 
-def _patterns(home: Home, model: str) -> list[Pattern]:
-    """Return what the policy did wrong in the latest judged runs of a model."""
-    from proctor.improvement.tuning import violated  # noqa: PLC0415 - torch takes seconds to import
-
-    return [violated(*row) for row in open_session(home).query(_WRONG, [model]).rows]
-
-
 def _report(home: Home, model: str) -> dict[str, Any]:
     with home.open_log() as log:
         advice = _recorded(log, model)
@@ -170,7 +161,7 @@ def _report(home: Home, model: str) -> dict[str, Any]:
         "version": advice.champion_version,
         "advice": advice.champion,
         "tainted": [reason for (reason,) in session.query(_TAINTED, [model]).rows],
-        "rounds": [AdviceRound.of(each) for each in session.query(_ROUNDS, [model]).records],
+        "rounds": [AdviceRound.of(each) for each in advice.tried],
         "scoreboard": {
             technique: Tally(wins=wins, losses=losses, ties=ties)
             for technique, wins, losses, ties in session.query(_BOARD, [model]).rows

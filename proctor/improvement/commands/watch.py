@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from judge.drift import charts
 from judge.drift import watch as watching
-from judge.drift.charts import ChartLimits, evaluations_needed
+from judge.drift.charts import evaluations_needed
 from judge.drift.evaluation import Maker
 from judge.drift.history import FEWEST, DriftHistory, Repeats, read_baseline
 from judge.drift.watch import Production, Watched
@@ -75,7 +75,7 @@ def watch(
         float,
         "Seconds between an evaluation far below the original and one that confirms it.",
         Takes(least=0.0),
-    ] = ChartLimits().pause,
+    ] = charts.PAUSE,
     show: Annotated[bool, "Run no evaluation; show the recorded ones."] = False,
     interval: Annotated[
         float | None,
@@ -88,17 +88,14 @@ def watch(
     The exit code is 1 while an alarm is open. The circuit breaker rolls back automatically.
     """
     require_extra("train")
-    limits = ChartLimits(pause=pause)
     while True:
         production, since = _asked(where.home)
         with where.open() as controller, controller.locked():
             make = maker_of(controller.place.reference_set(controller.line.head.commit), siblings)
             place, begun = controller.place, since.get(controller.line.active, 0)
             measured = None if show else _baseline(place, make, baseline)
-            due = not show and watching.is_due(place, begun=begun, every=every, limits=limits)
-            seen = watching.watch(
-                place, make=make, production=production, limits=limits, measure=due
-            )
+            due = not show and watching.is_due(place, begun=begun, every=every, pause=pause)
+            seen = watching.watch(place, make=make, production=production, pause=pause, measure=due)
             found = _told(controller, seen, measured=measured is not None)
         if found.found or interval is None:
             return found
@@ -152,16 +149,15 @@ def _told(controller: Controller, found: Watched, *, measured: bool) -> Output:
 
 
 def _describe(found: Repeats) -> dict[str, Any]:
-    enough = len(found.values) >= FEWEST
-    base = found.baseline() if enough else None
+    base = found.baseline()
     return {
         "repeats": len(found.values),
         "tasks": found.tasks,
-        "mean": None if base is None else float(base.mean),
+        "mean": float(base.mean),
         "sd": found.sd,
-        "sd_at_most": None if base is None else float(base.sd),
-        "reference": None if base is None else float(base.reference),
-        "siblings_needed": None if base is None else evaluations_needed(float(base.sd)),
+        "sd_at_most": float(base.sd),
+        "reference": float(base.reference),
+        "siblings_needed": evaluations_needed(float(base.sd)),
         "values": list(found.values),
     }
 
@@ -190,7 +186,7 @@ def _asked(home: Home) -> tuple[Production, dict[str, int]]:
 
 
 def _points(history: DriftHistory) -> list[Point]:
-    sums = charts.ratchet(history.values, history.base, ChartLimits(), restarts=history.restarts)
+    sums = charts.ratchet(history.values, history.base, restarts=history.restarts)
     return [Point.of(each, sum=float(s)) for each, s in zip(history.points, sums, strict=True)]
 
 
@@ -204,5 +200,5 @@ def _tell_points(points: Sequence[Point], base: Mapping[str, Any]) -> None:
     print_words(
         f"the original answers {base['reference']:.2%} rightly; three deviations below that is "
         f"{low:.2%}\nsum of losses since the original, in deviations: an alarm at "
-        f"{ChartLimits().ratchet:g}"
+        f"{charts.RATCHET:g}"
     )

@@ -29,7 +29,7 @@ from judge.errors import JudgeError
 from ledger.application import LedgerApplication
 from monitor.datasets import load_splits
 from monitor.model import ResidualCNN
-from monitor.probe import probe_batch, probe_model
+from monitor.probe import probe_model
 from monitor.weights import dump_weights
 
 
@@ -212,7 +212,7 @@ def fabricate(case: Case, weights: bytes, *, probe: bool = False) -> Case:
     if probe:
         model = ResidualCNN(ModelSpec.from_dict(case.events()[0].spec))
         model.load_state_dict(load(weights))
-        told["probe"] = probe_model(model, probe_batch(load_splits(CONFIG).validation))
+        told["probe"] = probe_model(model, load_splits(CONFIG).validation)
 
     def change(event: Any) -> dict[str, Any]:
         return told if isinstance(event, Run.WeightsSaved) and event.kind == "best" else {}

@@ -19,7 +19,7 @@ from synthetic import synthetic_audit, synthetic_line, synthetic_run
 from aggregates.audit import Audit
 from aggregates.improvement.line import Line as Chain
 from aggregates.registry import REGISTRY
-from judge.drift.charts import ChartLimits
+from judge.drift.charts import CONFIRMATIONS
 from judge.drift.history import read_baseline, read_history
 from judge.drift.watch import answer, is_due, measure_baseline, watch
 from judge.errors import DriftError
@@ -63,12 +63,9 @@ def evaluated(place: Workplace, **changes: Any) -> None:
     append(place.log, place.line_id, Chain.Evaluated, **told)
 
 
-NO_PAUSE = ChartLimits(pause=0.0)
-
-
 def raised(place: Workplace) -> list[str]:
     """Return the alarms that a look at what is on record raises."""
-    found = watch(place, make=None, production={}, measure=False, limits=NO_PAUSE)
+    found = watch(place, make=None, production={}, measure=False, pause=0.0)
     return [each.kind for each in found.raised]
 
 
@@ -143,7 +140,7 @@ def test_second_evaluation_of_another_checkpoint_is_rejected(place: Workplace) -
         record(place, right=right)
     record(place, right=100, purpose="confirmation", checkpoint=place.line().first)
     assert read_history(place, pause=0.0).points[-1].again == ()
-    for _ in range(NO_PAUSE.confirmations):
+    for _ in range(CONFIRMATIONS):
         record(place, right=60, purpose="confirmation")
     record(place, right=100, purpose="confirmation")  # another one, until it is lucky
     assert raised(place) == ["circuit breaker"]
@@ -157,7 +154,7 @@ def test_evaluation_that_is_stopped_when_it_looks_bad_is_due_again(place: Workpl
     assert is_due(place, begun=0, every=20)
     record(place, right=94, purpose="confirmation")  # at once, as whoever is in a hurry does
     assert is_due(place, begun=0, every=20)
-    assert not is_due(place, begun=0, every=20, limits=NO_PAUSE)  # it was bad luck after all
+    assert not is_due(place, begun=0, every=20, pause=0.0)  # it was bad luck after all
 
 
 @pytest.mark.slow
@@ -175,7 +172,7 @@ def test_stopped_evaluation_gets_its_second_one_and_no_fresh_start(
         place.log.save(chain)
         record(place, right=0, tasks=4)
         make = maker_of(place.reference_set(commit), 4)
-        found = watch(place, make=make, production={}, limits=NO_PAUSE)
+        found = watch(place, make=make, production={}, pause=0.0)
         assert [each.kind for each in found.raised] == ["circuit breaker"]
         purposes = [key[1] for key in place.line().evaluations]
         assert purposes == ["baseline", "drift", "confirmation"]

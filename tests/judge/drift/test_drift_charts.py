@@ -1,7 +1,5 @@
 """Charts of drift: what each sees, what it lets pass, and how often all of them err together."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,7 +13,7 @@ from studies.drift_rates import (
 )
 
 from judge.drift import charts
-from judge.drift.charts import Baseline, ChartLimits, baseline_of, evaluations_needed
+from judge.drift.charts import Baseline, baseline_of, evaluations_needed
 from judge.errors import DriftError
 
 NONE = np.array(0.0)
@@ -27,73 +25,72 @@ def of(mean: float, sd: float) -> Baseline:
 
 
 BASE = of(0.9, 0.01)
-LIMITS = ChartLimits()
 STABLE = np.full(30, 0.9)
 
 
 def test_sum_is_what_its_definition_gives() -> None:
-    sums = charts.ratchet(np.array([0.88, 0.91, 0.90, 0.87]), BASE, LIMITS)
+    sums = charts.ratchet(np.array([0.88, 0.91, 0.90, 0.87]), BASE)
     assert sums == pytest.approx([1.5, 0.0, 0.0, 2.5])
 
 
 def test_sum_begins_again_where_an_operator_has_answered() -> None:
     answered = np.array([False, False, True])
-    sums = charts.ratchet(np.full(3, 0.88), BASE, LIMITS, restarts=answered)
+    sums = charts.ratchet(np.full(3, 0.88), BASE, restarts=answered)
     assert sums == pytest.approx([1.5, 3.0, 1.5])
 
 
 def test_slow_loss_is_seen_against_the_original_and_not_against_the_last() -> None:
     losing = 0.9 - 0.001 * np.arange(1, 41)
-    assert charts.ratchet(losing, BASE, LIMITS).max() > LIMITS.ratchet
+    assert charts.ratchet(losing, BASE).max() > charts.RATCHET
     assert np.abs(np.diff(losing)).max() < 0.2 * BASE.sd
 
 
 def test_stable_line_raises_nothing() -> None:
-    assert charts.ratchet(STABLE, BASE, LIMITS).max() == 0.0
-    assert not charts.beyond(STABLE, BASE, LIMITS).any()
-    assert not charts.declined(STABLE, BASE, LIMITS).any()
-    assert not charts.broken(STABLE, BASE, LIMITS).any()
-    assert not charts.grown(np.ones(30), STABLE, BASE, LIMITS).any()
+    assert charts.ratchet(STABLE, BASE).max() == 0.0
+    assert not charts.beyond(STABLE, BASE, again=STABLE).any()
+    assert not charts.declined(STABLE, BASE).any()
+    assert not charts.broken(STABLE, BASE, again=STABLE).any()
+    assert not charts.grown(np.ones(30), STABLE, BASE).any()
 
 
 def test_three_sigma_count_after_five_checkpoints_only() -> None:
-    flags = charts.beyond(np.full(8, 0.869), BASE, LIMITS)
+    low = np.full(8, 0.869)
+    flags = charts.beyond(low, BASE, again=low)
     assert flags.tolist() == [False] * 5 + [True] * 3
 
 
 @pytest.mark.parametrize(("falls", "alarmed"), [((0.02, 0.02), False), ((0.02,) * 3, True)])
 def test_decline_takes_three_falls_in_a_row(falls: tuple[float, ...], alarmed: bool) -> None:
     values = 0.9 - np.cumsum(falls)
-    assert charts.declined(values, BASE, LIMITS).any() == alarmed
+    assert charts.declined(values, BASE).any() == alarmed
 
 
 def test_three_small_falls_are_chance() -> None:
-    assert not charts.declined(0.9 - np.cumsum([0.005] * 3), BASE, LIMITS).any()
+    assert not charts.declined(0.9 - np.cumsum([0.005] * 3), BASE).any()
 
 
 def test_circuit_breaker_measures_against_the_best_and_not_the_original() -> None:
-    assert not charts.broken(np.array([0.9, 0.73]), BASE, LIMITS).any()
-    assert charts.broken(np.array([1.0, 0.79]), BASE, LIMITS).tolist() == [False, True]
+    for values, flags in (([0.9, 0.73], [False, False]), ([1.0, 0.79], [False, True])):
+        found = np.array(values)
+        assert charts.broken(found, BASE, again=found).tolist() == flags
 
 
 def test_noise_alone_does_not_trip_the_circuit_breaker_when_it_is_great() -> None:
-    noisy = of(0.5, 0.05)
-    assert not charts.broken(np.array([0.5, 0.35]), noisy, LIMITS).any()
+    found = np.array([0.5, 0.35])
+    assert not charts.broken(found, of(0.5, 0.05), again=found).any()
 
 
 @pytest.mark.parametrize(
     ("right", "runs", "before_right", "before"), [(3, 9, 40, 50), (0, 4, 1, 1)]
 )
 def test_production_alarms_where_fishers_test_falls_below_its_limit(
-    right: int, runs: int, before_right: int, before: int
+    right: int, runs: int, before_right: int, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = np.array([[right, runs - right], [before_right, before - before_right]])
     tail = stats.fisher_exact(table, alternative="less").pvalue
     for limit, expected in ((tail * 1.001, True), (tail * 0.999, False)):
-        limits = replace(LIMITS, production=limit)
-        found = charts.unproductive(
-            np.array([before_right, right]), np.array([before, runs]), limits
-        )
+        monkeypatch.setattr(charts, "PRODUCTION_ERROR", limit)
+        found = charts.unproductive(np.array([before_right, right]), np.array([before, runs]))
         assert found[-1] == expected
 
 
@@ -102,9 +99,9 @@ def test_runs_of_one_checkpoint_alarm_within_ten_when_they_fail_and_seldom_when_
 ):
     rng = np.random.default_rng(7)
     healthy = deficits(rng.random((100, 100)) < 0.8)
-    assert (healthy >= LIMITS.deficit).any(axis=-1).mean() <= 0.03
+    assert (healthy >= charts.DEFICIT).any(axis=-1).mean() <= 0.03
     guessing = deficits(rng.random((100, 10)) < 0.02)
-    assert (guessing >= LIMITS.deficit).any(axis=-1).mean() >= 0.97
+    assert (guessing >= charts.DEFICIT).any(axis=-1).mean() >= 0.97
 
 
 @pytest.mark.slow
@@ -117,32 +114,32 @@ def test_false_alarms_of_production_are_at_most_3_percent_and_chance_is_seen() -
 
 
 def test_production_without_any_run_raises_no_alarm() -> None:
-    assert not charts.unproductive(np.zeros(3), np.zeros(3), LIMITS).any()
+    assert not charts.unproductive(np.zeros(3), np.zeros(3)).any()
 
 
 def test_production_is_compared_with_all_checkpoints_before() -> None:
     runs = np.array([50.0, 50.0, 20.0])
-    assert charts.unproductive(np.array([45.0, 44.0, 4.0]), runs, LIMITS).tolist() == [
+    assert charts.unproductive(np.array([45.0, 44.0, 4.0]), runs).tolist() == [
         False,
         False,
         True,
     ]
-    assert not charts.unproductive(np.array([45.0, 44.0, 15.0]), runs, LIMITS).any()
+    assert not charts.unproductive(np.array([45.0, 44.0, 15.0]), runs).any()
 
 
 def test_growth_counts_only_beyond_what_it_is_worth() -> None:
     grown = np.full(10, 1.3)
-    assert charts.grown(grown, np.full(10, 0.9), BASE, LIMITS).all()
-    assert not charts.grown(grown, np.full(10, 1.0), BASE, LIMITS).any()
+    assert charts.grown(grown, np.full(10, 0.9), BASE).all()
+    assert not charts.grown(grown, np.full(10, 1.0), BASE).any()
 
 
 def test_velocity_is_the_slope_and_a_gain_is_no_standstill() -> None:
     gaining = 0.9 + 0.01 * np.arange(1, 11)
-    found = charts.velocity(gaining, BASE, LIMITS)
+    found = charts.velocity(gaining, BASE)
     assert np.isnan(found[:4]).all()
     assert found[4:] == pytest.approx(0.01)
-    assert not charts.stalled(gaining, BASE, LIMITS).any()
-    assert charts.stalled(STABLE, BASE, LIMITS)[4:].all()
+    assert not charts.stalled(gaining, BASE).any()
+    assert charts.stalled(STABLE, BASE)[4:].all()
 
 
 def test_repeats_that_agree_do_not_prove_that_there_is_no_noise() -> None:
@@ -178,9 +175,9 @@ def test_correlation_is_widened_by_more_when_the_baseline_is_short() -> None:
 def test_ten_identical_baselines_of_seven_tasks_let_a_real_loss_trip_the_breaker() -> None:
     base = baseline_of([1.0] * 10, resolution=1 / 7)
     assert float(base.likely) == pytest.approx(np.sqrt(np.log(2) / 10) / 7)
-    lost = np.array([4 / 7])
-    assert charts.broken(lost, base, LIMITS, again=lost).tolist() == [True]
-    assert charts.broken(np.array([5 / 7]), base, LIMITS).tolist() == [False]
+    for right, lost in ((4, True), (5, False)):
+        found = np.array([right / 7])
+        assert charts.broken(found, base, again=found).tolist() == [lost]
 
 
 @pytest.mark.slow  # it simulates

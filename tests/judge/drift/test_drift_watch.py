@@ -9,7 +9,7 @@ from gauntlet_lines import SELECTION, UNSORTED, Line, renamed
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.line import Line as Chain
-from judge.drift.charts import ChartLimits, baseline_of
+from judge.drift.charts import CONFIRMATIONS, baseline_of
 from judge.drift.history import DriftHistory, Point, read_history
 from judge.drift.watch import look, measure_baseline, watch
 from judge.errors import DriftError
@@ -71,9 +71,6 @@ def promote(line: Line, place: Workplace, text: str) -> str:
     return commit
 
 
-NO_PAUSE = ChartLimits(pause=0.0)
-
-
 def history(*values: float, again: tuple[float, ...] = ()) -> DriftHistory:
     now = datetime(2026, 11, 22, tzinfo=UTC)
     points = [
@@ -86,7 +83,7 @@ def history(*values: float, again: tuple[float, ...] = ()) -> DriftHistory:
 
 
 def kinds(found: DriftHistory) -> list[str]:
-    return [each.kind for each in look(found, ChartLimits())]
+    return [each.kind for each in look(found)]
 
 
 def test_harm_behind_the_gauntlets_back_is_rolled_back(line: Line, controller: Controller) -> None:
@@ -103,7 +100,7 @@ def test_harm_behind_the_gauntlets_back_is_rolled_back(line: Line, controller: C
         active = place.line().active
         assert place.line().evaluations[active, "drift"] == 1, asked
         assert (active, "confirmation") not in place.line().evaluations
-    found = watch(place, make=make, production={}, limits=NO_PAUSE)
+    found = watch(place, make=make, production={}, pause=0.0)
     assert [each.kind for each in found.raised] == ["circuit breaker"]
     assert found.rollback is not None
     assert found.rollback.commit == original == line.head()
@@ -112,7 +109,7 @@ def test_harm_behind_the_gauntlets_back_is_rolled_back(line: Line, controller: C
     assert chain.active == chain.first
     purposes = [key[1] for key in chain.evaluations]
     assert purposes == ["baseline", "drift", "confirmation"]
-    assert chain.evaluations[harm_id(chain), "confirmation"] == NO_PAUSE.confirmations
+    assert chain.evaluations[harm_id(chain), "confirmation"] == CONFIRMATIONS
 
 
 def harm_id(chain: Chain) -> str:
@@ -137,7 +134,7 @@ def test_circuit_breaker_that_cannot_trip_is_told(controller: Controller) -> Non
         record(place, purpose="baseline", tasks=11, right=9 if number < 5 else 8)
     for _ in range(3):
         record(place, tasks=11, right=0)
-    found = watch(place, make=None, production={}, measure=False, limits=NO_PAUSE)
+    found = watch(place, make=None, production={}, measure=False, pause=0.0)
     assert found.rollback is None
     (told,) = found.told
     assert told.kind == "circuit breaker"
@@ -153,7 +150,7 @@ def test_one_good_confirmation_clears_a_bad_evaluation(controller: Controller) -
         record(place, purpose="baseline")
     record(place, right=2)
     record(place, right=4, purpose="confirmation")
-    found = watch(place, make=None, production={}, measure=False, limits=NO_PAUSE)
+    found = watch(place, make=None, production={}, measure=False, pause=0.0)
     assert (found.rollback, found.waits) == (None, None)
 
 
@@ -236,7 +233,7 @@ def test_circuit_breaker_waits_for_two_later_evaluations() -> None:
 
 def test_production_is_told_of_the_active_checkpoint() -> None:
     steady = history(0.9)
-    (found,) = look(steady, ChartLimits(), [(40, 50), (2, 20)])
+    (found,) = look(steady, [(40, 50), (2, 20)])
     assert found.kind == "production"
     assert found.detail == "2 of 20 runs under it succeeded, and 80% of those before it"
-    assert look(steady, ChartLimits(), [(40, 50), (14, 20)]) == []
+    assert look(steady, [(40, 50), (14, 20)]) == []

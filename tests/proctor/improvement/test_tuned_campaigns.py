@@ -64,11 +64,10 @@ def conduct(home: Home, task: Task, choice: PolicyChoice, *, tune: bool = True) 
     assert settings is not None
     with home.open_log() as log, closing(ChatClient(settings, "none")) as client:
         tuner = Tuner(
+            home,
             log,
-            home.blobs,
             settings,
-            client=client,
-            home=home,
+            client,
             scenarios=FEW,
             comparison=QUICK,
             random=Random(7),
@@ -172,11 +171,10 @@ def test_marks_of_people_become_scenarios_and_constraints(done: Done) -> None:
         settings = ModelSettings(model="scripted", base_url=done.server.url, rung="json_schema")
         with closing(ChatClient(settings, "none")) as client:
             tuner = Tuner(
+                done.home,
                 log,
-                done.home.blobs,
                 settings,
-                client=client,
-                home=done.home,
+                client,
                 scenarios=FEW,
                 comparison=QUICK,
             )
@@ -242,10 +240,10 @@ def test_text_that_only_adds_is_never_promoted_in_200_rounds(tmp_path: Path) -> 
         settings = ModelSettings(model="scripted", base_url=server.url, rung="json_schema")
         with closing(ChatClient(settings, "none")) as client:
             tuner = Tuner(
+                home,
                 log,
-                home.blobs,
                 settings,
-                client=client,
+                client,
                 scenarios=(*FEW, *four[1:]),
                 random=Random(1),
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,9 +61,10 @@ class Scene:
             "client": self.client(),
             "scenarios": SCENARIOS,
             "random": Random(7),
+            "say": self.said.append,
+            "comparison": QUICK,
         }
-        given |= {"home": self.home, "say": self.said.append, "comparison": QUICK}
-        return Tuner(self.log, self.home.blobs, self.settings, **(given | changes))
+        return Tuner(self.home, self.log, self.settings, **(given | changes))
 
     @property
     def writer(self) -> Writer:
@@ -209,19 +211,22 @@ class CutOff:
 
 def test_round_that_was_cut_off_goes_on_with_the_answers_that_it_has(tmp_path: Path) -> None:
     with scene(tmp_path, obeys(weak=["R1"])) as made:
-        where = {"campaign": "c", "attempt": 1}
+        left = {("unresolved_deferral", "R1", "policy"): 5}
+        verdict: Any = SimpleNamespace(by_kind=lambda: left, run_id="r")
         with pytest.raises(KeyboardInterrupt):
-            made.tuner(client=CutOff(made.client(), 13)).round([LEFT], **where)  # type: ignore[arg-type]
+            made.tuner(client=CutOff(made.client(), 13)).after_attempt("c", 1, verdict)
         before = len(made.events(Advice.Answered))
         assert before == 6
         tuner = made.tuner()
-        ended = tuner.round([], **where)  # type: ignore[arg-type]
+        tuner.after_attempt("c", 1, verdict)
+        (ended,) = made.events(Advice.RoundEnded)
         assert ended.outcome == "promoted"
         assert (ended.campaign, ended.attempt, ended.round) == ("c", 1, 1)
         pairs = [(each.scenario, each.repeat) for each in made.events(Advice.Answered)]
         assert len(pairs) == len(set(pairs)) > before
         assert len(made.events(Advice.Proposed)) == 1
-        assert tuner.advice.done == {("c", 1): 1}
+        tuner.after_attempt("c", 1, verdict)
+        assert len(tuner.advice.tried) == 1, "it was done"
 
 
 def test_champion_is_used_until_a_reset_and_not_while_tuning_is_off(tmp_path: Path) -> None:

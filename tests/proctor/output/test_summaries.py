@@ -12,8 +12,8 @@ from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
 from proctor.errors import ProctorError
 from proctor.home import find_run
+from proctor.output.summaries import tell_entry
 from proctor.output.terminal import cell, on_one_line
-from proctor.runs.replay import tell_entry
 
 pytest_plugins = ("projection_fixtures",)
 

@@ -14,7 +14,6 @@ from aggregates.run import Run
 from judge.curation.query import Query
 from judge.curation.sealing import draw
 from judge.curation.tables import open_tables
-from judge.drift.charts import ChartLimits
 from judge.drift.history import FEWEST
 from judge.drift.watch import Watched, measure_baseline, watch
 from judge.gauntlet.promotion import roll_back
@@ -63,7 +62,7 @@ def test_gauntlet_alone_keeps_a_degradation_from_becoming_active(line: LearningL
 def looked(line: LearningLine) -> Watched:
     with line.controller() as controller, controller.locked():
         make = maker_of(controller.place.reference_set(controller.line.head.commit), SIBLINGS)
-        return watch(controller.place, make=make, production={}, limits=ChartLimits(pause=0.0))
+        return watch(controller.place, make=make, production={}, pause=0.0)
 
 
 @pytest.mark.slow
