@@ -6,10 +6,11 @@ is recorded.
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
@@ -26,6 +27,9 @@ from policies.calls import Answers, CallLog
 from policies.errors import AnswerError, PolicyError, SilentError
 from policies.extraction import extract
 
+if TYPE_CHECKING:
+    from policies.asking.chat import ChatClient
+
 T = TypeVar("T")
 _FATAL = (401, 403, 404)  # at the probe: no other rung would change it
 
@@ -37,6 +41,13 @@ class Client(Protocol):
 
     def ask(self, request: bytes, /) -> Completion:
         """Send a request's body and return what came of it."""
+
+
+def open_client(settings: ModelSettings) -> "ChatClient":
+    """Return the client of a model's server, with the key that the environment has for it."""
+    from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
+    return ChatClient(settings, os.environ.get(settings.key_env))
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,10 @@ from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.hidden_tests import Said
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
-from policies.asking.ask import Asker, find_rung
+from policies.asking.ask import Asker, find_rung, open_client
 from policies.asking.settings import ModelSettings
 from policies.errors import PolicyError
 from proctor.improvement.proposers import ProposalTranscript
-from proctor.runs.policies import open_client
 
 MODE = "reference_tasks"
 _SAID = ("usable", "unusable", "refused", "truncated")  # outcomes that are the model's own

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from ledger.application import LedgerApplication
+from policies.asking.ask import open_client
 from policies.asking.settings import ModelSettings
 from proctor.home import Home
 from proctor.improvement.tuning import Tuner, Writer
 from proctor.output.terminal import warn
-from proctor.runs.policies import OPENAI, PolicyChoice, open_client
+from proctor.runs.policies import OPENAI, PolicyChoice
 from proctor.runs.run_settings import read_pairs
 
 

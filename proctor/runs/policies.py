@@ -7,16 +7,15 @@ I/O: make_policy() reads the environment; the policies that it makes ask servers
 terminal.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
-from policies.asking.ask import Asker, Client, find_rung
+from policies.asking.ask import Asker, Client, find_rung, open_client
 from policies.asking.settings import ModelSettings
 from policies.calls import Answers, CallLog
 from policies.deciding.catalogue import POLICIES, create_policy, is_simple
@@ -28,9 +27,6 @@ from policies.errors import PolicyError
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.training import Prepared, Told
 from proctor.runs.transcript_log import RecordedAnswers, TranscriptLog
-
-if TYPE_CHECKING:
-    from policies.asking.chat import ChatClient
 
 OPENAI, MIXED, HUMAN = "openai", "mixed", "human"
 
@@ -98,13 +94,6 @@ def make_policy(
     if choice.name == MIXED:
         return Prepared(MixedPolicy(model, log=transcript), transcript)
     return Prepared(model, transcript)
-
-
-def open_client(settings: ModelSettings) -> "ChatClient":
-    """Return the client of a model's server, with the key that the environment has for it."""
-    from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
-
-    return ChatClient(settings, os.environ.get(settings.key_env))
 
 
 def model_policy(

@@ -9,6 +9,7 @@ from aggregates.improvement.evolution import Evolution
 from judge.bisection.latent import LatentFault
 from judge.gauntlet.controller import Controller
 from ledger.wording import counted
+from policies.asking.ask import open_client
 from policies.asking.settings import ModelSettings
 from policies.proposing.tuner import BASELINE, TECHNIQUES, Tally, scoreboard
 from proctor.cli.command_group import CommandGroup, Output
@@ -24,7 +25,6 @@ from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer
 from proctor.improvement.reports import tell_rounds
 from proctor.improvement.shapes import EvolutionReport, EvolutionRound
 from proctor.output.terminal import print_words
-from proctor.runs.policies import open_client
 from proctor.runs.run_settings import read_pairs
 
 app = CommandGroup()

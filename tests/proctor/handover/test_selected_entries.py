@@ -509,7 +509,7 @@ def test_parent_of_a_fork_that_is_left_out_of_a_report_is_said(
     scene: Scene, holder: KeyHolder, tmp_path: Path, shown: bool
 ) -> None:
     forked = {"v": 1, "parent": str(scene.other), "epoch": 0, "digest": "d1" * 32}
-    forked |= {"state": "5a" * 32, "orders": []}
+    forked |= {"state": "5a" * 32, "orders": [], "at": 0}
     holder.add(scene.run, "run.forked", forked)
     more = (scene.other, scene.other_audit) if shown else ()
     made = handed(holder, scene.run, scene.audit, *more, without=of_a_parent(scene))
