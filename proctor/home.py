@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ledger.notary.remote import RemoteRecorder
     from ledger.notary.remote_blobs import RemoteBlobs
 
+_TRIES, _PAUSE = 20, 0.05  # s; of taking a lock at which another command looks
 NOTARY = "PROCTOR_NOTARY"
 Id = TypeVar("Id", str, UUID)
 PASSPHRASE = "PROCTOR_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
@@ -203,7 +205,14 @@ class Home:
         path = self._lock(run_id)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in reversed(range(_TRIES)):  # another command may look at it just now
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not left:
+                        raise
+                    time.sleep(_PAUSE)
             yield
             path.unlink(missing_ok=True)  # after an error it stays: the run's end may be missing
 
@@ -245,7 +254,7 @@ class Home:
             except ValueError:  # it is none of ours
                 continue
             run = log.readable(run_id, Run) if self.is_gone(run_id) else None
-            if run is None:
+            if run is None or not self.is_gone(run_id):  # it may just have begun when we looked
                 continue
             if run.end_reason is None:  # it may have ended while we looked
                 run.end("crashed", detail="its process was gone when the next command looked")

@@ -113,16 +113,24 @@ class Memory:
         return self.folder / f"{name[:32]}.json"
 
     def recall(self, vkey: str) -> Remembered | None:
-        """Return what is remembered of this ledger; raise MemoryFileError if it is damaged."""
+        """Return what is remembered of this ledger.
+
+        Raises MemoryFileError for a file that is damaged, or that an earlier version has written.
+        """
         found = self._read(self.path(vkey))
+        earlier = self.path(vkey.partition("+")[0])
+        if found is None and earlier.exists():
+            raise _unusable(earlier, "an earlier version of this program wrote it")
         if found is not None and found.vkey != vkey:
             raise _unusable(self.path(vkey), "it is for a different ledger")
         return found
 
     def forget(self, vkey: str) -> None:
         """Remember nothing more of this ledger but its place: an older copy is to be verified."""
-        with self._locked(), explained(self.path(vkey)):
-            self.path(vkey).unlink(missing_ok=True)
+        with self._locked():
+            for path in (self.path(vkey), self.path(vkey.partition("+")[0])):
+                with explained(path):
+                    path.unlink(missing_ok=True)
 
     def other_vkeys(self, vkey: str) -> list[str]:
         """Return the vkeys of other ledgers that claim the same origin; looks through all files."""

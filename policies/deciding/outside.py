@@ -113,9 +113,10 @@ def _load(module: str, attribute: str) -> Any:
     try:
         with _failing(f"{module} cannot be imported"):
             found = import_module(module)
-        return getattr(found, attribute)
-    except AttributeError as error:
-        raise PolicyError(f"{module} has no {attribute!r}: {error}") from error
+            try:
+                return getattr(found, attribute)
+            except AttributeError as error:
+                raise PolicyError(f"{module} has no {attribute!r}: {error}") from error
     finally:
         sys.path.remove(here)
 

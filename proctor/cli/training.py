@@ -87,7 +87,8 @@ class TrainingOptions:
 
     policy: Annotated[
         str,
-        "playbook, rescue, trials, fresh_on_nan, nothing, random, openai, mixed, human, "
+        "playbook, rescue, trials, network, fresh_on_nan, nothing, random, openai, mixed, "
+        "human, "
         "MODULE:CLASS or exec:COMMAND.",
     ] = DEFAULT_POLICY
     sets: SetOption = None

@@ -334,7 +334,7 @@ class Tuner:
         earlier = [
             each.outcome == "promoted"
             for each in advice.tried
-            if each.measured is not None and each.measured["level"] > 0
+            if each.measured is not None and each.measured.get("level", 0.0) > 0
         ]
         scenarios = self._scenarios()
         judge = Judge(

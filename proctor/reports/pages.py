@@ -49,19 +49,16 @@ def values_of(kind: str, data: _Contents) -> dict[str, Any]:
 
 def page_of(source: Source) -> str:
     """Return the page."""
-    return render(
-        "report.html",
-        {
-            "title": f"{source.subject.kind} {source.subject.id[:8]} - Proctor report",
-            "policy": page_policy(),
-            "style": Markup(stylesheet()),  # noqa: S704 - our own
-            "source": source,
-            "data": source.contents,
-            "made_by": made_by(),
-            "embedded": embedded_json(source.embedded),
-            **values_of(source.subject.kind, source.contents),
-        },
-    )
+    frame = {
+        "title": f"{source.subject.kind} {source.subject.id[:8]} - Proctor report",
+        "page_policy": page_policy(),
+        "style": Markup(stylesheet()),  # noqa: S704 - our own
+        "source": source,
+        "data": source.contents,
+        "made_by": made_by(),
+        "embedded": embedded_json(source.embedded),
+    }
+    return render("report.html", {**values_of(source.subject.kind, source.contents), **frame})
 
 
 @dataclass(frozen=True)

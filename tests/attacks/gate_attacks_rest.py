@@ -30,8 +30,8 @@ if any("report" in each for each in sys.argv):
     wants="be correct on these tasks only",
     ends="promoted",
     because="long-rivals: succeeds now",
-    against="`measure` runs the hidden tasks after the promotion: the share of correct "
-    "answers grows on the visible set only.",
+    against="`proctor line run --measure` runs the hidden tasks after the promotion: the share of "
+    "correct answers grows on the visible set only.",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.fresh("plain_two").line
@@ -102,7 +102,7 @@ def _(grounds: Grounds) -> Told:
     ends="waits",
     because="an operator must approve it",
     against="git finds the position by its context. Operators see the difference between the two "
-    "trees (`review`, `applied.diff`), not the proposed diff.",
+    "trees (`applied.diff`), not the proposed diff.",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.plain.line

@@ -27,6 +27,15 @@ DOCUMENTS = sorted(
 NOT_RUN = {  # pages with console blocks -> why no test runs them
     "docs/how-to/curate.md": "it exports the runs of a home that has many",
 }
+OF_OTHERS = {  # pages -> options of other programs that they name
+    "docs/explanation/decisions/0025-planted-tests.md": {"--ignore"},  # pytest
+    "docs/how-to/agents.md": {"--max-tokens", "--temperature", "--top-p"},  # inspect
+    "docs/how-to/hand-over.md": {"--blob-bytes"},  # the second verifier
+    "docs/how-to/install.md": {"--constraint"},  # pip
+    "docs/reference/gauntlet.md": {"--ignore"},  # pytest
+    "docs/studies/ledger.md": {"--events", "--homes", "--part"},  # docs/studies
+    "docs/studies/rules.md": {"--results"},  # docs/studies
+}
 _END = re.compile(r"^(?:[|&;<>]|\|\||&&|2>.*|>>)$")
 _COMMAND = re.compile(r"(?:^(?:\$ )?\s*|[;&|(]\s*|\bdo\s|\S=\S+\s+)(proctor\s[^\n]+)")
 _USAGE: Any = typer.BadParameter.__base__  # what Typer's own copy of Click raises
@@ -50,6 +59,26 @@ def inline(text: str) -> Iterator[str]:
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     for code in re.findall(r"`(proctor [^`]+)`", prose):
         yield re.sub(r"\s+", " ", code)
+
+
+def named_options(text: str) -> Iterator[str]:
+    """Give the options that a sentence or a table names without their command.
+
+    `--ff--` is a row of attacks (docs/reference/threats.md).
+    """
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return (found[1] for found in re.finditer(r"`(--(?![Ff-]+`)[a-z][a-z-]*)[^`]*`", prose))
+
+
+@cache
+def known_options() -> frozenset[str]:
+    """Return the options of all commands."""
+    found, groups = set[str](), [commands()]
+    while groups:
+        command = load(groups.pop())
+        found |= {opt for each in command.params for opt in (*each.opts, *each.secondary_opts)}
+        groups += getattr(command, "commands", {}).values()
+    return frozenset(found) | {"--help"}
 
 
 def words_of(command: str) -> list[str]:
@@ -91,6 +120,12 @@ def test_documented_commands_exist_with_their_options(page: str) -> None:
     for shown in (*in_blocks(text), *inline(text)):
         command, name, rest = resolve(words_of(shown))
         check_options(command, name, rest)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_options_named_without_a_command_are_those_of_one(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert set(named_options(text)) - known_options() - OF_OTHERS.get(page, set()) == set()
 
 
 @pytest.mark.parametrize("page", DOCUMENTS)

@@ -29,7 +29,12 @@ def test_figures_and_readme_state_the_gain_over_chance() -> None:
     told = f"Mean above 0 in {above} of {rows} faulty rows, interval above 0 in {surely}"
     assert f"{told} and below 0 in none" in row
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"better than those in {surely} of {rows} rows, and worse in none" in readme
+    assert f"better than `random` in {surely} of {rows} rows, and significantly worse" in readme
+    (row,) = [line for line in figures.splitlines() if "[Playbook minus random answers](" in line]
+    (found,) = re.findall(r"`playbook` against `random`: (\d+), (\d+) and (\d+)", PAGE)
+    above, surely, below = map(int, found)
+    told = f"Mean above 0 in {above} of {rows} faulty rows, interval above 0 in {surely} and below"
+    assert f"{told} 0 in {below}" in row
 
 
 def test_study_page_counts_its_rows_rightly() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from multiprocessing import forkserver, get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ COMMAND = "from proctor.cli.main import main; main()"
 POOLED = f"from forked import pool_forked\nwith pool_forked():\n    {COMMAND}"
 """The command, whose processes that train are forked as well."""
 _SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
+STARTING = threading.Lock()  # held while processes are started or asked for their exit code
 _FOR_GOOD = ExitStack()  # what stays in force until a process ends
 
 
@@ -46,7 +47,6 @@ def start_forked(
     """Start the command, or other code, in exactly this environment; what it says goes to the two
     files.
     """
-    _ensure_running()
     command = ["proctor", *map(str, arguments)]
     process = _CONTEXT.Process(
         target=_command,
@@ -62,8 +62,23 @@ def start_forked(
         ),
         daemon=True,  # ended at the latest with the tests
     )
-    process.start()
+    begin(process)
     return process
+
+
+def begin(process: ForkServerProcess) -> None:
+    """Start a process; one at a time, because that looks at all others, as join() does."""
+    with STARTING:
+        _ensure_running()
+        process.start()
+
+
+def ended(process: ForkServerProcess, *, within: float | None) -> bool:
+    """Wait for a process, and tell whether it has ended: then it has its exit code."""
+    found = wait([process.sentinel], within)
+    with STARTING:
+        process.join(0)
+    return bool(found)
 
 
 def _ensure_running() -> None:
@@ -159,7 +174,6 @@ class _Worker:
     """What of a process judge.confinement.process uses."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        _ensure_running()
         theirs_in, self.stdin = _CONTEXT.Pipe(duplex=False)
         self.stdout, theirs_out = _CONTEXT.Pipe(duplex=False)
         self.stderr, theirs_err = _CONTEXT.Pipe(duplex=False)
@@ -167,15 +181,14 @@ class _Worker:
         self._process = _CONTEXT.Process(
             target=_work, args=(folder, environment, theirs), daemon=True
         )
-        self._process.start()
+        begin(self._process)
         for each in theirs:
             each.close()
         assert self._process.pid is not None
         self.pid = self._process.pid
 
     def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
+        if not ended(self._process, within=timeout) or self._process.exitcode is None:
             raise subprocess.TimeoutExpired("judge.confinement.worker", timeout or 0.0)
         return self._process.exitcode
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from forked import COMMAND, POOLED, start_forked
+from forked import COMMAND, POOLED, ended, start_forked
 from json_answers import check_json
 
 from proctor.cli.main import main
@@ -58,10 +58,9 @@ def call(
             cwd=cwd,
             code=code,
         )
-        process.join(seconds)
-        if process.is_alive():
+        if not ended(process, within=seconds):
             process.kill()
-            process.join()
+            ended(process, within=5.0)
             raise subprocess.TimeoutExpired([*map(str, arguments)], seconds)
         assert process.exitcode is not None
         _check_json(arguments, out.read_text(), code=code)

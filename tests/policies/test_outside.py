@@ -225,6 +225,9 @@ def test_class_that_raises_or_answers_nonsense_is_a_silence(
         ("exec:'", "No closing quotation"),
         ("exec:no-such-agent --fast", "no-such-agent is not a program that can be started"),
         ("script_that_ends:Agent", "script_that_ends cannot be imported: SystemExit: 3"),
+        ("lazy:raises", "lazy cannot be imported: ValueError: no"),
+        ("lazy:ends", "lazy cannot be imported: SystemExit: 0"),
+        ("lazy:lacks", "lazy has no 'lacks'"),
         ("oracle", "unknown policy 'oracle'"),
     ],
 )
@@ -232,6 +235,12 @@ def test_policy_that_cannot_be_had_is_named(
     name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "script_that_ends.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
+    (tmp_path / "lazy.py").write_text(
+        "def __getattr__(name):\n"
+        "    kinds = {'raises': ValueError('no'), 'ends': SystemExit(0)}\n"
+        "    raise kinds.get(name, AttributeError(name))\n",
+        encoding="utf-8",
+    )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PolicyError, match=words):
         create_policy(name)

@@ -197,6 +197,7 @@ def read(text: str) -> Any:
 
     seen = json.loads(text, object_hook=built)
     seen.evaluations, seen.spec = vars(seen.rules), seen.model
+    seen.may_reset = True  # of a network that Proctor has built
     for past in seen.decisions:
         past.decision = past
     return seen

@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from eventsourcing.persistence import StoredEvent
-from frontdoor import call_here
+from frontdoor import TINY, call_here
 from postgres_server import PostgresServer, missing, running_server
 from stores import tables_of
 from synthetic import synthetic_run
@@ -195,7 +195,7 @@ def test_what_is_wrong_with_the_server_is_said_in_one_line(
     for name, value in prepare(server, tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PERSISTENCE_MODULE", "ledger.postgres")
-    done = call_here(["keys", "list"], home=tmp_path / "home")
+    done = call_here(["run", *TINY], home=tmp_path / "home")
     told = " ".join(done.stderr.split())
     assert (done.returncode, "Traceback" in told) == (2, False)
     assert told.startswith("error: ")

@@ -426,6 +426,19 @@ def test_memory_without_a_code_of_its_own_is_rejected(ledger: Path, memory: Memo
         whole(ledger, memory)
 
 
+def test_memory_under_the_name_of_an_earlier_version_is_not_passed_over(
+    ledger: Path, memory: Memory
+) -> None:
+    assert whole(ledger, memory).ok
+    vkey = vkey_of(ledger)
+    memory.path(vkey).rename(memory.path(vkey.partition("+")[0]))
+    for check in (whole, news):
+        with pytest.raises(MemoryFileError, match="earlier version"):
+            check(ledger, memory)
+    memory.forget(vkey)
+    assert whole(ledger, memory).ok
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604])
 def test_key_that_others_can_read_is_rejected(ledger: Path, memory: Memory, mode: int) -> None:
     assert whole(ledger, memory).ok

@@ -72,7 +72,11 @@ def test_hostile_texts_are_shown_as_text(page: str) -> None:
     assert page.count("<script") == page.count("</script") == 2  # its data and its proofs
 
 
-def test_page_forbids_scripts_and_requests(page: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_page_forbids_scripts_and_requests(
+    kind: str, home: Home, subjects: dict[str, list[str]]
+) -> None:
+    page = page_of(read_source(home, subjects[kind][0]))
     assert f'content="{page_policy()}"'.replace("'", "&#39;") in page
     assert page_policy().startswith("default-src 'none'; style-src 'sha256-")
     assert not re.search(r"https?:|//", page[: page.index("<style")])

@@ -1,13 +1,16 @@
 """A watched loop that is used wrongly, or that breaks: each with what is said and recorded."""
 
+import fcntl
 import math
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import torch
@@ -19,6 +22,7 @@ from torch.nn.functional import cross_entropy
 import policies.errors
 import proctor
 from aggregates.decisions import Decision, Observation
+from ledger.application import LedgerApplication
 from monitor.errors import MonitorError, PolicyError, WatchError
 from proctor.errors import ProctorError
 from proctor.home import Home, run_ids
@@ -209,6 +213,46 @@ def test_killed_run_is_closed_as_crashed_by_the_next_command(home: Path) -> None
     os.waitpid(child, 0)
     with Home(home).open_log() as log:  # as any command does
         assert end_of(home, str(run_ids(log)[-1]))[0] == "crashed"
+
+
+def test_run_that_begins_while_a_command_looks_is_left_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock was there and free, and is held when the ledger has been read."""
+    child = os.fork()
+    if child == 0:
+        with watch(home, mlp(), name="begins") as run:
+            run.begin_epoch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (lock,) = (home / "runs").glob("*/running.lock")
+    read = LedgerApplication.readable
+    with lock.open("wb") as held:
+
+        def begins(*given: Any) -> Any:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            return read(*given)
+
+        monkeypatch.setattr(LedgerApplication, "readable", begins)
+        with Home(home).open_log():
+            pass
+        monkeypatch.undo()
+        assert lock.is_file()  # the run was not closed
+    with Home(home).open_log():
+        assert end_of(home, lock.parent.name)[0] == "crashed"
+
+
+def test_run_begins_although_another_command_looks_at_its_lock(home: Path) -> None:
+    run = uuid4()
+    lock = home / "runs" / str(run) / "running.lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("wb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        looked = threading.Timer(0.1, looking.close)
+        looked.start()
+        with Home(home).running(run):
+            assert not Home(home).is_gone(run)
+        looked.join()
 
 
 @pytest.mark.slow
