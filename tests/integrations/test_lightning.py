@@ -138,7 +138,7 @@ def test_watched_training_has_the_weights_of_an_unwatched_one(tmp_path: Path) ->
 def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Path) -> None:
     class Scheduled(Mlp):
         def configure_optimizers(self) -> Any:
-            optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+            optimizer = torch.optim.AdamW(self.parameters(), lr=0.3)
             schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
             return {"optimizer": optimizer, "lr_scheduler": schedule}
 
@@ -146,8 +146,8 @@ def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Pat
     trainer = fit(model, ProctorCallback(policy="playbook", home=tmp_path), tmp_path)
     [run_id] = run_ids(tmp_path)
     epochs = epochs_of(tmp_path, run_id)
-    assert epochs[1].measured["settings"]["lr"] < epochs[0].measured["settings"]["lr"] == 0.01
-    assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * 0.9**3)
+    assert epochs[1].measured["settings"]["lr"] < epochs[0].measured["settings"]["lr"] == 0.3
+    assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.3 * 0.9**3)
     rate = epochs[1].reported["lr"][0]
     assert rate == pytest.approx(0.9 * epochs[1].measured["settings"]["lr"], rel=0.12)
 
