@@ -47,9 +47,7 @@ class Remembered(OwnFile, frozen=True, kw_only=True):
     time_ns: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     edge: tuple[bytes, ...]
     authority: tuple[bytes, ...]
-    packed_marks: bytes = (
-        b""  # of all entries, where these can be used without verifying them again
-    )
+    packed_marks: bytes = b""  # of all entries, where each can be used without verifying it again
 
     @classmethod
     def of(cls, *, vkey: str, note: str, state: State, marks: Sequence[Mark] = ()) -> Self:

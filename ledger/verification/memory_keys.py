@@ -32,8 +32,9 @@ class OwnFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mac: str | None = None  # of its parts, if this was read
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return what the code is of."""
-        raise NotImplementedError
+        """Return what the code is of: by default all texts, in their order."""
+        names = (name for name in self.__struct_fields__ if name != "mac")
+        return tuple(str(getattr(self, name)).encode(errors="surrogateescape") for name in names)
 
 
 _F = TypeVar("_F", bound=OwnFile)

@@ -70,11 +70,6 @@ class _File(OwnFile, frozen=True, kw_only=True):
     place: str
     vkey: str
 
-    def parts(self) -> tuple[bytes, ...]:
-        """Return what the code is of."""
-        said = (self.format, self.place, self.vkey)
-        return tuple(text.encode(errors="surrogateescape") for text in said)
-
 
 def _names(directory: Path) -> Iterator[str]:
     """Yield the names of a place: as it was given, without links, and that of its server.

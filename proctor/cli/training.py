@@ -87,8 +87,7 @@ class TrainingOptions:
 
     policy: Annotated[
         str,
-        "playbook, rescue, trials, network, fresh_on_nan, nothing, random, openai, mixed, "
-        "human, "
+        "playbook, rescue, trials, network, fresh_on_nan, nothing, random, openai, mixed, human, "
         "MODULE:CLASS or exec:COMMAND.",
     ] = DEFAULT_POLICY
     sets: SetOption = None

@@ -17,7 +17,7 @@ from uuid import UUID
 from aggregates.improvement.evolution import Evolution
 from policies.asking.prompt import quoted
 from policies.proposing.proposer import Earlier
-from policies.proposing.tuner import WON, Example, Pattern, Trial, marked_bad
+from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial, marked_bad
 from proctor.home import Home
 from proctor.remembering import open_session
 
@@ -144,7 +144,7 @@ LEFT JOIN rule_evaluations AS e
 ORDER BY m.idx, m.rule
 """
 # Proposals and rounds that came to none, each with its technique, its pattern and how it did.
-_TRIED = """
+_TRIED = f"""
 WITH parts AS (
     SELECT proposal_id, UNNEST(TRY_CAST(evidence AS JSON [])) AS part
     FROM infra_submissions WHERE line_id = $1
@@ -163,10 +163,10 @@ tried AS (
         s.idx, n.technique, n.pattern, s.rationale, s.targets::VARCHAR AS targets,
         c.outcome, c.reason, c.idx AS concluded,
         CASE
-            WHEN c.outcome = 'promoted' THEN 'won'
+            WHEN c.outcome = 'promoted' THEN '{WON}'
             WHEN c.outcome NOT IN ('rejected', 'halted') THEN NULL
-            WHEN e.verdict = 'cannot tell' THEN 'tied'
-            ELSE 'lost'
+            WHEN e.verdict = 'cannot tell' THEN '{TIED}'
+            ELSE '{LOST}'
         END AS result
     FROM infra_submissions AS s
     LEFT JOIN named AS n USING (proposal_id)
@@ -174,7 +174,7 @@ tried AS (
     LEFT JOIN infra_evaluations AS e USING (proposal_id)
     WHERE s.line_id = $1
     UNION ALL BY NAME
-    SELECT idx, technique, pattern, IF(outcome = 'nothing', 'tied', 'lost') AS result
+    SELECT idx, technique, pattern, IF(outcome = 'nothing', '{TIED}', '{LOST}') AS result
     FROM evolution_rounds
     WHERE evolution_id = $2 AND outcome IN ('nothing', 'refused', 'unusable')
 )
@@ -184,7 +184,7 @@ WHERE idx > COALESCE(
     (SELECT MAX(idx) FROM evolution_rounds WHERE evolution_id = $2 AND round <= $3), -1
 )
 ORDER BY idx
-"""
+"""  # noqa: S608 - the words are our own
 _KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT usable"
 
 

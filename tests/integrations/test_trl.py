@@ -58,7 +58,7 @@ def test_pairs_are_what_trl_reads(pairs: Path, offline: Path) -> None:
     assert trl.data_utils.is_conversational(example)
     assert [each["role"] for each in example["prompt"]] == ["system", "user"]
     said = [json.loads(example[side][0]["content"]) for side in ("chosen", "rejected")]
-    assert [each["decisions"][0]["direction"] for each in said] == ["increase_lr", "defer"]
+    assert [each["decisions"][0]["direction"] for each in said] == ["go_back", "defer"]
 
 
 def test_trainer_of_the_guide_makes_a_step(pairs: Path, offline: Path) -> None:

@@ -204,13 +204,17 @@ def test_nan_loss_fires_and_a_policy_that_raises_is_named(home: Path) -> None:
     assert end_of(home, run)[0] == "failed"
 
 
-def test_killed_run_is_closed_as_crashed_by_the_next_command(home: Path) -> None:
+def begin_and_be_killed(home: Path) -> None:
     child = os.fork()
     if child == 0:
         with watch(home, mlp(), name="killed") as run:
             run.begin_epoch()
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+def test_killed_run_is_closed_as_crashed_by_the_next_command(home: Path) -> None:
+    begin_and_be_killed(home)
     with Home(home).open_log() as log:  # as any command does
         assert end_of(home, str(run_ids(log)[-1]))[0] == "crashed"
 
@@ -219,12 +223,7 @@ def test_run_that_begins_while_a_command_looks_is_left_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lock was there and free, and is held when the ledger has been read."""
-    child = os.fork()
-    if child == 0:
-        with watch(home, mlp(), name="begins") as run:
-            run.begin_epoch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+    begin_and_be_killed(home)
     (lock,) = (home / "runs").glob("*/running.lock")
     read = LedgerApplication.readable
     with lock.open("wb") as held:
