@@ -10,6 +10,8 @@ from typing import Any
 from chat_server import Behaviour, Reply, act_on_first, completion
 from frontdoor import call_here
 
+from proctor.home import Home
+
 # R1 fires in the third epoch and in all that follow, until the learning rate is raised far.
 STUCK = {"train_examples": 192, "val_examples": 64, "test_examples": 64, "lr": 1e-7, "epochs": 6}
 SCORES = ("process_score", "val_accuracy")
@@ -72,7 +74,9 @@ def rows(home: Path, sql: str) -> list[dict[str, Any]]:
 
 
 def ends(home: Path) -> list[str]:
-    """Return how the runs ended."""
+    """Return how the runs ended; the next command that appends closes those that crashed."""
+    with Home(home).open_log():
+        pass
     return [row["end_reason"] for row in rows(home, "SELECT end_reason FROM runs ORDER BY ALL")]
 
 
