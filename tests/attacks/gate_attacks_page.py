@@ -41,8 +41,8 @@ The suite carries out the last four of these too.
 - Whoever can write the repository can move its branch; `proctor line run --measure` reports this.
 - Whoever holds the ledger's key can write its record ([threats](threats.md)).
 - Whoever can set the clock can extend an approval.
-- A candidate that answers at random has to be lucky twice, but can try again. `proctor line run --measure`
-  asks it once more each time.
+- A candidate that answers at random has to be lucky twice, but can try again.
+  `proctor line run --measure` asks it once more each time.
 - Harm of less than ten points in a stochastic task
   [is not excluded](../studies/gate.md#error-rates-of-the-gate).
 - A vulnerability of the kernel is one of the confinement."""
