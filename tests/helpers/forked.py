@@ -57,7 +57,7 @@ def start_forked(
             out,
             err,
             cwd or Path.cwd(),
-            _SERVER._forkserver_address,
+            _listens_at(),
             {create_schema: template(create_schema)},
         ),
         daemon=True,  # ended at the latest with the tests
@@ -79,6 +79,13 @@ def ended(process: ForkServerProcess, *, within: float | None) -> bool:
     with STARTING:
         process.join(0)
     return bool(found)
+
+
+def _listens_at() -> str:
+    """Return the address of what forks, which has none before it runs."""
+    with STARTING:
+        _ensure_running()
+    return str(_SERVER._forkserver_address)
 
 
 def _ensure_running() -> None:
@@ -128,7 +135,7 @@ def pool_forked() -> Iterator[None]:
     """Have the processes of a comparison forked, and those of a task or an examination in them."""
     from proctor.runs import pools  # noqa: PLC0415 - loads what it forks
 
-    place = (_SERVER._forkserver_address, dict(os.environ), Path.cwd(), dict(_MADE))
+    place = (_listens_at(), dict(os.environ), Path.cwd(), dict(_MADE))
     begin = partial(_begin_worker, *place)
     with (
         mock.patch.object(pools, "get_context", return_value=_CONTEXT),
