@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from aggregates.sums import added
+
 # What measures the noise of a loop that somebody else owns: the halves of a step that is made of
 # several batches, a loss of other examples that the loop gives, or nothing.
 HALVES, PROBE, NOTHING = SOURCES = ("halves", "probe", "none")
@@ -71,20 +73,20 @@ def _evidence_of(epochs: Iterable[NoiseProbes]) -> tuple["_Evidence", float] | N
     pairs = sum(count for _, count in spreads)
     if not probes or pairs < _MIN_PAIRS:
         return None
-    spread = sum(value * count for value, count in spreads) / pairs
+    spread = added(value * count for value, count in spreads) / pairs
     noises = [square - product for product, square in probes]
-    total = sum(noises)
-    weight = sum(noise * noise for noise in noises)
+    total = added(noises)
+    weight = added(noise * noise for noise in noises)
     if not (1e-12 < spread < 1 and 0 < total < math.inf and _TINY < weight < math.inf):
         return None
-    quotient = sum(product for product, _ in probes) / total
+    quotient = added(product for product, _ in probes) / total
     if not -0.5 <= quotient < _LARGEST:  # no two gradients have such a product
         return None
     shape, count = (1 / spread - 1) / 2, total * total / weight
     evidence = _Evidence(quotient, count, shape, known[-1].share)
     if len(probes) > 1:  # the probes' own scatter corrects the one that the steps predict
         errors = [product - quotient * (square - product) for product, square in probes]
-        scatter = sum(error * error for error in errors) / (weight * evidence.scatter)
+        scatter = added(error * error for error in errors) / (weight * evidence.scatter)
         factor = (_PRIOR + scatter * len(probes)) / (_PRIOR + len(probes) - 1)
         if not factor < _LARGEST:  # the probes contradict the steps altogether
             return None

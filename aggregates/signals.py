@@ -12,6 +12,7 @@ from typing import Any
 
 from aggregates.errors import MeasurementError
 from aggregates.noise import NoiseProbes
+from aggregates.sums import added
 
 _LOSSES = ("loss", "accuracy")
 # For a task's run, whose loop reports nothing to the rules, and whose accuracy may be missing.
@@ -236,4 +237,4 @@ def _reduce(how: Callable[[list[float]], float], numbers: list[float]) -> float 
 
 
 def _mean(numbers: list[float]) -> float:
-    return sum(numbers) / len(numbers)
+    return added(numbers) / len(numbers)

@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
 from aggregates.noise import NoiseProbes, pool_noise, spread_of
+from aggregates.sums import added
 from monitor.activations import ActivationWatch
 from monitor.processes import Processes
 
@@ -292,7 +293,7 @@ class EpochWatch:
         self._flush_gradients()
         self._flush_updates()
         losses, examples = _numbers(self._losses), sum(self._sizes)
-        total = sum(loss * size for loss, size in zip(losses, self._sizes, strict=True))
+        total = added(loss * size for loss, size in zip(losses, self._sizes, strict=True))
         return {
             "train": {
                 "loss": total / max(examples, 1),
@@ -315,7 +316,7 @@ class EpochWatch:
         noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), value, pairs, share)])
         return {
             "finite": all(map(math.isfinite, totals)) and not (self.skips and not totals),
-            "total_norm_mean": sum(totals) / len(totals) if totals else None,
+            "total_norm_mean": added(totals) / len(totals) if totals else None,
             "signal_to_noise": None if noise is None else noise.estimate,
             "signal_to_noise_low": None if noise is None else noise.low,
             "signal_to_noise_high": None if noise is None else noise.high,
@@ -331,7 +332,7 @@ class EpochWatch:
 
     def _by_step(self, losses: list[float]) -> list[float]:
         """Return the loss of each step, the mean over its batches."""
-        return [sum(losses[start:end]) / max(end - start, 1) for start, end in self._spans]
+        return [added(losses[start:end]) / max(end - start, 1) for start, end in self._spans]
 
     def _layers(self) -> list[dict[str, Any]]:
         count = len(self._parameters)
@@ -540,8 +541,8 @@ def _sums(parts: Sequence[Tensor], count: int) -> list[float]:
 def _mean_squared_over_variance(values: Sequence[float]) -> float | None:
     if len(values) < 2:
         return None
-    mean = sum(values) / len(values)
-    variance = sum((value - mean) * (value - mean) for value in values) / (len(values) - 1)
+    mean = added(values) / len(values)
+    variance = added((value - mean) * (value - mean) for value in values) / (len(values) - 1)
     return _divide(mean * mean, variance)
 
 

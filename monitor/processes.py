@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from aggregates.sums import added
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -75,4 +77,4 @@ class Processes:
 
 
 def _mean(values: list[float]) -> float:
-    return values[0] if len(set(values)) == 1 else sum(values) / len(values)
+    return values[0] if len(set(values)) == 1 else added(values) / len(values)

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from aggregates.decisions import learning_rate, parse_decision
 from aggregates.errors import AggregateError, RemedyRefused
 from aggregates.spec import WatchedModel
+from aggregates.sums import added
 from monitor.computing import computing_as
 from monitor.config import SCALED, TaskConfig
 from monitor.diagnostics import EpochWatch
@@ -286,7 +287,7 @@ class _Training:
         self._optimizer.zero_grad(set_to_none=True)
         parts = torch.split(chosen, self._state.settings.batch_size)
         with torch.enable_grad():
-            return sum(float(self._backward(each).detach()) for each in parts) / len(parts)
+            return added(float(self._backward(each).detach()) for each in parts) / len(parts)
 
     def _loss(self, indices: Tensor) -> Tensor:
         inputs, targets = self._code.augment(

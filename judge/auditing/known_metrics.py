@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from aggregates.sums import added
 from monitor.stored import Rows, row_bytes, spans
 
 _AT_ONCE = 2**21  # numbers of 64 bits: 16 MiB
@@ -81,7 +82,7 @@ def _perplexity(outputs: Rows, targets: Rows, order: Tensor) -> float | None:
 
 
 def _mean_of(of: Callable[[Tensor], Tensor], outputs: Rows, targets: Rows, order: Tensor) -> float:
-    total = sum(
+    total = added(
         float(of(found.reshape(-1) - wanted.double()).sum())
         for found, wanted in _pieces(outputs, targets, order)
     )

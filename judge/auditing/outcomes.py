@@ -10,6 +10,7 @@ I/O: none.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import duckdb
@@ -61,12 +62,8 @@ def failure(error: StepError) -> StepOutcome:
 
 def _unforeseen(error: Exception) -> StepError:
     """Return what no check has foreseen as a failed step, with the place in the judge's code."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = ""
-    if trace is not None:
-        place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+    last = extract_tb(error.__traceback__)[-1]
+    place = f"{Path(last.filename).name}:{last.lineno}"
     kind = type(error).__name__
     words = " ".join(str(error).split())
     return StepError(

@@ -54,12 +54,7 @@ def examine(place: Workplace, proposal: Proposal) -> Examined:
     problems, _ = lint.check_changed(
         repository, proposal.base, tree, changes, verdict, manifest=manifest
     )
-    return Examined(
-        tree=tree,
-        changes=changes,
-        verdict=verdict,
-        problems=tuple(problems),
-    )
+    return Examined(tree=tree, changes=changes, verdict=verdict, problems=tuple(problems))
 
 
 def branch(place: Workplace, proposal: Proposal, found: Examined, *, against: str) -> None:

@@ -34,6 +34,7 @@ from aggregates.playbook import (
 )
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, WatchedModel
+from aggregates.sums import added
 from aggregates.weights import Tensor, read_tensors
 from policies.errors import PolicyError
 
@@ -110,7 +111,7 @@ class Network:
         weight, bias = self.tensors[f"{name}.weight"].values, self.tensors[f"{name}.bias"].values
         width = len(inputs)
         return [
-            sum((weight[row * width + place] * inputs[place] for place in range(width)), start)
+            added((weight[row * width + place] * inputs[place] for place in range(width)), start)
             for row, start in enumerate(bias)
         ]
 

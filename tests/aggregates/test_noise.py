@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from aggregates.noise import NoiseProbes, pool_noise, spread_of
+from aggregates.sums import added
 
 
 @pytest.mark.parametrize(("parts", "ratio"), [(2, 0.3), (2, 3.0), (3, 1.0), (4, 0.3)])
@@ -45,3 +46,8 @@ def test_epochs_whose_probes_are_of_another_size_are_left_out() -> None:
     assert pool_noise([whole, half]) == pool_noise([half])
     assert pool_noise([half, whole]) == pool_noise([whole])
     assert pool_noise([]) is None
+
+
+def test_sum_is_the_same_on_every_python() -> None:
+    assert added([1e16, 1.0, -1e16]) == 0.0  # sum() says 1.0 since 3.12
+    assert added([], 2.5) == 2.5

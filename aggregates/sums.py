@@ -1,0 +1,13 @@
+"""The sum that every Python computes alike: since 3.12, sum() adds what rounding has lost.
+
+I/O: none.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import add
+
+
+def added(numbers: Iterable[float], start: float = 0.0) -> float:
+    """Return the sum of numbers, added one after the other to `start`."""
+    return reduce(add, numbers, start)
