@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 import typer
 
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.failures import require_extra
+from proctor.cli.failures import report, require_extra
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
@@ -232,7 +232,13 @@ def long_runs(
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, and print the tables."""
-    code = typer.main.get_command(app).main(
-        [*arguments], prog_name="python docs/studies bench", standalone_mode=False
-    )
+    try:
+        code = typer.main.get_command(app).main(
+            [*arguments],
+            prog_name="python docs/studies bench",
+            standalone_mode=False,
+            help_option_names=["-h", "--help"],
+        )
+    except Exception as error:
+        code = report(error, command="bench", as_json=False)
     sys.exit(code)

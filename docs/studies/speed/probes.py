@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,20 +32,28 @@ def record(_: Path) -> float:
     names = [f"blocks.{number}.weight" for number in range(20)]
     ratios = {"update_ratio": 2e-3, "epoch_update_ratio": 2e-3}
     block = BlockSpec(8, residual=True, norm="batch", activation="relu")
+    rules = PROFILES["calibrated"]
+    spec = ModelSpec(
+        classes=10,
+        channels=8,
+        stem_stride=2,
+        blocks=(block,),
+        norm="batch",
+        activation="relu",
+    )
+    # Earlier versions take the objects, and a hash.
+    earlier = "config_hash" in signature(Run.start).parameters
+    given: dict[str, Any] = (
+        {"rules": rules, "spec": spec, "config_hash": ""}
+        if earlier
+        else {"rules": rules.to_dict(), "spec": spec.to_dict()}
+    )
     run = Run.start(
         config={"epochs": 2_000, "profile": "calibrated", "waived": []},
-        rules=PROFILES["calibrated"].to_dict(),
-        spec=ModelSpec(
-            classes=10,
-            channels=8,
-            stem_stride=2,
-            blocks=(block,),
-            norm="batch",
-            activation="relu",
-        ).to_dict(),
         data={"dataset": "shapes", "sizes": {"train": 256, "validation": 64}},
         environment={"python": "3", "threads": 1},
         policy={"name": "playbook"},
+        **given,
     )
     measured = {
         "train": {"loss": 1.0, "accuracy": 0.5, "examples": 256, "steps": 4},
@@ -106,8 +115,9 @@ def audit(folder: Path) -> float:
 
     run = _run(folder)
     config = JudgeConfig(max_epochs=10_000, max_decisions=100_000, max_events=200_000)
+    more = (config,) if "config" in signature(read_record).parameters else ()  # of earlier versions
     began = time.process_time()
-    found = read_record(folder, run)
+    found = read_record(folder, run, *more)
     gates = Gates(run, config, record=found, directory=folder, redo=None)
     gates.ledger()
     return time.process_time() - began
