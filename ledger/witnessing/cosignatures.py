@@ -93,13 +93,10 @@ def _verified_time(text: str, signature: bytes, *, name: str, public_key: bytes)
     seconds = int.from_bytes(signature[:8], "big")
     if len(signature) != 72 or not 0 < seconds < _LIMIT:
         raise SignatureError(f"the cosignature by {name} is malformed")
-    message = b"cosignature/v1\ntime " + str(seconds).encode() + b"\n" + _octets(text)
+    octets = text.encode("utf-8", "surrogatepass")  # what is not text was never signed
+    message = b"cosignature/v1\ntime " + str(seconds).encode() + b"\n" + octets
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature[8:], message)
     except (InvalidSignature, ValueError) as e:
         raise SignatureError(f"the cosignature by {name} is invalid for this note") from e
     return seconds
-
-
-def _octets(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")  # what is not text was never signed

@@ -90,7 +90,8 @@ def _answered(
 
     One that is ignored stays so: Ctrl-C is not for work in the background.
     """
-    before = {number: signal.getsignal(number) for number in _STOPS} if _is_main() else {}
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _STOPS} if is_main else {}
     ours = [number for number, was in before.items() if replaces(was)]
     for number in ours:
         signal.signal(number, answer)
@@ -99,10 +100,6 @@ def _answered(
     finally:
         for number in ours:
             signal.signal(number, before[number])
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def _end(number: int, _: FrameType | None = None) -> None:
