@@ -25,9 +25,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
-        future = self.create_future()
-        self.call_soon(future.set_result, func(*args))
-        return future
+        result = func(*args)
+
+        async def done() -> Any:
+            return result
+
+        return self.create_task(done())
 
 
 class _Skipping(selectors.SelectSelector):
