@@ -9,5 +9,8 @@ from operator import add
 
 
 def added(numbers: Iterable[float], start: float = 0.0) -> float:
-    """Return the sum of numbers, added one after the other to `start`."""
+    """Return the sum of numbers, added one after the other to `start`, as ledgers have it.
+
+    math.fsum() is as steady, but has other digits.
+    """
     return reduce(add, numbers, start)

@@ -240,5 +240,5 @@ def main(arguments: Sequence[str]) -> None:
             help_option_names=["-h", "--help"],
         )
     except Exception as error:
-        code = report(error, command="bench", as_json=False)
+        code = report(error, command="bench", as_json="--json" in arguments)
     sys.exit(code)

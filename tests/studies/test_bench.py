@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from studies.bench import app
+from studies.bench import app, main
 from studies.speed.ledger import BODY, _canonical, _json_body, verify_chain, write_chain
 from studies.speed.reading import FLAT, ONCE, ReadingBench, growth_chart
 from studies.speed.timing import asked
@@ -162,3 +162,11 @@ def _waited(until: Callable[[], bool], seconds: float = 20.0) -> bool:
     while not until() and time.monotonic() < end:
         time.sleep(0.02)
     return until()
+
+
+@pytest.mark.parametrize("words", [["befor"], ["before", "--entrie", "3", "HEAD"]])
+def test_wrong_words_get_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "Possible options" in (told := capsys.readouterr().err) or "Did you mean" in told

@@ -129,8 +129,8 @@ def test_user_with_small_requests_waits_for_one_large_one_at_most_at_a_time() ->
         return seconds, served
 
     seconds, served = run_virtually(measure)
-    assert 1 <= served < 20  # and not one before each of the hundred
-    assert seconds < 0.5
+    assert 0.02 * (served - 2) <= seconds / 2  # half of the time, but for one at either end
+    assert seconds < 0.5  # of 2.1, with one before each of the hundred
 
 
 def test_user_who_is_alone_never_rests() -> None:
