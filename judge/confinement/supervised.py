@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 from types import TracebackType
 from typing import IO, Any, Self, TypeVar, get_args
 
@@ -145,7 +146,8 @@ class Supervised:
         self._environment = environment
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
         self._readable = tuple(path.resolve() for path in readable)
-        self._limits = limits
+        half = disk_usage(self._scratch).free // 2  # the rest of the disk is others'
+        self._limits = msgspec.structs.replace(limits, disk_bytes=min(limits.disk_bytes, half))
         self.isolation: tuple[str, ...] = ()
         self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
         self._read = 0  # bytes of the output that were returned as lines

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confined_runs import DAEMON, MEMORY, Run, printed, stands_still
@@ -89,6 +90,21 @@ def test_filling_the_disk_with_files_is_rejected(run: Run, scratch: Path) -> Non
     discard(scratch)
     scratch.mkdir()
     assert run(little, **TINY).words == "it exited with status 0"
+
+
+def test_half_of_a_disk_that_is_nearly_full_is_left_to_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+        import os, time
+        with open(os.environ["HOME"] + "/one", "wb") as file: file.write(bytes(SIZE))
+        time.sleep(1)
+    """
+    usage = SimpleNamespace(total=10**9, used=10**9 - 40_000_000, free=40_000_000)
+    monkeypatch.setattr(supervised, "disk_usage", lambda _place: usage)
+    words = run(source.replace("SIZE", "25_000_000")).words
+    assert words.startswith("it wrote more than 20,000,000 bytes")
+    assert run(source.replace("SIZE", "15_000_000")).code == 0
 
 
 def test_filling_the_disk_with_one_file_is_rejected(run: Run) -> None:
