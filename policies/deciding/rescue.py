@@ -11,6 +11,7 @@ I/O: none.
 
 import math
 from collections.abc import Mapping
+from statistics import median
 
 from aggregates.decisions import Decision, Observation, batch_band, mean_rate
 from aggregates.firing import is_lower
@@ -28,6 +29,9 @@ LOST = 0.5  # mean update ratio above which nothing is left of the weights; no r
 # Epoch update ratio above which the weights before it were far too small. Rates that are too high
 # reach 5, weights that begin at a thousandth of their usual size 100 to 400.
 GROWN = 30.0
+# Share of the first validation loss that is gone where a model learns. Rates that are 300 times too
+# low lose less in three epochs; where large weights make steps look short, longer ones ruin it.
+LEARNS = 0.02
 # How often going back answers a rule. If the damage returns, the settings are at fault.
 TRIES: Mapping[str, int] = {"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2}
 
@@ -67,9 +71,12 @@ class RescuePolicy(PlaybookPolicy):
         edits = usual is not None and usual.direction in ("add_norm", "add_residual")
         if edits and not (rule == "R1" and "R6" in seen.due):  # then R6 makes the edit
             return usual
+        ours = isinstance(seen.spec, ModelSpec)
         match rule:
             case "R1" if evaluation.side == "guessing":
                 return self._other(seen)
+            case "R1" if evaluation.side == "low" and not ours and _learns(seen):
+                return None
             case "R1":
                 return self._rate(seen, evaluation) or usual
             case "R2":
@@ -81,7 +88,7 @@ class RescuePolicy(PlaybookPolicy):
             why = "the model was damaged by long steps, so they begin again and are shorter"
             return Chosen(GO_BACK, {"epoch": FRESH, "lr": max(lr, MIN_LR)}, why)
         back = best_state(seen)
-        if back == FRESH and seen.epoch == 0 and not isinstance(seen.spec, ModelSpec):
+        if back == FRESH and not ours:
             return usual  # the first weights of a model that is not ours had the damage
         params = {"epoch": back, "lr": seen.settings.lr}
         return Chosen(GO_BACK, params, "the model is damaged, not its settings")
@@ -118,7 +125,8 @@ class RescuePolicy(PlaybookPolicy):
     def _bounded(self, seen: Observation) -> Chosen:
         lr, bound = seen.settings.lr, seen.settings.clip_norm
         if bound is None:
-            params = {"epoch": best_state(seen), "lr": lr, "clip_norm": self.numbers.clip_norm}
+            bound = _usual_bound(seen) or self.numbers.clip_norm
+            params = {"epoch": best_state(seen), "lr": lr, "clip_norm": bound}
             return Chosen(GO_BACK, params, "the gradients that did the damage are bounded now")
         params = {"epoch": best_state(seen), "lr": max(lr / 10, MIN_LR), "clip_norm": bound}
         return Chosen(GO_BACK, params, "bounded gradients did the damage, so the steps are shorter")
@@ -189,6 +197,22 @@ def _batch(seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
 def _present(seen: Observation) -> int:
     """Return the present epoch if its state is sound, or FRESH."""
     return seen.epoch if seen.epoch in seen.back else FRESH
+
+
+def _usual_bound(seen: Observation) -> float | None:
+    """Return a bound between the gradients before this epoch and those at which R7 fires.
+
+    It has the loss's scale. None where no gradient was measured before, or no bound is allowed.
+    """
+    norms = [each.max_layer_grad_norm or 0.0 for each in seen.history[:-1]]
+    known = [each for each in norms if 0 < each < math.inf]
+    bound = math.sqrt(seen.rules.r7_high) * median(known) if known else 0.0
+    return bound if 1e-6 <= bound <= 1e6 else None
+
+
+def _learns(seen: Observation) -> bool:
+    """Return whether the validation loss has fallen since the first epoch."""
+    return is_lower(seen.history[-1].val_loss, seen.history[0].val_loss, LEARNS)
 
 
 def best_state(seen: Observation) -> int:

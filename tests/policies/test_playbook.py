@@ -556,8 +556,47 @@ def test_rescue_does_not_go_back_to_first_weights_that_were_damaged_already() ->
         return direction
 
     assert answer(spec=watched, epoch=0) == "swap_activation"
-    assert answer(spec=watched, epoch=1) == "go_back"  # the first epoch's training did it
+    assert answer(spec=watched, epoch=1) == "swap_activation"  # the first epoch was unsound, too
+    history = tuple(signals(epoch, val_loss=2.0) for epoch in (0, 1))
+    sound: dict[str, Any] = {"back": (FRESH, 0), "history": history}
+    ((_, direction, _),) = rescue({"R5": "high"}, 0.9, **sound, spec=watched, epoch=1)
+    assert direction == "go_back"
     assert answer(epoch=0) == "go_back"  # to weights that are drawn anew
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_rescue_bounds_gradients_by_what_they_were_before(scale: float) -> None:
+    early = [
+        dataclasses.replace(signals(epoch, val_loss=2.0), max_layer_grad_norm=norm * scale)
+        for epoch, norm in enumerate((0.4, 0.5, 40.0, 0.6, 0.7))
+    ]
+    ((_, direction, params),) = rescue({"R7": "high"}, 90.0, history=(*early, *told()))
+    assert (direction, params["lr"]) == ("go_back", 0.1)
+    assert params["clip_norm"] == pytest.approx(0.6 * scale * math.sqrt(RELATIVE.r7_high))
+
+
+@pytest.mark.parametrize("norm", [None, math.nan, math.inf, 0.0, 1e-9, 1e9])
+def test_rescue_bounds_gradients_by_one_where_nothing_was_measured_before(
+    norm: float | None,
+) -> None:
+    early = dataclasses.replace(signals(4, val_loss=2.0), max_layer_grad_norm=norm)
+    for history in ((early, *told()), told()):
+        ((_, _, params),) = rescue({"R7": "high"}, 90.0, history=history)
+        assert params["clip_norm"] == 1.0
+
+
+def test_rescue_leaves_short_steps_alone_in_a_loop_of_ones_own_that_learns() -> None:
+    watched = WatchedModel("Net", 1, "0" * 64, (), ("go_back", "increase_lr", "stop"))
+
+    def answer(last: float, spec: Any = watched) -> str:
+        history = (signals(4, val_loss=2.0), signals(5, val_loss=last))
+        ((_, direction, _),) = rescue({"R1": "low"}, 4e-5, history=history, spec=spec)
+        return direction
+
+    assert answer(1.95) == "defer"
+    for last in (1.97, 2.5, math.nan):
+        assert answer(last) == "go_back"
+    assert answer(1.95, SPEC) == "go_back"  # whose first weights are as they should be
 
 
 def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for_them() -> None:
