@@ -135,9 +135,17 @@ def _bounds(found: RuleEvaluation, direction: str, settings: Mapping[str, Any]) 
 
 def within(low: float, high: float) -> str:
     """Return a range in four digits that lies within the exact one."""
-    least = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))
-    most = Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(high))
-    return f"{float(least)!r} to {float(most)!r}"
+    return f"{at_least(low)} to {at_most(high)}"
+
+
+def at_least(low: float) -> str:
+    """Return the least number of four digits that is not below `low`."""
+    return repr(float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))))
+
+
+def at_most(high: float) -> str:
+    """Return the largest number of four digits that is not above `high`."""
+    return repr(float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(high))))
 
 
 def _earlier(past: PastDecision) -> str:

@@ -7,7 +7,7 @@ I/O: none.  Units: as in aggregates.decisions.
 
 from aggregates.decisions import Observation, batch_band, mean_rate
 from aggregates.playbook import FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
-from aggregates.situation import within
+from aggregates.situation import at_least, at_most, within
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 from aggregates.trials import MAX_TRIALS
 
@@ -92,8 +92,8 @@ def _back(rule: str, seen: Observation) -> str | None:
 
 def _tried(side: str, seen: Observation) -> str | None:
     lr, states = seen.settings.lr, ", ".join(("-1 (fresh weights)", *map(str, seen.back[1:])))
-    lower = f"at most {lr / _LEAST:.4g}" if lr / _LEAST >= MIN_LR else ""
-    higher = f"at least {lr * _LEAST:.4g}" if lr * _LEAST <= MAX_LR else ""
+    lower = f"at most {at_most(lr / _LEAST)}" if lr / _LEAST >= MIN_LR else ""
+    higher = f"at least {at_least(lr * _LEAST)}" if lr * _LEAST <= MAX_LR else ""
     if side == "guessing":
         states, one = "-1 (fresh weights)", " or ".join(filter(None, (lower, higher)))
     else:

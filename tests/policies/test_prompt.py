@@ -15,8 +15,8 @@ from tiny_training import STUCK, MemoryBlobs, train_tiny
 
 from aggregates.decisions import Decision, Observation, Settings, parse_decision, validate_decision
 from aggregates.errors import DecisionError, SpecError
-from aggregates.playbook import ARCHITECTURE_DIRECTIONS, DIRECTIONS
-from aggregates.rules import RULES
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS, DIRECTIONS, MAX_LR, MIN_LR
+from aggregates.rules import RELATIVE, RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, apply_edit
 from aggregates.transcript import Transcript
 from policies.asking.chat import ChatClient
@@ -316,6 +316,25 @@ def test_every_value_that_is_offered_is_valid_and_those_beyond_are_not(
                         validate_decision(
                             decided(rule, direction, params_at(direction, beyond)), seen
                         )
+
+
+@given(rates, st.sampled_from([("R1", "high"), ("R1", "low"), ("R1", "guessing"), ("R7", "high")]))
+def test_a_rate_that_is_offered_to_be_tried_answers_the_rule(
+    lr: float, fired: tuple[str, str]
+) -> None:
+    rule, side = fired
+    settings = Settings(lr, 64)
+    seen = observe({rule: side}, settings=settings, rules=RELATIVE, back=(-1, 2, 5), tries=8)
+    words = offers(rule, seen)["try_rates"]
+    lower, higher = lr / 3 >= MIN_LR, lr * 3 <= MAX_LR
+    assert (words is not None) == {"low": higher, "guessing": lower or higher}.get(side, lower)
+    for end, number in re.findall(r"(least|most) ([-\d.e]+)", words or ""):
+        other = {"least": 1 / 1.01, "most": 1.01}[end]
+        params = {"epoch": -1, "rates": [float(number), float(number) * other]}
+        validate_decision(decided(rule, "try_rates", params), seen)
+        params["rates"] = [each * other for each in params["rates"]]
+        with pytest.raises(DecisionError):
+            validate_decision(decided(rule, "try_rates", params), seen)
 
 
 blocks = st.builds(
