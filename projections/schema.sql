@@ -840,7 +840,8 @@ CREATE TABLE infra_validation_results (
     flaky JSON,
     outcomes VARCHAR,
     left_out JSON NOT NULL,
-    choice VARCHAR
+    choice VARCHAR,
+    fixes JSON NOT NULL
 );
 COMMENT ON TABLE infra_validation_results IS 'The result of the tests for each proposal: of all, or of those that its change can reach';
 COMMENT ON COLUMN infra_validation_results.passed IS 'Whether every case of the base passed';
@@ -856,6 +857,7 @@ COMMENT ON COLUMN infra_validation_results.outcomes IS 'SHA-256 of the candidate
 COMMENT ON COLUMN infra_validation_results.flaky IS 'Cases that failed at first and then passed in every repeated run; NULL in older records';
 COMMENT ON COLUMN infra_validation_results.left_out IS 'Test files that run before the promotion';
 COMMENT ON COLUMN infra_validation_results.choice IS 'Why these were left out; NULL if all tests run at once';
+COMMENT ON COLUMN infra_validation_results.fixes IS 'Cases of added tests that fail without the change and pass with it';
 
 CREATE TABLE infra_rest_results (
     proposal_id VARCHAR NOT NULL,

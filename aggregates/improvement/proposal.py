@@ -128,6 +128,8 @@ class Proposal(Aggregate):
         left_out: Annotated[Kept[Sequence[str]], Since(3, ())] = ()  # run before the promotion
         # Why these files; None: the manifest lets all tests run at once.
         choice: Annotated[str | None, Since(3, None)] = None
+        # Cases of added tests that fail without the change, and pass with it.
+        fixes: Annotated[Kept[Sequence[str]], Since(4, ())] = ()
 
         def check(self, proposal: "Proposal") -> None:
             proposal.verify_stage("test")
@@ -249,6 +251,7 @@ class Proposal(Aggregate):
     expected: str | None = None
     outcomes: str | None = None
     left_out: Sequence[str] = ()  # test files that have not run yet
+    fixes: Sequence[str] = ()
     # (arm, task, repeat) -> what came of it
     results: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
     verdict: str | None = None

@@ -43,6 +43,7 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
     terms: dict[str, Any] = {
         "level": error_level(records.earlier(proposal.id)),
         "settings": place.settings,
+        "fixes": proposal.fixes,
         "record": records.base_outcomes(
             commit=proposal.against, reference_set=whole.sha256, without=proposal.id
         ),

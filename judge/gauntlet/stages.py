@@ -107,6 +107,16 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             place.tell(str(proposal.id), f"testing: {choice.reason}")
         run = partial(suite.run, str(proposal.commit), without=left_out)
         found, known = _held_against(place, proposal, known, suite=suite, run=run)
+        fixes: tuple[str, ...] = ()
+        if found.passed and found.added:
+            place.tell(str(proposal.id), "testing what the added tests say without the change")
+            fixes = suite.fixes(
+                str(proposal.commit),
+                against=str(proposal.against),
+                added=found.added,
+                pairs=place.settings.confirmed,
+                random=place.random,
+            )
     told = _kept(place, found, {PLANTED: "failed"} if found.planted else {})
     record(
         place,
@@ -117,6 +127,7 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             expected=known,
             left_out=left_out,
             choice=None if choice is None else choice.reason,
+            fixes=fixes,
         ),
     )
     place.tell(str(proposal.id), f"tested: {_said_of(found)}")

@@ -51,7 +51,7 @@ class Evaluation:
     verdict: str  # better, cannot tell, worse
     level: float  # of error that was spent on it: 0.0 where no repeats were looked at
     regressions: tuple[str, ...]  # ids of tasks
-    improvements: tuple[str, ...]
+    improvements: tuple[str, ...]  # ids of tasks, and cases of added tests
     comparisons: tuple[TaskComparison, ...]
     reasons: tuple[str, ...]
 
@@ -63,15 +63,17 @@ def compare(
     level: float,
     settings: ComparisonSettings = DEFAULTS,
     record: Mapping[str, Collection[Outcome]] | None = None,
+    fixes: Sequence[str] = (),
 ) -> Evaluation:
     """Compare what both arms have answered to these tasks; other tasks' results are left out.
 
-    `level` is what error_level() grants this proposal, `record` what weigh() takes. Raises
-    GauntletError where a deterministic task lacks an answer, or results contradict each other.
+    `level` is what error_level() grants this proposal, `record` and `fixes` what weigh() takes.
+    Raises GauntletError where a deterministic task lacks an answer, or results contradict each
+    other.
     """
     if not 0.0 < level < 1.0:
         raise GauntletError(f"an error level must lie between 0 and 1, not {level}")
-    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record)
+    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record, fixes=fixes)
     if known.missing:
         missing = ", ".join(known.missing)
         raise GauntletError(f"nothing is compared before both arms have answered {missing}")
@@ -82,19 +84,22 @@ def compare(
         for task in tasks
     )
     verdict = _verdict(known)
+    fixed = [note for notes in known.fixes.values() for note in notes]
     regressions = [each for each in comparisons if each.verdict == "worse"]
     improvements = [each for each in comparisons if each.verdict == "better"]
     if verdict == "cannot tell":
-        reasons = _doubts(known, bool(improvements), level=level, settings=settings)
+        better = bool(improvements or fixed)
+        reasons = _doubts(known, better, level=level, settings=settings)
     else:
         open_ = [each for each in comparisons if each.task_id in known.open.losses]
         shown = improvements if verdict == "better" else [*regressions, *open_]
         reasons = [note for each in shown for note in each.notes]
+        reasons += fixed if verdict == "better" else []
     return Evaluation(
         verdict=verdict,
         level=level if any(known.pairs[task] for task in known.proofs) else 0.0,
         regressions=tuple(each.task_id for each in regressions),
-        improvements=tuple(each.task_id for each in improvements),
+        improvements=(*(each.task_id for each in improvements), *known.fixes),
         comparisons=comparisons,
         reasons=tuple(reasons),
     )
@@ -125,16 +130,17 @@ def wanted_pairs(
     level: float,
     settings: ComparisonSettings = DEFAULTS,
     record: Mapping[str, Collection[Outcome]] | None = None,
+    fixes: Sequence[str] = (),
 ) -> list[tuple[str, int]]:
     """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
 
     Deterministic tasks come first. Where the arms differ, both are asked again, one task after the
     other, losses before gains: one loss that stays is the end, and one gain that stays is enough.
-    Where an arm's answer to a pair is there already, the other's is wanted. `record` as weigh()
-    takes it.
+    Where an arm's answer to a pair is there already, the other's is wanted. `record` and
+    `fixes` as weigh() takes them.
     """
     results = list(results)
-    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record)
+    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record, fixes=fixes)
     have = {task: {pair.base.repeat for pair in each} for task, each in known.pairs.items()}
     for result in results:
         if result.cached and result.task_id in have:  # its repeat cannot be answered again

@@ -76,13 +76,14 @@ class Weighed:
     proofs: Mapping[str, TaskEvidence]  # stochastic or unsteady task -> what is known of it
     unsteady: tuple[str, ...]  # deterministic tasks whose answers contradict each other
     dear: Notes  # thrifts that got worse somewhere: while there are any, no saving counts
+    fixes: Notes  # cases of added tests that the change makes pass
     # None where no task is stochastic or unsteady, or an exact loss settles it.
     standing: SequentialState | None = None
 
     @property
     def gains(self) -> Notes:
         """Improvements that are exact, savings among them where they count."""
-        found = dict(self.exact.gains)
+        found = {**self.exact.gains, **self.fixes}
         for task, notes in ({} if self.dear else self.exact.savings).items():
             found[task] = (*found.get(task, ()), *notes)
         return found
@@ -110,11 +111,13 @@ def weigh(
     level: float,
     settings: ComparisonSettings,
     record: Mapping[str, Collection[Outcome]] | None = None,
+    fixes: Sequence[str] = (),
 ) -> Weighed:
     """Weigh all results of both arms; what is no pair is left out.
 
     `record` has what the base answered to deterministic tasks before, for earlier proposals. It
-    can only make a task unsteady. Raises GauntletError for results that contradict each other.
+    can only make a task unsteady. `fixes` are cases of added tests that fail without the change
+    and pass with it: exact gains. Raises GauntletError for results that contradict each other.
     """
     record = record or {}
     pairs = pairs_of(results, tasks=tasks)
@@ -143,6 +146,7 @@ def weigh(
         proofs=proofs,
         unsteady=unsteady,
         dear=dear,
+        fixes={case: (f"{case}: fails without the change, passes with it",) for case in fixes},
     )
     if exact.losses or not proofs:
         return known

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import isfile
 from pathlib import Path
+from random import Random
 
 from msgspec.structs import replace as replace_field
 
@@ -133,6 +134,37 @@ class Suite:
             leftovers=first.leftovers + second.leftovers,
         )
 
+    def fixes(
+        self, commit: str, *, against: str, added: Sequence[str], pairs: int, random: Random
+    ) -> tuple[str, ...]:
+        """Return the cases of added test files that a candidate makes pass.
+
+        Each fails on the commit `against` and passes on the candidate in as many runs, which take
+        turns in an order that is drawn.
+        """
+        if not runs_pytest(self.manifest.tests.command):
+            return ()
+        fixed: set[str] | None = None
+        arms = {against: "failed", commit: "passed"}
+        for _ in range(pairs):
+            for arm in random.sample([*arms], k=len(arms)):
+                with discarded(self.workspace) as folder:
+                    self._export(folder / "tree", arm)
+                    self.repository.export(commit, folder / "tree", keep=added.__contains__)
+                    ended = run_files(
+                        folder,
+                        self.manifest,
+                        command=self.manifest.tests,
+                        files=added,
+                        expected={},
+                    )
+                told = ended.cases if arm == against or ended.passed else {}
+                cases = {case for case, outcome in told.items() if outcome == arms[arm]}
+                fixed = cases if fixed is None else fixed & cases
+            if not fixed:
+                return ()
+        return tuple(sorted(fixed or ()))
+
     def run_rest(
         self, commit: str, *, expected: Mapping[str, str], left_out: Collection[str]
     ) -> SuiteResult:
@@ -162,12 +194,17 @@ class Suite:
         changes = self.repository.changes(*map(self.repository.tree_of, (self.base, commit)))
         return [each.path for each in changes if self.manifest.tier_of(each.path) > 0]
 
+    def _export(self, tree: Path, commit: str) -> None:
+        """Write a commit's files to a folder, with those of tier 0 as they are in the base."""
+        tier_of = self.manifest.tier_of
+        self.repository.export(commit, tree, keep=lambda path: tier_of(path) > 0)
+        self.repository.export(self.base, tree, keep=lambda path: tier_of(path) == 0)
+
     def _run(
         self, folder: Path, commit: str, *, expected: Mapping[str, str], without: Collection[str]
     ) -> SuiteResult:
-        tree, tier_of = folder / "tree", self.manifest.tier_of
-        self.repository.export(commit, tree, keep=lambda path: tier_of(path) > 0)
-        self.repository.export(self.base, tree, keep=lambda path: tier_of(path) == 0)
+        tree = folder / "tree"
+        self._export(tree, commit)
         bears_plants = PLANTED in expected
         elsewhere = {PLANTED, *within(expected, without)}
         # What the base does not collect is no test: pytest would obey what it finds in it.
