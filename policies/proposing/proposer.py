@@ -10,6 +10,7 @@ I/O: none of its own; asking is the asker's.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ MAX_CONTENT = 200_000  # characters of a file, and of all edits together
 MAX_RATIONALE = 2_000  # characters that are kept
 MOST_SHOWN = 60_000  # characters of files in a prompt
 MOST_EARLIER = 12  # proposals that are shown
+MOST_OF_TASK = 4_000  # characters of each part of a task
 _MOST_WORDS = 300  # bytes of each text that others wrote
 _PATH = re.compile(r"[A-Za-z0-9_./+@-]{1,300}")  # what a diff's header takes without quotation
 _PARTS: Mapping[str, tuple[str, ...]] = {  # what the rationale is made of
@@ -62,6 +64,7 @@ class Request:
     files: Mapping[str, str]  # that are shown, by path
     reviewed: Sequence[str] = ()  # paths that an operator has to approve
     earlier: Sequence[Earlier] = ()  # the latest last
+    task: Mapping[str, Any] | None = None  # that is failed: what is asked and expected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +241,14 @@ def _path(path: str) -> str:
 
 def _told_of(request: Request) -> list[str]:
     told = []
+    if request.task is not None:
+        told.append(
+            "# The task\n\n"
+            + "\n".join(
+                f"- {name}, said: {json.dumps(value)[:MOST_OF_TASK]}"  # one line of ASCII
+                for name, value in request.task.items()
+            )
+        )
     if request.reviewed:
         told.append(
             "# Files that wait for an operator's approval when they are changed\n\n"
@@ -275,9 +286,10 @@ def _shown(files: Mapping[str, str]) -> list[str]:
 
 _SYSTEM = f"""\
 You propose one change to a repository, small enough that its effect can be measured by itself.
-What becomes of it is decided by its tests and by tasks that you do not see: it is taken if they
-show that something is better and nothing is worse. Files that you are not told of are people's to
-change: a proposal that touches one ends at once.
+What becomes of it is decided by its tests and by tasks, of which you see one at most: it is taken
+if they show that something is better and nothing is worse. An answer that is right for that task
+alone is found out by others like it, so remove the cause. Files that you are not told of are
+people's to change: a proposal that touches one ends at once.
 
 Answer with one JSON object. Each of `edits` names a `path`, a text to `find`, which stands there
 exactly once, and what is to `replace` it. Each of `files` is a file written whole: its `path` and

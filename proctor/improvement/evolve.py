@@ -20,6 +20,7 @@ from judge.bisection.latent import Known, LatentFault, look
 from judge.errors import JudgeError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError, RepositoryError, TierError
+from judge.gauntlet.measurement import measure
 from ledger.progress import advanced
 from policies.proposing.proposer import make_diff
 from proctor.home import Home
@@ -95,7 +96,7 @@ class Evolving:
             wanted = self.proposer.propose(
                 Situation(
                     controller=controller,
-                    history=LineHistory(self.home, controller.place.line_id, since=evolution.since),
+                    history=self._history(evolution.since),
                     round=number,
                     proposal=name,
                     technique=self.technique,
@@ -112,6 +113,16 @@ class Evolving:
                 return self._end(evolution, refused)
         proposal = controller.carry_on(name)
         return self._end_with(evolution, proposal)
+
+    def _history(self, since: int) -> LineHistory:
+        """Return what is known of the line, whose head has answered the tasks if they are read."""
+        place, head = self.controller.place, self.controller.line.head.commit
+        history = LineHistory(self.home, place.line_id, since=since)
+        if not self.proposer.reads_tasks or history.answered(head):
+            return history
+        place.tell(str(place.line_id), "the line's head answers the reference set first")
+        measure(place, hidden=None)
+        return LineHistory(self.home, place.line_id, since=since)
 
     def _submit(self, wanted: Wanted, name: UUID) -> Proposal:
         controller = self.controller

@@ -65,7 +65,7 @@ SELECT
     LIST(c.idx ORDER BY c.idx) AS entries
 FROM infra_conclusions AS c
 JOIN infra_submissions AS s USING (proposal_id)
-WHERE s.line_id = ? AND c.outcome IN ('rejected', 'halted')
+WHERE s.line_id = $1 AND c.outcome IN ('rejected', 'halted')
 GROUP BY ALL HAVING times > 1 ORDER BY times DESC, 1, 2
 """
 # A proposal counts by the share of its answers that failed: it has many of a stochastic task.
@@ -80,10 +80,15 @@ WITH failing AS (
     JOIN infra_branches AS b USING (proposal_id)
     JOIN infra_submissions AS s USING (proposal_id)
     WHERE
-        s.line_id = ? AND NOT t.cached
-        AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = ?
+        s.line_id = $1 AND NOT t.cached
+        AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = $2
     GROUP BY t.task, proposal_id
     HAVING share > 0
+),
+
+measured AS (
+    SELECT UNNEST(JSON_KEYS(tasks)) AS task, tasks -> ('$."' || task || '"') AS told, idx
+    FROM drift_measurements WHERE line_id = $1 AND commit = $2 AND task_set = 'reference'
 )
 
 SELECT
@@ -93,14 +98,19 @@ SELECT
     'task ' || task || ', which is not answered rightly' AS says,
     ARG_MAX(problem, idxs[-1]) AS said,
     LIST_SORT(FLATTEN(LIST(idxs))) AS entries
-FROM failing
+FROM (
+    FROM failing
+    UNION ALL
+    SELECT task, 1.0 AS share, COALESCE(told ->> '$.problem', '') AS problem, [idx] AS idxs
+    FROM measured WHERE NOT CAST(told -> '$.success' AS BOOLEAN)
+)
 GROUP BY task HAVING times > 0 ORDER BY times DESC, 1, 2
 """
 _ALARMS = """
 SELECT
     kind AS key, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries,
     'an alarm, ' || TRIM(REGEXP_REPLACE(LOWER(kind), '[^a-z]+', ' ', 'g')) AS says
-FROM drift_alarms WHERE line_id = ? AND commit = ? GROUP BY ALL ORDER BY times DESC, 1, 2
+FROM drift_alarms WHERE line_id = $1 AND commit = $2 GROUP BY ALL ORDER BY times DESC, 1, 2
 """
 # Kind -> the question whose rows are patterns of it. `said` is others' words.
 _SEEN = {
@@ -185,6 +195,16 @@ WHERE idx > COALESCE(
 )
 ORDER BY idx
 """  # noqa: S608 - the words are our own
+_ANSWERED = """
+SELECT EXISTS (
+    FROM infra_task_scores AS t
+    JOIN infra_branches AS b USING (proposal_id)
+    JOIN infra_submissions AS s USING (proposal_id)
+    WHERE s.line_id = $1 AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = $2
+) OR EXISTS (
+    FROM drift_measurements WHERE line_id = $1 AND commit = $2 AND task_set = 'reference'
+)
+"""
 _KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT usable"
 
 
@@ -234,6 +254,10 @@ class LineHistory:
         still = [_since(each, won[each.key]) if each.key in won else each for each in found]
         return [each for each in (*still, *chain(*now)) if each is not None]
 
+    def answered(self, head: str) -> bool:
+        """Return whether any answer of this commit to the reference set is on record."""
+        return bool(self._session.query(_ANSWERED, (self._line, head)).rows[0][0])
+
     def kept_out(self) -> int:
         """Return how many runs there are that nothing is learned from."""
         return int(self._session.query(_KEPT_OUT).rows[0][0])
@@ -246,7 +270,8 @@ class LineHistory:
     def _seen(self, kind: str, head: str) -> Iterator[Pattern]:
         """Give what a question finds, as seen at the head."""
         sql = _SEEN[kind]
-        for row in self._session.query(sql, (self._line, head)[: sql.count("?")]).records:
+        given = [value for name, value in (("$1", self._line), ("$2", head)) if name in sql]
+        for row in self._session.query(sql, given).records:
             reported = f": {quoted(row['said'] or '', _MOST_WORDS)}" if "said" in row else ""
             yield Pattern(
                 key=f"{kind} {row['key']}"[:200],

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 from aggregates.transcript import Transcript
@@ -91,6 +91,16 @@ class Situation:
             if self.manifest.tier_of(path) in tiers and (text := self.read(path)) is not None:
                 yield path, text
 
+    def task(self, pattern: Pattern) -> dict[str, Any] | None:
+        """Return what is asked and expected of the reference task that a pattern is of."""
+        name = pattern.key.removeprefix("task ") if pattern.kind == "task" else None
+        for each in self.controller.place.reference_set(self.head).tasks if name else ():
+            if each.task_id == name:
+                files = {path: data.decode(errors="replace") for path, data in each.files.items()}
+                told = {"description": each.entry.description, "parameters": each.parameters}
+                return {**told, "expected": each.expected, "files": files}
+        return None
+
     def prompts(self) -> dict[str, str]:
         """Return the texts that guide, what needs no approval first."""
         found = {path: text for tier in (2, 1) for path, text in self.texts(tier)}
@@ -114,6 +124,8 @@ class Wanted:
 class Proposer(Protocol):
     """Looks for a change."""
 
+    reads_tasks: ClassVar[bool]  # whether it learns from reference tasks that the head fails
+
     @property
     def described(self) -> Mapping[str, Any]:
         """Who it is, with settings; nothing secret."""
@@ -126,6 +138,7 @@ class TunerProposer:
     """Rewrites texts by the tuner's techniques, without a model."""
 
     described: Mapping[str, Any] = {"name": "tuner"}
+    reads_tasks: ClassVar[bool] = False
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Try the first technique that leaves a text another; else make one shorter."""
@@ -171,6 +184,7 @@ class ResetProposer:
     """Wants every text that guides to be what it was where the line began."""
 
     described: Mapping[str, Any] = {"name": "reset"}
+    reads_tasks: ClassVar[bool] = False
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Return the texts that have become others."""
@@ -207,6 +221,7 @@ class ModelProposer:
     log: LedgerApplication
     blobs: Blobs
     rung: str | None = None
+    reads_tasks: ClassVar[bool] = True
 
     @property
     def described(self) -> Mapping[str, Any]:
@@ -335,6 +350,7 @@ def _request(seen: Situation, choice: Choice) -> Request:
         files={**dict(seen.texts(2)), **also},
         reviewed=[path for path, _ in seen.texts(1)],
         earlier=seen.history.earlier(),
+        task=seen.task(pattern),
     )
 
 

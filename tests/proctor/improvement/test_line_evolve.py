@@ -14,9 +14,10 @@ import pytest
 from campaign_kills import Ended, run_command
 from chat_server import Behaviour, ChatServer, Reply, answer_probe, completion, is_probe
 from evolving_model import Step, plays
-from gauntlet_lines import Line
+from gauntlet_lines import SMALL, Line
 
 from aggregates.improvement.evolution import Evolution
+from aggregates.improvement.line import Line as Recorded
 from aggregates.improvement.proposal import Proposal
 from aggregates.transcript import Transcript
 from judge.gauntlet import reviews
@@ -25,6 +26,7 @@ from ledger.verification.reader import open_verified
 from proctor.improvement.evolve import Evolving
 from proctor.improvement.proposers import TunerProposer
 from proctor.sample.init import git
+from proctor.sample.repository import NO_SORT, SORT, UNSORTED
 
 # step -> what it comes to, where it does not depend on what came before
 ENDS: dict[Step, str] = {
@@ -69,6 +71,13 @@ def rounds_of(line: Line) -> list[Evolution.RoundEnded]:
     with line.log() as log:
         found = list(log.events.get(Evolution.id_of(line.id)))
     return [event for event in found if isinstance(event, Evolution.RoundEnded)]
+
+
+def measured_of(line: Line) -> list[str]:
+    """Return the commits that were measured outside of proposals."""
+    with line.log() as log:
+        found = list(log.events.get(line.id))
+    return [each.commit for each in found if isinstance(each, Recorded.DriftMeasured)]
 
 
 def ends_of(line: Line) -> list[str]:
@@ -204,6 +213,32 @@ def test_rounds_of_unusable_answers_at_the_defaults_are_all_on_record(
         "unusable"
     }
     check_line(line)
+
+
+def test_first_round_is_told_what_the_head_fails(tmp_path: Path) -> None:
+    line = Line(tmp_path, files={**SMALL, model.SELECTION: UNSORTED})
+
+    def sort(_: int, files: Mapping[str, str]) -> model.Answer:
+        return model.write(model.SELECTION, files[model.SELECTION].replace(NO_SORT, SORT))
+
+    with ChatServer(plays([sort])) as server:
+        ended = evolve(line, server, 1)
+    assert ended.code == 0, ended.out
+    assert ends_of(line) == ["promoted"]
+    asked = next(each for each in server.requests if not is_probe(each))["messages"][1]["content"]
+    found = re.findall(r"^Seen 1 times: task (\S+), which is not answered rightly", asked, re.M)
+    assert len(found) == 1
+    expected = line.text(f"judge/reference_tasks/tasks/{found[0]}/expected.json")
+    assert f"- expected, said: {json.dumps(json.loads(expected))}" in asked
+    assert measured_of(line) == [git(line.repo, "rev-parse", "main^").strip()]
+    # Controls: the promoted head has answered as a candidate, so nothing is measured again, and a
+    # proposer that reads no tasks asks for none.
+    with ChatServer(plays([model.content])) as server:
+        assert evolve(line, server, 1).code == 0
+        other = Line(tmp_path / "other")
+        assert evolve(other, None, 1).code == 1  # the tuner finds no text to rewrite
+    assert len(measured_of(line)) == 1
+    assert not measured_of(other)
 
 
 @pytest.mark.slow  # tests/policies/test_tuner.py has the figures
