@@ -42,6 +42,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "approve": _CHANGE,
     "reject": _CHANGE,
     "revise": _CHANGE,
+    "refactor": _CHANGE,
     "resume": _CHANGE,
     "valley": _LINE,  # and its steps' diffs
     BATCH: _LINE,  # and two of each proposal

@@ -897,7 +897,8 @@ CREATE TABLE infra_task_scores (
     problem VARCHAR,
     cached BOOLEAN NOT NULL,
     isolation JSON NOT NULL,
-    missing BOOLEAN
+    missing BOOLEAN,
+    cpu_seconds DOUBLE
 );
 COMMENT ON TABLE infra_task_scores IS 'The answer of one arm to one reference task';
 COMMENT ON COLUMN infra_task_scores.arm IS 'base or candidate';
@@ -910,6 +911,7 @@ COMMENT ON COLUMN infra_task_scores.metrics IS 'What else was counted';
 COMMENT ON COLUMN infra_task_scores.problem IS 'What was wrong';
 COMMENT ON COLUMN infra_task_scores.cached IS 'Whether the answer was reused from an earlier proposal; only in older records';
 COMMENT ON COLUMN infra_task_scores.missing IS 'Whether there was no answer at all; NULL in older records';
+COMMENT ON COLUMN infra_task_scores.cpu_seconds IS 'Processor time of the whole answer; NULL in older records, and where there is none';
 
 CREATE TABLE infra_evaluations (
     proposal_id VARCHAR NOT NULL,
@@ -922,7 +924,7 @@ CREATE TABLE infra_evaluations (
     comparisons JSON NOT NULL
 );
 COMMENT ON TABLE infra_evaluations IS 'Comparisons of candidate and base';
-COMMENT ON COLUMN infra_evaluations.verdict IS 'better, worse or cannot tell';
+COMMENT ON COLUMN infra_evaluations.verdict IS 'better, no worse, worse or cannot tell';
 COMMENT ON COLUMN infra_evaluations.level IS 'Error that was spent on it';
 COMMENT ON COLUMN infra_evaluations.regressions IS 'Tasks that became worse';
 COMMENT ON COLUMN infra_evaluations.improvements IS 'What became better';

@@ -995,7 +995,7 @@ COMMENT ON COLUMN infra_proposals.approved_by IS 'The vkey of the operator with 
 COMMENT ON COLUMN infra_proposals.approved_at IS 'When that was recorded';
 COMMENT ON COLUMN infra_proposals.commit IS 'The candidate; NULL: there is none yet';
 COMMENT ON COLUMN infra_proposals.tests_passed IS 'Whether the tests that have run passed; NULL: none has run';
-COMMENT ON COLUMN infra_proposals.verdict IS 'better, worse or cannot tell; NULL: not evaluated';
+COMMENT ON COLUMN infra_proposals.verdict IS 'better, no worse, worse or cannot tell; NULL: not evaluated';
 COMMENT ON COLUMN infra_proposals.stage IS 'The stage that it ended at; NULL: it goes on';
 COMMENT ON COLUMN infra_proposals.reason IS 'Why it ended';
 COMMENT ON COLUMN infra_proposals.checkpoint IS 'The checkpoint that a promotion made';

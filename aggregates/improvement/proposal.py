@@ -31,9 +31,10 @@ from aggregates.events import (
 
 TRIGGERS = ("error_pattern", "operator_request", "performance_regression")
 TIERS = (1, 2)  # what touches tier 0 gets no further than its submission
-REVIEWS = ("approve", "reject", "revise")
+REVIEWS = ("approve", "reject", "revise", "refactor")
+APPROVED = ("approve", "refactor")  # the latter: to be promoted if it is shown to be no worse
 ARMS = ("base", "candidate")
-VERDICTS = ("better", "cannot tell", "worse")
+VERDICTS = ("better", "no worse", "cannot tell", "worse")
 OUTCOMES = (
     "halted",  # its tiers were declared wrongly, or it reached for what it must not touch
     "promoted",
@@ -174,6 +175,8 @@ class Proposal(Aggregate):
         isolation: Sequence[str]
         # There is no answer; None: nobody recorded whether there was one.
         missing: Annotated[bool | None, Since(2, None)] = False
+        # Of the processor, for the whole answer; None: not measured, or there is none.
+        cpu_seconds: Annotated[float | None, Since(3, None)] = None
 
         def check(self, proposal: "Proposal") -> dict[str, Any]:
             proposal.verify_stage("benchmark")
@@ -202,6 +205,8 @@ class Proposal(Aggregate):
             proposal.verify_stage("benchmark")
             if self.verdict == "better" and (self.regressions or not self.improvements):
                 raise InvariantError("the verdict `better` needs an improvement and no regression")
+            if self.verdict == "no worse" and (self.regressions or proposal.review != "refactor"):
+                raise InvariantError("the verdict `no worse` needs a signed `refactor`")
 
     class Concluded(Event):
         """The end, whatever it is, with the stage that it came at."""
@@ -294,7 +299,7 @@ class Proposal(Aggregate):
 
     def verify_promotable(self, valley: str | None) -> None:
         """Raise InvariantError unless every stage, or an open valley, lets it through."""
-        if self.real_tier == 1 and self.review != "approve":
+        if self.real_tier == 1 and self.review not in APPROVED:
             raise InvariantError(
                 "a change of tier 1 can be promoted only with an operator's approval"
             )
@@ -305,7 +310,8 @@ class Proposal(Aggregate):
                 f"{len(self.left_out)} test files have not run on this proposal, so it cannot be "
                 "promoted"
             )
-        if self.verdict != "better" and valley is None:
+        refactored = self.verdict == "no worse" and self.review == "refactor"
+        if self.verdict != "better" and not refactored and valley is None:
             raise InvariantError(
                 f"a proposal with the verdict {self.verdict!r} can be promoted only in a valley"
             )
@@ -313,5 +319,5 @@ class Proposal(Aggregate):
 
 _RESULT = (
     *("seed", "success", "validation_failures", "metrics", "problem"),
-    *("isolation", "missing", "cached"),
+    *("isolation", "missing", "cached", "cpu_seconds"),
 )

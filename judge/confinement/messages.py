@@ -58,6 +58,7 @@ class Finished(Struct, kw_only=True, tag=True):
     status: Status
     code: int  # exit status, or the signal's number
     leftovers: int  # processes that had to be ended
+    cpu_seconds: float  # of all that the command has started, in user space and in the kernel
 
 
 class Failed(Struct, kw_only=True, tag=True):

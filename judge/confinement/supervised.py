@@ -60,6 +60,7 @@ class Ended:
     isolation: tuple[str, ...]  # of ISOLATION, what was in force
     leftovers: int  # processes that had to be ended
     seconds: float
+    cpu_seconds: float  # of all its processes
     limits: ResourceLimits
 
     @property
@@ -282,6 +283,7 @@ class Supervised:
             isolation=self.isolation,
             leftovers=told.leftovers,
             seconds=time.monotonic() - self._begun,
+            cpu_seconds=told.cpu_seconds,
             limits=self._limits,
         )
 

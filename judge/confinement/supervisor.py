@@ -216,7 +216,13 @@ class _Watch:
         code = os.waitstatus_to_exitcode(self._status) if self._status is not None else 0
         if why is None:
             why = "signal" if code < 0 else "exited"
-        return Finished(status=why, code=abs(code), leftovers=0 if alone else leftovers)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return Finished(
+            status=why,
+            code=abs(code),
+            leftovers=0 if alone else leftovers,
+            cpu_seconds=used.ru_utime + used.ru_stime,
+        )
 
     def _reap(self, command: int) -> int:
         """Take leave of the dead; return how many were ended by force, the command not counted."""

@@ -44,6 +44,7 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
         "level": error_level(records.earlier(proposal.id)),
         "settings": place.settings,
         "fixes": proposal.fixes,
+        "refactoring": proposal.review == "refactor",
         "record": records.base_outcomes(
             commit=proposal.against, reference_set=whole.sha256, without=proposal.id
         ),
@@ -64,7 +65,7 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
         if pairs := wanted_pairs(results_of(proposal), tasks=whole.tasks, **terms):
             return pairs
         found = compared(whole.tasks)
-        if found.verdict != "better":
+        if found.verdict not in ("better", "no worse"):
             return []
         counts = {each.task_id: each.pairs for each in found.comparisons}
         arms = Counter((task, repeat) for _, task, repeat in proposal.results)

@@ -207,17 +207,19 @@ class Controller:
         )
 
     def _waits_for_approval(self, line: Line, proposal: Proposal) -> str | None:
-        """Return why a proposal of tier 1 cannot go on without an operator; else None.
+        """Return why a proposal cannot go on without an operator; else None.
 
-        Looked at twice: before anything of it is run, and before the line moves.
+        Looked at twice of tier 1: before anything of it is run, and before the line moves. What is
+        no worse moves it on an operator's word in every tier.
         """
         first, last = proposal.stage == "branch", promotion.is_let_through(line, proposal)
-        if proposal.tier != 1 or proposal.base != line.head.commit or not (first or last):
+        word = proposal.tier == 1 or (last and proposal.verdict == "no worse")
+        if not word or proposal.base != line.head.commit or not (first or last):
             return None
         try:
             reviews.check_recorded(self.place, proposal)
         except ApprovalError as error:
-            return f"tier 1: {error} (`proctor line show --list waiting`)"
+            return f"tier {proposal.tier}: {error} (`proctor line show --list waiting`)"
         return None
 
     def _step(self, proposal: Proposal) -> None:

@@ -60,7 +60,7 @@ def is_let_through(line: Line, proposal: Proposal) -> bool:
     if not proposal.tested or proposal.verdict is None:
         return False
     gate_is_open = is_step(line, proposal) and not is_last_step(line, proposal)
-    return proposal.verdict == "better" or gate_is_open
+    return proposal.verdict in ("better", "no worse") or gate_is_open
 
 
 def promote(place: Workplace, proposal: Proposal) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from aggregates.improvement.line import Line
-from aggregates.improvement.proposal import REVIEWS, Proposal
+from aggregates.improvement.proposal import APPROVED, REVIEWS, Proposal
 from judge.approvals import (
     BATCH,
     CARRIED,
@@ -45,7 +45,7 @@ from ledger.handover.envelope import payload_of
 
 
 def record_review(place: Workplace, envelope: str) -> Proposal:
-    """Record an operator's approve, reject or revise; ApprovalError where it does not count."""
+    """Record an operator's word on a proposal; ApprovalError where it does not count."""
     said = read_approval(envelope, operators=place.operators())
     if said.kind not in REVIEWS:
         raise ApprovalError(f"an approval of kind {said.kind!r} does not apply to a proposal")
@@ -61,7 +61,7 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
 
 def check_recorded(place: Workplace, proposal: Proposal) -> None:
     """Raise ApprovalError unless an approval of the proposal is on record and counts now."""
-    if proposal.review != "approve" or proposal.envelope is None:
+    if proposal.review not in APPROVED or proposal.envelope is None:
         raise ApprovalError("an operator must approve it")
     said = read_approval(proposal.envelope, operators=place.operators())
     if said.kind == BATCH:
@@ -71,7 +71,7 @@ def check_recorded(place: Workplace, proposal: Proposal) -> None:
     if TEXT_SHOWN not in said.subjects:
         del subjects[TEXT_SHOWN]  # it was recorded by a version that did not name it
     subjects = on_record(place, proposal.envelope, subjects)
-    checked(place, proposal.envelope, "approve", subjects, proposal=str(proposal.id))
+    checked(place, proposal.envelope, proposal.review, subjects, proposal=str(proposal.id))
 
 
 def resume(place: Workplace, envelope: str) -> Line:

@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.line import INSTALLED, Line
+from aggregates.improvement.proposal import APPROVED
 from judge.approvals import (
     BATCH,
     CARRIED,
@@ -363,16 +364,35 @@ class _LineageWalk:
             )
             take(rest, "the tests that were left out passed")
         take(end, f"promoted: {concluded.get('reason')}")
-        if verdict != "better":
+        if verdict == "no worse":  # which is enough on an operator's word
+            self._reviewed(proposal, change, line=line, before=end.index, words=("refactor",))
+        elif verdict != "better":
             self._valley(concluded.get("valley"), change, line=line, before=end.index)
         return branched
 
-    def _reviewed(self, proposal: UUID, change: Body, *, line: VerifiedEntry, before: int) -> None:
+    def _reviewed(
+        self,
+        proposal: UUID,
+        change: Body,
+        *,
+        line: VerifiedEntry,
+        before: int,
+        words: Sequence[str] = APPROVED,
+    ) -> None:
         """6. What touches tier 1 was approved before anything of it was run."""
-        review, body = self.last(
-            "proposal.reviewed", stream=proposal, verdict="approve", before=before
-        )
-        self.take(review, "approved by an operator")
+        name = "proposal.reviewed"
+        found = [
+            each
+            for each in self.all(name, stream=proposal, before=before)
+            if each[1].get("verdict") in words
+        ]
+        if not found:
+            missing = f"{name} with stream {proposal}, verdict {' or '.join(words)}"
+            raise LineageError(f"a link is missing: no {missing} found")
+        review, body = found[-1]
+        word = str(body["verdict"])
+        as_what = " as a refactoring" if word == "refactor" else ""
+        self.take(review, f"approved{as_what} by an operator")
         if _said(body) == BATCH:
             shown, told = self._shown(proposal, change, line=line, before=review.index)
             subjects = {key: told.get(key) for key in ("base", "base_tree")}
@@ -382,7 +402,7 @@ class _LineageWalk:
         self._approval(
             review,
             body,
-            kind="approve",
+            kind=word,
             line=line.stream_id,
             proposal=str(proposal),
             subjects={key: change.get(key) for key in ("diff", "base", "base_tree")},

@@ -1158,9 +1158,10 @@ class Story:
         said = f" ({result.body.get('verdict')})"
         if branch.body.get("tier") == 1:
             before = branch.index
-            review = self.meet("proposal.reviewed", stream=stream, before=before, verdict="approve")
-            said += f", approved by {self.approved(review, told, point)}"
-        if result.body.get("verdict") != "better":
+            said += f", approved by {self.reviewed(told, point, before, 'approve', 'refactor')}"
+        if result.body.get("verdict") == "no worse":
+            said += f", as a refactoring by {self.reviewed(told, point, done.index, 'refactor')}"
+        elif result.body.get("verdict") != "better":
             valley, before = done.body.get("valley"), done.index
             way = self.meet(
                 "valley.opened", stream=point.entry.stream, before=before, valley=valley
@@ -1178,15 +1179,27 @@ class Story:
             said += f", in a valley by {who}"
         return branch, said
 
-    def approved(self, review: Found, told: Found, point: Found) -> str:
+    def reviewed(self, told: Found, point: Found, before: int, *words: str) -> str:
         """Follow link 6; the approval may be of a batch, and name an earlier proposal for this."""
+        found = [
+            self.all("proposal.reviewed", stream=told.entry.stream, before=before, verdict=word)
+            for word in words
+        ]
+        review = max(
+            (each[-1] for each in found if each), key=lambda each: each.index, default=None
+        )
+        need(review, "a link is missing: proposal.reviewed")
+        assert review is not None
+        self.met.add(review.index)
+        word = review.body["verdict"]
+        assert isinstance(word, str)
         diff, name = told.body.get("diff"), hyphened(told.entry.stream)
         with at(review.index, "an approval: "):
             payload = unbase64(read_json(review.body.get("envelope"))["payload"]).decode()
             batch = read_json(payload)["predicate"]["kind"] == "batch"
         if not batch:
             subjects = {key: told.body.get(key) for key in ("diff", "base", "base_tree")}
-            return self.approval(review, "approve", point, subjects, name)[0]
+            return self.approval(review, word, point, subjects, name)[0]
         evidence = told.body.get("evidence")
         named = [
             each.get("proposal")

@@ -117,6 +117,8 @@ def make_lineage_scene(folder: Path) -> LineageScene:
         scene.examples["unknown checkpoint"] = f"{elsewhere.id}/1"
         batch(log, line, operator)
         judged("carried")
+        change(log, line, "tidy", tier=2, key=operator, refactors=True)
+        judged("refactored")
         change(log, line, "up", tier=2, code="another")
         judged("other code")
         baseline = {"manifest": line.manifest, "reference_set": line.reference_set, "envelope": ""}
@@ -213,16 +215,23 @@ def change(
     left_out: Sequence[str] = (),
     proposal: Proposal | None = None,
     envelope: str | None = None,
+    refactors: bool = False,
+    signs: str | None = None,
 ) -> Proposal:
-    """Promote a change; `name` is its diff. Test files that are left out run before the end."""
+    """Promote a change; `name` is its diff. Test files that are left out run before the end.
+
+    `signs` is the word in the envelope, by default the one that is recorded.
+    """
     base, diff = line.head, hashlib.sha256(name.encode()).hexdigest()
     commit, tree = diff[:40], diff[24:]
     proposal = proposal or submitted(log, line, name, tier=tier)
+    review = "refactor" if refactors else "approve"
     if key is not None:
         named = str(proposal.id)
-        envelope = word("approve", line, key, proposal=named, subjects={"diff": diff})
+        subjects = {"diff": diff}
+        envelope = word(signs or review, line, key, proposal=named, subjects=subjects)
     if envelope is not None:
-        proposal.record_review("approve", envelope=envelope, key="k", expires=EXPIRES, note="")
+        proposal.record_review(review, envelope=envelope, key="k", expires=EXPIRES, note="")
         log.save(proposal)
     proposal.record_branch(
         f"infra/{proposal.id}",
@@ -250,10 +259,10 @@ def change(
         choice="it does not reach them" if left_out else None,
     )
     proposal.evaluate(
-        "better" if valley is None else "worse",
+        "worse" if valley is not None else "no worse" if refactors else "better",
         level=0.01,
         regressions=[] if valley is None else ["first"],
-        improvements=["first"] if valley is None else [],
+        improvements=["first"] if valley is None and not refactors else [],
         reasons=["it says so"],
         comparisons=COMPARISONS,
     )

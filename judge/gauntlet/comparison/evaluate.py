@@ -48,7 +48,7 @@ class TaskComparison:
 class Evaluation:
     """What the comparison says, and what it rests on."""
 
-    verdict: str  # better, cannot tell, worse
+    verdict: str  # better, no worse, cannot tell, worse
     level: float  # of error that was spent on it: 0.0 where no repeats were looked at
     regressions: tuple[str, ...]  # ids of tasks
     improvements: tuple[str, ...]  # ids of tasks, and cases of added tests
@@ -64,16 +64,25 @@ def compare(
     settings: ComparisonSettings = DEFAULTS,
     record: Mapping[str, Collection[Outcome]] | None = None,
     fixes: Sequence[str] = (),
+    refactoring: bool = False,
 ) -> Evaluation:
     """Compare what both arms have answered to these tasks; other tasks' results are left out.
 
-    `level` is what error_level() grants this proposal, `record` and `fixes` what weigh() takes.
+    `level` is what error_level() grants this proposal, the rest what weigh() takes.
     Raises GauntletError where a deterministic task lacks an answer, or results contradict each
     other.
     """
     if not 0.0 < level < 1.0:
         raise GauntletError(f"an error level must lie between 0 and 1, not {level}")
-    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record, fixes=fixes)
+    known = weigh(
+        results,
+        tasks=tasks,
+        level=level,
+        settings=settings,
+        record=record,
+        fixes=fixes,
+        refactoring=refactoring,
+    )
     if known.missing:
         missing = ", ".join(known.missing)
         raise GauntletError(f"nothing is compared before both arms have answered {missing}")
@@ -83,7 +92,7 @@ def compare(
         else _exact(task.task_id, known)
         for task in tasks
     )
-    verdict = _verdict(known)
+    verdict = _verdict(known, level=level, settings=settings)
     fixed = [note for notes in known.fixes.values() for note in notes]
     regressions = [each for each in comparisons if each.verdict == "worse"]
     improvements = [each for each in comparisons if each.verdict == "better"]
@@ -95,9 +104,14 @@ def compare(
         shown = improvements if verdict == "better" else [*regressions, *open_]
         reasons = [note for each in shown for note in each.notes]
         reasons += fixed if verdict == "better" else []
+        if verdict == "no worse":
+            margin = f"a loss of {settings.margin:g} or {settings.slower:.0%} more processor time"
+            reasons = [f"as a refactoring: {margin} would be missed with chance {level:.2g}"]
+        if _is_slower(known, settings):
+            reasons.append(_paced(known))
     return Evaluation(
         verdict=verdict,
-        level=level if any(known.pairs[task] for task in known.proofs) else 0.0,
+        level=level if refactoring or any(known.pairs[task] for task in known.proofs) else 0.0,
         regressions=tuple(each.task_id for each in regressions),
         improvements=(*(each.task_id for each in improvements), *known.fixes),
         comparisons=comparisons,
@@ -131,16 +145,25 @@ def wanted_pairs(
     settings: ComparisonSettings = DEFAULTS,
     record: Mapping[str, Collection[Outcome]] | None = None,
     fixes: Sequence[str] = (),
+    refactoring: bool = False,
 ) -> list[tuple[str, int]]:
     """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
 
     Deterministic tasks come first. Where the arms differ, both are asked again, one task after the
     other, losses before gains: one loss that stays is the end, and one gain that stays is enough.
-    Where an arm's answer to a pair is there already, the other's is wanted. `record` and
-    `fixes` as weigh() takes them.
+    Where an arm's answer to a pair is there already, the other's is wanted. The rest is as weigh()
+    takes it.
     """
     results = list(results)
-    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record, fixes=fixes)
+    known = weigh(
+        results,
+        tasks=tasks,
+        level=level,
+        settings=settings,
+        record=record,
+        fixes=fixes,
+        refactoring=refactoring,
+    )
     have = {task: {pair.base.repeat for pair in each} for task, each in known.pairs.items()}
     for result in results:
         if result.cached and result.task_id in have:  # its repeat cannot be answered again
@@ -150,30 +173,49 @@ def wanted_pairs(
         free = (repeat for repeat in count() if repeat not in have[task])
         return [(task, repeat) for repeat in islice(free, wanted)]
 
-    if known.exact.losses:
+    if known.exact.losses or _is_slower(known, settings):
         return []
     if known.missing:
         return [pair for task in known.missing for pair in more(task)]
     for task in (*known.open.losses, *known.promising):
         return more(task)
-    if known.standing is None:
-        return []
     pairs = []
-    for task, wanted in zip(known.proofs, known.standing.wanted, strict=True):
+    standing = () if known.standing is None else known.standing.wanted
+    for task, wanted in zip(known.proofs, standing, strict=False):
         if wanted:
             seen = len(known.pairs[task])
             upto = next(look for look in schedule(settings) if look > seen)
             pairs += more(task, upto - seen)
+    unpaced = known.pace.kept < -log(level) and known.pace.pairs < settings.paced
+    if refactoring and not pairs and unpaced and not known.dear and _is_unharmed(known):
+        return more(min(known.pairs, key=lambda task: len(known.pairs[task])))
     return pairs
 
 
-def _verdict(known: Weighed) -> str:
-    if known.exact.losses or (known.standing is not None and known.standing.worse):
+def _verdict(known: Weighed, *, level: float, settings: ComparisonSettings) -> str:
+    worse = known.standing is not None and known.standing.worse
+    if known.exact.losses or worse or _is_slower(known, settings):
         return "worse"
-    if known.open.losses:
+    if known.open.losses or not _is_unharmed(known):
         return "cannot tell"
-    better = bool(known.gains) if known.standing is None else bool(known.standing.better)
-    return "better" if better else "cannot tell"
+    if known.gains or (known.standing is not None and not known.refactoring):
+        return "better"
+    kept = known.refactoring and not known.dear and known.pace.kept >= -log(level)
+    return "no worse" if kept else "cannot tell"
+
+
+def _is_unharmed(known: Weighed) -> bool:
+    """Tell whether every stochastic task is shown to be, and a gain where one is sought."""
+    return known.standing is None or bool(known.standing.better)
+
+
+def _is_slower(known: Weighed, settings: ComparisonSettings) -> bool:
+    return known.pace.slower >= -log(settings.worse)
+
+
+def _paced(known: Weighed) -> str:
+    pace = known.pace
+    return f"an answer takes {pace.ratio:.2f} times the processor time, over {pace.pairs} pairs"
 
 
 def _exact(task: str, known: Weighed) -> TaskComparison:
@@ -260,10 +302,13 @@ def _doubts(
     """Return why neither is shown."""
     doubts = [f"{task}: its loss was seen in too few pairs" for task in known.open.losses]
     doubts += [f"{task}: {_UNSTEADY}" for task in known.unsteady]
-    if not improved:
+    if known.refactoring and not known.dear and known.pace.kept < -log(level):
+        doubts.append(f"{_paced(known)}, which does not exclude {settings.slower:.0%} more")
+    elif not improved:
         doubts.append("no task is shown to be better")
-    if known.dear and known.exact.savings:
-        doubts.append("a saving does not count while another metric is worse")
+    if known.dear and (known.exact.savings or known.refactoring):
+        what = "refactoring" if known.refactoring else "saving"
+        doubts.append(f"a {what} does not count while another metric is worse")
         doubts += [note for notes in known.dear.values() for note in notes]
     if improved:
         doubts += [

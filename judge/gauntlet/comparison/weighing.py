@@ -66,6 +66,19 @@ class TaskEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pace:
+    """What all pairs together say of the processor time of an answer, start and end included.
+
+    Of a pair the binary logarithm of the ratio counts, from -1 to 1; the mean is over pairs.
+    """
+
+    pairs: int
+    ratio: float  # geometric mean of the candidate's time over the base's
+    slower: float  # log e-value, that it is above 1 + settings.slower
+    kept: float  # log e-value, that it is below
+
+
+@dataclass(frozen=True, kw_only=True)
 class Weighed:
     """Everything together."""
 
@@ -77,6 +90,8 @@ class Weighed:
     unsteady: tuple[str, ...]  # deterministic tasks whose answers contradict each other
     dear: Notes  # thrifts that got worse somewhere: while there are any, no saving counts
     fixes: Notes  # cases of added tests that the change makes pass
+    pace: Pace
+    refactoring: bool  # it is enough to be no worse
     # None where no task is stochastic or unsteady, or an exact loss settles it.
     standing: SequentialState | None = None
 
@@ -94,7 +109,7 @@ class Weighed:
 
         A cost that is not confirmed yet is cleared up first where something else is saved.
         """
-        if self.gains:
+        if self.gains or self.refactoring:
             return ()
         found = dict.fromkeys(self.open.gains)
         thrifty = any(name in THRIFTS for proof in self.proofs.values() for name in proof.improved)
@@ -112,12 +127,14 @@ def weigh(
     settings: ComparisonSettings,
     record: Mapping[str, Collection[Outcome]] | None = None,
     fixes: Sequence[str] = (),
+    refactoring: bool = False,
 ) -> Weighed:
     """Weigh all results of both arms; what is no pair is left out.
 
     `record` has what the base answered to deterministic tasks before, for earlier proposals. It
     can only make a task unsteady. `fixes` are cases of added tests that fail without the change
-    and pass with it: exact gains. Raises GauntletError for results that contradict each other.
+    and pass with it: exact gains. Of a `refactoring` no gain is sought. Raises GauntletError for
+    results that contradict each other.
     """
     record = record or {}
     pairs = pairs_of(results, tasks=tasks)
@@ -147,11 +164,25 @@ def weigh(
         unsteady=unsteady,
         dear=dear,
         fixes={case: (f"{case}: fails without the change, passes with it",) for case in fixes},
+        pace=_pace([pair for each in pairs.values() for pair in each], settings),
+        refactoring=refactoring,
     )
     if exact.losses or not proofs:
         return known
     evidence = _evidence(known, tasks=len(tasks), level=level, settings=settings)
     return replace(known, standing=standing(evidence, settings=settings))
+
+
+def _pace(pairs: Sequence[Pair], settings: ComparisonSettings) -> Pace:
+    times = [(pair.base.cpu_seconds, pair.candidate.cpu_seconds) for pair in pairs]
+    ratios = [max(-1.0, min(1.0, float(np.log2(c / b)))) for b, c in times if b and c]
+    margin = float(np.log2(1.0 + settings.slower))
+    return Pace(
+        pairs=len(ratios),
+        ratio=float(2.0 ** np.mean(ratios)) if ratios else 1.0,
+        slower=_log_e(ratios, margin=-margin),
+        kept=_log_e(_less(ratios), margin=margin),
+    )
 
 
 def _is_unsteady(pairs: Sequence[Pair], before: Collection[Outcome]) -> bool:
@@ -319,5 +350,5 @@ def _evidence(
         hopeless=np.array([proof.hopeless for proof in known.proofs.values()]),
         spent=np.array([len(known.pairs[task]) >= settings.most for task in known.proofs]),
         level=level,
-        exact=bool(known.gains),
+        exact=bool(known.gains) or known.refactoring,
     )

@@ -12,7 +12,7 @@ I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -55,6 +55,8 @@ class TaskResult:
     isolation: tuple[str, ...]  # what was in force while the candidate ran
     missing: bool = False  # there is no answer: counted as a failure, in either arm alike
     cached: bool = False  # from an earlier proposal, as old records have it; it decides nothing
+    # Of all the candidate's processes, from their start; None: not measured, or there is no answer.
+    cpu_seconds: float | None = field(default=None, compare=False)
 
 
 def seed_of(task: Task, repeat: int) -> int:
@@ -148,7 +150,7 @@ def run_task(
     """
     seed = seed_of(task, repeat) if seed is None else seed
     drawn = drawn_task(task.with_seed(seed), scorers)
-    missing = False
+    missing, cpu_seconds = False, None
     limits = manifest.benchmark
     seconds: float = limits.seconds
     scorer = scorers[drawn.scorer]
@@ -177,6 +179,7 @@ def run_task(
                 if not same(conversation.ask(message_of(drawn, place)), READY):
                     raise CandidateError('the first reply is not {"ready": true}')  # noqa: TRY301
                 score = _weighed(drawn, conversation, scorer)
+            cpu_seconds = conversation.end().cpu_seconds
         except CandidateError as error:
             missing = isinstance(error, NoAnswerError)
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
@@ -188,4 +191,5 @@ def run_task(
         **vars(score),
         isolation=conversation.isolation,
         missing=missing,
+        cpu_seconds=cpu_seconds,
     )

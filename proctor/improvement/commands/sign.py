@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID
 
+from aggregates.improvement.proposal import APPROVED, REVIEWS
 from judge.approvals import BATCH, MOST_DAYS, make_approval, sign
 from judge.drift.watch import answer
 from judge.gauntlet import reviews
@@ -31,7 +32,6 @@ from proctor.output.terminal import print_words
 app = CommandGroup()
 
 _DAY = 86_400  # s
-_ON_PROPOSALS = ("approve", "reject", "revise")
 DaysOption = Annotated[int, "How long the signature is valid.", Takes(least=1, most=MOST_DAYS)]
 
 
@@ -75,9 +75,20 @@ class Signing:
 def sign_(
     where: LineOptions,
     verdict: Annotated[
-        Literal["approve", "reject", "revise", "resume", "adopt", "valley", "answer", "import"],
+        Literal[
+            "approve",
+            "reject",
+            "revise",
+            "refactor",
+            "resume",
+            "adopt",
+            "valley",
+            "answer",
+            "import",
+        ],
         "approve, reject or revise PROPOSAL...: revise asks for a different one in the "
-        "note, and one signature approves several. resume: the line was halted, and goes on. "
+        "note, and one signature approves several. refactor PROPOSAL...: approve, and promote "
+        "it if it is shown to be no worse and no slower. resume: the line was halted, and goes on. "
         "adopt: commits that people made on the branch become a checkpoint. valley DIFF...: "
         "only the last of these steps is compared, with the starting point. answer ALARM: "
         "close it, and restart the sums that led to it. import DIR: record the signatures of "
@@ -104,8 +115,8 @@ def sign_(
 ) -> Output:
     """Sign an operator's word: on proposals, on the line, or on an alarm."""
     subjects = about or []
-    if pending is not None and verdict not in _ON_PROPOSALS:
-        raise ProctorError(f"--pending is for {', '.join(_ON_PROPOSALS)}")
+    if pending is not None and verdict not in REVIEWS:
+        raise ProctorError(f"--pending is for {', '.join(REVIEWS)}")
     _verify_number(verdict, subjects, pending=pending is not None)
     if verdict == "answer":
         return _answer(where, subjects[0], note, key)
@@ -124,7 +135,7 @@ def sign_(
 
 def _verify_number(verdict: str, subjects: Sequence[str], *, pending: bool) -> None:
     """Raise ProctorError unless a verdict is about as many things as it can be about."""
-    if verdict in _ON_PROPOSALS:  # another proposal may have come since the operator looked
+    if verdict in REVIEWS:  # another proposal may have come since the operator looked
         if "latest" in subjects or not (subjects or pending):
             raise ProctorError(
                 "give the ids of the proposals that you have read, or their beginnings, as in "
@@ -152,7 +163,7 @@ def _review(controller: Controller, signing: Signing, kind: str, names: Sequence
             subjects = place.subjects(each)
             said = signing.envelope(kind, line=each.line, proposal=each.id, subjects=subjects)
             found[number] = reviews.record_review(controller.place, said)
-            if kind != "approve":
+            if kind not in APPROVED:
                 found[number] = controller.carry_on(each.id)
     lines = [
         f"{each.id}: {each.outcome or 'approved; continue with `proctor line run`'}"

@@ -83,6 +83,7 @@ KEYS = ["key.granted", "key.granted"]  # the judge's, and the operator's who let
         ("tier two", ["checkpoint.promoted", *PROPOSAL]),
         ("tier one", ["checkpoint.promoted", "proposal.reviewed", *PROPOSAL, REST]),
         ("carried", ["checkpoint.promoted", "proposal.reviewed", PROPOSAL[0], *PROPOSAL]),
+        ("refactored", ["checkpoint.promoted", "proposal.reviewed", *PROPOSAL]),
         ("adopted", ["checkpoint.adopted"]),
         ("upgraded", ["checkpoint.adopted"]),
         ("valley", ["checkpoint.promoted", "valley.opened", *PROPOSAL]),

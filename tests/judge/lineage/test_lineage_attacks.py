@@ -24,6 +24,7 @@ from handmade_ledgers import JUDGE, HandmadeLedger, Signer
 from lineage_scene import (
     LineageScene,
     batch,
+    change,
     line_of_export,
     make_lineage_scene,
     seal_lines,
@@ -96,6 +97,7 @@ class Grounds:
     examples: dict[str, str] = field(default_factory=dict)
     audits: dict[str, UUID] = field(default_factory=dict)
     carried: tuple[UUID, UUID] | None = None  # a proposal, and what was made of it
+    only_approved: UUID | None = None  # a proposal that nobody called a refactoring
     honest: bytes = b""  # line of an export
     lines: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # others, and their seals
 
@@ -180,6 +182,10 @@ def grounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
         made = Grounds(scene, log, log.repository.get(scene.line))
         made.carried = batch(log, made.line, OPERATOR, carried="not what was signed")
         made.run("carried as another change", checkpoint=made.line.active)
+        made.only_approved = change(
+            *(log, made.line, "a harm"), tier=2, key=OPERATOR, refactors=True, signs="approve"
+        ).id
+        made.run("recorded as a refactoring", checkpoint=made.line.active)
         made.run("honest")
         judge_too_little(made)
         make_up_checkpoints(made)
@@ -276,9 +282,9 @@ def hand_out_other_words(made: Grounds) -> None:
     honest = line_of_export(made.log, made.examples["honest"])
     seal_lines(made.log, [honest])
     made.honest = honest
-    for name, change in OTHER_WORDS.items():
+    for name, alter in OTHER_WORDS.items():
         told = json.loads(honest)
-        change(told)
+        alter(told)
         forged = json.dumps(told, sort_keys=True).encode()
         assert forged != honest
         seal_lines(made.log, [forged])
@@ -426,6 +432,20 @@ def test_change_that_is_carried_under_an_approval_of_another_is_rejected(
     }
     story = forger.story(name) | of_proposals
     why = "not the change that was approved"
+    readers.refused(forger.file(forger.grounds.examples[name], story), first=why, second=why)
+    with pytest.raises(LineageError, match=why):
+        find_lineage(forger.ledger, forger.grounds.examples[name])
+
+
+def test_refactoring_that_was_only_approved_is_rejected(forger: Forger, readers: Readers) -> None:
+    name = "recorded as a refactoring"
+    of_proposal = {
+        entry.index
+        for entry in forger.entries
+        if entry.stream_id == forger.grounds.only_approved and entry.name != "proposal.task_scored"
+    }
+    story = forger.story(name) | of_proposal
+    why = "is for something else"
     readers.refused(forger.file(forger.grounds.examples[name], story), first=why, second=why)
     with pytest.raises(LineageError, match=why):
         find_lineage(forger.ledger, forger.grounds.examples[name])

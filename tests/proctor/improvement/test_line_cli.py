@@ -74,6 +74,20 @@ def line_diff(path: Path) -> str:
     return path.read_text()
 
 
+def test_refactoring_is_signed_and_promoted(line: Line) -> None:
+    tidy = line.text(SELECTION).replace("    ordered", "    # The best first.\n    ordered", 1)
+    diff = written(line, "tidy.diff", line.diff(SELECTION, tidy))
+    (queued,) = ask_json(line, "propose", diff, *WHY)
+    assert "continue with" in ask(line, "sign", "refactor", queued["proposal"], *key_of(line))
+    (done,) = ask_json(line, "run")
+    assert (done["outcome"], done["verdict"], done["review"]) == (
+        "promoted",
+        "no worse",
+        "refactor",
+    )
+    assert "as a refactoring: a loss of 0.1" in ask(line, "show", "latest")
+
+
 @pytest.mark.slow
 def test_operator_signs_what_was_carried_away(line: Line, tmp_path: Path) -> None:
     diff = written(line, "component.diff", line.diff(COMPONENT, thrifty_component))
