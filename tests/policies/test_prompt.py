@@ -330,11 +330,10 @@ def test_a_rate_that_is_offered_to_be_tried_answers_the_rule(
     assert (words is not None) == {"low": higher, "guessing": lower or higher}.get(side, lower)
     for end, number in re.findall(r"(least|most) ([-\d.e]+)", words or ""):
         other = {"least": 1 / 1.01, "most": 1.01}[end]
-        params = {"epoch": -1, "rates": [float(number), float(number) * other]}
-        validate_decision(decided(rule, "try_rates", params), seen)
-        params["rates"] = [each * other for each in params["rates"]]
+        rates = [float(number) * other**power for power in range(3)]
+        validate_decision(decided(rule, "try_rates", {"epoch": -1, "rates": rates[:2]}), seen)
         with pytest.raises(DecisionError):
-            validate_decision(decided(rule, "try_rates", params), seen)
+            validate_decision(decided(rule, "try_rates", {"epoch": -1, "rates": rates[1:]}), seen)
 
 
 blocks = st.builds(
