@@ -1,4 +1,4 @@
-"""Who looks for a change of a line: a language model, the tuner, or somebody who wants to go back.
+"""Who looks for a change of a line: a language model or the tuner.
 
 Each is asked in a round and says what it wants changed, or why it wants nothing. What it says is
 handed in like anybody's proposal.
@@ -178,38 +178,6 @@ class TunerProposer:
                 f"; {counted(left_out, 'run')} {verb} not learned from (`proctor data why RUN`)"
             )
         return Wanted(outcome="nothing", last=True, reason=reason)
-
-
-class ResetProposer:
-    """Wants every text that guides to be what it was where the line began."""
-
-    described: Mapping[str, Any] = {"name": "reset"}
-    reads_tasks: ClassVar[bool] = False
-
-    def propose(self, seen: Situation, /) -> Wanted:
-        """Return the texts that have become others."""
-        first = next(iter(seen.controller.line.checkpoints.values())).commit
-        paths = {
-            path: tier
-            for commit in (first, seen.head)
-            for path in seen.controller.place.repository.paths(commit)
-            if path.endswith(_PROMPTS) and (tier := seen.manifest.tier_of(path)) in (1, 2)
-        }
-        texts = {
-            path: before
-            for path in sorted(paths)
-            if (before := seen.read(path, first)) != seen.read(path)
-        }
-        if not texts:
-            reason = "every text is what it was at the beginning"
-            return Wanted(outcome="nothing", reason=reason, last=True)
-        return Wanted(
-            outcome="proposed",
-            reason=f"Back to the beginning: {', '.join(texts)} as at {first[:12]}.",
-            technique=BASELINE,
-            pattern=_REQUEST,
-            texts=texts,
-        )
 
 
 @dataclass(kw_only=True)

@@ -9,15 +9,15 @@ multiple testing with e-values" (AISTATS), e-LOND.
 Trust: results are the scorers', which are ours.  I/O: none.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from math import log
-from typing import Any
+from typing import Any, Unpack
 
-from judge.gauntlet.comparison.claims import THRIFTS, Outcome, Pair, value
-from judge.gauntlet.comparison.e_values import DEFAULTS, ComparisonSettings, schedule
-from judge.gauntlet.comparison.weighing import Weighed, weigh
+from judge.gauntlet.comparison.claims import THRIFTS, Pair, value
+from judge.gauntlet.comparison.e_values import schedule
+from judge.gauntlet.comparison.weighing import Terms, Weighed, weigh
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.tasks.benchmark import TaskResult
 from judge.gauntlet.tasks.reference_set import Task
@@ -60,45 +60,33 @@ def compare(
     results: Iterable[TaskResult],
     *,
     tasks: Sequence[Task],
-    level: float,
-    settings: ComparisonSettings = DEFAULTS,
-    record: Mapping[str, Collection[Outcome]] | None = None,
-    fixes: Sequence[str] = (),
-    refactoring: bool = False,
+    **terms: Unpack[Terms],
 ) -> Evaluation:
     """Compare what both arms have answered to these tasks; other tasks' results are left out.
 
-    `level` is what error_level() grants this proposal, the rest what weigh() takes.
-    Raises GauntletError where a deterministic task lacks an answer, or results contradict each
-    other.
+    The level among the terms is what error_level() grants this proposal. Raises GauntletError where
+    a deterministic task lacks an answer, or results contradict each other.
     """
+    level = terms["level"]
     if not 0.0 < level < 1.0:
         raise GauntletError(f"an error level must lie between 0 and 1, not {level}")
-    known = weigh(
-        results,
-        tasks=tasks,
-        level=level,
-        settings=settings,
-        record=record,
-        fixes=fixes,
-        refactoring=refactoring,
-    )
+    known = weigh(results, tasks=tasks, **terms)
+    settings = known.settings
     if known.missing:
         missing = ", ".join(known.missing)
         raise GauntletError(f"nothing is compared before both arms have answered {missing}")
     comparisons = tuple(
-        _of_repeats(task.task_id, known, level=level, settings=settings)
+        _of_repeats(task.task_id, known)
         if task.task_id in known.proofs
         else _exact(task.task_id, known)
         for task in tasks
     )
-    verdict = _verdict(known, level=level, settings=settings)
+    verdict = _verdict(known)
     fixed = [note for notes in known.fixes.values() for note in notes]
     regressions = [each for each in comparisons if each.verdict == "worse"]
     improvements = [each for each in comparisons if each.verdict == "better"]
     if verdict == "cannot tell":
-        better = bool(improvements or fixed)
-        reasons = _doubts(known, better, level=level, settings=settings)
+        reasons = _doubts(known, bool(improvements or fixed))
     else:
         open_ = [each for each in comparisons if each.task_id in known.open.losses]
         shown = improvements if verdict == "better" else [*regressions, *open_]
@@ -107,11 +95,11 @@ def compare(
         if verdict == "no worse":
             margin = f"a loss of {settings.margin:g} or {settings.slower:.0%} more processor time"
             reasons = [f"as a refactoring: {margin} would be missed with chance {level:.2g}"]
-        if _is_slower(known, settings):
+        if _is_slower(known):
             reasons.append(_paced(known))
     return Evaluation(
         verdict=verdict,
-        level=level if refactoring or any(known.pairs[task] for task in known.proofs) else 0.0,
+        level=level if known.refactoring or any(map(known.pairs.get, known.proofs)) else 0.0,
         regressions=tuple(each.task_id for each in regressions),
         improvements=(*(each.task_id for each in improvements), *known.fixes),
         comparisons=comparisons,
@@ -141,29 +129,16 @@ def wanted_pairs(
     results: Iterable[TaskResult],
     *,
     tasks: Sequence[Task],
-    level: float,
-    settings: ComparisonSettings = DEFAULTS,
-    record: Mapping[str, Collection[Outcome]] | None = None,
-    fixes: Sequence[str] = (),
-    refactoring: bool = False,
+    **terms: Unpack[Terms],
 ) -> list[tuple[str, int]]:
     """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
 
     Deterministic tasks come first. Where the arms differ, both are asked again, one task after the
     other, losses before gains: one loss that stays is the end, and one gain that stays is enough.
-    Where an arm's answer to a pair is there already, the other's is wanted. The rest is as weigh()
-    takes it.
+    Where an arm's answer to a pair is there already, the other's is wanted.
     """
     results = list(results)
-    known = weigh(
-        results,
-        tasks=tasks,
-        level=level,
-        settings=settings,
-        record=record,
-        fixes=fixes,
-        refactoring=refactoring,
-    )
+    known = weigh(results, tasks=tasks, **terms)
     have = {task: {pair.base.repeat for pair in each} for task, each in known.pairs.items()}
     for result in results:
         if result.cached and result.task_id in have:  # its repeat cannot be answered again
@@ -173,7 +148,7 @@ def wanted_pairs(
         free = (repeat for repeat in count() if repeat not in have[task])
         return [(task, repeat) for repeat in islice(free, wanted)]
 
-    if known.exact.losses or _is_slower(known, settings):
+    if known.exact.losses or _is_slower(known):
         return []
     if known.missing:
         return [pair for task in known.missing for pair in more(task)]
@@ -184,23 +159,23 @@ def wanted_pairs(
     for task, wanted in zip(known.proofs, standing, strict=False):
         if wanted:
             seen = len(known.pairs[task])
-            upto = next(look for look in schedule(settings) if look > seen)
+            upto = next(look for look in schedule(known.settings) if look > seen)
             pairs += more(task, upto - seen)
-    unpaced = known.pace.kept < -log(level) and known.pace.pairs < settings.paced
-    if refactoring and not pairs and unpaced and not known.dear and _is_unharmed(known):
+    unpaced = not _is_paced(known) and known.pace.pairs < known.settings.paced
+    if known.refactoring and not pairs and unpaced and not known.dear and _is_unharmed(known):
         return more(min(known.pairs, key=lambda task: len(known.pairs[task])))
     return pairs
 
 
-def _verdict(known: Weighed, *, level: float, settings: ComparisonSettings) -> str:
+def _verdict(known: Weighed) -> str:
     worse = known.standing is not None and known.standing.worse
-    if known.exact.losses or worse or _is_slower(known, settings):
+    if known.exact.losses or worse or _is_slower(known):
         return "worse"
     if known.open.losses or not _is_unharmed(known):
         return "cannot tell"
     if known.gains or (known.standing is not None and not known.refactoring):
         return "better"
-    kept = known.refactoring and not known.dear and known.pace.kept >= -log(level)
+    kept = known.refactoring and not known.dear and _is_paced(known)
     return "no worse" if kept else "cannot tell"
 
 
@@ -209,8 +184,12 @@ def _is_unharmed(known: Weighed) -> bool:
     return known.standing is None or bool(known.standing.better)
 
 
-def _is_slower(known: Weighed, settings: ComparisonSettings) -> bool:
-    return known.pace.slower >= -log(settings.worse)
+def _is_slower(known: Weighed) -> bool:
+    return known.pace.slower >= -log(known.settings.worse)
+
+
+def _is_paced(known: Weighed) -> bool:
+    return known.pace.kept >= -log(known.level)
 
 
 def _paced(known: Weighed) -> str:
@@ -238,19 +217,19 @@ def _exact(task: str, known: Weighed) -> TaskComparison:
     )
 
 
-def _of_repeats(
-    task: str, known: Weighed, *, level: float, settings: ComparisonSettings
-) -> TaskComparison:
+def _of_repeats(task: str, known: Weighed) -> TaskComparison:
     pairs, proof = known.pairs[task], known.proofs[task]
     worse: list[str] = []
     if known.standing is not None and known.standing.worse:
-        worse = [name for name, log_e in proof.harmed.items() if log_e >= -log(settings.worse)]
+        worse = [
+            name for name, log_e in proof.harmed.items() if log_e >= -log(known.settings.worse)
+        ]
     better = [
         name
         for name, log_e in proof.improved.items()
-        if log_e >= -log(level) and not (known.dear and name in THRIFTS)
+        if log_e >= -log(known.level) and not (known.dear and name in THRIFTS)
     ]
-    unharmed = proof.unharmed >= -log(level)
+    unharmed = proof.unharmed >= -log(known.level)
     verdict = "worse" if worse else "better" if better else "unharmed" if unharmed else None
     return TaskComparison(
         task_id=task,
@@ -296,14 +275,12 @@ def _shown(pairs: Sequence[Pair], name: str) -> str:
     return f"{begins} -> {ends} over {len(pairs)} pairs"
 
 
-def _doubts(
-    known: Weighed, improved: bool, *, level: float, settings: ComparisonSettings
-) -> list[str]:
+def _doubts(known: Weighed, improved: bool) -> list[str]:
     """Return why neither is shown."""
     doubts = [f"{task}: its loss was seen in too few pairs" for task in known.open.losses]
     doubts += [f"{task}: {_UNSTEADY}" for task in known.unsteady]
-    if known.refactoring and not known.dear and known.pace.kept < -log(level):
-        doubts.append(f"{_paced(known)}, which does not exclude {settings.slower:.0%} more")
+    if known.refactoring and not known.dear and not _is_paced(known):
+        doubts.append(f"{_paced(known)}, which does not exclude {known.settings.slower:.0%} more")
     elif not improved:
         doubts.append("no task is shown to be better")
     if known.dear and (known.exact.savings or known.refactoring):
@@ -312,10 +289,10 @@ def _doubts(
         doubts += [note for notes in known.dear.values() for note in notes]
     if improved:
         doubts += [
-            f"{task}: after {len(known.pairs[task])} pairs, a loss of {settings.margin:g} cannot "
-            "be excluded"
+            f"{task}: after {len(known.pairs[task])} pairs, a loss of "
+            f"{known.settings.margin:g} cannot be excluded"
             for task, proof in known.proofs.items()
-            if proof.unharmed < -log(level)
+            if proof.unharmed < -log(known.level)
         ]
     return doubts
 

@@ -10,6 +10,7 @@ I/O: none.  Units: natural logarithms.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Required, TypedDict, Unpack
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from judge.gauntlet.comparison.claims import (
     value,
 )
 from judge.gauntlet.comparison.e_values import (
+    DEFAULTS,
     SUCCESS_SHARE,
     ComparisonSettings,
     LogEValues,
@@ -42,6 +44,18 @@ GUARDED = (*QUALITIES, "validity", "repeatability")
 
 Notes = Mapping[str, tuple[str, ...]]
 """Task -> what is found there, in words."""
+
+
+class Terms(TypedDict, total=False):
+    """What a comparison is made by."""
+
+    level: Required[float]  # of error
+    settings: ComparisonSettings
+    # What the base answered to deterministic tasks before, for earlier proposals. It can only make
+    # a task unsteady.
+    record: Mapping[str, Collection[Outcome]]
+    fixes: Sequence[str]  # cases of added tests that fail without the change: exact gains
+    refactoring: bool  # no gain is sought: it is enough to be no worse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +105,9 @@ class Weighed:
     dear: Notes  # thrifts that got worse somewhere: while there are any, no saving counts
     fixes: Notes  # cases of added tests that the change makes pass
     pace: Pace
-    refactoring: bool  # it is enough to be no worse
+    level: float
+    settings: ComparisonSettings
+    refactoring: bool
     # None where no task is stochastic or unsteady, or an exact loss settles it.
     standing: SequentialState | None = None
 
@@ -120,23 +136,14 @@ class Weighed:
 
 
 def weigh(
-    results: Iterable[TaskResult],
-    *,
-    tasks: Sequence[Task],
-    level: float,
-    settings: ComparisonSettings,
-    record: Mapping[str, Collection[Outcome]] | None = None,
-    fixes: Sequence[str] = (),
-    refactoring: bool = False,
+    results: Iterable[TaskResult], *, tasks: Sequence[Task], **terms: Unpack[Terms]
 ) -> Weighed:
     """Weigh all results of both arms; what is no pair is left out.
 
-    `record` has what the base answered to deterministic tasks before, for earlier proposals. It
-    can only make a task unsteady. `fixes` are cases of added tests that fail without the change
-    and pass with it: exact gains. Of a `refactoring` no gain is sought. Raises GauntletError for
-    results that contradict each other.
+    Raises GauntletError for results that contradict each other.
     """
-    record = record or {}
+    level, settings = terms["level"], terms.get("settings", DEFAULTS)
+    record, refactoring = terms.get("record", {}), terms.get("refactoring", False)
     pairs = pairs_of(results, tasks=tasks)
     exact_pairs = {task.task_id: pairs[task.task_id] for task in tasks if not task.stochastic}
     unsteady = tuple(
@@ -163,13 +170,18 @@ def weigh(
         proofs=proofs,
         unsteady=unsteady,
         dear=dear,
-        fixes={case: (f"{case}: fails without the change, passes with it",) for case in fixes},
+        fixes={
+            case: (f"{case}: fails without the change, passes with it",)
+            for case in terms.get("fixes", ())
+        },
         pace=_pace([pair for each in pairs.values() for pair in each], settings),
+        level=level,
+        settings=settings,
         refactoring=refactoring,
     )
     if exact.losses or not proofs:
         return known
-    evidence = _evidence(known, tasks=len(tasks), level=level, settings=settings)
+    evidence = _evidence(known, tasks=len(tasks))
     return replace(known, standing=standing(evidence, settings=settings))
 
 
@@ -325,9 +337,7 @@ def _less(differences: Sequence[float]) -> list[float]:
     return [-each for each in differences]
 
 
-def _evidence(
-    known: Weighed, *, tasks: int, level: float, settings: ComparisonSettings
-) -> LogEValues:
+def _evidence(known: Weighed, *, tasks: int) -> LogEValues:
     """Lay the proofs out, with the money shared among claims that are fixed beforehand.
 
     A metric that a task does not have wins and loses nothing; neither does a task that is steady.
@@ -348,7 +358,7 @@ def _evidence(
         unharmed=np.array([proof.unharmed for proof in known.proofs.values()]),
         harmed=np.array([*harmed, *[0.0] * (rest * len(GUARDED))]),
         hopeless=np.array([proof.hopeless for proof in known.proofs.values()]),
-        spent=np.array([len(known.pairs[task]) >= settings.most for task in known.proofs]),
-        level=level,
+        spent=np.array([len(known.pairs[task]) >= known.settings.most for task in known.proofs]),
+        level=known.level,
         exact=bool(known.gains) or known.refactoring,
     )

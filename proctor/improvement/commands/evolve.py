@@ -11,7 +11,7 @@ from judge.gauntlet.controller import Controller
 from ledger.wording import counted
 from policies.asking.ask import open_client
 from policies.asking.settings import ModelSettings
-from policies.proposing.tuner import BASELINE, TECHNIQUES, Tally, scoreboard
+from policies.proposing.tuner import TECHNIQUES, Tally, scoreboard
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import Takes
@@ -21,7 +21,7 @@ from proctor.improvement.commands.bisect import describe_fault
 from proctor.improvement.evolve import Evolving, open_evolution, steer
 from proctor.improvement.home import LineOptions
 from proctor.improvement.patterns import LineHistory
-from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
+from proctor.improvement.proposers import ModelProposer, Proposer, TunerProposer
 from proctor.improvement.reports import tell_rounds
 from proctor.improvement.shapes import EvolutionReport, EvolutionRound
 from proctor.output.terminal import print_words
@@ -44,7 +44,6 @@ def evolve(
         str | None,
         f"Technique to use; by default the record decides. One of {', '.join(TECHNIQUES)}.",
     ] = None,
-    reset: Annotated[bool, "Start again with the initial texts."] = False,
     probes: Annotated[
         int,
         "Most probes after each round to find an older fault that it reveals; 0: no search.",
@@ -64,10 +63,7 @@ def evolve(
         if switch is not None:
             steer(controller, "on" if switch else "off")
         else:
-            with _proposer(settings or [], where.home, controller, reset=reset) as proposer:
-                if reset:
-                    steer(controller, "reset")
-                    rounds, technique = 1, BASELINE
+            with _proposer(settings or [], where.home, controller) as proposer:
                 loop = Evolving(
                     where.home, controller, proposer, technique=technique, probes=probes
                 )
@@ -88,12 +84,8 @@ def evolve(
 
 
 @contextmanager
-def _proposer(
-    pairs: list[str], home: Home, controller: Controller, *, reset: bool
-) -> Iterator[Proposer]:
-    if reset:
-        yield ResetProposer()
-    elif not pairs:
+def _proposer(pairs: list[str], home: Home, controller: Controller) -> Iterator[Proposer]:
+    if not pairs:
         yield TunerProposer()
     else:
         settings = ModelSettings.from_dict(read_pairs(pairs))

@@ -323,13 +323,6 @@ def test_rounds_are_refused_where_they_are_turned_off(line: Line) -> None:
     assert len(rounds_of(line)) == 1
 
 
-def test_reset_with_every_text_as_it_was_is_a_round_of_its_own(line: Line) -> None:
-    ended = evolve(line, None, 1, "--reset")
-    assert "as it was" in ended.out or "what it was at the beginning" in ended.out
-    (only,) = rounds_of(line)
-    assert (only.outcome, only.proposer) == ("nothing", "reset")
-
-
 @pytest.mark.slow
 def test_a_kill_after_every_single_entry_loses_nothing(line: Line) -> None:
     with ChatServer(plays([model.thrift])) as server:
