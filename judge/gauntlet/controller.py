@@ -256,7 +256,7 @@ class Controller:
             self._conclude(proposal, "rejected", stage="test", reason=str(proposal.problem))
 
     def _carried(self, proposal: Proposal, *, to: str) -> Proposal | None:
-        """Submit a proposal again on the line's checkpoint, if a batch approves it there, too."""
+        """Submit a proposal again on the line's checkpoint, if it can be carried there."""
         said = reviews.carry(self.place, proposal, to=to)
         if said is None:
             return None

@@ -197,15 +197,10 @@ def verify_named(place: Workplace, proposal: Proposal, *, base: str) -> Approval
 def carry(place: Workplace, proposal: Proposal, *, to: str) -> dict[str, Any] | None:
     """Return what a proposal is submitted with again on another base; None if nothing carries it.
 
+    A batch that approves it there does; so do people's own commits that touch none of its files.
     It has one successor on each base, so that a crash on the way makes no second one.
     """
-    if proposal.review != "approve" or proposal.envelope is None:
-        return None
-    try:
-        if read_approval(proposal.envelope, operators=place.operators()).kind != BATCH:
-            return None
-        verify_named(place, proposal, base=to)
-    except (ApprovalError, GauntletError):
+    if not (_is_approved(place, proposal, base=to) or _is_untouched(place, proposal, to)):
         return None
     others = [each for each in proposal.evidence if each.get("kind") != CARRIED]
     return {
@@ -220,13 +215,39 @@ def carry(place: Workplace, proposal: Proposal, *, to: str) -> dict[str, Any] | 
 
 
 def approve_carried(place: Workplace, proposal: Proposal, *, by: Proposal) -> Proposal:
-    """Record for a carried proposal the batch that approves the one that it comes from."""
+    """Record for a carried proposal the batch that approves the one that it comes from, if any."""
     envelope = by.envelope
-    assert envelope is not None
-    if proposal.outcome is not None or proposal.review is not None:
+    if envelope is None or proposal.outcome is not None or proposal.review is not None:
+        return proposal
+    if not _is_approved(place, by, base=proposal.base):
         return proposal
     approval = read_approval(envelope, operators=place.operators())
     return record_word(place, [proposal], "approve", envelope, approval)[0]
+
+
+def _is_approved(place: Workplace, proposal: Proposal, *, base: str) -> bool:
+    """Tell whether a batch approves a proposal on a base."""
+    try:
+        envelope = proposal.envelope or ""
+        if read_approval(envelope, operators=place.operators()).kind != BATCH:
+            return False
+        verify_named(place, proposal, base=base)
+    except (ApprovalError, GauntletError):
+        return False
+    return True
+
+
+def _is_untouched(place: Workplace, proposal: Proposal, to: str) -> bool:
+    """Tell whether only people's commits lie between, and none of its files differs."""
+    line = place.line()
+    chain = {each.commit: each for each in line.checkpoints.values()}
+    at = chain.get(to)
+    while at is not None and at.commit != proposal.base and not at.proposals:
+        at = None if at.parent is None else line.checkpoints[at.parent]
+    if at is None or at.commit != proposal.base:
+        return False
+    then, now = place.repository.files(proposal.base), place.repository.files(to)
+    return all(then.get(path) == now.get(path) for path in proposal.targets)
 
 
 def origin_of(proposal: Proposal) -> UUID:

@@ -41,6 +41,32 @@ def proposals(line: Line, controller: Controller) -> list[Proposal]:
     ]
 
 
+def test_proposal_outlives_peoples_commits_that_touch_none_of_its_files(line: Line) -> None:
+    with line.controller() as controller:
+        thrifty, renamed, penalty = proposals(line, controller)
+        word = line.word(controller, "approve", penalty)
+        reviews.record_review(controller.place, word)
+        line.commit(COMPONENT, line.text(COMPONENT).replace("found", "seen"))
+        controller.adopt(line.adoption(controller))
+        moved = controller.carry_on(penalty.id)
+        again = next(each for each in controller.queue() if each.base == line.head())
+        assert moved.outcome == "superseded"
+        assert f"carried over as {again.id}" in str(moved.reason)
+        assert (again.diff, again.targets, again.review) == (penalty.diff, penalty.targets, None)
+        assert "an operator must approve it" in str(controller.waits(again))
+        reviews.record_review(controller.place, line.word(controller, "approve", again))
+        assert controller.waits(controller.place.proposal(again.id)) is None
+        # Controls: its file has changed; and it is not people who have moved the line.
+        found = controller.carry_on(thrifty.id)
+        assert "propose it again from there" in str(found.reason)
+        own = submit(controller, line.diff(SELECTION, THRIFTY))
+        late = submit(controller, line.diff(COMPONENT, lambda text: text + "\n"), {COMPONENT: 1})
+        assert controller.carry_on(own.id).outcome == "promoted"
+        found = controller.carry_on(late.id)
+        assert "propose it again from there" in str(found.reason)
+        assert renamed.base != line.head()
+
+
 @pytest.mark.slow
 def test_batch_is_judged_one_by_one_and_carried_while_no_touched_file_changes(line: Line) -> None:
     with line.controller() as controller:
@@ -84,7 +110,9 @@ def test_batch_does_not_count_after_a_commit_by_people_or_a_revoked_key(line: Li
         line.commit("README.md", "By hand.\n")
         controller.adopt(line.adoption(controller))
         found = controller.carry_on(penalty.id)
-        assert (found.outcome, "propose it again" in str(found.reason)) == ("superseded", True)
+        again = controller.queue()[-1]
+        assert (found.outcome, str(again.id) in str(found.reason)) == ("superseded", True)
+        assert "an operator must approve it" in str(controller.waits(again))
         (fresh,) = (submit(controller, line.diff(SETTINGS, lambda t: t + "\n"), {SETTINGS: 1}),)
         reviews.record_batch(controller.place, line.batch(controller, fresh))
         line.revoke_operator()
