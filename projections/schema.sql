@@ -898,6 +898,7 @@ CREATE TABLE infra_task_scores (
     cached BOOLEAN NOT NULL,
     isolation JSON NOT NULL,
     missing BOOLEAN,
+    seconds DOUBLE,
     cpu_seconds DOUBLE
 );
 COMMENT ON TABLE infra_task_scores IS 'The answer of one arm to one reference task';
@@ -911,6 +912,7 @@ COMMENT ON COLUMN infra_task_scores.metrics IS 'What else was counted';
 COMMENT ON COLUMN infra_task_scores.problem IS 'What was wrong';
 COMMENT ON COLUMN infra_task_scores.cached IS 'Whether the answer was reused from an earlier proposal; only in older records';
 COMMENT ON COLUMN infra_task_scores.missing IS 'Whether there was no answer at all; NULL in older records';
+COMMENT ON COLUMN infra_task_scores.seconds IS 'Until the answer came, from the start of the process; NULL in older records, and where there is none';
 COMMENT ON COLUMN infra_task_scores.cpu_seconds IS 'Processor time of the whole answer; NULL in older records, and where there is none';
 
 CREATE TABLE infra_evaluations (

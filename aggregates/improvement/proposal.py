@@ -175,7 +175,8 @@ class Proposal(Aggregate):
         isolation: Sequence[str]
         # There is no answer; None: nobody recorded whether there was one.
         missing: Annotated[bool | None, Since(2, None)] = False
-        # Of the processor, for the whole answer; None: not measured, or there is none.
+        # Until the answer came, and of the processor; None: not measured, or there is none.
+        seconds: Annotated[float | None, Since(3, None)] = None
         cpu_seconds: Annotated[float | None, Since(3, None)] = None
 
         def check(self, proposal: "Proposal") -> dict[str, Any]:
@@ -319,5 +320,5 @@ class Proposal(Aggregate):
 
 _RESULT = (
     *("seed", "success", "validation_failures", "metrics", "problem"),
-    *("isolation", "missing", "cached", "cpu_seconds"),
+    *("isolation", "missing", "cached", "seconds", "cpu_seconds"),
 )

@@ -22,7 +22,7 @@ ANSWER: dict[str, Any] = {
 
 def test_answer_of_version_1_does_not_say_whether_it_is_missing() -> None:
     lifted = dict(REGISTRY.upcast("proposal.task_scored", {"v": 1, **ANSWER}))
-    assert lifted == {"v": 3, **ANSWER, "missing": None, "cpu_seconds": None}
+    assert lifted == {"v": 3, **ANSWER, "missing": None, "seconds": None, "cpu_seconds": None}
     proposal = Proposal.submit(
         line=str(uuid4()),
         targets={"a.py": 2},

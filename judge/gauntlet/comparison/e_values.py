@@ -36,7 +36,7 @@ class ComparisonSettings:
     worse: float = 0.05  # chance of calling a harmless change worse; it would not be promoted
     futile: float = 0.05  # chance of giving a task up that was improved by the margin
     slower: float = 0.25  # share of processor time: more than that is slower
-    paced: int = 120  # pairs of all tasks, at most, that show whether a refactoring is
+    paced: int = 240  # pairs of all tasks, at most, that show whether a refactoring is
 
 
 DEFAULTS = ComparisonSettings()

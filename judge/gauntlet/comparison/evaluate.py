@@ -93,7 +93,7 @@ def compare(
         reasons = [note for each in shown for note in each.notes]
         reasons += fixed if verdict == "better" else []
         if verdict == "no worse":
-            margin = f"a loss of {settings.margin:g} or {settings.slower:.0%} more processor time"
+            margin = f"a loss of {settings.margin:g} or {settings.slower:.0%} more time"
             reasons = [f"as a refactoring: {margin} would be missed with chance {level:.2g}"]
         if _is_slower(known):
             reasons.append(_paced(known))
@@ -161,7 +161,7 @@ def wanted_pairs(
             seen = len(known.pairs[task])
             upto = next(look for look in schedule(known.settings) if look > seen)
             pairs += more(task, upto - seen)
-    unpaced = not _is_paced(known) and known.pace.pairs < known.settings.paced
+    unpaced = not _is_paced(known) and _paced_pairs(known) < known.settings.paced
     if known.refactoring and not pairs and unpaced and not known.dear and _is_unharmed(known):
         return more(min(known.pairs, key=lambda task: len(known.pairs[task])))
     return pairs
@@ -185,16 +185,21 @@ def _is_unharmed(known: Weighed) -> bool:
 
 
 def _is_slower(known: Weighed) -> bool:
-    return known.pace.slower >= -log(known.settings.worse)
+    limit = -log(known.settings.worse / len(known.paces))
+    return any(pace.slower >= limit for pace in known.paces.values())
 
 
 def _is_paced(known: Weighed) -> bool:
-    return known.pace.kept >= -log(known.level)
+    return all(pace.kept >= -log(known.level) for pace in known.paces.values())
 
 
 def _paced(known: Weighed) -> str:
-    pace = known.pace
-    return f"an answer takes {pace.ratio:.2f} times the processor time, over {pace.pairs} pairs"
+    told = [f"{pace.ratio:.2f} times the {name}" for name, pace in known.paces.items()]
+    return f"an answer takes {' and '.join(told)}, over {_paced_pairs(known)} pairs"
+
+
+def _paced_pairs(known: Weighed) -> int:
+    return min(pace.pairs for pace in known.paces.values())
 
 
 def _exact(task: str, known: Weighed) -> TaskComparison:

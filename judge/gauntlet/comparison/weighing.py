@@ -10,6 +10,7 @@ I/O: none.  Units: natural logarithms.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Required, TypedDict, Unpack
 
 import numpy as np
@@ -42,6 +43,10 @@ from judge.gauntlet.tasks.reference_set import Task
 GUARDED = (*QUALITIES, "validity", "repeatability")
 """What a change can be called worse for."""
 
+PACES: Mapping[str, Callable[[TaskResult], float | None]] = {
+    "time": attrgetter("seconds"),  # a thread that waits takes no processor
+    "processor time": attrgetter("cpu_seconds"),
+}
 Notes = Mapping[str, tuple[str, ...]]
 """Task -> what is found there, in words."""
 
@@ -81,9 +86,10 @@ class TaskEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """What all pairs together say of the processor time of an answer, start and end included.
+    """What all pairs together say of the time that an answer takes.
 
-    Of a pair the binary logarithm of the ratio counts, from -1 to 1; the mean is over pairs.
+    Of a pair the binary logarithm of the ratio counts, less that of the limit, within -1 and 1: its
+    mean at the limit is 0, whatever disturbs both arms alike.
     """
 
     pairs: int
@@ -104,7 +110,7 @@ class Weighed:
     unsteady: tuple[str, ...]  # deterministic tasks whose answers contradict each other
     dear: Notes  # thrifts that got worse somewhere: while there are any, no saving counts
     fixes: Notes  # cases of added tests that the change makes pass
-    pace: Pace
+    paces: Mapping[str, Pace]  # of PACES
     level: float
     settings: ComparisonSettings
     refactoring: bool
@@ -174,7 +180,12 @@ def weigh(
             case: (f"{case}: fails without the change, passes with it",)
             for case in terms.get("fixes", ())
         },
-        pace=_pace([pair for each in pairs.values() for pair in each], settings),
+        paces={
+            name: _pace(
+                [pair for each in pairs.values() for pair in each], seconds, settings=settings
+            )
+            for name, seconds in PACES.items()
+        },
         level=level,
         settings=settings,
         refactoring=refactoring,
@@ -185,15 +196,21 @@ def weigh(
     return replace(known, standing=standing(evidence, settings=settings))
 
 
-def _pace(pairs: Sequence[Pair], settings: ComparisonSettings) -> Pace:
-    times = [(pair.base.cpu_seconds, pair.candidate.cpu_seconds) for pair in pairs]
-    ratios = [max(-1.0, min(1.0, float(np.log2(c / b)))) for b, c in times if b and c]
-    margin = float(np.log2(1.0 + settings.slower))
+def _pace(
+    pairs: Sequence[Pair],
+    seconds: Callable[[TaskResult], float | None],
+    *,
+    settings: ComparisonSettings,
+) -> Pace:
+    times = [(seconds(pair.base), seconds(pair.candidate)) for pair in pairs]
+    ratios = [float(np.log2(c / b)) for b, c in times if b and c]
+    limit = float(np.log2(1.0 + settings.slower))
+    beyond = [max(-1.0, min(1.0, each - limit)) for each in ratios]
     return Pace(
         pairs=len(ratios),
         ratio=float(2.0 ** np.mean(ratios)) if ratios else 1.0,
-        slower=_log_e(ratios, margin=-margin),
-        kept=_log_e(_less(ratios), margin=margin),
+        slower=_log_e(beyond),
+        kept=_log_e(_less(beyond)),
     )
 
 

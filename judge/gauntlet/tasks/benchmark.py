@@ -11,6 +11,7 @@ I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,7 +56,9 @@ class TaskResult:
     isolation: tuple[str, ...]  # what was in force while the candidate ran
     missing: bool = False  # there is no answer: counted as a failure, in either arm alike
     cached: bool = False  # from an earlier proposal, as old records have it; it decides nothing
-    # Of all the candidate's processes, from their start; None: not measured, or there is no answer.
+    # Until the answers came, and of the processor for all processes, each from the start of the
+    # candidate; None: not measured, or there is no answer.
+    seconds: float | None = field(default=None, compare=False)
     cpu_seconds: float | None = field(default=None, compare=False)
 
 
@@ -82,14 +85,18 @@ def export(repository: Repository, commit: str, manifest: Manifest, into: Path) 
 class Conversation(Supervised):
     """A command that is asked and answers, one line of JSON each way, until the block is left."""
 
+    waited = 0.0  # s for answers
+
     def ask(self, message: object) -> Any:
         """Send one message and return the one answer; raise CandidateError where there is none."""
         line = json.dumps(message, allow_nan=False).encode() + b"\n"
         if len(line) > MAX_MESSAGE:
             raise GauntletError(f"a message of {len(line)} bytes is too long to be sent")
         self._check_quiet()
+        begun = time.monotonic()
         self.say(line)
         answer = self.line()
+        self.waited += time.monotonic() - begun
         if answer is None:
             raise NoAnswerError(f"there is no answer: {self.end().words}")
         try:
@@ -191,5 +198,6 @@ def run_task(
         **vars(score),
         isolation=conversation.isolation,
         missing=missing,
+        seconds=None if cpu_seconds is None else conversation.waited,
         cpu_seconds=cpu_seconds,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from gauntlet_lines import SELECTION, Line, submit
+from gauntlet_lines import SELECTION, SMALL, Line, submit
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import reviews
@@ -13,12 +13,16 @@ from proctor.sample.repository import NO_SORT, SORT
 
 TIDY = ("    ordered = sorted(scored", "    # The best first.\n    ordered = sorted(scored")
 SLOW = (TIDY[0], "    _ = [sum(range(1_000)) for _ in range(40_000)]\n    ordered = sorted(scored")
+SLEEP = (TIDY[0], "    from time import sleep\n\n    sleep(0.5)\n    ordered = sorted(scored")
 HARM = (SORT, NO_SORT)
 
 
 @pytest.fixture
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Line, Controller]]:
-    line = Line(tmp_path_factory.mktemp("refactoring"))
+    manifest = SMALL["judge/tiers.toml"].replace("imports = [", 'imports = ["time", ')
+    line = Line(
+        tmp_path_factory.mktemp("refactoring"), files={**SMALL, "judge/tiers.toml": manifest}
+    )
     with line.controller() as controller:
         yield line, controller
 
@@ -40,7 +44,7 @@ def test_refactoring_is_promoted_on_an_operators_word(
     found = judged(*controller, (TIDY[0], TIDY[1].replace("best", "largest")), "refactor")
     assert (found.outcome, found.verdict) == ("promoted", "no worse")
     assert (found.regressions, found.improvements) == ([], [])
-    assert found.reasons[0].startswith("as a refactoring: a loss of 0.1 or 25% more processor time")
+    assert found.reasons[0].startswith("as a refactoring: a loss of 0.1 or 25% more time")
     line = controller[0]
     with open_verified(line.home.path / "ledger"):
         pass
@@ -50,10 +54,11 @@ def test_refactoring_is_promoted_on_an_operators_word(
     ("change", "verdict", "because"),
     [
         (SLOW, "worse", "times the processor time"),
+        (SLEEP, "worse", "times the time"),
         (HARM, "worse", "late-rows: "),
         (TIDY, "cannot tell", "no task is shown to be better"),
     ],
-    ids=["slower", "harm", "approved only"],
+    ids=["slower", "waits", "harm", "approved only"],
 )
 def test_what_is_no_refactoring_is_not_promoted_as_one(
     controller: tuple[Line, Controller], change: tuple[str, str], verdict: str, because: str

@@ -214,7 +214,7 @@ def test_input_lies_under_another_name_each_time(ask: Arms) -> None:
     names = set()
     for _ in range(2):
         asked = task(scorer="exact", expected={"answer": None})
-        names.add(repr(replace(ask(body, asked=asked), cpu_seconds=None)))
+        names.add(repr(replace(ask(body, asked=asked), seconds=None, cpu_seconds=None)))
     # What it said is not repeated, so two different answers have one and the same result.
     assert len(names) == 1
     assert "the answer is not the expected one" in names.pop()
