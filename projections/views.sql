@@ -956,12 +956,12 @@ SELECT
     CASE
         WHEN c.outcome IS NOT NULL THEN c.outcome
         WHEN b.proposal_id IS NOT NULL THEN 'testing'
-        WHEN r.verdict = 'approve' THEN 'approved'
+        WHEN r.verdict IN ('approve', 'refactor') THEN 'approved'
         WHEN r.verdict = 'revise' THEN 'revise'
         ELSE 'proposed'
     END AS status,
-    CASE WHEN r.verdict = 'approve' THEN r.key END AS approved_by,
-    CASE WHEN r.verdict = 'approve' THEN a.time END AS approved_at,
+    CASE WHEN r.verdict IN ('approve', 'refactor') THEN r.key END AS approved_by,
+    CASE WHEN r.verdict IN ('approve', 'refactor') THEN a.time END AS approved_at,
     b.commit,
     coalesce(w.passed, v.passed) AS tests_passed,
     e.verdict,

@@ -46,6 +46,7 @@ NEEDED: tuple[Measure, ...] = ("hidden files", "no network", "no processes left"
 _STARTING = 30.0  # s for the supervisor, beyond the candidate's own time
 _ENDING = 15.0  # s for the supervisor to end what there is
 _CHUNK = 65_536
+_LEAST_DISK = 2**24  # bytes; with less, a candidate would be blamed for the machine
 _SUPERVISOR = "judge.confinement.supervisor"
 
 
@@ -148,6 +149,11 @@ class Supervised:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
         self._readable = tuple(path.resolve() for path in readable)
         half = disk_usage(self._scratch).free // 2  # the rest of the disk is others'
+        if half < min(_LEAST_DISK, limits.disk_bytes):
+            raise ConfinementError(
+                f"{self._scratch}: {2 * half:,} bytes of the disk are free; a candidate needs "
+                f"{2 * _LEAST_DISK:,}, of which it may use half"
+            )
         self._limits = msgspec.structs.replace(limits, disk_bytes=min(limits.disk_bytes, half))
         self.isolation: tuple[str, ...] = ()
         self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}

@@ -12,13 +12,14 @@ I/O: the workplace; processes for the tasks.
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
 
 import msgspec
 
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet import promotion
 from judge.gauntlet.arms import answering, in_turn
 from judge.gauntlet.comparison.evaluate import Evaluation, compare, error_level, wanted_pairs
+from judge.gauntlet.comparison.weighing import Terms
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.stages import record
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
@@ -40,29 +41,36 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
     commits: dict[Arm, str] = {"base": proposal.against, "candidate": str(proposal.commit)}
     exact = [task for task in whole.tasks if not task.stochastic]
     first = [task for task in exact if task.task_id in manifest.benchmark.representative]
-    terms: dict[str, Any] = {
+    terms: Terms = {
         "level": error_level(records.earlier(proposal.id)),
         "settings": place.settings,
         "fixes": proposal.fixes,
-        "refactoring": proposal.review == "refactor",
         "record": records.base_outcomes(
             commit=proposal.against, reference_set=whole.sha256, without=proposal.id
         ),
     }
 
+    step = promotion.is_step(place.line(), proposal)
+
+    def by(proposal: Proposal) -> Terms:
+        """Return the terms; a word may come in while answers do, and a valley has its own."""
+        word = None if step else proposal.review
+        timed = not step and word != "approve"
+        return {**terms, "refactoring": word == "refactor", "timed": timed}
+
     def compared(tasks: Sequence[Task]) -> Evaluation:
-        return compare(results_of(proposal), tasks=tasks, **terms)
+        return compare(results_of(proposal), tasks=tasks, **by(proposal))
 
     def wanted() -> list[tuple[str, int]]:
         """Return the pairs to ask for next: none if what is there decides."""
         if proposal.results:
             place.tell(str(proposal.id), f"benchmark: {len(proposal.results)} answers")
         if proposal.configuration_only and first:
-            if pairs := wanted_pairs(results_of(proposal), tasks=first, **terms):
+            if pairs := wanted_pairs(results_of(proposal), tasks=first, **by(proposal)):
                 return pairs
             if compared(first).regressions:
                 return []
-        if pairs := wanted_pairs(results_of(proposal), tasks=whole.tasks, **terms):
+        if pairs := wanted_pairs(results_of(proposal), tasks=whole.tasks, **by(proposal)):
             return pairs
         found = compared(whole.tasks)
         if found.verdict not in ("better", "no worse"):
@@ -85,9 +93,14 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
                     proposal = _keep(place, proposal, ask(task, arm, repeat=repeat, seed=seed))
     asked = {task for _, task, _ in proposal.results}
     rest = {task.task_id for task in exact} - {task.task_id for task in first}
-    found = compared(first if rest and not rest & asked else whole.tasks)
-    record(place, proposal, lambda each: each.evaluate(**msgspec.to_builtins(found)))
-    place.tell(str(proposal.id), f"evaluated: {found.verdict}")
+    tasks = first if rest and not rest & asked else whole.tasks
+
+    def evaluate(fresh: Proposal) -> None:
+        found = compare(results_of(fresh), tasks=tasks, **by(fresh))
+        fresh.evaluate(**msgspec.to_builtins(found))
+
+    proposal = record(place, proposal, evaluate)
+    place.tell(str(proposal.id), f"evaluated: {proposal.verdict}")
 
 
 def _keep(place: Workplace, proposal: Proposal, result: TaskResult) -> Proposal:

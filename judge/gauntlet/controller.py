@@ -100,7 +100,7 @@ class Controller:
             self.place.log.save(proposal)
             self.place.tell(str(proposal.id), "submitted")
             if self.line.halt is None:
-                self._examine(proposal)
+                self._examine(proposal, anew=True)
             return self.place.proposal(proposal.id)
 
     def tiers(self, diff: bytes) -> dict[str, int]:
@@ -263,8 +263,11 @@ class Controller:
         again = self.submit(self.place.blobs.get(proposal.diff), **said)
         return reviews.approve_carried(self.place, again, by=proposal)
 
-    def _examine(self, proposal: Proposal) -> stages.Examined | None:
-        """Look at what a proposal touches; None if that was the end of it."""
+    def _examine(self, proposal: Proposal, *, anew: bool = False) -> stages.Examined | None:
+        """Look at what a proposal touches; None if that was the end of it.
+
+        One that is submitted `anew` can still be given a word that its twin had not.
+        """
         try:
             found = stages.examine(self.place, proposal)
         except DiffError as error:
@@ -281,7 +284,7 @@ class Controller:
                 ends_valley=not isinstance(error, DeclarationError),
             )
             return None
-        twin = self.records.twin(proposal.id, tree=found.tree)
+        twin = None if anew else self.records.twin(proposal.id, tree=found.tree)
         if twin is not None and not promotion.is_step(self.line, proposal):
             reason = (
                 f"proposal {twin} makes the same change to the same base and was already judged"

@@ -17,6 +17,7 @@ from typing import Any
 from aggregates.improvement.line import Line
 from judge.gauntlet.arms import answering, in_turn
 from judge.gauntlet.comparison.evaluate import Evaluation, compare, wanted_pairs
+from judge.gauntlet.comparison.weighing import Terms
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace
@@ -111,13 +112,14 @@ def _compared(
         del commits["base"]
     results: list[TaskResult] = []
     settings = replace(place.settings, most=place.settings.confirmed)
+    terms = Terms(level=_ONCE, settings=settings, timed=False)
 
     def wanted() -> list[tuple[str, int]]:
         if not results:
             return [(task.task_id, 0) for task in tasks]
         if len(commits) < len(ARMS) or not exact:
             return []
-        return wanted_pairs(results, tasks=exact, level=_ONCE, settings=settings)
+        return wanted_pairs(results, tasks=exact, **terms)
 
     with answering(place, commits, place.manifest(place.line().head.commit)) as ask:
         turns = in_turn(wanted, tasks, random=place.random, arms=[*commits])
@@ -127,7 +129,7 @@ def _compared(
     results.sort(key=lambda each: (places[each.task_id], each.repeat))
     if len(commits) < len(ARMS):
         return results, None
-    return results, compare(results, tasks=exact, level=_ONCE, settings=settings)
+    return results, compare(results, tasks=exact, **terms)
 
 
 def _record(

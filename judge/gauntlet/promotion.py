@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aggregates.errors import InvariantError
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.approvals import read_approval
@@ -59,8 +60,9 @@ def is_let_through(line: Line, proposal: Proposal) -> bool:
     """Tell whether what is recorded of a proposal lets it onto the line."""
     if not proposal.tested or proposal.verdict is None:
         return False
-    gate_is_open = is_step(line, proposal) and not is_last_step(line, proposal)
-    return proposal.verdict in ("better", "no worse") or gate_is_open
+    if is_step(line, proposal):
+        return proposal.verdict == "better" or not is_last_step(line, proposal)
+    return proposal.verdict in ("better", "no worse")
 
 
 def promote(place: Workplace, proposal: Proposal) -> None:
@@ -69,6 +71,7 @@ def promote(place: Workplace, proposal: Proposal) -> None:
     Where somebody else has moved the branch nothing is done; the proposal waits for an answer.
     """
     assert proposal.commit is not None
+    _verify_promotable(place.line(), proposal)
     _intent(place).write_text(proposal.commit)
     try:
         place.repository.advance(place.branch, old=proposal.base, new=proposal.commit)
@@ -122,6 +125,11 @@ def settle(place: Workplace, records: ProposalIndex) -> None:
         for proposal_id in records.open_proposals():
             proposal = place.proposal(proposal_id)
             if proposal.commit == head and proposal.base == line.head.commit:
+                try:
+                    _verify_promotable(line, proposal)
+                except InvariantError:  # another word came before it was recorded
+                    place.repository.advance(place.branch, old=head, new=line.head.commit)
+                    continue
                 _record_promotion(place, proposal)
     settle_branch(place)
     line = place.line()
@@ -165,13 +173,23 @@ def _intent(place: Workplace) -> Path:
     return place.folder / INTENT
 
 
+def _verify_promotable(line: Line, proposal: Proposal) -> None:
+    """Raise InvariantError where a promotion would not be recorded."""
+    proposal.verify_promotable(_valley_of(line, proposal))
+
+
+def _valley_of(line: Line, proposal: Proposal) -> str | None:
+    """Return the valley that lets a proposal through although it is not better."""
+    valley = line.valley
+    return valley["id"] if valley is not None and proposal.verdict != "better" else None
+
+
 def _record_promotion(place: Workplace, proposal: Proposal) -> None:
     contents = place.contents(str(proposal.commit))
 
     def make() -> list[Line | Proposal]:
         line, fresh = place.line(), place.proposal(proposal.id)
-        valley, crossed = line.valley, is_last_step(line, fresh)
-        lets = valley["id"] if valley is not None and fresh.verdict != "better" else None
+        crossed, lets = is_last_step(line, fresh), _valley_of(line, fresh)
         checkpoint = line.promote(proposals=[str(fresh.id)], **contents)
         if crossed:
             line.close_valley("crossed: better than at its start")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from aggregates.improvement.proposal import Proposal
+from aggregates.improvement.proposal import APPROVED, Proposal
 from judge.gauntlet.comparison.claims import Outcome, outcome
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from ledger.application import LedgerApplication
@@ -21,6 +21,7 @@ MOST_ATTEMPTS = 3  # of one change that its tests reject: they may have been unl
 _NEVER = 2**63  # a place that no event has
 _TOPICS = (
     "proposal.submitted",
+    "proposal.reviewed",
     "proposal.branched",
     "proposal.tested",
     "proposal.rest_tested",
@@ -44,6 +45,7 @@ class _Seen:
     free: int | None = None  # where it was evaluated without a look at repeats
     better: bool = False
     regressions: tuple[str, ...] = ()
+    word: str | None = None  # of an operator
     outcome: str | None = None
     ended_at: str | None = None  # the stage
     concluded: int = 0
@@ -74,15 +76,17 @@ class ProposalIndex:
     def twin(self, proposal: UUID, *, tree: str) -> UUID | None:
         """Return another proposal that makes the same of the same base, and was judged by it.
 
+        Under an operator's word, other terms hold: then one that had this word.
         What its tests have rejected may be tried again, some times.
         """
         index = self._up_to_date()
-        base = index[proposal].base
+        base, word = index[proposal].base, index[proposal].word
         twins = [
             other
             for other, seen in index.items()
             if other != proposal
             and (seen.base, seen.tree) == (base, tree)
+            and (word not in APPROVED or seen.word == word)
             and seen.outcome not in ("superseded", "withdrawn")
         ]
         by_tests = all(index[each].ended_at == "test" for each in twins)
@@ -169,6 +173,8 @@ class ProposalIndex:
         if seen is None:
             return  # another line's
         match event:
+            case Proposal.Reviewed():
+                seen.word = event.verdict
             case Proposal.Branched():
                 seen.tree, seen.against = event.tree, event.against
                 seen.commit = event.commit

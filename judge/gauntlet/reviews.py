@@ -60,7 +60,12 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
 
 
 def check_recorded(place: Workplace, proposal: Proposal) -> None:
-    """Raise ApprovalError unless an approval of the proposal is on record and counts now."""
+    """Raise ApprovalError unless an approval of the proposal is on record and counts now.
+
+    What is no worse needs the word that calls it a refactoring.
+    """
+    if proposal.verdict == "no worse" and proposal.review != "refactor":
+        raise ApprovalError("an operator must sign `refactor` again")
     if proposal.review not in APPROVED or proposal.envelope is None:
         raise ApprovalError("an operator must approve it")
     said = read_approval(proposal.envelope, operators=place.operators())

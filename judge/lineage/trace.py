@@ -393,7 +393,7 @@ class _LineageWalk:
         word = str(body["verdict"])
         as_what = " as a refactoring" if word == "refactor" else ""
         self.take(review, f"approved{as_what} by an operator")
-        if _said(body) == BATCH:
+        if word == "approve" and _said(body) == BATCH:
             shown, told = self._shown(proposal, change, line=line, before=review.index)
             subjects = {key: told.get(key) for key in ("base", "base_tree")}
             subjects[of_proposal("diff", str(shown))] = change.get("diff")

@@ -1197,6 +1197,7 @@ class Story:
         with at(review.index, "an approval: "):
             payload = unbase64(read_json(review.body.get("envelope"))["payload"]).decode()
             batch = read_json(payload)["predicate"]["kind"] == "batch"
+        batch = batch and review.body["verdict"] == "approve"
         if not batch:
             subjects = {key: told.body.get(key) for key in ("diff", "base", "base_tree")}
             return self.approval(review, word, point, subjects, name)[0]

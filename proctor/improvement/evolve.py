@@ -118,7 +118,8 @@ class Evolving:
         """Return what is known of the line, whose head has answered the tasks if they are read."""
         place, head = self.controller.place, self.controller.line.head.commit
         history = LineHistory(self.home, place.line_id, since=since)
-        if not self.proposer.reads_tasks or history.answered(head):
+        tasks = {each.task_id for each in place.reference_set(head).tasks}
+        if not self.proposer.reads_tasks or tasks <= history.answered(head):
             return history
         place.tell(str(place.line_id), "the line's head answers the reference set first")
         measure(place, hidden=None)

@@ -196,14 +196,14 @@ WHERE idx > COALESCE(
 ORDER BY idx
 """  # noqa: S608 - the words are our own
 _ANSWERED = """
-SELECT EXISTS (
-    FROM infra_task_scores AS t
-    JOIN infra_branches AS b USING (proposal_id)
-    JOIN infra_submissions AS s USING (proposal_id)
-    WHERE s.line_id = $1 AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = $2
-) OR EXISTS (
-    FROM drift_measurements WHERE line_id = $1 AND commit = $2 AND task_set = 'reference'
-)
+SELECT t.task
+FROM infra_task_scores AS t
+JOIN infra_branches AS b USING (proposal_id)
+JOIN infra_submissions AS s USING (proposal_id)
+WHERE s.line_id = $1 AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = $2
+UNION
+SELECT UNNEST(JSON_KEYS(tasks))
+FROM drift_measurements WHERE line_id = $1 AND commit = $2 AND task_set = 'reference'
 """
 _KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT usable"
 
@@ -254,9 +254,9 @@ class LineHistory:
         still = [_since(each, won[each.key]) if each.key in won else each for each in found]
         return [each for each in (*still, *chain(*now)) if each is not None]
 
-    def answered(self, head: str) -> bool:
-        """Return whether any answer of this commit to the reference set is on record."""
-        return bool(self._session.query(_ANSWERED, (self._line, head)).rows[0][0])
+    def answered(self, head: str) -> set[str]:
+        """Return the reference tasks that this commit has answered, on record."""
+        return {task for (task,) in self._session.query(_ANSWERED, (self._line, head)).rows}
 
     def kept_out(self) -> int:
         """Return how many runs there are that nothing is learned from."""

@@ -96,7 +96,7 @@ def compare(
             margin = f"a loss of {settings.margin:g} or {settings.slower:.0%} more time"
             reasons = [f"as a refactoring: {margin} would be missed with chance {level:.2g}"]
         if _is_slower(known):
-            reasons.append(_paced(known))
+            reasons.append(f"{_paced(known)}; it may, if an operator signs `approve`")
     return Evaluation(
         verdict=verdict,
         level=level if known.refactoring or any(map(known.pairs.get, known.proofs)) else 0.0,
@@ -161,9 +161,9 @@ def wanted_pairs(
             seen = len(known.pairs[task])
             upto = next(look for look in schedule(known.settings) if look > seen)
             pairs += more(task, upto - seen)
-    unpaced = not _is_paced(known) and _paced_pairs(known) < known.settings.paced
-    if known.refactoring and not pairs and unpaced and not known.dear and _is_unharmed(known):
-        return more(min(known.pairs, key=lambda task: len(known.pairs[task])))
+    if known.refactoring and not pairs and not known.dear and _is_unharmed(known):
+        for task, wanted in _unpaced(known).items():
+            pairs += more(task, wanted)
     return pairs
 
 
@@ -185,21 +185,36 @@ def _is_unharmed(known: Weighed) -> bool:
 
 
 def _is_slower(known: Weighed) -> bool:
-    limit = -log(known.settings.worse / len(known.paces))
-    return any(pace.slower >= limit for pace in known.paces.values())
+    limit = -log(known.settings.worse / max(1, len(known.paces)))
+    return any(pace.slower >= limit or pace.slow for pace in known.paces.values())
 
 
 def _is_paced(known: Weighed) -> bool:
-    return all(pace.kept >= -log(known.level) for pace in known.paces.values())
+    return bool(known.paces) and all(
+        pace.rounds >= known.settings.paced and pace.kept >= -log(known.level)
+        for pace in known.paces.values()
+    )
+
+
+def _unpaced(known: Weighed) -> dict[str, int]:
+    """Return how many more pairs of each task may show that a refactoring is not slower."""
+    least, most = known.settings.paced, known.settings.paced_most
+    if _is_paced(known):
+        return {}
+    have = {
+        task: min(pace.counts.get(task, 0) for pace in known.paces.values()) for task in known.pairs
+    }
+    short = {task: least - count for task, count in have.items() if count < least}
+    wanted = short or dict.fromkeys(have, 1)
+    left = {task: min(each, most - len(known.pairs[task])) for task, each in wanted.items()}
+    return {task: each for task, each in left.items() if each > 0}
 
 
 def _paced(known: Weighed) -> str:
     told = [f"{pace.ratio:.2f} times the {name}" for name, pace in known.paces.items()]
-    return f"an answer takes {' and '.join(told)}, over {_paced_pairs(known)} pairs"
-
-
-def _paced_pairs(known: Weighed) -> int:
-    return min(pace.pairs for pace in known.paces.values())
+    slow = sorted({task for pace in known.paces.values() for task in pace.slow})
+    where = f", above all for {', '.join(slow)}" if slow else ""
+    return f"an answer takes {' and '.join(told)}{where}"
 
 
 def _exact(task: str, known: Weighed) -> TaskComparison:

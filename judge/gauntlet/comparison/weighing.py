@@ -10,7 +10,6 @@ I/O: none.  Units: natural logarithms.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Required, TypedDict, Unpack
 
 import numpy as np
@@ -37,16 +36,13 @@ from judge.gauntlet.comparison.e_values import (
     log_e,
     standing,
 )
+from judge.gauntlet.comparison.pace import PACES, Pace, pace_of
 from judge.gauntlet.tasks.benchmark import TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 
 GUARDED = (*QUALITIES, "validity", "repeatability")
 """What a change can be called worse for."""
 
-PACES: Mapping[str, Callable[[TaskResult], float | None]] = {
-    "time": attrgetter("seconds"),  # a thread that waits takes no processor
-    "processor time": attrgetter("cpu_seconds"),
-}
 Notes = Mapping[str, tuple[str, ...]]
 """Task -> what is found there, in words."""
 
@@ -61,6 +57,7 @@ class Terms(TypedDict, total=False):
     record: Mapping[str, Collection[Outcome]]
     fixes: Sequence[str]  # cases of added tests that fail without the change: exact gains
     refactoring: bool  # no gain is sought: it is enough to be no worse
+    timed: bool  # whether times count; by default they do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,20 +79,6 @@ class TaskEvidence:
     costs: Mapping[str, float]  # thrift -> that it is worse
     unharmed: float  # that no quality is worse by the margin
     hopeless: float  # that nothing is better by the margin
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """What all pairs together say of the time that an answer takes.
-
-    Of a pair the binary logarithm of the ratio counts, less that of the limit, within -1 and 1: its
-    mean at the limit is 0, whatever disturbs both arms alike.
-    """
-
-    pairs: int
-    ratio: float  # geometric mean of the candidate's time over the base's
-    slower: float  # log e-value, that it is above 1 + settings.slower
-    kept: float  # log e-value, that it is below
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +114,9 @@ class Weighed:
 
         A cost that is not confirmed yet is cleared up first where something else is saved.
         """
-        if self.gains or self.refactoring:
+        if self.refactoring:  # which a cost ends
+            return tuple(self.open.costs)
+        if self.gains:
             return ()
         found = dict.fromkeys(self.open.gains)
         thrifty = any(name in THRIFTS for proof in self.proofs.values() for name in proof.improved)
@@ -181,10 +166,8 @@ def weigh(
             for case in terms.get("fixes", ())
         },
         paces={
-            name: _pace(
-                [pair for each in pairs.values() for pair in each], seconds, settings=settings
-            )
-            for name, seconds in PACES.items()
+            name: pace_of(pairs, seconds, settings=settings)
+            for name, seconds in (PACES if terms.get("timed", True) else {}).items()
         },
         level=level,
         settings=settings,
@@ -194,24 +177,6 @@ def weigh(
         return known
     evidence = _evidence(known, tasks=len(tasks))
     return replace(known, standing=standing(evidence, settings=settings))
-
-
-def _pace(
-    pairs: Sequence[Pair],
-    seconds: Callable[[TaskResult], float | None],
-    *,
-    settings: ComparisonSettings,
-) -> Pace:
-    times = [(seconds(pair.base), seconds(pair.candidate)) for pair in pairs]
-    ratios = [float(np.log2(c / b)) for b, c in times if b and c]
-    limit = float(np.log2(1.0 + settings.slower))
-    beyond = [max(-1.0, min(1.0, each - limit)) for each in ratios]
-    return Pace(
-        pairs=len(ratios),
-        ratio=float(2.0 ** np.mean(ratios)) if ratios else 1.0,
-        slower=_log_e(beyond),
-        kept=_log_e(_less(beyond)),
-    )
 
 
 def _is_unsteady(pairs: Sequence[Pair], before: Collection[Outcome]) -> bool:

@@ -13,6 +13,7 @@ from confined_runs import DAEMON, MEMORY, Run, printed, stands_still
 
 from judge.confinement import supervised
 from judge.confinement.supervised import discard
+from judge.errors import ConfinementError
 
 # What is not to be written
 
@@ -105,6 +106,9 @@ def test_half_of_a_disk_that_is_nearly_full_is_left_to_others(
     words = run(source.replace("SIZE", "25_000_000")).words
     assert words.startswith("it wrote more than 20,000,000 bytes")
     assert run(source.replace("SIZE", "15_000_000")).code == 0
+    usage.free = 2**25 - 2
+    with pytest.raises(ConfinementError, match="bytes of the disk are free"):
+        run(source)
 
 
 def test_filling_the_disk_with_one_file_is_rejected(run: Run) -> None:

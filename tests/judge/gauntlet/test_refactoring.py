@@ -1,12 +1,13 @@
 """What an operator calls a refactoring: promoted if it is no worse and no slower."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from gauntlet_lines import SELECTION, SMALL, Line, submit
+from gauntlet_lines import SELECTION, SMALL, Line, digest_of, submit
 
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import reviews
+from judge.gauntlet import benchmarking, promotion, reviews
 from judge.gauntlet.controller import Controller
 from ledger.verification.reader import open_verified
 from proctor.sample.repository import NO_SORT, SORT
@@ -67,6 +68,99 @@ def test_what_is_no_refactoring_is_not_promoted_as_one(
     found = judged(*controller, change, word)
     assert (found.outcome, found.verdict) == ("rejected", verdict)
     assert because in str(found.reason)
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_another_word_before_the_promotion_moves_nothing(
+    controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    line, one = controller
+    text, before = line.text(SELECTION), line.head()
+    proposal = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
+    soon = line.word(one, "refactor", proposal, expires=line.now + 60)
+    reviews.record_review(one.place, soon)
+    expire_during_the_benchmark(line, monkeypatch)
+    found = one.carry_on(proposal.id)
+    assert (found.outcome, found.verdict) == (None, "no worse")
+    reviews.record_review(one.place, line.word(one, word, found))
+    found = one.carry_on(proposal.id)
+    assert line.head() == before
+    if word == "reject":
+        assert found.outcome == "rejected"
+        return
+    assert "sign `refactor` again" in str(one.waits(found))
+    reviews.record_review(one.place, line.word(one, "refactor", found))
+    assert one.carry_on(proposal.id).outcome == "promoted"
+
+
+def expire_during_the_benchmark(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = benchmarking.benchmark
+
+    def then_wait(*arguments: Any) -> None:
+        benchmark(*arguments)
+        line.now += 100
+
+    monkeypatch.setattr(benchmarking, "benchmark", then_wait)
+
+
+def test_another_word_between_move_and_record_brings_the_branch_back(
+    controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, one = controller
+    text, before = line.text(SELECTION), line.head()
+    proposal = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
+    reviews.record_review(one.place, line.word(one, "refactor", proposal))
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, "_record_promotion", killed)
+        with pytest.raises(KeyboardInterrupt):
+            one.carry_on(proposal.id)
+    assert line.head() != before
+    found = one.place.proposal(proposal.id)
+    reviews.record_review(one.place, line.word(one, "approve", found))
+    found = one.carry_on(proposal.id)
+    assert line.head() == before
+    assert "sign `refactor` again" in str(one.waits(found))
+
+
+def test_word_that_comes_while_answers_do_holds(
+    controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, one = controller
+    text = line.text(SELECTION)
+    proposal = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
+    reviews.record_review(one.place, line.word(one, "refactor", proposal))
+    keep, count = benchmarking._keep, 0
+
+    def then_approve(*arguments: Any) -> Proposal:
+        nonlocal count
+        count += 1
+        found = keep(*arguments)
+        if count == 5:
+            reviews.record_review(one.place, line.word(one, "approve", found))
+        return found
+
+    monkeypatch.setattr(benchmarking, "_keep", then_approve)
+    found = one.carry_on(proposal.id)
+    assert (found.outcome, found.verdict) == ("rejected", "cannot tell")
+    # Under another word it can be proposed again.
+    again = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
+    reviews.record_review(one.place, line.word(one, "refactor", again))
+    monkeypatch.undo()
+    assert one.carry_on(again.id).outcome == "promoted"
+
+
+def test_refactoring_does_not_cross_a_valley(controller: tuple[Line, Controller]) -> None:
+    line, one = controller
+    diff = line.diff(SELECTION, line.text(SELECTION).replace(*TIDY))
+    reviews.open_valley(one.place, line.valley(one, digest_of(diff)))
+    proposal = submit(one, diff, {SELECTION: 2})
+    reviews.record_review(one.place, line.word(one, "refactor", proposal))
+    found = one.carry_on(proposal.id)
+    assert (found.outcome, found.verdict) == ("rejected", "cannot tell")
 
 
 def test_refactoring_waits_while_the_key_that_signed_it_is_not_in_force(

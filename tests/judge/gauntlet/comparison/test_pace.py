@@ -10,7 +10,8 @@ from paired_results import result, task
 
 from judge.gauntlet.comparison.e_values import DEFAULTS
 from judge.gauntlet.comparison.evaluate import compare, wanted_pairs
-from judge.gauntlet.comparison.weighing import PACES, Pace, weigh
+from judge.gauntlet.comparison.pace import PACES, Pace
+from judge.gauntlet.comparison.weighing import Terms, weigh
 from judge.gauntlet.tasks.benchmark import ARMS, TaskResult
 
 TASKS = [task(f"task-{number}") for number in range(6)]
@@ -76,20 +77,69 @@ def test_a_change_that_takes_twice_the_time_is_slower(name: str) -> None:
     assert not any(each.kept >= NEEDED for looks in worlds for each in looks)
 
 
+TERMS = Terms(level=0.01, refactoring=True)
+
+
+def answered(found: list[TaskResult], terms: Terms = TERMS) -> list[TaskResult]:
+    """Return those of the answers that are asked for."""
+    have: list[TaskResult] = []
+    while wanted := wanted_pairs(have, tasks=TASKS, **terms):
+        new = [each for each in found if (each.task_id, each.repeat) in wanted]
+        assert len(new) == 2 * len(wanted), "it asks for more than it may"
+        have += new
+    return have
+
+
+def timed(ratios: dict[str, float], *, success: bool = True) -> list[TaskResult]:
+    """Return answers that take so many times as long in the candidate, without noise."""
+    return [
+        replace(
+            result(each.task_id, arm, success, repeat=repeat, missing=not success),
+            **dict.fromkeys(
+                ("seconds", "cpu_seconds"),
+                None if not success else ratios.get(each.task_id, 1.0) ** (arm == "candidate"),
+            ),
+        )
+        for each in TASKS
+        for repeat in range(DEFAULTS.paced_most)
+        for arm in ARMS
+    ]
+
+
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "no worse"), (2.0, "worse")])
 def test_a_refactoring_is_asked_for_until_its_time_is_known(ratio: float, verdict: str) -> None:
-    found = list(answers(ratio, 50, Random(f"asked {ratio}"), missing=0.0))
-    have: list[TaskResult] = []
-    terms = {"tasks": TASKS, "level": 0.01, "refactoring": True}
-    while wanted := wanted_pairs(have, **terms):  # type: ignore[arg-type]
-        have += [each for each in found if (each.task_id, each.repeat) in wanted]
-        assert {repeat for _, repeat in wanted} <= set(range(50))
-    assert len(have) <= 2 * DEFAULTS.paced
-    told = compare(have, **terms)  # type: ignore[arg-type]
+    found = list(answers(ratio, 60, Random(f"asked {ratio}"), missing=0.0))
+    have = answered(found)
+    told = compare(have, tasks=TASKS, **TERMS)
     assert told.verdict == verdict
     assert not told.improvements
     assert told.level == 0.01
-    without = [
-        replace(each, seconds=None, cpu_seconds=None) for each in have
-    ]  # as older records have it
-    assert compare(without, **terms).verdict == "cannot tell"  # type: ignore[arg-type]
+    without = [replace(each, seconds=None, cpu_seconds=None) for each in have]  # older records'
+    assert compare(without, tasks=TASKS, **TERMS).verdict == "cannot tell"
+    approved = Terms(level=0.01, timed=False)
+    assert compare(have, tasks=TASKS, **approved).verdict == "cannot tell"
+
+
+def test_a_refactoring_whose_times_nobody_knows_comes_to_an_end() -> None:
+    have = answered(timed({}, success=False))
+    assert len(have) == 2 * len(TASKS) * DEFAULTS.paced_most
+    assert compare(have, tasks=TASKS, **TERMS).verdict == "cannot tell"
+    assert not wanted_pairs([], tasks=[], **TERMS)
+
+
+def test_one_slow_task_is_not_made_up_for_by_the_others() -> None:
+    have = answered(timed({"task-3": 1_000.0}))
+    told = compare(have, tasks=TASKS, **TERMS)
+    assert told.verdict == "worse"
+    assert any("above all for task-3" in each for each in told.reasons)
+    assert compare(answered(timed({})), tasks=TASKS, **TERMS).verdict == "no worse"
+
+
+def test_a_base_that_gives_up_early_is_not_the_faster_one() -> None:
+    found = [
+        replace(result(each.task_id, arm, arm == "candidate", repeat=repeat), seconds=seconds)
+        for each in TASKS
+        for repeat in range(DEFAULTS.confirmed)
+        for arm, seconds in zip(ARMS, (0.02, 0.2), strict=True)
+    ]
+    assert compare(found, tasks=TASKS, level=0.01).verdict == "better"
