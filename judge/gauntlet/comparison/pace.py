@@ -4,7 +4,7 @@ Of a pair the binary logarithm of the ratio counts, less that of the limit, with
 mean at the limit is 0, whatever disturbs both arms alike. Tasks count alike: of each, as many pairs
 as there are of the one with the fewest.
 
-Source: docs/reference/gauntlet.md, "Time".
+Source: docs/reference/gauntlet.md, "The calibrated gate".
 I/O: none.  Units: seconds; natural logarithms.
 """
 
