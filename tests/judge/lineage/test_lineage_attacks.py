@@ -28,6 +28,7 @@ from lineage_scene import (
     line_of_export,
     make_lineage_scene,
     seal_lines,
+    submitted,
     word,
 )
 from synthetic import CODE, synthetic_run
@@ -97,7 +98,7 @@ class Grounds:
     examples: dict[str, str] = field(default_factory=dict)
     audits: dict[str, UUID] = field(default_factory=dict)
     carried: tuple[UUID, UUID] | None = None  # a proposal, and what was made of it
-    only_approved: UUID | None = None  # a proposal that nobody called a refactoring
+    pretended: dict[str, UUID] = field(default_factory=dict)  # refactorings that nobody called so
     honest: bytes = b""  # line of an export
     lines: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # others, and their seals
 
@@ -182,15 +183,30 @@ def grounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
         made = Grounds(scene, log, log.repository.get(scene.line))
         made.carried = batch(log, made.line, OPERATOR, carried="not what was signed")
         made.run("carried as another change", checkpoint=made.line.active)
-        made.only_approved = change(
-            *(log, made.line, "a harm"), tier=2, key=OPERATOR, refactors=True, signs="approve"
-        ).id
-        made.run("recorded as a refactoring", checkpoint=made.line.active)
+        pretend_refactorings(made)
         made.run("honest")
         judge_too_little(made)
         make_up_checkpoints(made)
         hand_out_other_words(made)
         yield made
+
+
+def pretend_refactorings(made: Grounds) -> None:
+    log, line = made.log, made.line
+    one = submitted(log, line, "a harm in a batch", tier=1)
+    digests = {f"diff:{one.id}": one.diff, f"text_shown:{one.id}": "5" * 64}
+    envelope = word("batch", line, OPERATOR, subjects=digests)
+    for name, how in {
+        "approved": {"name": "a harm", "tier": 2, "key": OPERATOR, "signs": "approve"},
+        "in a batch": {
+            "name": "a harm in a batch",
+            "tier": 1,
+            "proposal": one,
+            "envelope": envelope,
+        },
+    }.items():
+        made.pretended[name] = change(log, line, refactors=True, **how).id  # type: ignore[arg-type]
+        made.run(name, checkpoint=line.active)
 
 
 def judge_too_little(made: Grounds) -> None:
@@ -437,12 +453,15 @@ def test_change_that_is_carried_under_an_approval_of_another_is_rejected(
         find_lineage(forger.ledger, forger.grounds.examples[name])
 
 
-def test_refactoring_that_was_only_approved_is_rejected(forger: Forger, readers: Readers) -> None:
-    name = "recorded as a refactoring"
+@pytest.mark.parametrize("name", ["approved", "in a batch"])
+def test_refactoring_that_was_only_approved_is_rejected(
+    forger: Forger, readers: Readers, name: str
+) -> None:
     of_proposal = {
         entry.index
         for entry in forger.entries
-        if entry.stream_id == forger.grounds.only_approved and entry.name != "proposal.task_scored"
+        if entry.stream_id == forger.grounds.pretended[name]
+        and entry.name != "proposal.task_scored"
     }
     story = forger.story(name) | of_proposal
     why = "is for something else"
