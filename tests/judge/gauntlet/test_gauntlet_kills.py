@@ -25,6 +25,7 @@ _IDS = (
     "line",
     "output",
     "seconds",
+    "cpu_seconds",
     "against",
 )
 

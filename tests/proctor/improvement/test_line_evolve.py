@@ -117,9 +117,9 @@ def test_rounds_end_as_what_was_proposed_deserves(line: Line) -> None:
         promoted: Proposal = log.repository.get(UUID(first.proposal or ""))
         rejected: Proposal = log.repository.get(UUID(second.proposal or ""))
         assert {"kind": "technique", "name": first.technique} in promoted.evidence
-        assert promoted.trigger == "operator_request", "nothing was known to be wrong"
-        assert rejected.trigger == "error_pattern", "a task that the base does not answer is"
-        assert second.pattern == "task long-rivals"
+        for each in (promoted, rejected):
+            assert each.trigger == "error_pattern", "a task that the head does not answer is"
+        assert (first.pattern, second.pattern) == ("task long-rivals", "task long-rivals")
         number = Transcript.id_of(Evolution.open(str(line.id)).proposal_id(3))
         calls = [e for e in log.events.get(number) if isinstance(e, Transcript.CallMade)]
         assert [(c.action, c.outcome) for c in calls] == [
