@@ -30,7 +30,7 @@ LOST = 0.5  # mean update ratio above which nothing is left of the weights; no r
 # reach 5, weights that begin at a thousandth of their usual size 100 to 400.
 GROWN = 30.0
 # Share of the first validation loss that is gone where a model learns. Rates that are 300 times too
-# low lose less in three epochs; where large weights make steps look short, longer ones ruin it.
+# low lose less in three epochs; if large weights make steps look short, longer ones ruin a model.
 LEARNS = 0.02
 # How often going back answers a rule. If the damage returns, the settings are at fault.
 TRIES: Mapping[str, int] = {"R1": 2, "R2": 2, "R5": 1, "R6": 1, "R7": 2}
@@ -89,7 +89,7 @@ class RescuePolicy(PlaybookPolicy):
             return Chosen(GO_BACK, {"epoch": FRESH, "lr": max(lr, MIN_LR)}, why)
         back = best_state(seen)
         if back == FRESH and not ours:
-            return usual  # the first weights of a model that is not ours had the damage
+            return usual  # a watched model's first weights may have had the damage
         params = {"epoch": back, "lr": seen.settings.lr}
         return Chosen(GO_BACK, params, "the model is damaged, not its settings")
 
@@ -211,7 +211,7 @@ def _usual_bound(seen: Observation) -> float | None:
 
 
 def _learns(seen: Observation) -> bool:
-    """Return whether the validation loss has fallen since the first epoch."""
+    """Return whether the validation loss has fallen by LEARNS since the first epoch."""
     return is_lower(seen.history[-1].val_loss, seen.history[0].val_loss, LEARNS)
 
 

@@ -35,7 +35,7 @@ class ComparisonSettings:
     most: int = 1_500  # pairs of one task
     worse: float = 0.05  # chance of calling a harmless change worse; it would not be promoted
     futile: float = 0.05  # chance of giving a task up that was improved by the margin
-    slower: float = 0.25  # share of processor time: more than that is slower
+    slower: float = 0.25  # share of either time: more than that is slower
     paced: int = 12  # pairs of each task, at least, that show that a refactoring is not
     paced_most: int = 60  # and at most
 

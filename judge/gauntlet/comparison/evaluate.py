@@ -49,7 +49,7 @@ class Evaluation:
     """What the comparison says, and what it rests on."""
 
     verdict: str  # better, no worse, cannot tell, worse
-    level: float  # of error that was spent on it: 0.0 where no repeats were looked at
+    level: float  # of error that was spent: 0.0 without repeats or a refactoring
     regressions: tuple[str, ...]  # ids of tasks
     improvements: tuple[str, ...]  # ids of tasks, and cases of added tests
     comparisons: tuple[TaskComparison, ...]
@@ -96,7 +96,7 @@ def compare(
             margin = f"a loss of {settings.margin:g} or {settings.slower:.0%} more time"
             reasons = [f"as a refactoring: {margin} would be missed with chance {level:.2g}"]
         if _is_slower(known):
-            reasons.append(f"{_paced(known)}; it may, if an operator signs `approve`")
+            reasons.append(f"{_paced(known)}; an operator can `approve` this")
     return Evaluation(
         verdict=verdict,
         level=level if known.refactoring or any(map(known.pairs.get, known.proofs)) else 0.0,
@@ -180,7 +180,7 @@ def _verdict(known: Weighed) -> str:
 
 
 def _is_unharmed(known: Weighed) -> bool:
-    """Tell whether every stochastic task is shown to be, and a gain where one is sought."""
+    """Tell whether all stochastic tasks are shown unharmed, and a gain if one is sought."""
     return known.standing is None or bool(known.standing.better)
 
 

@@ -1,11 +1,11 @@
-"""Whether answers take longer: the times of both arms, where their answers are worth the same.
+"""Whether answers take longer: the times of both arms, where both succeed or both fail.
 
-Of a pair the binary logarithm of the ratio counts, less that of the limit, within -1 and 1: its
-mean at the limit is 0, whatever disturbs both arms alike. Tasks count alike: of each, as many pairs
+Each pair counts as log2(ratio) - log2(limit), clipped to -1 and 1: its mean at the limit is 0,
+whatever disturbs both arms alike. Tasks count alike: of each, as many pairs
 as there are of the one with the fewest.
 
 Source: docs/reference/gauntlet.md, "The calibrated gate".
-I/O: none.  Units: seconds; natural logarithms.
+I/O: none.  Units: seconds; e-values as natural logarithms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ PACES: Mapping[str, Callable[[TaskResult], float | None]] = {
 class Pace:
     """What the pairs say of one of PACES."""
 
-    counts: Mapping[str, int]  # task -> pairs whose times are known; none where there is none
+    counts: Mapping[str, int]  # task -> pairs that count; tasks without any are left out
     ratio: float  # geometric mean of the candidate's time over the base's
     slower: float  # log e-value, that the tasks together are above the limit
     kept: float  # log e-value, that they are below
@@ -67,7 +67,7 @@ def pace_of(
 
 
 def _ratios(pairs: Sequence[Pair], seconds: Callable[[TaskResult], float | None]) -> list[float]:
-    """Return the logarithms; who gives up early is not faster, so worth has to be the same."""
+    """Return the logarithms; who gives up early is not faster, so both succeed or both fail."""
     times = [
         (seconds(pair.base), seconds(pair.candidate))
         for pair in pairs

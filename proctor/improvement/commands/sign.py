@@ -86,8 +86,8 @@ def sign_(
             "answer",
             "import",
         ],
-        "approve, reject or revise PROPOSAL...: revise asks for a different one in the "
-        "note, and one signature approves several. refactor PROPOSAL...: approve, and promote "
+        "approve (even if it is slower), reject or revise (see --note) PROPOSAL...: one "
+        "signature approves several. refactor PROPOSAL...: approve, and promote "
         "it if it is shown to be no worse and no slower. resume: the line was halted, and goes on. "
         "adopt: commits that people made on the branch become a checkpoint. valley DIFF...: "
         "only the last of these steps is compared, with the starting point. answer ALARM: "
@@ -113,7 +113,7 @@ def sign_(
         "Folder written by `line show --list waiting --out`; sign there, without a ledger.",
     ] = None,
 ) -> Output:
-    """Sign an operator's word: on proposals, on the line, or on an alarm."""
+    """Sign an operator's decision on proposals, the line or an alarm."""
     subjects = about or []
     if pending is not None and verdict not in REVIEWS:
         raise ProctorError(f"--pending is for {', '.join(REVIEWS)}")

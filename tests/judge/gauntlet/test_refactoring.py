@@ -61,6 +61,7 @@ def test_refactoring_is_promoted_on_an_operators_word(
     ],
     ids=["slower", "waits", "harm", "approved only"],
 )
+@pytest.mark.sampled(2)
 def test_what_is_no_refactoring_is_not_promoted_as_one(
     controller: tuple[Line, Controller], change: tuple[str, str], verdict: str, because: str
 ) -> None:
@@ -70,6 +71,7 @@ def test_what_is_no_refactoring_is_not_promoted_as_one(
     assert because in str(found.reason)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("word", ["approve", "reject"])
 def test_another_word_before_the_promotion_moves_nothing(
     controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch, word: str
@@ -126,6 +128,7 @@ def test_another_word_between_move_and_record_brings_the_branch_back(
     assert "sign `refactor` again" in str(one.waits(found))
 
 
+@pytest.mark.slow
 def test_word_that_comes_while_answers_do_holds(
     controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +156,7 @@ def test_word_that_comes_while_answers_do_holds(
     assert one.carry_on(again.id).outcome == "promoted"
 
 
+@pytest.mark.slow
 def test_refactoring_does_not_cross_a_valley(controller: tuple[Line, Controller]) -> None:
     line, one = controller
     diff = line.diff(SELECTION, line.text(SELECTION).replace(*TIDY))
@@ -163,6 +167,7 @@ def test_refactoring_does_not_cross_a_valley(controller: tuple[Line, Controller]
     assert (found.outcome, found.verdict) == ("rejected", "cannot tell")
 
 
+@pytest.mark.slow
 def test_refactoring_waits_while_the_key_that_signed_it_is_not_in_force(
     controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
