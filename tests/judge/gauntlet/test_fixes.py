@@ -81,7 +81,7 @@ def test_fix_is_promoted_for_the_test_that_fails_without_it(
     ],
     ids=["passes anyway", "chance", "new name", "harm"],
 )
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 def test_what_is_no_fix_is_not_promoted_as_one(
     controller: tuple[Line, Controller], code: str, test: str, verdict: str | None
 ) -> None:

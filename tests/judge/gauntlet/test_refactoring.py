@@ -13,7 +13,7 @@ from ledger.verification.reader import open_verified
 from proctor.sample.repository import NO_SORT, SORT
 
 TIDY = ("    ordered = sorted(scored", "    # The best first.\n    ordered = sorted(scored")
-SLOW = (TIDY[0], "    _ = [sum(range(1_000)) for _ in range(40_000)]\n    ordered = sorted(scored")
+SLOW = (TIDY[0], "    _ = [sum(range(1_000)) for _ in range(8_000)]\n    ordered = sorted(scored")
 SLEEP = (TIDY[0], "    from time import sleep\n\n    sleep(0.5)\n    ordered = sorted(scored")
 HARM = (SORT, NO_SORT)
 
@@ -37,6 +37,7 @@ def judged(line: Line, controller: Controller, change: tuple[str, str], word: st
     return controller.carry_on(proposal.id)
 
 
+@pytest.mark.slow  # test_line_cli.py has it by the command
 def test_refactoring_is_promoted_on_an_operators_word(
     controller: tuple[Line, Controller],
 ) -> None:
@@ -71,7 +72,7 @@ def test_what_is_no_refactoring_is_not_promoted_as_one(
     assert because in str(found.reason)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["approve", "reject"])
 def test_another_word_before_the_promotion_moves_nothing(
     controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch, word: str
