@@ -149,10 +149,11 @@ class Supervised:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
         self._readable = tuple(path.resolve() for path in readable)
         half = disk_usage(self._scratch).free // 2  # the rest of the disk is others'
-        if half < min(_LEAST_DISK, limits.disk_bytes):
+        least = min(_LEAST_DISK, limits.disk_bytes)
+        if half < least:
             raise ConfinementError(
-                f"{self._scratch}: {2 * half:,} bytes of the disk are free; a candidate needs "
-                f"{2 * _LEAST_DISK:,}, of which it may use half"
+                f"{self._scratch}: the disk has {2 * half:,} free bytes, and a candidate needs "
+                f"{2 * least:,}; free some"
             )
         self._limits = msgspec.structs.replace(limits, disk_bytes=min(limits.disk_bytes, half))
         self.isolation: tuple[str, ...] = ()

@@ -1182,22 +1182,21 @@ class Story:
     def reviewed(self, told: Found, point: Found, before: int, *words: str) -> str:
         """Follow link 6; the approval may be of a batch, and name an earlier proposal for this."""
         found = [
-            self.all("proposal.reviewed", stream=told.entry.stream, before=before, verdict=word)
+            each
             for word in words
+            for each in self.all(
+                "proposal.reviewed", stream=told.entry.stream, before=before, verdict=word
+            )
         ]
-        review = max(
-            (each[-1] for each in found if each), key=lambda each: each.index, default=None
-        )
-        need(review, "a link is missing: proposal.reviewed")
-        assert review is not None
+        need(found, "a link is missing: proposal.reviewed")
+        review = max(found, key=lambda each: each.index)
         self.met.add(review.index)
         word = review.body["verdict"]
         assert isinstance(word, str)
         diff, name = told.body.get("diff"), hyphened(told.entry.stream)
         with at(review.index, "an approval: "):
             payload = unbase64(read_json(review.body.get("envelope"))["payload"]).decode()
-            batch = read_json(payload)["predicate"]["kind"] == "batch"
-        batch = batch and review.body["verdict"] == "approve"
+            batch = word == "approve" and read_json(payload)["predicate"]["kind"] == "batch"
         if not batch:
             subjects = {key: told.body.get(key) for key in ("diff", "base", "base_tree")}
             return self.approval(review, word, point, subjects, name)[0]

@@ -118,8 +118,9 @@ class Evolving:
         """Return what is known of the line, whose head has answered the tasks if they are read."""
         place, head = self.controller.place, self.controller.line.head.commit
         history = LineHistory(self.home, place.line_id, since=since)
-        tasks = {each.task_id for each in place.reference_set(head).tasks}
-        if not self.proposer.reads_tasks or tasks <= history.answered(head):
+        if not self.proposer.reads_tasks:
+            return history
+        if {each.task_id for each in place.reference_set(head).tasks} <= history.answered(head):
             return history
         place.tell(str(place.line_id), "the line's head answers the reference set first")
         measure(place, hidden=None)

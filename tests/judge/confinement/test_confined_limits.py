@@ -107,7 +107,7 @@ def test_half_of_a_disk_that_is_nearly_full_is_left_to_others(
     assert words.startswith("it wrote more than 20,000,000 bytes")
     assert run(source.replace("SIZE", "15_000_000")).code == 0
     usage.free = 2**25 - 2
-    with pytest.raises(ConfinementError, match="bytes of the disk are free"):
+    with pytest.raises(ConfinementError, match="free bytes, and a candidate needs"):
         run(source)
 
 

@@ -96,6 +96,13 @@ def test_another_word_before_the_promotion_moves_nothing(
     assert one.carry_on(proposal.id).outcome == "promoted"
 
 
+def tidied(line: Line, controller: Controller) -> Proposal:
+    """Propose a refactoring, and sign it as one."""
+    diff = line.diff(SELECTION, lambda text: text.replace(*TIDY))
+    proposal = submit(controller, diff, {SELECTION: 2})
+    return reviews.record_review(controller.place, line.word(controller, "refactor", proposal))
+
+
 def expire_during_the_benchmark(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = benchmarking.benchmark
 
@@ -110,9 +117,8 @@ def test_another_word_between_move_and_record_brings_the_branch_back(
     controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, one = controller
-    text, before = line.text(SELECTION), line.head()
-    proposal = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
-    reviews.record_review(one.place, line.word(one, "refactor", proposal))
+    before = line.head()
+    proposal = tidied(line, one)
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -134,9 +140,7 @@ def test_word_that_comes_while_answers_do_holds(
     controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, one = controller
-    text = line.text(SELECTION)
-    proposal = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
-    reviews.record_review(one.place, line.word(one, "refactor", proposal))
+    proposal = tidied(line, one)
     keep, count = benchmarking._keep, 0
 
     def then_approve(*arguments: Any) -> Proposal:
@@ -151,8 +155,7 @@ def test_word_that_comes_while_answers_do_holds(
     found = one.carry_on(proposal.id)
     assert (found.outcome, found.verdict) == ("rejected", "cannot tell")
     # Under another word it can be proposed again.
-    again = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
-    reviews.record_review(one.place, line.word(one, "refactor", again))
+    again = tidied(line, one)
     monkeypatch.undo()
     assert one.carry_on(again.id).outcome == "promoted"
 
@@ -173,9 +176,7 @@ def test_refactoring_waits_while_the_key_that_signed_it_is_not_in_force(
     controller: tuple[Line, Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, one = controller
-    text = line.text(SELECTION)
-    proposal = submit(one, line.diff(SELECTION, text.replace(*TIDY)), {SELECTION: 2})
-    reviews.record_review(one.place, line.word(one, "refactor", proposal))
+    proposal = tidied(line, one)
     line.revoke_operator()
     found = one.carry_on(proposal.id)
     assert (found.outcome, found.verdict) == (None, "no worse")
