@@ -88,8 +88,8 @@ class RescuePolicy(PlaybookPolicy):
             why = "the model was damaged by long steps, so they begin again and are shorter"
             return Chosen(GO_BACK, {"epoch": FRESH, "lr": max(lr, MIN_LR)}, why)
         back = best_state(seen)
-        if back == FRESH and not ours:
-            return usual  # a watched model's first weights may have had the damage
+        if not ours and (back == FRESH or _is_best(seen)):
+            return usual  # first weights may have had the damage; a worse state is no way out
         params = {"epoch": back, "lr": seen.settings.lr}
         return Chosen(GO_BACK, params, "the model is damaged, not its settings")
 
@@ -211,8 +211,19 @@ def _usual_bound(seen: Observation) -> float | None:
 
 
 def _learns(seen: Observation) -> bool:
-    """Return whether the validation loss has fallen by LEARNS since the first epoch."""
-    return is_lower(seen.history[-1].val_loss, seen.history[0].val_loss, LEARNS)
+    """Return whether the best validation loss is below the first epoch's losses by LEARNS.
+
+    The first epoch may have learned, so its training loss counts, too.
+    """
+    first = seen.history[0]
+    losses = [each.val_loss for each in seen.history if math.isfinite(each.val_loss)]
+    return is_lower(min(losses, default=math.inf), max(first.train_loss, first.val_loss), LEARNS)
+
+
+def _is_best(seen: Observation) -> bool:
+    """Return whether the validation loss is lower than that of each state that is kept."""
+    kept = [each.val_loss for each in seen.history[:-1] if each.epoch in seen.back]
+    return seen.history[-1].val_loss < min(filter(math.isfinite, kept), default=math.inf)
 
 
 def best_state(seen: Observation) -> int:

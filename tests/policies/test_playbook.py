@@ -561,6 +561,9 @@ def test_rescue_does_not_go_back_to_first_weights_that_were_damaged_already() ->
     sound: dict[str, Any] = {"back": (FRESH, 0), "history": history}
     ((_, direction, _),) = rescue({"R5": "high"}, 0.9, **sound, spec=watched, epoch=1)
     assert direction == "go_back"
+    sound["history"] = (history[0], signals(1, val_loss=1.9))
+    ((_, direction, _),) = rescue({"R5": "high"}, 0.9, **sound, spec=watched, epoch=1)
+    assert direction == "swap_activation"  # the state to go back to is worse
     assert answer(epoch=0) == "go_back"  # to weights that are drawn anew
 
 
@@ -597,6 +600,21 @@ def test_rescue_leaves_short_steps_alone_in_a_loop_of_ones_own_that_learns() -> 
     for last in (1.97, 2.5, math.nan):
         assert answer(last) == "go_back"
     assert answer(1.95, SPEC) == "go_back"  # whose first weights are as they should be
+
+
+def test_rescue_leaves_short_steps_alone_if_the_first_epoch_learned_or_a_loss_came_back_up() -> (
+    None
+):
+    watched = WatchedModel("Net", 1, "0" * 64, (), ("go_back", "increase_lr", "stop"))
+    for train_loss, losses, expected in (
+        (2.01, (2.0, 2.0), "go_back"),
+        (2.1, (2.0, 2.0), "defer"),
+        (2.01, (2.0, 1.9, 2.2), "defer"),
+    ):
+        history = [signals(each, val_loss=loss) for each, loss in enumerate(losses, start=3)]
+        history[0] = dataclasses.replace(history[0], train_loss=train_loss)
+        ((_, direction, _),) = rescue({"R1": "low"}, 4e-5, history=tuple(history), spec=watched)
+        assert direction == expected
 
 
 def test_rescue_gives_an_edited_model_fresh_weights_where_a_second_rule_asks_for_them() -> None:
