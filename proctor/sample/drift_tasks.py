@@ -23,9 +23,9 @@ def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
     Raises ProctorError where several are asked for and none can be made.
     """
     makers = clone_module("seeds")
-    if makers and all(task.entry.source.startswith(_OWN) for task in tasks.tasks):
-        return lambda folder: _make_own(makers, folder, siblings)
     names = {task.task_id for task in tasks.tasks}
+    if makers and all(task.entry.source.startswith(_OWN) for task in tasks.tasks):
+        return lambda folder: _make_own(makers, folder, siblings, names)
     shapes = [shape for shape in SHAPES if shape.name in names]
     if len(shapes) == len(names):
         return lambda folder: _make_sample(folder, shapes, siblings)
@@ -37,9 +37,9 @@ def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
     return None
 
 
-def _make_own(makers: ModuleType, folder: Path, siblings: int) -> str:
+def _make_own(makers: ModuleType, folder: Path, siblings: int, names: set[str]) -> str:
     secret = secrets.token_bytes(32)
-    makers.make_siblings(folder, secret, siblings)
+    makers.make_siblings(folder, secret, siblings, planned=makers.kinds_of(names))
     return secret.hex()
 
 

@@ -12,8 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from aggregates.decisions import Decision, Observation
-from aggregates.errors import DecisionError
+from aggregates.decisions import Observation
 from judge.gauntlet.errors import CandidateError
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import QUESTION, Ask, Drawing, Score, Scorer, same
@@ -25,7 +24,6 @@ from judge.reference.scorers import (
     list_of,
     list_of_at_most,
     number_in,
-    valid_decision,
 )
 from judge.reference.scorers import SCORERS as GENERAL
 from studies.reference.simulated_training import Scenario, play
@@ -64,21 +62,11 @@ def trained(task: Task, ask: Ask) -> Score:
 
     It has come right if in the last n epochs nothing fired that was not waived.
     """
-    from studies.reference.trainings import train_with  # noqa: PLC0415 - torch is slow to import
+    from studies.reference.trainings import Asking, train_with  # noqa: PLC0415 - torch is slow
 
-    problems: list[str] = []
-
-    def decide(seen: Observation) -> list[Decision]:
-        said = list_of_at_most(ask({"ask": "decide", "observation": to_plain(seen)}), MOST_ANSWERS)
-        valid = []
-        for plain in said:
-            try:
-                valid.append(valid_decision(plain, seen))
-            except DecisionError as error:
-                problems.append(f"epoch {seen.epoch}: {error}"[:200])
-        return valid
-
-    run = train_with(task.expected["config"], decide)
+    asking = Asking(ask)
+    run = train_with(task.expected["config"], asking.decide)
+    problems = asking.problems
     loud = [epoch for epoch in range(len(run.history)) if set(run.fired(epoch)) - set(run.waived)]
     steps = loud[-1] + 1 if loud else 0
     quiet = run.end_reason == "completed" and len(run.history) - steps >= task.expected["quiet"]
@@ -89,6 +77,13 @@ def trained(task: Task, ask: Ask) -> Score:
         metrics={"steps": float(steps)},
         problem=problem,
     )
+
+
+def recovered(task: Task, ask: Ask) -> Score:
+    """Expect {"starts": [...]}: half of what a fault costs a real training is won back."""
+    from studies.reference import worth  # noqa: PLC0415 - torch is slow
+
+    return worth.recovered(task, ask)
 
 
 def evidence(task: Task, ask: Ask) -> Score:
@@ -218,6 +213,7 @@ SCORERS: Mapping[str, Scorer] = {
     "offers": offers,
     "prompt": prompt,
     "readings": readings,
+    "recovered": recovered,
     "refused": refused,
     "rescue": rescue,
     "schema": schema,

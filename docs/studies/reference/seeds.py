@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -49,6 +49,7 @@ from studies.reference.ledgers import make_ledgers
 from studies.reference.making import Made, Maker
 from studies.reference.messages import make_exported, make_readings, make_schema, make_votes
 from studies.reference.rescues import NETWORKS, RESCUES, TRAININGS
+from studies.reference.worth import WORTH
 
 __all__ = [
     "ANEW",
@@ -57,6 +58,7 @@ __all__ = [
     "PLAN",
     "Planned",
     "draw",
+    "kinds_of",
     "make",
     "make_siblings",
     "write_set",
@@ -85,6 +87,7 @@ MAKERS: Mapping[str, Maker] = {
     **NETWORKS,
     **RESCUES,
     **TRAININGS,
+    **WORTH,
 }
 ANEW = frozenset(("ledgers",))  # kinds that are never the same twice: keys are drawn for them
 _ADDED_AT = date(2026, 11, 21)
@@ -228,12 +231,21 @@ def write_set(
     )
 
 
-def make_siblings(directory: Path, secret: bytes, per_kind: int) -> None:
-    """Write a set of the same kinds and difficulties as PLAN, `per_kind` of each, from a secret."""
+def kinds_of(names: Collection[str]) -> tuple[Planned, ...]:
+    """Return what tasks of these names are of: those of PLAN, or drawn ones where none is."""
+    every = (Planned(kind, each) for kind in MAKERS for each in DIFFICULTIES)
+    planned = tuple(one for one in PLAN if one.task_id in names)
+    return planned or tuple(one for one in every if f"drawn-{one.task_id}" in names)
+
+
+def make_siblings(
+    directory: Path, secret: bytes, per_kind: int, *, planned: Sequence[Planned] = PLAN
+) -> None:
+    """Write a set of these kinds and difficulties, `per_kind` of each, from a secret."""
     if len(secret) < 16 or per_kind < 1:
         raise TaskError("siblings need a secret of at least 16 bytes, and at least one per kind")
     tasks = []
-    for one in PLAN:
+    for one in planned:
         for number in range(per_kind):
             name = f"{one.task_id}/{number}".encode()
             seed = int.from_bytes(hmac.digest(secret, name, "sha256")[:8])

@@ -55,6 +55,18 @@ def _network(_: Path) -> Answerer:
     return answer
 
 
+def _default(_: Path) -> Answerer:
+    """Let the policy that decides by default decide on the observation that the question holds."""
+
+    def answer(question: Mapping[str, Any]) -> Any:
+        from policies.deciding.rescue import RescuePolicy  # noqa: PLC0415
+
+        decided = RescuePolicy().decide(from_plain(question["observation"]))
+        return [decision.to_dict() for decision in decided]
+
+    return answer
+
+
 def _decide(seen: Observation) -> list[dict[str, Any]]:
     from policies.playbook import PlaybookPolicy  # noqa: PLC0415 - each kind imports its own
 
@@ -369,6 +381,7 @@ def _read(place: Path, name: str) -> Any:
 _KINDS: Mapping[str, Callable[[Path], Answerer]] = {
     "answers": _answers,
     "decisions": _decisions,
+    "default": _default,
     "evidence": _evidence,
     "exported": _exported,
     "hindsight": _hindsight,
