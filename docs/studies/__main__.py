@@ -10,6 +10,7 @@
     python docs/studies mutate [--repo REPO] [...]
     python docs/studies tasks docs/studies/reference_tasks
     python docs/studies bench [all|monitor|notary|projections|long-runs|before REVISION] [...]
+    python docs/studies evolution FOLDER [--promotions 6] [--rounds 80] [--starts 60]
     python docs/studies gpu [...]
     python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]
     python docs/studies power [--seeds 5] [--epochs 8] [--kind NAME]
@@ -54,6 +55,7 @@ STUDIES = {  # name -> module of this package, imported when it is asked for, an
 
 PROGRAMS = {  # name -> module whose main() gets the arguments
     "bench": "bench",
+    "evolution": "evolution.run",
     "figures": "speed.page",
     "gpu": "on_a_gpu",
     "mutate": "mutate",

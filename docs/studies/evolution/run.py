@@ -1,0 +1,240 @@
+"""An unattended evolution of what decides on trainings, and what came of it on others.
+
+    python docs/studies evolution FOLDER [--promotions 6] [--rounds 80] [--starts 60]
+
+It does everything by the commands that anybody has: a clone of this repository with weak policies is
+put under the gauntlet; a program that knows nothing proposes, round after round; what trainings show
+to be better is promoted. Half way, people adopt a change that ruins runs. Drift is noticed, the
+checkpoint found by bisection and rolled back, its runs are left out of an export, and evolution goes
+on. At last each checkpoint decides on trainings that no proposer and no gate has seen, and the
+ledger is written as a bundle that the second verifier holds.
+
+What was done stays done: the same command goes on after a kill.
+I/O: FOLDER; a server on loopback.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from studies.evolution.beginning import RESCUE, git, make_repository, weakened
+
+_ROOT = Path(__file__).resolve().parents[3]
+_HERE = Path(__file__).parent
+# What people adopt half way: it looks like a better aim, and makes steps far too long.
+RUIN = {"TARGET": "0.9", "LEARNING": "0.9"}
+EVALUATED = ("--siblings", "12")  # trainings of each task in one evaluation of drift
+BASELINE = "10"
+OPERATOR = "operator.pem"
+_RUN = (
+    *("epochs=8", "train_examples=400", "val_examples=300", "test_examples=200", "channels=12"),
+    *("width=12", "stem_stride=4", "threads=1", "batch_size=32", "profile=relative"),
+)
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The folder in which all of it lies."""
+
+    folder: Path
+
+    @property
+    def repo(self) -> Path:
+        """The repository that evolves."""
+        return self.folder / "repo"
+
+    @property
+    def home(self) -> Path:
+        """The home with the ledger."""
+        return self.folder / "home"
+
+    def proctor(self, *words: str, may: Sequence[int] = (0,), own: bool = False) -> str:
+        """Run a command and return what it prints; `own`: as the evolving repository has it."""
+        code = self.repo if own else _ROOT
+        command = (sys.executable, "-m", "proctor", *words)
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")},
+            "PROCTOR_HOME": str(self.home),
+            "PYTHONPATH": str(code),
+        }
+        told = subprocess.run(
+            command, cwd=code if own else self.folder, env=environment, capture_output=True, text=True
+        )
+        with (self.folder / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(f"$ proctor {' '.join(words)}\n{told.stdout}{told.stderr}")
+            log.write(f"(exit code {told.returncode})\n")
+        if told.returncode not in may:
+            raise SystemExit(f"proctor {' '.join(words)}: {told.returncode}\n{told.stderr}")
+        return told.stdout
+
+    def line(self, *words: str, may: Sequence[int] = (0,)) -> str:
+        """Run a command of the line."""
+        return self.proctor("line", *words, "--repo", str(self.repo), may=may)
+
+    @property
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """What `line show` says of the checkpoints, the first one first."""
+        found: list[dict[str, Any]] = json.loads(self.line("show", "--json"))["checkpoints"]
+        return found
+
+    @property
+    def promoted(self) -> list[dict[str, Any]]:
+        """The checkpoints that the gate promoted and that stand."""
+        return [c for c in self.checkpoints if c["proposals"] and c["rolled_back"] is None]
+
+    def done(self, stage: str) -> bool:
+        """Whether a stage is over; what it told is in its file."""
+        return (self.folder / f"{stage}.txt").exists()
+
+    def finish(self, stage: str, told: str = "") -> None:
+        """Put on file what a stage told."""
+        (self.folder / f"{stage}.txt").write_text(told, encoding="utf-8")
+        say(f"{stage}: done")
+
+
+def say(what: str) -> None:
+    """Tell the terminal."""
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {what}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def proposer(seed: int) -> Iterator[str]:
+    """Serve the program that proposes, and give its address."""
+    command = (sys.executable, str(_HERE / "mutator.py"), "--seed", str(seed))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def evolve(all_: Evolution, *, promotions: int, rounds: int, seed: int) -> None:
+    """Go through rounds until so many checkpoints stand that the gate promoted."""
+    with proposer(seed) as address:
+        while len(standing := all_.promoted) < promotions:
+            told = json.loads(all_.proctor("sql", "SELECT count(*) n FROM evolution_rounds", "--json"))
+            if told[0]["n"] >= rounds:
+                say(f"{rounds} rounds are over, with {len(standing)} promotions of {promotions}")
+                return
+            model = ("--set", "model=mutator", "--set", f"base_url={address}")
+            all_.line("evolve", "--proposals", "1", "--probes", "0", *model, may=(0, 1))
+            asked = "SELECT round, reason FROM evolution_rounds ORDER BY round DESC LIMIT 1"
+            (last,) = json.loads(all_.proctor("sql", asked, "--json"))
+            asked = "SELECT outcome, reason, rationale FROM infra_proposals ORDER BY idx DESC LIMIT 1"
+            (one,) = json.loads(all_.proctor("sql", asked, "--json"))
+            say(f"round {last['round']}: {one['rationale']}: {one['outcome']}: {one['reason'][:90]}")
+
+
+def begin(all_: Evolution) -> None:
+    """Make the repository, the operator's key and the baseline of drift."""
+    if not all_.repo.exists():
+        make_repository(_ROOT, all_.repo)
+    if not all_.done("operator"):
+        key = str(all_.folder / OPERATOR)
+        all_.line("show")
+        all_.proctor("keys", "new", "operator", key)
+        all_.finish("operator", all_.proctor("keys", "grant", "operator", f"{key}.vkey"))
+    if not all_.done("baseline"):
+        all_.finish("baseline", all_.line("watch", "--baseline", BASELINE, *EVALUATED, may=(0, 1)))
+
+
+def train_under(all_: Evolution, stage: str, *faults: str) -> None:
+    """Train runs with the evolving repository's own code, which labels them with its checkpoint."""
+    if all_.done(stage):
+        return
+    git(all_.repo, "switch", "--quiet", "--detach", "main")
+    for number, fault in enumerate(faults):
+        all_.proctor(
+            *("run", *_RUN, f"seed={number}", "--policy", "rescue"),
+            *("--provoke", fault, "--provoke-seed", str(number)),
+            own=True,
+            may=(0, 1),
+        )
+    all_.finish(stage)
+
+
+def plant(all_: Evolution) -> None:
+    """Have people adopt a change that ruins runs."""
+    if all_.done("planted"):
+        return
+    git(all_.repo, "switch", "--quiet", "main")
+    place = all_.repo / RESCUE
+    place.write_text(weakened(place.read_text(), RUIN))
+    git(all_.repo, "commit", "--quiet", "--all", "--message", "Aim at longer steps")
+    git(all_.repo, "switch", "--quiet", "--detach", "main")
+    key = ("--key", str(all_.folder / OPERATOR))
+    all_.finish("planted", all_.line("sign", "adopt", *key, "--note", "it looks faster"))
+
+
+def find(all_: Evolution) -> None:
+    """Notice the drift, name the checkpoint by bisection, and let it be rolled back."""
+    if not all_.done("noticed"):
+        all_.finish("noticed", all_.line("watch", "--every", "0", *EVALUATED, may=(0, 1)))
+    if not all_.done("bisected"):
+        good = next(each["checkpoint"] for each in reversed(all_.promoted))
+        told = all_.line(
+            *("bisect", "--good", good[:12], "--bad", "active", "--check-ends"),
+            *("--command", "{python} {files}/oracle.py", "--file", str(_HERE / "oracle.py")),
+            *("--seconds", "600"),
+            may=(0, 1),
+        )
+        all_.finish("bisected", told)
+    if not all_.done("rolled back"):
+        told = all_.line("watch", "--pause", "0", *EVALUATED, may=(0, 1))
+        bad = all_.checkpoints
+        if any(each["active"] and not each["proposals"] for each in bad[1:]):
+            key = ("--key", str(all_.folder / OPERATOR))
+            told += all_.line("rollback", "active", "--reason", "Bisection names it.", *key)
+        all_.finish("rolled back", told)
+
+
+def hand_over(all_: Evolution) -> None:
+    """Export training data without the tainted runs, and the ledger as a bundle; verify it."""
+    if not all_.done("exported"):
+        asked = "SELECT run_id, tainted, taint_reasons FROM run_standing ORDER BY run_id"
+        told = all_.proctor("sql", asked)
+        all_.finish("exported", told)
+    bundle = all_.folder / "evolution.bundle"
+    if not all_.done("verified"):
+        shutil.rmtree(bundle, ignore_errors=True)
+        told = all_.proctor("export", "bundle", str(bundle))
+        verifier = _ROOT / "ledger/handover/second_verifier.py"
+        vkey = next(all_.home.glob("**/*.vkey"))
+        command = (sys.executable, str(verifier), str(bundle), "--vkey", str(vkey))
+        found = subprocess.run(command, capture_output=True, text=True)
+        all_.finish("verified", f"{told}{found.stdout}{found.stderr}exit code {found.returncode}\n")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Do what is left of it."""
+    parser = argparse.ArgumentParser(prog="python docs/studies evolution", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--promotions", type=int, default=6, help="To end with (default: 6).")
+    parser.add_argument("--rounds", type=int, default=80, help="At most (default: 80).")
+    parser.add_argument("--starts", type=int, default=60, help="Unseen trainings (default: 60).")
+    parser.add_argument("--seed", type=int, default=0, help="Of the proposer (default: 0).")
+    asked = parser.parse_args(arguments)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    all_ = Evolution(asked.folder.resolve())
+    begin(all_)
+    limits = {"rounds": asked.rounds, "seed": asked.seed}
+    if not all_.done("planted"):
+        evolve(all_, promotions=asked.promotions // 2, **limits)
+        train_under(all_, "runs before", "exploding_loss", "lr_too_low")
+    plant(all_)
+    train_under(all_, "runs under it", "exploding_loss", "lr_too_low")
+    find(all_)
+    evolve(all_, promotions=asked.promotions, **limits)
+    train_under(all_, "runs after", "exploding_loss", "lr_too_low")
+    hand_over(all_)
