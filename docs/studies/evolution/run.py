@@ -131,9 +131,9 @@ def evolve(all_: Evolution, *, promotions: int, rounds: int, seed: int) -> None:
             all_.line("evolve", "--proposals", "1", "--probes", "0", *model, may=(0, 1))
             asked = "SELECT round, reason FROM evolution_rounds ORDER BY round DESC LIMIT 1"
             (last,) = json.loads(all_.proctor("sql", asked, "--json"))
-            asked = "SELECT outcome, reason, rationale FROM infra_proposals ORDER BY idx DESC LIMIT 1"
+            asked = "SELECT status, reason, rationale FROM infra_proposals ORDER BY idx DESC LIMIT 1"
             (one,) = json.loads(all_.proctor("sql", asked, "--json"))
-            say(f"round {last['round']}: {one['rationale']}: {one['outcome']}: {one['reason'][:90]}")
+            say(f"round {last['round']}: {one['rationale']}: {one['status']}: {one['reason'][:90]}")
 
 
 def begin(all_: Evolution) -> None:
