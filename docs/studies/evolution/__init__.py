@@ -1,1 +1,1 @@
-"""A system that changes what it decides by, and what that is worth on trainings that it never saw."""
+"""A system that changes what it decides by, and what that is worth on unseen trainings."""

@@ -1,15 +1,16 @@
 """The repository that evolves: a clone of this one, whose policies begin weak.
 
 The policy `rescue` begins without going back, with targets far off; the playbook's numbers begin at
-their ends. What decides may change (tier 2): numbers, code, weights. All else is people's. The tests
-ask that whatever decides gives valid decisions, and nothing of what is right: that is for the
-reference set to say, whose tasks are real trainings.
+their ends. What decides may change (tier 2): numbers and code. All else is people's. The tests ask
+that whatever decides gives valid decisions, and nothing of what is right: that is for the reference
+set to say, whose tasks are real trainings.
 
 I/O: clones a repository, and commits to the clone.
 """
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -40,7 +41,10 @@ paths = ["judge/**"]
 paths = []
 
 [tests]
-command = ["{{python}}", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml={{report}}", "{TESTS}"]
+command = [
+    "{{python}}", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml={{report}}",
+    "{TESTS}",
+]
 paths = ["{TESTS}/**"]
 additions = []
 seconds = 600
@@ -53,7 +57,10 @@ memory_bytes = 8_000_000_000
 representative = []
 
 [code]
-imports = ["aggregates.*", "policies.*", "collections.abc", "dataclasses", "math", "statistics", "typing.Any"]
+imports = [
+    "aggregates.*", "policies.*", "collections.abc", "dataclasses", "math", "statistics",
+    "typing.Any",
+]
 """
 _TESTS = '''"""Whatever decides gives valid decisions: what is right, the trainings say."""
 
@@ -93,7 +100,7 @@ def git(folder: Path, *words: str) -> str:
 def make_repository(source: Path, into: Path) -> None:
     """Clone, weaken, commit, and leave the branch; a half-made one is made anew."""
     draft = into.with_name(f"{into.name}.draft")
-    subprocess.run(("rm", "-rf", str(draft)), check=True)
+    shutil.rmtree(draft, ignore_errors=True)
     git(source, "clone", "--quiet", "--no-hardlinks", "--single-branch", str(source), str(draft))
     git(draft, "switch", "--quiet", "-C", "main")
     for path, changes in WEAK.items():

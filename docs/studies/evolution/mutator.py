@@ -20,8 +20,8 @@ from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(_ROOT / "tests/helpers")]
-from chat_server import ChatServer, Reply, answer_probe, is_probe, say, schema_of  # noqa: E402
-from evolving_model import files_of  # noqa: E402
+from chat_server import ChatServer, Reply, answer_probe, is_probe, say, schema_of
+from evolving_model import files_of
 
 _NAMED = re.compile(r"(?m)^([A-Z_]+|[a-z_]+)(?:: [^=]+)? = (\d+(?:\.\d+)?)\b")
 _LISTED = re.compile(r'"(\w+)": (\d+)\b')
@@ -49,10 +49,10 @@ def change(files: Mapping[str, str], *, number: int, seed: int) -> tuple[str, st
     if not known:
         return None
     lap, turn = divmod(number - 1, len(known))
-    order = Random(f"{seed} {lap}")  # noqa: S311 - repeatable
+    order = Random(f"{seed} {lap}")
     order.shuffle(known)
     path, name, start, end, value = known[turn]
-    draw = Random(f"{seed} {number}")  # noqa: S311 - repeatable
+    draw = Random(f"{seed} {number}")
     text = files[path]
     if "." in value:
         new = f"{float(value) * draw.choice(FACTORS):.3g}"

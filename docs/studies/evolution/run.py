@@ -2,12 +2,12 @@
 
     python docs/studies evolution FOLDER [--promotions 6] [--rounds 80] [--starts 60]
 
-It does everything by the commands that anybody has: a clone of this repository with weak policies is
-put under the gauntlet; a program that knows nothing proposes, round after round; what trainings show
-to be better is promoted. Half way, people adopt a change that ruins runs. Drift is noticed, the
-checkpoint found by bisection and rolled back, its runs are left out of an export, and evolution goes
-on. At last each checkpoint decides on trainings that no proposer and no gate has seen, and the
-ledger is written as a bundle that the second verifier holds.
+It does everything by the commands that anybody has: a clone of this repository with weak policies
+is put under the gauntlet; a program that knows nothing proposes, round after round; what trainings
+show to be better is promoted. Half way, people adopt a change that ruins runs. Drift is noticed,
+the checkpoint found by bisection and rolled back, its runs are tainted, and evolution goes on. At
+last each checkpoint decides on trainings that no proposer and no gate has seen, and the ledger is
+written as a bundle that the second verifier holds.
 
 What was done stays done: the same command goes on after a kill.
 I/O: FOLDER; a server on loopback.
@@ -20,12 +20,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from proctor.runs.standings import paired_interval
 from studies.evolution.beginning import RESCUE, git, make_repository, weakened
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -67,7 +69,12 @@ class Evolution:
             "PYTHONPATH": str(code),
         }
         told = subprocess.run(
-            command, cwd=code if own else self.folder, env=environment, capture_output=True, text=True
+            command,
+            check=False,
+            cwd=code if own else self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         with (self.folder / "log.txt").open("a", encoding="utf-8") as log:
             log.write(f"$ proctor {' '.join(words)}\n{told.stdout}{told.stderr}")
@@ -79,6 +86,11 @@ class Evolution:
     def line(self, *words: str, may: Sequence[int] = (0,)) -> str:
         """Run a command of the line."""
         return self.proctor("line", *words, "--repo", str(self.repo), may=may)
+
+    def ask(self, question: str) -> dict[str, Any]:
+        """Return the only row of an answer in SQL."""
+        found: list[dict[str, Any]] = json.loads(self.proctor("sql", question, "--json"))
+        return found[0]
 
     @property
     def checkpoints(self) -> list[dict[str, Any]]:
@@ -123,16 +135,16 @@ def evolve(all_: Evolution, *, promotions: int, rounds: int, seed: int) -> None:
     """Go through rounds until so many checkpoints stand that the gate promoted."""
     with proposer(seed) as address:
         while len(standing := all_.promoted) < promotions:
-            told = json.loads(all_.proctor("sql", "SELECT count(*) n FROM evolution_rounds", "--json"))
+            told = json.loads(
+                all_.proctor("sql", "SELECT count(*) n FROM evolution_rounds", "--json")
+            )
             if told[0]["n"] >= rounds:
                 say(f"{rounds} rounds are over, with {len(standing)} promotions of {promotions}")
                 return
             model = ("--set", "model=mutator", "--set", f"base_url={address}")
             all_.line("evolve", "--proposals", "1", "--probes", "0", *model, may=(0, 1))
-            asked = "SELECT round, reason FROM evolution_rounds ORDER BY round DESC LIMIT 1"
-            (last,) = json.loads(all_.proctor("sql", asked, "--json"))
-            asked = "SELECT status, reason, rationale FROM infra_proposals ORDER BY idx DESC LIMIT 1"
-            (one,) = json.loads(all_.proctor("sql", asked, "--json"))
+            last = all_.ask("SELECT round FROM evolution_rounds ORDER BY round DESC LIMIT 1")
+            one = all_.ask("SELECT * FROM infra_proposals ORDER BY idx DESC LIMIT 1")
             say(f"round {last['round']}: {one['rationale']}: {one['status']}: {one['reason'][:90]}")
 
 
@@ -212,8 +224,64 @@ def hand_over(all_: Evolution) -> None:
         verifier = _ROOT / "ledger/handover/second_verifier.py"
         vkey = next(all_.home.glob("**/*.vkey"))
         command = (sys.executable, str(verifier), str(bundle), "--vkey", str(vkey))
-        found = subprocess.run(command, capture_output=True, text=True)
+        found = subprocess.run(command, check=False, capture_output=True, text=True)
         all_.finish("verified", f"{told}{found.stdout}{found.stderr}exit code {found.returncode}\n")
+
+
+def measure(all_: Evolution, starts: int) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Return what each checkpoint is worth on unseen trainings; what is on file is kept."""
+    found = []
+    for each in all_.checkpoints:
+        place = all_.folder / f"unseen-{each['commit'][:12]}.jsonl"
+        if not place.exists():
+            tree = all_.folder / "tree"
+            shutil.rmtree(tree, ignore_errors=True)
+            tree.mkdir()
+            archive = ("git", "-C", str(all_.repo), "archive", each["commit"])
+            with subprocess.Popen(archive, stdout=subprocess.PIPE) as packed:
+                subprocess.run(("tar", "-x", "-C", str(tree)), stdin=packed.stdout, check=True)
+            command = (sys.executable, str(_HERE / "unseen.py"), str(starts))
+            environment = {**os.environ, "PYTHONPATH": str(tree)}
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+            draft = place.with_suffix(".draft")
+            draft.write_bytes(told.stdout)
+            draft.rename(place)
+            say(f"measured {each['commit'][:12]} on unseen trainings")
+        found.append((each, [json.loads(line) for line in place.read_text().splitlines()]))
+    return found
+
+
+def share(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
+    """Return what was recovered of all that the faults cost, with its 95% interval."""
+    lost = fmean(each["healthy"] - each["nothing"] for each in rows)
+    gains = [(each["own"] - each["nothing"]) / lost for each in rows]
+    return fmean(gains), *paired_interval(gains)
+
+
+def table(found: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> Iterator[str]:
+    """Give the rows of the page: what each checkpoint recovers, and against its parent."""
+    own = {each["checkpoint"]: rows for each, rows in found}
+    yield "| checkpoint | of | recovered | more than its parent | state |"
+    yield "|---|---|---|---|---|"
+    for number, (each, rows) in enumerate(found):
+        mean, low, high = share(rows)
+        more = ""
+        if each["parent"] is not None:
+            lost = fmean(row["healthy"] - row["nothing"] for row in rows)
+            pairs = zip(rows, own[each["parent"]], strict=True)
+            steps = [(row["own"] - before["own"]) / lost for row, before in pairs]
+            below, above = paired_interval(steps)
+            more = f"{fmean(steps):+.2f} ({below:+.2f} to {above:+.2f})"
+        who = "the first" if not number else "the gate" if each["proposals"] else "people"
+        state = "active" if each["active"] else "rolled back" if each["rolled_back"] else ""
+        yield f"| {number} | {who} | {mean:.2f} ({low:.2f} to {high:.2f}) | {more} | {state} |"
+    first, last = found[0][1], next(rows for each, rows in found if each["active"])
+    lost = fmean(row["healthy"] - row["nothing"] for row in first)
+    pairs = zip(last, first, strict=True)
+    gains = [(row["own"] - before["own"]) / lost for row, before in pairs]
+    below, above = paired_interval(gains)
+    yield ""
+    yield f"From the first to the active one: {fmean(gains):+.2f} ({below:+.2f} to {above:+.2f})"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -238,3 +306,5 @@ def main(arguments: Sequence[str]) -> None:
     evolve(all_, promotions=asked.promotions, **limits)
     train_under(all_, "runs after", "exploding_loss", "lr_too_low")
     hand_over(all_)
+    for line in table(measure(all_, asked.starts)):
+        sys.stdout.write(f"{line}\n")
