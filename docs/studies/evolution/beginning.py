@@ -15,7 +15,6 @@ import subprocess
 from pathlib import Path
 
 from studies.reference.seeds import Planned, write_set
-from studies.reference.worth import FAULTS
 
 RESCUE, NUMBERS = "policies/deciding/rescue.py", "policies/numbers.toml"
 DECIDING = (NUMBERS, "policies/playbook.py", RESCUE)
@@ -108,7 +107,7 @@ def make_repository(source: Path, into: Path) -> None:
         place.write_text(weakened(place.read_text(), changes))
     place = draft / RESCUE
     place.write_text(re.sub(r'("R\d"): \d', r"\1: 0", place.read_text()))
-    write_set(draft / SET, [], drawn=[Planned(f"worth-{what}", "medium") for what in FAULTS])
+    write_set(draft / SET, [], drawn=[Planned("worth", "medium")])
     (draft / TESTS).mkdir(parents=True)
     (draft / TESTS / "test_decides.py").write_text(_TESTS)
     (draft / "judge/tiers.toml").write_text(_MANIFEST)

@@ -34,7 +34,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 _HERE = Path(__file__).parent
 # What people adopt half way: it looks like a better aim, and makes steps far too long.
 RUIN = {"TARGET": "0.9", "LEARNING": "0.9"}
-EVALUATED = ("--siblings", "12")  # trainings of each task in one evaluation of drift
+EVALUATED = ("--siblings", "40")  # trainings in one evaluation of drift
 BASELINE = "10"
 OPERATOR = "operator.pem"
 _RUN = (

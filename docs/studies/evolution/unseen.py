@@ -36,7 +36,7 @@ def starts(number: int) -> list[dict[str, Any]]:
         size = rng.choice((10, 20))
         healthy |= {"channels": size, "width": size, "train_examples": 480}
         healthy |= {"activation": rng.choice(("relu", "gelu", "leaky_relu"))}
-        healthy |= {"blocks": rng.choice((1, 3))}
+        healthy |= {"blocks": rng.choice((2, 3))}
         config = apply_to_config(healthy, fault, rng.randrange(2**31))
         found.append({"fault": fault, "healthy": healthy, "config": config})
     return found
