@@ -12,7 +12,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-gpu test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider bench bench-speed lint lock setup clean
+.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-gpu test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider study-evolution bench bench-speed lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -84,6 +84,12 @@ study-decider: setup .venv-foreign/.installed
 study-agent: export STUDY_SEEDS ?= 20
 study-agent: setup
 	$(BIN)/pytest -m slow tests/proctor/cli/test_compare_cli.py -k killed_twice
+
+# What decides on trainings evolves unattended, is spoilt half way and mended, and is measured on
+# trainings that it never saw (docs/studies/agents.md). It takes about two hours, and goes on after a kill.
+EVOLUTION ?= build/evolution
+study-evolution: setup
+	$(BIN)/python docs/studies evolution $(EVOLUTION)
 
 .venv-foreign/.installed: tests/foreign/install.sh tests/foreign/requirements.txt tests/foreign/random_models.py
 	tests/foreign/install.sh .venv-foreign $(VENV)

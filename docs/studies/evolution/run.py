@@ -220,10 +220,10 @@ def hand_over(all_: Evolution) -> None:
     bundle = all_.folder / "evolution.bundle"
     if not all_.done("verified"):
         shutil.rmtree(bundle, ignore_errors=True)
-        told = all_.proctor("export", "bundle", str(bundle))
+        told = all_.proctor("export", "bundle", "--out", str(bundle))
         verifier = _ROOT / "ledger/handover/second_verifier.py"
-        vkey = next(all_.home.glob("**/*.vkey"))
-        command = (sys.executable, str(verifier), str(bundle), "--vkey", str(vkey))
+        vkey = all_.home / "ledger/ledger.vkey"
+        command = (sys.executable, "-I", str(verifier), str(bundle), "--vkey", str(vkey))
         found = subprocess.run(command, check=False, capture_output=True, text=True)
         all_.finish("verified", f"{told}{found.stdout}{found.stderr}exit code {found.returncode}\n")
 
