@@ -27,6 +27,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from proctor.pages.charts.drawing import Chart, on_white
+from proctor.pages.charts.rows import intervals
 from proctor.runs.standings import paired_interval
 from studies.evolution.beginning import RESCUE, git, make_repository, weakened
 
@@ -272,9 +274,8 @@ def table(found: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]
             steps = [(row["own"] - before["own"]) / lost for row, before in pairs]
             below, above = paired_interval(steps)
             more = f"{fmean(steps):+.2f} ({below:+.2f} to {above:+.2f})"
-        who = "the first" if not number else "the gate" if each["proposals"] else "people"
         state = "active" if each["active"] else "rolled back" if each["rolled_back"] else ""
-        yield f"| {number} | {who} | {mean:.2f} ({low:.2f} to {high:.2f}) | {more} | {state} |"
+        yield f"| {number} | {who(each)} | {mean:.2f} ({low:.2f} to {high:.2f}) | {more} | {state} |"
     first, last = found[0][1], next(rows for each, rows in found if each["active"])
     lost = fmean(row["healthy"] - row["nothing"] for row in first)
     pairs = zip(last, first, strict=True)
@@ -282,6 +283,28 @@ def table(found: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]
     below, above = paired_interval(gains)
     yield ""
     yield f"From the first to the active one: {fmean(gains):+.2f} ({below:+.2f} to {above:+.2f})"
+
+
+def picture(found: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> Chart:
+    """Chart what each checkpoint recovers, with its interval."""
+    names = [
+        f"{number}, {'rolled back' if each['rolled_back'] else who(each)}"
+        for number, (each, _) in enumerate(found)
+    ]
+    return intervals(
+        "evolution",
+        "Recovered on unseen trainings, by checkpoint",
+        rows=[(name, *share(rows)) for name, (_, rows) in zip(names, found, strict=True)],
+        unit="share of what the faults cost; 95% intervals",
+        caption="0: no better than doing nothing; 1: as good as without a fault.",
+    )
+
+
+def who(checkpoint: Mapping[str, Any]) -> str:
+    """Return who made a checkpoint."""
+    if checkpoint["parent"] is None:
+        return "the first"
+    return "the gate" if checkpoint["proposals"] else "people"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -306,5 +329,7 @@ def main(arguments: Sequence[str]) -> None:
     evolve(all_, promotions=asked.promotions, **limits)
     train_under(all_, "runs after", "exploding_loss", "lr_too_low")
     hand_over(all_)
-    for line in table(measure(all_, asked.starts)):
+    found = measure(all_, asked.starts)
+    (all_.folder / "evolution.svg").write_text(on_white(picture(found)), encoding="utf-8")
+    for line in table(found):
         sys.stdout.write(f"{line}\n")
