@@ -275,7 +275,8 @@ def table(found: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]
             below, above = paired_interval(steps)
             more = f"{fmean(steps):+.2f} ({below:+.2f} to {above:+.2f})"
         state = "active" if each["active"] else "rolled back" if each["rolled_back"] else ""
-        yield f"| {number} | {who(each)} | {mean:.2f} ({low:.2f} to {high:.2f}) | {more} | {state} |"
+        own_share = f"{mean:.2f} ({low:.2f} to {high:.2f})"
+        yield f"| {number} | {who(each)} | {own_share} | {more} | {state} |"
     first, last = found[0][1], next(rows for each, rows in found if each["active"])
     lost = fmean(row["healthy"] - row["nothing"] for row in first)
     pairs = zip(last, first, strict=True)

@@ -176,6 +176,8 @@ _DRAWN: Mapping[str, tuple[Difficulty, ...]] = {
     "votes": ("medium",),
     "waiting": ("medium", "hard"),
     "watched": ("medium",),
+    "worth": ("medium",),
+    "worth-network": ("medium",),
 }
 DRAWN = tuple(
     Planned(kind, difficulty)
