@@ -25,6 +25,7 @@ from judge.drift.charts import (
     baseline_of,
     beyond,
     broken,
+    counted,
     declined,
     evaluations_needed,
     grown,
@@ -97,9 +98,10 @@ def simulate(plan: DriftSimulation) -> Iterator[Table]:
 def alarms(streams: _Streams) -> Mapping[str, Flags]:
     """Return for each kind of alarm where it is raised, (streams, checkpoints)."""
     first, again, base = streams.first, streams.again, streams.base
+    sure = counted(first, base, again=again)
     return {
-        "ratchet": ratchet(first, base) > RATCHET,
-        "decline": declined(first, base),
+        "ratchet": ratchet(sure, base) > RATCHET,
+        "decline": declined(sure, base),
         "three sigma": beyond(first, base, again=again),
         "circuit breaker": broken(first, base, again=streams.thrice),
         "complexity": grown(streams.complexity, first, base),
@@ -217,11 +219,13 @@ def disturbed_table(plan: DriftSimulation) -> Table:
         ("once, after the pause", later),
         ("twice, after a pause each", np.maximum(later, later_still)),
     ):
-        flags = alarms(replace(hit, thrice=again))["circuit breaker"]
-        rows.append({"confirmed": name, "rolled back": percent(flags.any(axis=-1).mean())})
+        found = alarms(replace(hit, again=again, thrice=again))
+        shares = {kind: percent(flags.any(axis=-1).mean()) for kind, flags in found.items()}
+        told = {kind: shares[kind] for kind in ("ratchet", "decline", "three sigma")}
+        rows.append({"confirmed": name, "rolled back": shares["circuit breaker"], **told})
     return Table.of(
         "2% of evaluations lose 25 points, and 80% of those made at once after one: "
-        f"{plan.streams:,} streams that roll back",
+        f"{plan.streams:,} streams that roll back, or alarm",
         rows,
     )
 

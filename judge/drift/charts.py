@@ -121,9 +121,23 @@ def beyond(values: Array, base: Baseline, *, again: Array) -> Flags:
 
     `again` is what second evaluations said, which have to lie as far below.
     """
-    floor = np.expand_dims(base.reference - SIGMAS * base.sd, -1)
-    low = (values < floor) & (again < floor)
+    low = is_far(values, base) & is_far(again, base)
     return np.asarray(low & (_numbers(values) > AFTER))
+
+
+def is_far(values: Array, base: Baseline) -> Flags:
+    """Tell which values lie so far below the reference that a second evaluation is asked."""
+    return np.asarray(values < np.expand_dims(base.reference - SIGMAS * base.sd, -1))
+
+
+def counted(values: Array, base: Baseline, *, again: Array) -> Array:
+    """Return what counts in sums: of an evaluation far below, the higher of it and the second.
+
+    Where there is no second one (infinite), no more than SIGMAS counts: it may be a disturbance.
+    """
+    floor = np.expand_dims(base.reference - SIGMAS * base.sd, -1)
+    higher = np.maximum(values, np.where(np.isinf(again), floor, again))
+    return np.asarray(np.where(is_far(values, base), higher, values))
 
 
 def declined(values: Array, base: Baseline) -> Flags:

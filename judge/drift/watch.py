@@ -175,14 +175,15 @@ def _charted(history: DriftHistory) -> list[Finding]:
     thrice = history.again(charts.CONFIRMATIONS)
     value, reference, sd = float(values[-1]), float(base.reference), float(base.sd)
     against = f"{value:.1%} correct; the original has {reference:.1%} (standard deviation {sd:.2%})"
-    sums = charts.ratchet(values, base, restarts=history.restarts)
+    counted = charts.counted(values, base, again=again)
+    sums = charts.ratchet(counted, base, restarts=history.restarts)
     found = {
         "ratchet": (
             sums[-1] > charts.RATCHET,
             f"losses since the original add up to {sums[-1]:.1f} standard deviations; {against}",
         ),
         "decline": (
-            charts.declined(values, base)[-1],
+            charts.declined(counted, base)[-1],
             f"{charts.DECLINES} or more evaluations in a row declined; {against}",
         ),
         "three sigma": (
@@ -238,9 +239,9 @@ def _is_pending(history: DriftHistory, active: str) -> bool:
     if not history.points or history.points[-1].checkpoint != active:
         return False
     again, latest = history.points[-1].again, history.latest
-    beyond = charts.beyond(history.values, history.base, again=latest)[-1]
+    far = charts.is_far(latest, history.base)[-1]
     broken = charts.broken(history.values, history.base, again=latest)[-1]
-    return bool((beyond and not again) or (broken and len(again) < charts.CONFIRMATIONS))
+    return bool((far and not again) or (broken and len(again) < charts.CONFIRMATIONS))
 
 
 def _waits_until(place: Workplace, pause: float) -> datetime | None:

@@ -183,8 +183,21 @@ def test_ten_identical_baselines_of_seven_tasks_let_a_real_loss_trip_the_breaker
 @pytest.mark.slow  # it simulates
 def test_disturbed_evaluations_roll_back_in_one_stream_of_a_hundred_at_most() -> None:
     table = disturbed_table(DriftSimulation(sd=0.005, mean=49 / 52, streams=400))
-    shares = [float(row[-1].rstrip("%")) for row in table.rows]
-    assert shares[-1] <= 1.0 < shares[1] < 30.0 < shares[0]
+    rolled_back, ratchets, declines = (
+        [float(row[number].rstrip("%")) for row in table.rows] for number in (1, 2, 3)
+    )
+    assert rolled_back[-1] <= 1.0 < rolled_back[1] < 30.0 < rolled_back[0]
+    for shares in (ratchets, declines):  # 56% and 19% where single evaluations counted whole
+        assert shares[-1] <= 1.0
+        assert shares[1] < 8.0
+
+
+def test_an_evaluation_far_below_counts_as_its_second_one_or_in_part() -> None:
+    values = np.array([0.89, 0.6, 0.6, 0.6])
+    again = np.array([np.inf, np.inf, 0.9, 0.7])
+    floor = float(BASE.reference - charts.SIGMAS * BASE.sd)
+    found = charts.counted(values, BASE, again=again)
+    assert found.tolist() == pytest.approx([0.89, floor, 0.9, 0.7])
 
 
 @pytest.mark.slow
