@@ -66,14 +66,15 @@ def test_weights_can_be_read():
 @pytest.fixture(params=[(weights_for(("R1",)), ("easy", "medium"))])
 def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Return this repository, cut down to what decides a run, with weights and network tasks."""
-    weights, difficulties = request.param
+    weights, difficulties = request.param  # without any, real trainings are asked
     repo = tmp_path / "repo"
     for name in PACKAGES:
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(HOUSE / name, repo / name, ignore=without)
     (repo / SET).mkdir()
     shutil.copy(HOUSE / "docs/studies/reference_tasks/worker.py", repo / SET)
-    write_set(repo / SET, [Planned("network", each) for each in difficulties])
+    drawn = [] if difficulties else [Planned("worth-network", "medium")]
+    write_set(repo / SET, [Planned("network", each) for each in difficulties], drawn=drawn)
     (repo / "tests").mkdir()
     for path, text in {
         "judge/tiers.toml": MANIFEST,
@@ -151,7 +152,7 @@ def test_weights_are_rejected_promoted_rolled_back_and_decide_in_a_run(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("repo", [((HOUSE / WEIGHTS).read_bytes(), ALL)], indirect=True)
+@pytest.mark.parametrize("repo", [((HOUSE / WEIGHTS).read_bytes(), ())], indirect=True)
 def test_learned_agent_is_not_shown_to_be_better_than_the_shipped_network(
     repo: Path, tmp_path: Path
 ) -> None:
