@@ -59,6 +59,7 @@ class Evolution(Aggregate):
         def apply(self, evolution: "Evolution") -> None:
             evolution.asked = {"proposer": self.proposer, "technique": self.technique}
             evolution.wanted = evolution.left = self.rounds
+            evolution.begun = evolution.rounds
 
     class RoundEnded(Event):
         """What a round came to."""
@@ -103,6 +104,7 @@ class Evolution(Aggregate):
     since: int = 0  # rounds up to this one are history
     wanted: int = 0
     left: int = 0  # of those wanted
+    begun: int = 0  # rounds up to this one had ended when they were asked for
     asked: dict[str, Any] | None = None
 
     open = begins(Opened)

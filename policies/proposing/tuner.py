@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from typing import Any
 
 from policies.asking.prompt import quoted
@@ -211,6 +212,22 @@ def choices(
     for length in lengths if technique in (None, DISTILLATION) else ():
         if length.key not in tried:
             yield Choice(pattern=length, technique=DISTILLATION)
+
+
+def choose_model(names: Iterable[str], record: Mapping[str, Tally], *, seed: str) -> str:
+    """Return the model to ask, by Thompson sampling: the same for the same record and seed.
+
+    Each draws a share of wins from what is likely after its wins and losses, with a uniform prior;
+    the largest is asked. Source: Chapelle & Li 2011, "An Empirical Evaluation of Thompson Sampling"
+    (NIPS), algorithm 2.
+    """
+    draw = Random(seed)  # noqa: S311 - repeatable from the record
+
+    def drawn(name: str) -> float:
+        tally = record.get(name, Tally())
+        return draw.betavariate(1 + tally.wins, 1 + tally.losses)
+
+    return max(names, key=drawn)
 
 
 def marked_bad(examples: Iterable[Example]) -> Iterator[Pattern]:

@@ -8,7 +8,8 @@ A round that reveals an older fault of the line has its checkpoint searched for 
 I/O: the home, the repository's branches (no work tree), whoever proposes.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -26,6 +27,7 @@ from policies.proposing.proposer import make_diff
 from proctor.home import Home
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import Proposer, Situation, Wanted
+from proctor.improvement.rounds import Budget, Round, standstill
 
 PATIENCE = 3  # rounds in a row that nobody answered
 
@@ -39,12 +41,21 @@ class Evolving:
     proposer: Proposer
     technique: str | None
     probes: int = 0  # for an older fault, after each round; 0: none
+    budget: Budget = Budget()  # noqa: RUF009 - frozen
+    patience: int | None = None  # rounds in a row without a promotion; None: any number
+    clock: Callable[[], float] = time.monotonic  # s
     stopped: str | None = None  # why, if it was not done
     faults: dict[UUID, LatentFault] = field(default_factory=dict)  # by search
 
     def __post_init__(self) -> None:
         self._known: Known = {}
         self._log = self.controller.place.log
+        self._began = self.clock()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return self.clock() - self._began
 
     def run(self, rounds: int) -> Iterator[Evolution.RoundEnded]:
         """Go through the rounds that were asked for and give each as it is recorded."""
@@ -89,8 +100,10 @@ class Evolving:
         controller, number = self.controller, evolution.rounds + 1
         name = evolution.proposal_id(number)
         if name not in self._log.repository:
-            self._go_on_with_what_is_open()
-            if (why := _blocked(controller)) is not None:
+            if (why := self._limit(evolution)) is None:
+                self._go_on_with_what_is_open()
+                why = _blocked(controller)
+            if why is not None:
                 self.stopped = why
                 return None
             wanted = self.proposer.propose(
@@ -113,6 +126,14 @@ class Evolving:
                 return self._end(evolution, refused)
         proposal = controller.carry_on(name)
         return self._end_with(evolution, proposal)
+
+    def _limit(self, evolution: Evolution) -> str | None:
+        """Return why the rounds that were asked for end early; None: they go on."""
+        if self.budget == Budget() and self.patience is None:
+            return None
+        rounds = asked_for(self.home, evolution)
+        found = self.budget.exceeded(rounds, self.seconds)
+        return found or standstill(rounds, self.patience)
 
     def _history(self, since: int) -> LineHistory:
         """Return what is known of the line, whose head has answered the tasks if they are read."""
@@ -199,6 +220,11 @@ def open_evolution(controller: Controller) -> Evolution:
     line = controller.place.line_id
     found = controller.place.log.find(Evolution.id_of(line), Evolution)
     return found or Evolution.open(str(line))
+
+
+def asked_for(home: Home, evolution: Evolution) -> list[Round]:
+    """Return the rounds of the latest request, the one that has not ended at the end."""
+    return LineHistory(home, UUID(evolution.line), since=evolution.begun).rounds()
 
 
 def _blocked(controller: Controller) -> str | None:

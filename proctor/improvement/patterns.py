@@ -9,16 +9,19 @@ I/O: asks the projection, which is brought up to date first.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.evolution import Evolution
+from ledger.wording import counted
 from policies.asking.prompt import quoted
 from policies.proposing.proposer import Earlier
 from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial, marked_bad
 from proctor.home import Home
+from proctor.improvement.rounds import MODE, Round
 from proctor.remembering import open_session
 
 MOST_ENTRIES = 20  # named in a pattern's evidence
@@ -168,10 +171,15 @@ named AS (
     FROM parts GROUP BY proposal_id
 ),
 
+problems AS (
+    SELECT proposal_id, task, ARG_MAX(problem, idx) AS problem
+    FROM infra_task_scores WHERE arm = 'candidate' AND NOT success GROUP BY proposal_id, task
+),
+
 tried AS (
     SELECT
         s.idx, n.technique, n.pattern, s.rationale, s.targets::VARCHAR AS targets,
-        c.outcome, c.reason, c.idx AS concluded,
+        c.outcome, c.reason, c.idx AS concluded, e.comparisons::VARCHAR AS comparisons, p.problem,
         CASE
             WHEN c.outcome = 'promoted' THEN '{WON}'
             WHEN c.outcome NOT IN ('rejected', 'halted') THEN NULL
@@ -182,9 +190,12 @@ tried AS (
     LEFT JOIN named AS n USING (proposal_id)
     LEFT JOIN infra_conclusions AS c USING (proposal_id)
     LEFT JOIN infra_evaluations AS e USING (proposal_id)
+    LEFT JOIN problems AS p ON p.proposal_id = s.proposal_id AND 'task ' || p.task = n.pattern
     WHERE s.line_id = $1
     UNION ALL BY NAME
-    SELECT idx, technique, pattern, IF(outcome = 'nothing', '{TIED}', '{LOST}') AS result
+    SELECT
+        idx, technique, pattern, outcome, reason,
+        IF(outcome = 'nothing', '{TIED}', '{LOST}') AS result
     FROM evolution_rounds
     WHERE evolution_id = $2 AND outcome IN ('nothing', 'refused', 'unusable')
 )
@@ -205,6 +216,25 @@ UNION
 SELECT UNNEST(JSON_KEYS(tasks))
 FROM drift_measurements WHERE line_id = $1 AND commit = $2 AND task_set = 'reference'
 """
+_ROUNDS = """
+SELECT r.round, COALESCE(c.outcome, r.outcome)
+FROM evolution_rounds AS r
+LEFT JOIN infra_conclusions AS c USING (proposal_id)
+WHERE r.evolution_id = $1 AND r.round > $2
+ORDER BY r.round
+"""
+_CALLS = """
+SELECT
+    t.run_id,
+    ARG_MAX(c.model, c.number) AS model,
+    COUNT(*) AS calls,
+    CAST(SUM(COALESCE(c.total_tokens, c.prompt_tokens + c.completion_tokens)) AS BIGINT) AS tokens,
+    SUM(c.cost) AS cost
+FROM transcripts AS t
+JOIN calls AS c USING (transcript_id)
+WHERE t.mode = $1 AND c.model IS NOT NULL
+GROUP BY t.run_id
+"""
 _KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT usable"
 
 
@@ -215,7 +245,9 @@ class LineHistory:
         """Read what there is; rounds up to `since` are history, and their proposals with them."""
         self._session = open_session(home)
         self._line = str(line)
-        asked = (self._line, str(Evolution.id_of(line)), since)
+        self._evolution = Evolution.open(self._line)
+        self._since = since
+        asked = (self._line, str(self._evolution.id), since)
         self._tried = self._session.query(_TRIED, asked).records
 
     def trials(self) -> list[Trial]:
@@ -231,17 +263,34 @@ class LineHistory:
         ]
 
     def earlier(self) -> list[Earlier]:
-        """Return every proposal on the line that is not history, oldest first."""
+        """Return every proposal on the line that is not history, oldest first, refused ones too."""
         return [
             Earlier(
                 technique=one["technique"],
-                rationale=one["rationale"],
-                targets=list(json.loads(one["targets"])),
+                rationale=one["rationale"] or "",
+                targets=list(json.loads(one["targets"] or "[]")),
                 outcome=one["outcome"] or "open",
                 reason=one["reason"] or "",
+                pattern=one["pattern"],
+                measured="; ".join(_measured(one)),
             )
             for one in self._tried
-            if one["rationale"] is not None  # a round has none
+            if one["rationale"] is not None or one["outcome"] == "refused"
+        ]
+
+    def rounds(self) -> list[Round]:
+        """Return the rounds that are not history, the one that has not ended at the end."""
+        asked = (str(self._evolution.id), self._since)
+        ended = dict(self._session.query(_ROUNDS, asked).rows)
+        calls = {told.pop("run_id"): told for told in self._session.query(_CALLS, (MODE,)).records}
+        following = max(ended, default=self._since) + 1
+        return [
+            Round(
+                number=number,
+                outcome=ended.get(number),
+                **calls.get(str(self._evolution.proposal_id(number)), {}),
+            )
+            for number in (*ended, following)
         ]
 
     def patterns(self, head: str) -> list[Pattern]:
@@ -282,6 +331,17 @@ class LineHistory:
                 entries=_last(row["entries"]),
                 runs=tuple(row.get("runs", ())),
             )
+
+
+def _measured(one: Mapping[str, Any]) -> Iterator[str]:
+    """Give how often the task that a proposal was about, and each that changed, came out right."""
+    for told in json.loads(one["comparisons"] or "[]"):
+        before, after = told.get("success") or (None, None)
+        own = one["pattern"] == f"task {told['task_id']}"
+        if None not in (before, after) and (own or before != after):
+            last = f", at last: {one['problem']}" if own and one["problem"] else ""
+            pairs = counted(told["pairs"], "pair")
+            yield f"{told['task_id']}: right {before:.0%} -> {after:.0%} in {pairs}{last}"
 
 
 def _since(pattern: Pattern, won: int) -> Pattern | None:

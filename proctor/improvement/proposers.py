@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
+from aggregates.improvement.evolution import Evolution
 from aggregates.transcript import Transcript
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
@@ -38,14 +39,15 @@ from policies.proposing.tuner import (
     Pattern,
     choices,
     choose,
+    choose_model,
     rewrite,
     temperature_after,
     used,
 )
 from proctor.improvement.patterns import LineHistory
+from proctor.improvement.rounds import MODE, record_of, unanswering
 from proctor.runs.transcript_log import TranscriptLog
 
-MODE = "gauntlet_evolution"
 MOST_BYTES = 100_000  # of a file that is shown or rewritten
 _PROMPTS = (".md", ".txt")  # what of a repository is a text that guides
 _FOR_TEXTS = ("answer", "review", "violation")  # kinds of patterns that a text can do something for
@@ -233,6 +235,32 @@ class ModelProposer:
         if asked.found.texts:
             return replace(said, reason=asked.found.rationale, texts=asked.found.texts)
         return replace(said, outcome="nothing", reason=f"the model says: {asked.found.rationale}")
+
+
+@dataclass(frozen=True)
+class ModelsProposer:
+    """Asks one of several language models in each round: the more it has won, the more often."""
+
+    models: Mapping[str, ModelProposer]  # by name
+    reads_tasks: ClassVar[bool] = True
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """Which models they are, and how each is asked."""
+        return {
+            "name": "openai",
+            "models": [each.settings.to_dict() for each in self.models.values()],
+        }
+
+    def propose(self, seen: Situation, /) -> Wanted:
+        """Ask the model that has begun the round, else the one whose turn it is by the record."""
+        *ended, this = seen.history.rounds()
+        silent = unanswering(ended)
+        usual = [name for name in self.models if name not in silent] or [*self.models]
+        begun = [name for name in self.models if name == this.model]
+        seed = f"{Evolution.id_of(seen.controller.place.line_id)} {seen.round}"
+        name = choose_model(begun or usual, record_of(ended), seed=seed)
+        return self.models[name].propose(seen)
 
 
 class ProposalTranscript(TranscriptLog):

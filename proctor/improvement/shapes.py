@@ -352,8 +352,24 @@ class EvolutionRound(Answer):
     reason: str
 
 
+class Used(Answer):
+    """What rounds have used; null where it is not known."""
+
+    calls: int
+    tokens: int | None
+    cost: float | None
+
+
+class ModelRecord(Used):
+    """What a language model has used and achieved on a line."""
+
+    model: str
+    rounds: int
+    promoted: int
+
+
 class EvolutionReport(Answer):
-    """Rounds of an evolution; exit code 1 if the line stopped."""
+    """Rounds of an evolution; exit code 1 if they ended early."""
 
     line: str
     on: bool
@@ -364,6 +380,9 @@ class EvolutionReport(Answer):
     ended: list[EvolutionRound]
     faults: list[Fault]
     scoreboard: dict[str, Tally]
+    models: list[ModelRecord]
+    used: Used  # by the rounds of this request, in earlier commands too
+    seconds: float  # of this command
 
 
 class AdviceRound(Answer):

@@ -1,5 +1,8 @@
 """Which technique comes next follows from the record; what it writes stays in its section."""
 
+from collections import Counter
+from random import Random
+
 import pytest
 
 from policies.asking.prompt import quoted
@@ -12,8 +15,10 @@ from policies.proposing.tuner import (
     WON,
     Example,
     Pattern,
+    Tally,
     Trial,
     choose,
+    choose_model,
     choose_technique,
     rank_patterns,
     rewrite,
@@ -200,3 +205,25 @@ def test_distillation_is_the_distillers() -> None:
     shorter = rewrite(DISTILLATION, padded, pattern())
     assert shorter is not None
     assert len(shorter) <= 0.85 * len(padded)
+
+
+def test_model_that_wins_more_often_is_asked_more_often() -> None:
+    """And the same model is asked by whoever has the same record and seed."""
+    shares = {"good": 0.4, "weak": 0.1, "idle": 0.0}
+    draw = Random(1)
+    tallies = dict.fromkeys(shares, Tally())
+    asked = Counter[str]()
+    for number in range(300):
+        name = choose_model(shares, tallies, seed=f"round {number}")
+        assert name == choose_model(shares, dict(tallies), seed=f"round {number}")
+        won = draw.random() < shares[name]
+        before = tallies[name]
+        tallies[name] = Tally(wins=before.wins + won, losses=before.losses + (not won))
+        asked[name] += 1
+    assert asked["good"] > 200, asked
+    assert min(asked.values()) > 2, "each was given a chance"
+
+
+def test_models_without_a_record_are_asked_in_turns_of_chance() -> None:
+    asked = Counter(choose_model(["a", "b"], {}, seed=str(number)) for number in range(200))
+    assert 70 < asked["a"] < 130

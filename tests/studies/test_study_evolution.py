@@ -129,7 +129,7 @@ def test_unseen_trainings_are_unlike_those_of_the_gate() -> None:
 def test_table_compares_each_checkpoint_with_its_parent() -> None:
     weak: Mapping[str, Any] = {"healthy": 0.5, "nothing": 0.1, "own": 0.2, "fault": "lr_too_low"}
     good = {**weak, "own": 0.4}
-    point = {"parent": None, "proposals": [], "rolled_back": None, "active": False}
+    point: dict[str, Any] = {"parent": None, "proposals": [], "rolled_back": None, "active": False}
     first, second = {**point, "checkpoint": "a"}, {**point, "checkpoint": "b", "parent": "a"}
     second |= {"proposals": ["p"], "active": True}
     rows = [*table([(first, [weak, {**weak, "own": 0.21}]), (second, [good, good])])]
