@@ -30,14 +30,23 @@ from typing import Any
 from proctor.pages.charts.drawing import Chart, on_white
 from proctor.pages.charts.rows import intervals
 from proctor.runs.standings import paired_interval
-from studies.evolution.beginning import RESCUE, git, make_repository, weakened
+from studies.evolution.beginning import RESCUE, git, make_repository
 
 _ROOT = Path(__file__).resolve().parents[3]
 _HERE = Path(__file__).parent
-# What people adopt half way: it looks like a better aim, and makes steps far too long.
-RUIN = {"TARGET": "0.9", "LEARNING": "0.9"}
+# What people adopt half way: it sounds careful, and nothing is saved any more.
+RUIN = (
+    "        decisions = super().decide(observation)\n",
+    """\
+        decisions = [
+            Decision.of(each.cites, "defer", {}, "More evidence is awaited.") if each.acts else each
+            for each in super().decide(observation)
+        ]
+""",
+)
 EVALUATED = ("--siblings", "40")  # trainings in one evaluation of drift
 BASELINE = "10"
+SPOILT = ("infinite_loss", "exploding_loss", "lr_too_low", "init_too_large", "lr_too_high")
 OPERATOR = "operator.pem"
 _RUN = (
     *("epochs=8", "train_examples=400", "val_examples=300", "test_examples=200", "channels=12"),
@@ -147,7 +156,8 @@ def evolve(all_: Evolution, *, promotions: int, rounds: int, seed: int) -> None:
             all_.line("evolve", "--proposals", "1", "--probes", "0", *model, may=(0, 1))
             last = all_.ask("SELECT round FROM evolution_rounds ORDER BY round DESC LIMIT 1")
             one = all_.ask("SELECT * FROM infra_proposals ORDER BY idx DESC LIMIT 1")
-            say(f"round {last['round']}: {one['rationale']}: {one['status']}: {one['reason'][:90]}")
+            what = one["rationale"].splitlines()[0]
+            say(f"round {last['round']}: {what}: {one['status']}: {one['reason'][:90]}")
 
 
 def begin(all_: Evolution) -> None:
@@ -184,33 +194,38 @@ def plant(all_: Evolution) -> None:
         return
     git(all_.repo, "switch", "--quiet", "main")
     place = all_.repo / RESCUE
-    place.write_text(weakened(place.read_text(), RUIN))
-    git(all_.repo, "commit", "--quiet", "--all", "--message", "Aim at longer steps")
+    text = place.read_text()
+    assert text.count(RUIN[0]) == 1
+    place.write_text(text.replace(*RUIN))
+    git(all_.repo, "commit", "--quiet", "--all", "--message", "Wait for more evidence")
     git(all_.repo, "switch", "--quiet", "--detach", "main")
     key = ("--key", str(all_.folder / OPERATOR))
-    all_.finish("planted", all_.line("sign", "adopt", *key, "--note", "it looks faster"))
+    all_.finish("planted", all_.line("sign", "adopt", *key, "--note", "it looks careful"))
 
 
 def find(all_: Evolution) -> None:
-    """Notice the drift, name the checkpoint by bisection, and let it be rolled back."""
+    """Notice that runs fail, name the checkpoint by bisection, and roll it back."""
+    key = ("--key", str(all_.folder / OPERATOR))
     if not all_.done("noticed"):
-        all_.finish("noticed", all_.line("watch", "--every", "0", *EVALUATED, may=(0, 1)))
+        all_.finish("noticed", all_.line("watch", "--show", *EVALUATED, may=(0, 1)))
     if not all_.done("bisected"):
-        good = next(each["checkpoint"] for each in reversed(all_.promoted))
+        good = all_.promoted[-1]["checkpoint"]
         told = all_.line(
-            *("bisect", "--good", good[:12], "--bad", "active", "--check-ends"),
+            *("bisect", "--good", all_.checkpoints[0]["checkpoint"][:12], "--bad", "active"),
             *("--command", "{python} {files}/oracle.py", "--file", str(_HERE / "oracle.py")),
             *("--seconds", "600"),
             may=(0, 1),
         )
-        all_.finish("bisected", told)
+        all_.finish("bisected", f"{told}the last that the gate promoted: {good}\n")
     if not all_.done("rolled back"):
-        told = all_.line("watch", "--pause", "0", *EVALUATED, may=(0, 1))
-        bad = all_.checkpoints
-        if any(each["active"] and not each["proposals"] for each in bad[1:]):
-            key = ("--key", str(all_.folder / OPERATOR))
-            told += all_.line("rollback", "active", "--reason", "Bisection names it.", *key)
-        all_.finish("rolled back", told)
+        why = ("--reason", "Runs fail under it, and bisection names it.")
+        all_.finish("rolled back", all_.line("rollback", "active", *why, *key))
+    if not all_.done("answered"):
+        (alarm,) = json.loads(all_.line("show", "--json"))["open_alarms"][:1] or [None]
+        if alarm is not None:
+            note = ("--note", "rolled back")
+            all_.line("sign", "answer", str(alarm["alarm"]), *note, *key)
+        all_.finish("answered", json.dumps(alarm))
 
 
 def hand_over(all_: Evolution) -> None:
@@ -323,12 +338,12 @@ def main(arguments: Sequence[str]) -> None:
     limits = {"rounds": asked.rounds, "seed": asked.seed}
     if not all_.done("planted"):
         evolve(all_, promotions=asked.promotions // 2, **limits)
-        train_under(all_, "runs before", "exploding_loss", "lr_too_low")
+        train_under(all_, "runs before", *SPOILT[:3])
     plant(all_)
-    train_under(all_, "runs under it", "exploding_loss", "lr_too_low")
+    train_under(all_, "runs under it", *SPOILT, *SPOILT)
     find(all_)
     evolve(all_, promotions=asked.promotions, **limits)
-    train_under(all_, "runs after", "exploding_loss", "lr_too_low")
+    train_under(all_, "runs after", *SPOILT)
     hand_over(all_)
     found = measure(all_, asked.starts)
     (all_.folder / "evolution.svg").write_text(on_white(picture(found)), encoding="utf-8")
