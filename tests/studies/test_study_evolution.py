@@ -95,7 +95,7 @@ def test_kinds_of_a_set_are_those_of_its_names() -> None:
 
 def test_each_round_changes_one_number_and_in_time_all_of_them() -> None:
     changed = set()
-    for number in range(1, 60):
+    for number in range(1, 50):
         found = change(FILES, number=number, seed=0)
         assert found == change(FILES, number=number, seed=0)
         assert found is not None
@@ -103,7 +103,7 @@ def test_each_round_changes_one_number_and_in_time_all_of_them() -> None:
         pairs = zip(FILES[path].splitlines(), text.splitlines(), strict=True)
         assert sum(before != after for before, after in pairs) == 1
         changed.add(what.split()[0])
-    assert {"TARGET", "R7", "clip_norm", "QUIET"} <= changed
+    assert {"TARGET", "R7", "clip_norm", "lag_patience"} <= changed
     assert not any(name.endswith("_bytes") for name in changed)
 
 
@@ -146,6 +146,6 @@ def test_the_beginning_is_weak_and_its_tests_pass(tmp_path: Path) -> None:
     assert "lag_patience = 6" in git(repo, "show", f"main:{NUMBERS}")
     assert '"R1": 0, "R2": 0' in git(repo, "show", f"main:{RESCUE}")
     manifest = parse_manifest((repo / "judge/tiers.toml").read_bytes())
-    assert [manifest.tier_of(path) for path in (RESCUE, "policies/offers.py")] == [2, 0]
+    assert [manifest.tier_of(path) for path in (RESCUE, "policies/playbook.py")] == [2, 0]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "evolving/tests"]
     subprocess.run(command, cwd=repo, check=True, timeout=300)

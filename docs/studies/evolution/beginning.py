@@ -1,7 +1,7 @@
 """The repository that evolves: a clone of this one, whose policies begin weak.
 
-The policy `rescue` begins without going back, with targets far off; the playbook's numbers begin at
-their ends. What decides may change (tier 2): numbers and code. All else is people's. The tests ask
+The policy `rescue` begins without going back, with an aim of a quarter; the playbook's numbers begin
+at their ends. What decides may change (tier 2): numbers and code. All else is people's. The tests ask
 that whatever decides gives valid decisions, and nothing of what is right: that is for the reference
 set to say, whose tasks are real trainings.
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from studies.reference.seeds import Planned, write_set
 
 RESCUE, NUMBERS = "policies/deciding/rescue.py", "policies/numbers.toml"
-DECIDING = (NUMBERS, "policies/playbook.py", RESCUE)
+DECIDING = (NUMBERS, RESCUE)
 SET, TESTS = "evolving/reference_tasks", "evolving/tests"
 WEAK: dict[str, dict[str, str]] = {  # name -> what it begins as
-    RESCUE: {"TARGET": "0.0005", "LEARNING": "0.0005", "LOST": "50.0", "GROWN": "3000.0"},
+    RESCUE: {"TARGET": "0.002"},
     NUMBERS: {"most_lr_factor": "3.0", "clip_norm": "100.0", "lag_patience": "6"},
 }
 _MANIFEST = f"""# What decides may change, by what trainings show; all else is people's.

@@ -44,9 +44,8 @@ RUIN = (
         ]
 """,
 )
-EVALUATED = ("--siblings", "40")  # trainings in one evaluation of drift
-BASELINE = "10"
-SPOILT = ("infinite_loss", "exploding_loss", "lr_too_low", "init_too_large", "lr_too_high")
+# Settings of people's own runs that need a decision: rates far too high, and one far too low.
+SETTINGS = ("lr=4.0", "lr=8.0", "lr=6.0", "lr=0.0001", "lr=5.0")
 OPERATOR = "operator.pem"
 _RUN = (
     *("epochs=8", "train_examples=400", "val_examples=300", "test_examples=200", "channels=12"),
@@ -169,22 +168,18 @@ def begin(all_: Evolution) -> None:
         all_.line("show")
         all_.proctor("keys", "new", "operator", key)
         all_.finish("operator", all_.proctor("keys", "grant", "operator", f"{key}.vkey"))
-    if not all_.done("baseline"):
-        all_.finish("baseline", all_.line("watch", "--baseline", BASELINE, *EVALUATED, may=(0, 1)))
+    if not all_.done("baseline"):  # of few evaluations: what is noticed here are runs
+        all_.finish("baseline", all_.line("watch", "--baseline", "10", may=(0, 1)))
 
 
-def train_under(all_: Evolution, stage: str, *faults: str) -> None:
+def train_under(all_: Evolution, stage: str, *settings: str) -> None:
     """Train runs with the evolving repository's own code, which labels them with its checkpoint."""
     if all_.done(stage):
         return
     git(all_.repo, "switch", "--quiet", "--detach", "main")
-    for number, fault in enumerate(faults):
-        all_.proctor(
-            *("run", *_RUN, f"seed={number}", "--policy", "rescue"),
-            *("--provoke", fault, "--provoke-seed", str(number)),
-            own=True,
-            may=(0, 1),
-        )
+    for number, setting in enumerate(settings):
+        asked = (*_RUN, setting, f"seed={number}", "--policy", "rescue")
+        all_.proctor("run", *asked, own=True, may=(0, 1))
     all_.finish(stage)
 
 
@@ -207,7 +202,7 @@ def find(all_: Evolution) -> None:
     """Notice that runs fail, name the checkpoint by bisection, and roll it back."""
     key = ("--key", str(all_.folder / OPERATOR))
     if not all_.done("noticed"):
-        all_.finish("noticed", all_.line("watch", "--show", *EVALUATED, may=(0, 1)))
+        all_.finish("noticed", all_.line("watch", "--show", may=(0, 1)))
     if not all_.done("bisected"):
         good = all_.promoted[-1]["checkpoint"]
         told = all_.line(
@@ -338,12 +333,12 @@ def main(arguments: Sequence[str]) -> None:
     limits = {"rounds": asked.rounds, "seed": asked.seed}
     if not all_.done("planted"):
         evolve(all_, promotions=asked.promotions // 2, **limits)
-        train_under(all_, "runs before", *SPOILT[:3])
+        train_under(all_, "runs before", *SETTINGS)
     plant(all_)
-    train_under(all_, "runs under it", *SPOILT, *SPOILT)
+    train_under(all_, "runs under it", *SETTINGS, *SETTINGS)
     find(all_)
     evolve(all_, promotions=asked.promotions, **limits)
-    train_under(all_, "runs after", *SPOILT)
+    train_under(all_, "runs after", *SETTINGS)
     hand_over(all_)
     found = measure(all_, asked.starts)
     (all_.folder / "evolution.svg").write_text(on_white(picture(found)), encoding="utf-8")
