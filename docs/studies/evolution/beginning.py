@@ -1,9 +1,9 @@
 """The repository that evolves: a clone of this one, whose policies begin weak.
 
-The policy `rescue` begins without going back, with an aim of a quarter; the playbook's numbers begin
-at their ends. What decides may change (tier 2): numbers and code. All else is people's. The tests ask
-that whatever decides gives valid decisions, and nothing of what is right: that is for the reference
-set to say, whose tasks are real trainings.
+The policy `rescue` begins without going back, with a quarter of its aim; the playbook's numbers
+begin at their ends. What decides may change (tier 2): numbers and code. All else is people's. The
+tests ask that whatever decides gives valid decisions, and nothing of what is right: that is for the
+reference set to say, whose tasks are real trainings.
 
 I/O: clones a repository, and commits to the clone.
 """
