@@ -16,6 +16,7 @@ from proctor.pages.charts.lineage import lineage
 from proctor.pages.rendering import percent
 from proctor.reports.line_proposals import (
     MOST_DIFF,
+    how_of,
     proposal_tables,
     proposal_tree,
     state_of,
@@ -182,7 +183,7 @@ _CHECKPOINTS = [
     figure("number", "place"),
     field("checkpoint", lambda row: short(row["checkpoint_id"])),
     field("commit", lambda row: short(row["commit"])),
-    field("how", lambda row: "began the line" if row["origin"] == "opened" else row["origin"]),
+    field("how", how_of),
     field("state", state_of),
     figure("runs"),
     figure("usable runs", "eligible_runs"),

@@ -26,7 +26,7 @@ _OPEN = {  # the state of an open proposal -> what it waits for
     "revise": "an operator wants it changed",
     "testing": "is being tested, or was interrupted",
 }
-_HOW = {"opened": "where the line began", "adopted": "committed by people"}
+_HOW = {"opened": "began the line", "adopted": "committed by people"}
 _EMPTY = "round without a proposal"
 _ENDS = ("promoted", "rejected", "halted", "superseded", "withdrawn", "open", _EMPTY, "all")
 _Sums = dict[str, dict[str, float]]
@@ -67,7 +67,7 @@ def proposal_tree(data: Data) -> list[dict[str, Any]]:
         own = made.pop(row["commit"], [])
         if own or row["active"]:
             parent = numbers.get(row["parent"])
-            how = _HOW.get(row["origin"], spoken(row["origin"]))
+            how = how_of(row)
             tree.append(
                 {
                     "title": f"Checkpoint {numbers.get(row['checkpoint_id'])}",
@@ -82,6 +82,11 @@ def proposal_tree(data: Data) -> list[dict[str, Any]]:
         told = {"title": "No checkpoint", "id": short(commit), "state": "", "how": "a commit"}
         tree.append({**told, "why": "", "proposals": own})
     return tree
+
+
+def how_of(checkpoint: Row) -> str:
+    """Return how a checkpoint came about."""
+    return _HOW.get(checkpoint["origin"], str(checkpoint["origin"]))
 
 
 def state_of(checkpoint: Row) -> str:

@@ -95,7 +95,7 @@ def test_each_proposal_is_below_the_checkpoint_that_it_would_change(
     assert numbers == sorted(numbers, reverse=True)
     parents = [re.fullmatch("promoted, on checkpoint ([0-9]+)", at["how"]) for at in shown["tree"]]
     assert all(parents[:-1])
-    assert shown["tree"][-1]["how"] == "where the line began"
+    assert shown["tree"][-1]["how"] == "began the line"
 
 
 def test_waiting_proposal_comes_first_and_says_for_what(page: str) -> None:
