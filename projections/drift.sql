@@ -357,6 +357,7 @@ asked AS (
 benchmarked AS (
     SELECT
         c.checkpoint_id,
+        COUNT(*) AS tasks,
         SUM(u.answers) AS answers,
         AVG(u.success) AS success,
         AVG(u.valid) AS valid,
@@ -401,6 +402,7 @@ SELECT
     ) AS rolled_back,
     COALESCE(e.evaluations, 0) AS evaluations,
     COALESCE(b.answers, 0) AS benchmark_answers,
+    COALESCE(b.tasks, 0) AS benchmark_tasks,
     b.success AS benchmark_success,
     b.seconds AS benchmark_seconds,
     COALESCE(e.reference_success, b.success) AS reference_success,
@@ -435,6 +437,7 @@ COMMENT ON COLUMN checkpoint_metrics.place IS 'On its line, from 0; rolled-back 
 COMMENT ON COLUMN checkpoint_metrics.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
 COMMENT ON COLUMN checkpoint_metrics.evaluations IS 'Without confirmations';
 COMMENT ON COLUMN checkpoint_metrics.benchmark_answers IS 'To reference tasks, in the comparisons of the proposals that it came from or that would change it';
+COMMENT ON COLUMN checkpoint_metrics.benchmark_tasks IS 'That these answers are to';
 COMMENT ON COLUMN checkpoint_metrics.benchmark_success IS 'Share that was right, the mean over the tasks';
 COMMENT ON COLUMN checkpoint_metrics.benchmark_seconds IS 'Wall clock of one answer: the mean over the tasks of their medians';
 COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference tasks that were answered rightly in its evaluations; if there is none, in its benchmarks, as in the next two measures of tasks';

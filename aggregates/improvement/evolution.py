@@ -121,9 +121,14 @@ class Evolution(Aggregate):
         """Return the id of a line's evolution."""
         return uuid5(line, "evolution")
 
+    @staticmethod
+    def round_id(line: UUID, number: int) -> UUID:
+        """Return the id of a round's proposal, which its calls name also where there is none."""
+        return uuid5(Evolution.id_of(line), f"round {number}")
+
     def proposal_id(self, number: int) -> UUID:
         """Return the id that a round's proposal has: a round has one, however often it is tried."""
-        return uuid5(self.id, f"round {number}")
+        return self.round_id(UUID(self.line), number)
 
     def begin(
         self, rounds: int, *, proposer: Mapping[str, Any], technique: str | None = None

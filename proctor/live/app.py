@@ -256,7 +256,7 @@ class _Pages:
         """Show a campaign, a comparison or a line."""
         found = whole_id(request.path_params["id"])
         parameters(request)
-        values = subjects.read_subject(ask, kind, found)
+        values = subjects.read_subject(ask, kind, found, self._home)
         if values is None:
             raise HTTPException(404, f"The ledger has no {kind.name} {found}.")
         return {**values, "id": found, "kind": kind.name, "here": kind.name}

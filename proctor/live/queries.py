@@ -48,10 +48,11 @@ _WANTED = (  # $1 is a text, $2 a state; empty for any
 
 
 def count_runs(ask: Ask, *, text: str, state: str) -> dict[str, int]:
-    """Return how many runs there are, how many are running, and how many are wanted."""
+    """Return how many runs there are, are running, and are wanted; and how many lines."""
     [found] = ask(
         "SELECT COUNT(*) AS runs, COUNT(*) FILTER (r.end_reason IS NULL) AS running, "
-        f"COUNT(*) FILTER ({_WANTED}) AS wanted FROM runs AS r",
+        f"COUNT(*) FILTER ({_WANTED}) AS wanted, "
+        "(SELECT COUNT(*) FROM line_starts) AS lines FROM runs AS r",
         text,
         state,
     )

@@ -9,16 +9,19 @@ I/O: none; the caller's function asks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
 from ledger.wording import counted
+from proctor.home import Home
 from proctor.live.queries import ON_PAGE
 from proctor.live.tables import Ask
 from proctor.output.columns import Column, cells, field, figure
 from proctor.output.terminal import plain
 from proctor.pages.rendering import object_of, seen, spoken, when
 from proctor.reports.contents import rows_about
+from proctor.reports.line_proposals import find_diffs, read_diff
 from proctor.reports.pages import values_of
 from proctor.reports.subjects import Subject
 
@@ -108,21 +111,29 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "line",
             "Lines",
-            "WITH own AS (SELECT * FROM line_starts ORDER BY idx DESC LIMIT $1 OFFSET $2) "
+            "WITH own AS (SELECT * FROM line_starts ORDER BY idx DESC LIMIT $1 OFFSET $2), "
+            "ends AS (SELECT p.line_id, COUNT(*) AS proposals, "
+            "COUNT(*) FILTER (c.outcome = 'promoted') AS promoted, "
+            "COUNT(*) FILTER (c.outcome = 'rejected') AS rejected, "
+            "COUNT(*) FILTER (c.outcome IS NULL) AS open FROM infra_submissions AS p "
+            "LEFT JOIN infra_conclusions AS c USING (proposal_id) "
+            "WHERE p.line_id IN (SELECT line_id FROM own) GROUP BY p.line_id) "
             "SELECT o.line_id AS id, t.time, o.branch, (SELECT COUNT(*) FROM checkpoint_starts "
-            "AS c WHERE c.line_id = o.line_id) AS checkpoints, "
-            "(SELECT COUNT(*) FROM infra_submissions AS p WHERE p.line_id = o.line_id) "
-            "AS proposals, (SELECT COUNT(*) FROM infra_submissions AS p JOIN infra_conclusions AS c"
-            " USING (proposal_id) WHERE p.line_id = o.line_id AND c.outcome = 'promoted') "
-            "AS promoted, (SELECT COUNT(*) FROM infra_submissions AS p JOIN infra_conclusions AS c "
-            "USING (proposal_id) WHERE p.line_id = o.line_id AND c.outcome = 'rejected') "
-            "AS rejected, (SELECT COUNT(*) FROM alarms AS a WHERE a.line_id = o.line_id AND a.open)"
-            " AS alarms FROM own AS o JOIN events AS t USING (idx) ORDER BY o.idx DESC",
+            "AS c WHERE c.line_id = o.line_id) AS checkpoints, (SELECT COUNT(*) "
+            "FROM evolution_rounds AS r JOIN evolutions AS v USING (evolution_id) "
+            "WHERE v.line_id = o.line_id) AS rounds, COALESCE(e.proposals, 0) AS proposals, "
+            "COALESCE(e.promoted, 0) AS promoted, COALESCE(e.rejected, 0) AS rejected, "
+            "COALESCE(e.open, 0) AS open, (SELECT COUNT(*) FROM alarms AS a "
+            "WHERE a.line_id = o.line_id AND a.open) AS alarms "
+            "FROM own AS o JOIN events AS t USING (idx) LEFT JOIN ends AS e USING (line_id) "
+            "ORDER BY o.idx DESC",
             [
                 field("Branch", "branch"),
                 figure("Checkpoints", "checkpoints"),
                 field("Proposals promoted", lambda row: f"{row['promoted']} of {row['proposals']}"),
                 figure("Rejected", "rejected"),
+                figure("Open proposals", "open"),
+                figure("Rounds", "rounds"),
                 figure("Open alarms", "alarms"),
                 field("Opened", lambda row: when(row["time"])),
             ],
@@ -139,13 +150,14 @@ def list_subjects(ask: Ask, kind: Kind, page: int) -> list[tuple[str, Sequence[A
     ]
 
 
-def read_subject(ask: Ask, kind: Kind, found: str) -> dict[str, Any] | None:
+def read_subject(ask: Ask, kind: Kind, found: str, home: Home) -> dict[str, Any] | None:
     """Return what the page of a subject shows; None: there is no such subject."""
     subject = Subject(kind.name, found)
-    rows = rows_about(subject, lambda sql: ask(sql, found))
+    rows = rows_about(subject, lambda sql: ask(sql, *([found] if "$1" in sql else ())))
     if not next(iter(rows.values())):
         return None
     data = plain(rows)
+    data["diffs"] = find_diffs(data, partial(read_diff, home))
     values = {"data": data, **values_of(kind.name, data)}
     for part in values.values():
         if isinstance(part, dict) and len(part.get("rows", ())) > _MOST_ROWS:

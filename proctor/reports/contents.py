@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 from uuid import UUID
 
+from aggregates.improvement.evolution import Evolution
 from aggregates.violations import LISTED
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
@@ -140,6 +141,37 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "LEFT JOIN proposal_standing AS s USING (proposal_id) "
         "LEFT JOIN infra_evaluations AS e USING (proposal_id) "
         "WHERE p.line_id = $1 ORDER BY p.idx",
+        "rounds": "SELECT r.* EXCLUDE (evolution_id) FROM evolution_rounds AS r "
+        "JOIN evolutions AS e USING (evolution_id) WHERE e.line_id = $1 ORDER BY r.idx",
+        "orders": "SELECT o.idx, o.what, o.rounds FROM evolution_orders AS o "
+        "JOIN evolutions AS e USING (evolution_id) WHERE e.line_id = $1 ORDER BY o.idx",
+        # Of all lines; rows_about() chooses. How long a proposal waited for people is no cost.
+        "spent": "SELECT subject, SUM(seconds) AS seconds, CAST(SUM(calls) AS BIGINT) AS calls, "
+        "CAST(SUM(prompt_tokens) AS BIGINT) AS prompt_tokens, "
+        "CAST(SUM(completion_tokens) AS BIGINT) AS completion_tokens, SUM(cost) AS cost "
+        "FROM stage_use WHERE kind = 'proposal' AND stage NOT IN ('branch', 'conclude') "
+        "GROUP BY subject ORDER BY subject",
+        "models": "SELECT t.run_id AS subject, MAX(c.model) AS model FROM transcripts AS t "
+        "JOIN calls AS c USING (transcript_id) WHERE t.mode = 'gauntlet_evolution' "
+        "GROUP BY t.run_id ORDER BY t.run_id",
+        "answers": "SELECT t.proposal_id AS subject, COUNT(*) AS answers, "
+        "SUM(t.cpu_seconds) AS cpu_seconds, "
+        "TRY_CAST(SUM(TRY_CAST(t.metrics ->> '$.prompt_tokens' AS DOUBLE)) AS BIGINT) "
+        "AS prompt_tokens, "
+        "TRY_CAST(SUM(TRY_CAST(t.metrics ->> '$.tokens' AS DOUBLE)) AS BIGINT) "
+        "AS completion_tokens "
+        "FROM infra_task_scores AS t JOIN infra_submissions AS s USING (proposal_id) "
+        "WHERE s.line_id = $1 AND NOT t.cached GROUP BY t.proposal_id ORDER BY t.proposal_id",
+        # On tasks that no proposal has seen, but for evaluations on the set in the repository.
+        "evaluated": "SELECT checkpoint_id, seed IS NOT NULL AS held_out, NULL AS sha256, "
+        "SUM(right_answers) / SUM(tasks) AS success, "
+        "CAST(IF(ANY_VALUE(seed) IS NULL, MAX(tasks), SUM(tasks)) AS BIGINT) AS tasks "
+        "FROM checkpoint_evaluations WHERE line_id = $1 AND purpose <> 'confirmation' "
+        "GROUP BY ALL UNION ALL SELECT d.checkpoint_id, TRUE, d.sha256, AVG(d.success), "
+        "MAX(LEN(JSON_KEYS(d.tasks))) FROM drift_measurements AS d "
+        "JOIN checkpoint_starts AS c USING (line_id, checkpoint_id) "
+        "WHERE d.line_id = $1 AND d.task_set = 'hidden' AND d.commit = c.commit "
+        "GROUP BY ALL ORDER BY ALL",
         "halts": "SELECT * EXCLUDE (line_id, envelope) FROM line_halts WHERE line_id = $1 "
         "ORDER BY idx",
         "alarms": "SELECT * EXCLUDE (line_id) FROM alarms WHERE line_id = $1 ORDER BY idx",
@@ -189,4 +221,13 @@ def rows_about(
     subject: Subject, ask: Callable[[str], list[dict[str, Any]]]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows that a page about a subject shows; `ask` answers a query, `$1` in it."""
-    return {name: ask(sql) for name, sql in _QUERIES[subject.kind].items()}
+    found = {name: ask(sql) for name, sql in _QUERIES[subject.kind].items()}
+    if subject.kind == "line":
+        for row in found["rounds"]:  # its calls name a round by this
+            name = Evolution.round_id(UUID(subject.id), row["round"])
+            row["subject"] = row["proposal_id"] or str(name)
+        own = {row["proposal_id"] for row in found["proposals"]}
+        own |= {row["subject"] for row in found["rounds"]}
+        for part in ("spent", "models"):
+            found[part] = [row for row in found[part] if row["subject"] in own]
+    return found

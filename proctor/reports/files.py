@@ -7,7 +7,7 @@ Trust: a file is hostile until open_report() returns; what it shows, until diffe
 none.
 I/O: read_source() reads a ledger.
 Not covered: what the ledger has that the report leaves out at the end of a stream, such as a later
-audit; only the ledger itself shows that.
+audit; only the ledger itself shows that. A diff may be left out, too; the page says so.
 """
 
 import base64
@@ -17,9 +17,9 @@ import html
 import re
 import zlib
 from binascii import Error as Base64Error
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -39,6 +39,7 @@ from proctor.output.terminal import on_one_line
 from proctor.pages.rendering import embedded_json
 from proctor.remembering import keep_definitions, open_remembered, tell_unread
 from proctor.reports.contents import contents_of
+from proctor.reports.line_proposals import SHOWN, find_diffs, read_diff
 from proctor.reports.subjects import Overview, Subject
 from projections.counting import CountingAudit, counting_audits
 
@@ -65,6 +66,12 @@ class Source:
     packed: str  # the proofs, as the file holds them
     vkey: str  # of the ledger, its first
     made_by: Mapping[str, str]  # the versions that a file names, or ours
+    read: Callable[[str], str | None]  # finds a diff by its SHA-256
+
+    @cached_property
+    def diffs(self) -> dict[str, str]:
+        """The diffs that the report shows, by the SHA-256 that entries record."""
+        return find_diffs(self.contents, self.read)
 
     @cached_property
     def contents(self) -> dict[str, Any]:
@@ -125,6 +132,7 @@ class Source:
             "entries": self.selection.head.size,
             "made_by": made_by(),
             "contents": {name: _columns(part) for name, part in self.contents.items()},
+            "diffs": [*self.diffs.values()],
         }
 
 
@@ -135,6 +143,7 @@ class _Told(msgspec.Struct):
     kind: Literal["run", "campaign", "comparison", "line"]
     subject: UUID
     made_by: Annotated[dict[_Name, _Name], msgspec.Meta(max_length=8)]
+    diffs: Annotated[list[str], msgspec.Meta(max_length=SHOWN)] = []
 
 
 @cache
@@ -160,7 +169,8 @@ def read_source(home: Home, name: str) -> Source:
         owner = ledger.vkey
     selection = read_selection(proofs, vkey=owner)
     packed = base64.b64encode(zlib.compress(proofs.encode(), 9)).decode()
-    return Source(subject, selection, packed, owner, made_by())
+    read = partial(read_diff, home)
+    return Source(subject, selection, packed, owner, made_by(), read)
 
 
 def open_report(text: str, *, vkey: str) -> Source:
@@ -185,7 +195,8 @@ def open_report(text: str, *, vkey: str) -> Source:
     if subject.id not in overview.subjects[subject.kind]:
         raise InclusionError(f"no entry of {subject.kind} {subject.id} is proved")
     selection.verify_choice(overview.wanted(subject))
-    source = Source(subject, selection, packed, vkey, told.made_by)
+    diffs = {hashlib.sha256(diff.encode()).hexdigest(): diff for diff in told.diffs}
+    source = Source(subject, selection, packed, vkey, told.made_by, diffs.get)
     source.verify()
     return source
 

@@ -58,7 +58,8 @@ def page_of(source: Source) -> str:
         "made_by": made_by(),
         "embedded": embedded_json(source.embedded),
     }
-    return render("report.html", {**values_of(source.subject.kind, source.contents), **frame})
+    told = {**source.contents, "diffs": source.diffs}
+    return render("report.html", {**values_of(source.subject.kind, told), **frame})
 
 
 @dataclass(frozen=True)

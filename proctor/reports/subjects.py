@@ -47,6 +47,7 @@ _READ = {  # what has to be read of them
     "comparison.run_allotted",
     "corpus.opened",
     "credit.started",
+    "evolution.round_ended",
     "proposal.submitted",
     "run.forked",
 }
@@ -76,6 +77,7 @@ class Overview:
     campaigns: dict[str, list[str]] = field(default_factory=dict)  # by run
     says: dict[str, list[str]] = field(default_factory=dict)  # runs, by the campaign they record
     of_line: dict[str, list[UUID]] = field(default_factory=dict)  # proposals and bisections
+    rounds: dict[str, int] = field(default_factory=dict)  # how many, by evolution
     checkpoints: dict[str, set[str]] = field(default_factory=dict)  # by line
     corpora: list[UUID] = field(default_factory=list)  # what may be learned from
     tasks: dict[str, str] = field(default_factory=dict)  # of runs: configuration and data
@@ -116,6 +118,8 @@ class Overview:
             self.members.setdefault(stream, []).append(str(body.get("run")))
             if entry.name == "campaign.attempt_started":
                 self.campaigns.setdefault(str(body.get("run")), []).append(stream)
+        elif entry.name == "evolution.round_ended":
+            self.rounds[stream] = self.rounds.get(stream, 0) + 1
         elif entry.name in ("proposal.submitted", "bisection.opened"):
             self.of_line.setdefault(str(body.get("line")), []).append(entry.stream_id)
         elif "checkpoint" in body:
@@ -177,9 +181,10 @@ class Overview:
         """Return the entries that a report about a subject rests on; raises ProctorError."""
         chosen = choose(entries, self.wanted(subject), origin=origin)
         if len(chosen) > MOST_ENTRIES:
+            how = "see `proctor serve`" if subject.kind == "line" else "report its runs one by one"
             raise ProctorError(
                 f"a report about {subject.kind} {subject.id} would rest on {len(chosen)} entries; "
-                f"the most is {MOST_ENTRIES}: report its runs one by one"
+                f"the most is {MOST_ENTRIES}: {how}"
             )
         return chosen
 
@@ -236,8 +241,11 @@ class Overview:
         wanted[UUID(subject)] = None
 
     def _want_line(self, line: str, wanted: _Wanted) -> None:
-        wanted[UUID(line)] = None
-        wanted[Evolution.id_of(UUID(line))] = None
+        name = UUID(line)
+        evolution = Evolution.id_of(name)
+        wanted |= dict.fromkeys((name, evolution))
+        for number in range(1, self.rounds.get(str(evolution), 0) + 1):
+            wanted[Transcript.id_of(Evolution.round_id(name, number))] = None
         for stream in self.of_line.get(line, ()):
             wanted[stream] = None
         under = set(self._runs_under(line))

@@ -295,7 +295,8 @@ class KeyHolder:
         """Write a page about a run."""
         packed = self.packed(proofs)
         subject = Subject("run", str(run))
-        source = Source(subject, self.unchecked(proofs), packed, self.vkey, made_by())
+        diffs: dict[str, str] = {}
+        source = Source(subject, self.unchecked(proofs), packed, self.vkey, made_by(), diffs.get)
         out.write_text(page_of(source))
         return out
 

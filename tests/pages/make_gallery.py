@@ -35,7 +35,7 @@ ENDS = {  # what a picture ends with
     "idle": "#chart-loss",
     "caught": "#chart-loss",
     "comparison": "table",
-    "line": "table >> nth=1",
+    "line": ".tree >> nth=1",
 }
 WIDTH = 1080  # pixels
 _REPORTED = re.compile(r"proctor (judge|compare|line init)\b")

@@ -4,8 +4,8 @@ Trust: rows are hostile; a value that is no number is marked or left out.
 I/O: none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,7 @@ _MOST_POINTS = 400  # of a curve; more could not be seen
 _FAR = 30  # times the smallest value: then the scale is logarithmic
 _STRIP = 34  # above curves, for rules and decisions
 _APART = 16  # between the numbers of two decisions
+_ASIDE = 3  # between the intervals of two curves
 _SPARK = (96, 22)
 
 
@@ -45,6 +46,8 @@ class Curve:
 
     label: str
     points: Sequence[tuple[int, Any]]
+    spans: Mapping[int, tuple[float, float]] = field(default_factory=dict)  # intervals, by place
+    apart: Collection[int] = ()  # places with a cross, which the line leaves out
 
     @cached_property
     def finite(self) -> Sequence[tuple[int, float]]:
@@ -101,6 +104,7 @@ def curves(
     places = [x for curve in drawn for x, _ in curve.points]
     first, last = min(places, default=0), max(places, default=0)
     values = [y for curve in drawn for _, y in curve.finite]
+    values += [end for curve in drawn for span in curve.spans.values() for end in span]
     broken = sorted({x for curve in drawn for x in curve.broken})
     fired = sorted({row["epoch"] for row in rules if row["fired"] and not row["waived"]})
     done = [row for row in decisions if row["outcome"] in ("applied", "restart")]
@@ -124,9 +128,22 @@ def curves(
         if limit is not None:
             across = f"M{LEFT} {scale(limit[0]):.1f}H{drawing.width - RIGHT}"
             drawing.path(across, stroke=RED, wide=1.5, dashes="6 4")
-        for curve, look in zip(shown, looks, strict=True):
-            at = [(columns(x), scale(y)) for x, y in _thinned(curve.finite)]
-            _line(drawing, at, *look, dots=columns.room > 8)
+        wide = columns.room > 8  # enough for a dot at each value
+        for place, (curve, look) in enumerate(zip(shown, looks, strict=True)):
+            on, off = (
+                _thinned([point for point in curve.finite if (point[0] in curve.apart) == apart])
+                for apart in (False, True)
+            )
+            aside = _ASIDE * (place - (len(shown) - 1) / 2) if wide else 0.0
+            spans = [
+                (columns(x) + aside, *map(scale, curve.spans[x]))
+                for x, _ in ([*on, *off] if wide else on)
+                if x in curve.spans
+            ]
+            drawing.path(_spans(spans, apart=wide), stroke=look[0])
+            _line(drawing, [(columns(x), scale(y)) for x, y in on], *look, dots=wide)
+            for x, y in off:
+                drawing.point("cross", columns(x), scale(y), RED, 3)
         for x in broken[:_MOST_POINTS]:
             drawing.point("cross", columns(x), bottom - 8, RED, 3)
         if not values:
@@ -174,6 +191,14 @@ def _marks(
     drawing.path("".join(lines), stroke=SOFT, dashes="3 3")
     for epoch in fired:
         drawing.point("fired", columns(epoch), top + 24, RED)
+
+
+def _spans(spans: Sequence[tuple[float, ...]], *, apart: bool) -> str:
+    """Return the path of intervals: a line down for each, or a line along either end of all."""
+    if apart:
+        return "".join(f"M{x:.1f} {low:.1f}V{high:.1f}" for x, low, high in spans)
+    ends = ("L".join(f"{each[0]:.1f} {each[end]:.1f}" for each in spans) for end in (1, 2))
+    return "".join(f"M{end}" for end in ends if end)
 
 
 def _line(
