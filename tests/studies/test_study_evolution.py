@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from studies.evolution import unseen
 from studies.evolution.beginning import DECIDING, NUMBERS, RESCUE, git, make_repository, weakened
 from studies.evolution.mutator import change
 from studies.evolution.run import table
-from studies.evolution.unseen import SEEN, UNSEEN, starts
+from studies.evolution.unseen import SEEN, UNSEEN
 from studies.reference.scorers import SCORERS
 from studies.reference.seeds import Planned, kinds_of, make, write_set
 from studies.reference.worth import FAULTS, Worth, draw_start
@@ -44,13 +45,15 @@ def answered(asked: Task, policy: Any) -> Score:
     return SCORERS[asked.scorer](asked, ask)
 
 
+@pytest.mark.slow
 def test_training_is_worth_nothing_under_nobody_and_something_under_the_default(
     tmp_path: Path,
 ) -> None:
     won = []
     for seed in range(3):
-        start = draw_start(Random(seed), ["infinite_loss"])
-        asked = task(tmp_path, "loss", seed, starts=[start])
+        rng = Random(seed)
+        starts = [draw_start(rng, ["infinite_loss"]) for _ in range(5)]  # one of them costs
+        asked = task(tmp_path, "loss", seed, starts=starts)
         nobody = answered(asked, None)
         assert not nobody.success
         assert nobody.metrics["agreement"] == 0
@@ -65,8 +68,9 @@ def test_healthy_training_under_nobody_keeps_all(tmp_path: Path) -> None:
 
 
 def test_answers_that_are_no_decisions_are_counted(tmp_path: Path) -> None:
-    start = draw_start(Random(0), ["infinite_loss"])
-    asked = task(tmp_path, "loss", 0, starts=[start])
+    rng = Random(0)
+    starts = [draw_start(rng, ["infinite_loss"]) for _ in range(5)]
+    asked = task(tmp_path, "loss", 0, starts=starts)
     score = SCORERS[asked.scorer](asked, lambda _: [{"cites": ["R7"]}])
     assert not score.success
     assert score.validation_failures
@@ -74,13 +78,12 @@ def test_answers_that_are_no_decisions_are_counted(tmp_path: Path) -> None:
     assert score.problem.startswith("epoch ")
 
 
-def test_a_healthy_start_that_is_ruined_is_a_failure() -> None:
+def test_a_healthy_start_may_lose_a_little_by_chance_and_no_more() -> None:
     start = draw_start(Random(1), FAULTS["rate"])
-    worth = Worth({**start, "fault": None, "config": start["healthy"]}, own=0.1)
-    assert worth.healthy > 0.15 + 1e-9
-    assert worth.success is (worth.healthy <= 0.15)
-    worth.own = worth.healthy - 0.04
-    assert worth.success
+    worth = Worth({**start, "fault": None, "config": start["healthy"]}, own=0.0)
+    for lost, kept in ((0.0, True), (0.04, True), (0.06, False)):
+        worth.own = worth.healthy - lost
+        assert worth.success is kept
 
 
 def test_tasks_are_drawn_alike_from_one_seed_and_not_from_two() -> None:
@@ -120,10 +123,13 @@ def test_a_name_that_is_not_there_cannot_be_weakened() -> None:
 def test_unseen_trainings_are_unlike_those_of_the_gate() -> None:
     assert draw_start(Random(0), SEEN)["healthy"]["blocks"] == 1
     for number in range(20):
-        (first, *_) = starts(number)
+        (first, *_) = unseen.starts(number)
         assert first["healthy"]["channels"] in (10, 20)
         assert first["healthy"]["blocks"] > 1
-    assert {each["fault"] for number in range(20) for each in starts(number)} == {*SEEN, *UNSEEN}
+    assert {each["fault"] for number in range(20) for each in unseen.starts(number)} == {
+        *SEEN,
+        *UNSEEN,
+    }
 
 
 def test_table_compares_each_checkpoint_with_its_parent() -> None:
