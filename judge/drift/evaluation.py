@@ -14,13 +14,13 @@ I/O: the workplace; processes.
 """
 
 import ast
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from judge.drift.history import read_baseline
 from judge.errors import DriftError
 from judge.gauntlet.arms import answering
+from judge.gauntlet.repository.lint import parsed
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
@@ -58,7 +58,7 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
             f"{len(tasks.tasks)}: use the same --siblings, or make a new baseline for a "
             "different reference set"
         )
-    with answering(place, {"base": commit}, manifest) as ask:
+    with answering(place, {"base": commit}, manifest, tasks.tasks) as ask:
         results = [ask(task, "base", repeat=number) for task in tasks.tasks]
     answered = list(zip(tasks.tasks, results, strict=True))
     precisions = [each.metrics["precision"] for each in results if "precision" in each.metrics]
@@ -122,12 +122,8 @@ def weigh(content: bytes) -> dict[str, int]:
         if line.strip() and not line.strip().startswith(b"#")
     }
     functions = branches = 0
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            waiting: list[tuple[ast.AST, bool]] = [(ast.parse(content), False)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        waiting = []
+    tree = parsed(content)
+    waiting: list[tuple[ast.AST, bool]] = [] if tree is None else [(tree, False)]
     while waiting:
         node, inside = waiting.pop()
         if isinstance(node, _FUNCTIONS):

@@ -3,20 +3,27 @@
 Both arms of a pair are asked one after the other, in an order that is drawn: whatever disturbs the
 machine disturbs either arm as often. A stochastic pair's seed is drawn for it alone.
 
+Before that, the line's own commit has to get ready for one of the tasks: what cannot be started
+can be compared with nothing, and no proposal is to blame.
+
 Trust: the code of either arm is hostile, and told neither its arm nor its task.
 I/O: the workplace; processes for the tasks.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.repository.failures import explained, fails_to_import
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.tasks.scoring import QUESTION, Drawing, Score
+from judge.gauntlet.tasks.scoring import Ask as AskOne
 from judge.gauntlet.workplace import Workplace
 
 
@@ -30,8 +37,13 @@ class Ask(Protocol):
 
 
 @contextmanager
-def answering(place: Workplace, commits: Mapping[Arm, str], manifest: Manifest) -> Iterator[Ask]:
-    """Give what asks the commits, each of which has its files in a folder of its own."""
+def answering(
+    place: Workplace, commits: Mapping[Arm, str], manifest: Manifest, tasks: Iterable[Task]
+) -> Iterator[Ask]:
+    """Give what asks the commits, each of which has its files in a folder of its own.
+
+    The first commit is the line's own. Raises GauntletError where it cannot answer at all.
+    """
     with place.scratch() as scratch:
         trees: dict[Arm, Path] = {}
         for arm in place.random.sample([*commits], k=len(commits)):
@@ -50,7 +62,60 @@ def answering(place: Workplace, commits: Mapping[Arm, str], manifest: Manifest) 
                 seed=seed,
             )
 
+        own = next(iter(commits))
+        _verify_ready(place, commits[own], manifest, tasks, tree=trees[own], scratch=scratch)
         yield ask
+
+
+def verify_ready(place: Workplace, commit: str) -> None:
+    """Raise GauntletError where a commit of the line's own cannot answer at all."""
+    tasks = place.reference_set(commit).tasks
+    with answering(place, {"base": commit}, place.manifest(commit), tasks):
+        pass
+
+
+def _verify_ready(
+    place: Workplace,
+    commit: str,
+    manifest: Manifest,
+    tasks: Iterable[Task],
+    *,
+    tree: Path,
+    scratch: Path,
+) -> None:
+    """Raise GauntletError where a commit of the line's own gets ready for no task, or imports fail.
+
+    That it fails on its tasks in other ways is for a change to correct.
+    """
+    failed: TaskResult | None = None
+    for task in tasks:
+        ready: list[str] = []
+
+        def once(asked: Task, ask: AskOne, ready: list[str] = ready) -> Score:
+            ready.append(asked.task_id)
+            ask(QUESTION)
+            return Score(success=True, validation_failures=0, metrics={})
+
+        found = run_task(
+            task,
+            tree,
+            manifest,
+            scorers={
+                name: scorer if isinstance(scorer, Drawing) else once
+                for name, scorer in place.scorers.items()
+            },
+            arm="base",
+            scratch=scratch,
+            seed=task.seed,
+        )
+        if ready and not fails_to_import(found.errors):
+            return
+        failed = failed or found
+    if failed is not None:
+        raise GauntletError(
+            f"the line's own worker answers no task at {commit}: {failed.problem}: "
+            f"{explained(failed.errors, place.repository, commit, manifest)}"
+        )
 
 
 def in_turn(

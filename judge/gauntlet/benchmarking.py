@@ -27,6 +27,7 @@ from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 from ledger.progress import advanced
 
+_UNRECORDED = ("arm", "task_id", "cached", "errors")  # of a result's worth
 _TWICE = 2  # pairs of each deterministic task that a promotion takes
 
 
@@ -83,7 +84,7 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
             if counts[task.task_id] < _TWICE
         ]
 
-    with answering(place, commits, manifest) as ask:
+    with answering(place, commits, manifest, whole.tasks) as ask:
         for task, repeat, drawn, arms in in_turn(wanted, whole.tasks, random=place.random):
             given = {arm: proposal.results.get((arm, task.task_id, repeat)) for arm in arms}
             seed = next((each["seed"] for each in given.values() if each is not None), drawn)
@@ -104,7 +105,7 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
 
 
 def _keep(place: Workplace, proposal: Proposal, result: TaskResult) -> Proposal:
-    worth = {k: v for k, v in vars(result).items() if k not in ("arm", "task_id", "cached")}
+    worth = {k: v for k, v in vars(result).items() if k not in _UNRECORDED}
     return record(
         place,
         proposal,

@@ -121,7 +121,8 @@ def _compared(
             return []
         return wanted_pairs(results, tasks=exact, **terms)
 
-    with answering(place, commits, place.manifest(place.line().head.commit)) as ask:
+    manifest = place.manifest(place.line().head.commit)
+    with answering(place, commits, manifest, tasks) as ask:
         turns = in_turn(wanted, tasks, random=place.random, arms=[*commits])
         for task, repeat, seed, arms in turns:
             results += [ask(task, arm, repeat=repeat, seed=seed) for arm in arms]

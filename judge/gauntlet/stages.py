@@ -16,17 +16,18 @@ from functools import partial
 from typing import Any
 
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.arms import verify_ready
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository import lint
 from judge.gauntlet.repository.changes import PathChange, Verdict, check_changes
+from judge.gauntlet.repository.failures import explained, on_one_line
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.testing.plants import PLANTED
 from judge.gauntlet.testing.suite import Suite, SuiteResult
 from judge.gauntlet.workplace import Workplace
 
 MOST_PROBLEMS = 20  # of the lint, that are told
-_MOST_SAID = 500  # bytes of what tests print, in an error
 _MAX_MESSAGE = 500  # characters of the rationale
 
 
@@ -107,6 +108,8 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             place.tell(str(proposal.id), f"testing: {choice.reason}")
         run = partial(suite.run, str(proposal.commit), without=left_out)
         found, known = _held_against(place, proposal, known, suite=suite, run=run)
+        if "passed" not in found.cases.values():
+            verify_ready(place, proposal.base)  # else the environment is to blame
         fixes: tuple[str, ...] = ()
         if found.passed and found.added:
             place.tell(str(proposal.id), "testing what the added tests say without the change")
@@ -218,11 +221,10 @@ def base_cases(suite: Suite) -> Mapping[str, str]:
     """Return how a base's own tests end; raise GauntletError where they do not pass."""
     own = suite.run_on_base()
     if own.problem is not None:
-        said = own.output[-_MOST_SAID:].decode(errors="replace")
+        said = explained(own.output, suite.repository, suite.base, suite.manifest)
         raise GauntletError(
-            f"the line's own tests fail at {suite.base}: {own.problem}. No proposal can be "
-            "compared with them; fix them by hand, then run `proctor line sign adopt --key KEY`. "
-            f"Their output: {said}"
+            f"the line's own tests fail at {suite.base}: {own.problem}: {said}. "
+            f"Their output ends: {on_one_line(own.output)}"
         )
     return own.cases
 

@@ -42,7 +42,8 @@ def challenge(controller: Controller, into: Path, *, seed: int, count: int) -> C
     place = controller.place
     with controller.locked():
         commit = controller.line.head.commit
-        situations = _situations(place.reference_set(commit).tasks)
+        tasks = place.reference_set(commit).tasks
+        situations = _situations(tasks)
         if not situations:
             raise ProctorError(f"the reference set has no task of kind {KIND!r} to start from")
         cases = list(edge_cases(situations, seed=seed, count=count))
@@ -52,7 +53,7 @@ def challenge(controller: Controller, into: Path, *, seed: int, count: int) -> C
             day=datetime.fromtimestamp(place.clock(), UTC).date(),
         )
 
-        with answering(place, {"base": commit}, place.manifest(commit)) as ask:
+        with answering(place, {"base": commit}, place.manifest(commit), tasks) as ask:
 
             def right(cases: Sequence[Observation]) -> bool:
                 return ask(make(cases), "base").success

@@ -17,11 +17,11 @@ from judge.gauntlet.errors import ManifestError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, parse_manifest
 from proctor.errors import ProctorError
+from proctor.improvement.functions import Functions
 
 SET = "judge/reference_tasks"
 WORKER = f"{SET}/worker.py"
 ENVIRONMENTS = (".venv", "venv")  # usual folders of virtual environments
-_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _TESTS = re.compile(r"(^|/)(tests?/|test_[^/]*\.py$|[^/]*_test\.py$|conftest\.py$)")
 _ENTRIES = ("__init__.py", "__main__.py")
 _DATA = (".csv", ".json", ".md", ".toml", ".txt", ".yaml", ".yml")
@@ -32,13 +32,14 @@ _WORKER = '''\
 import json
 import sys
 
+answers, sys.stdout = sys.stdout, sys.stderr  # what modules and functions print is no answer
+
 {imports}
 
 FUNCTIONS = {{
 {table}
 }}
 
-answers, sys.stdout = sys.stdout, sys.stderr  # what the functions print is no answer
 told = json.loads(sys.stdin.readline())["parameters"]
 print(json.dumps({{"ready": True}}), file=answers, flush=True)
 for _ in sys.stdin:
@@ -55,20 +56,21 @@ def enroll(
     Raises ProctorError where the repository has a manifest already, or a function is not in it.
     """
     repository = Repository(folder)
-    paths = repository.paths(repository.head(branch))
+    commit = repository.head(branch)
+    paths = repository.paths(commit)
     if PATH in paths or (folder / PATH).exists():
         raise ProctorError(
             f"{folder / PATH} already exists: edit it, or see the line with `proctor line show`"
         )
-    for function in functions:
-        _check_function(function, paths)
+    found = Functions(repository, commit, branch)
+    modules = [found.find(function) for function in functions]
     if environment is None:
         environment = next((each for each in ENVIRONMENTS if (folder / each).is_dir()), None)
     elif not (folder / environment / "pyvenv.cfg").is_file():
         raise ProctorError(
             f"{folder / environment} is not a virtual environment; make it with `python -m venv`"
         )
-    manifest = _manifest(paths, branch=branch, environment=environment)
+    manifest = _manifest(paths, modules, branch=branch, environment=environment)
     try:
         parse_manifest(manifest.encode())
     except ManifestError as error:
@@ -80,13 +82,17 @@ def enroll(
     return [folder / name for name in files]
 
 
-def _check_function(function: str, paths: Sequence[str]) -> None:
-    if not _FUNCTION.fullmatch(function):
-        raise ProctorError(f"--function {function}: write it as package.module:name")
-    module = function.partition(":")[0].replace(".", "/")
-    places = [f"{root}{module}{end}" for root in ("", "src/") for end in (".py", "/__init__.py")]
-    if not set(places) & set(paths):
-        raise ProctorError(f"--function {function}: none of {', '.join(places)} is on the branch")
+def left_out(folder: Path, branch: str) -> list[str]:
+    """Return the modules of packages that are in the work tree, and not on the branch."""
+    repository = Repository(folder)
+    known = repository.files(repository.head(branch))
+    found = (
+        file.relative_to(folder).as_posix()
+        for package in _packages(known)
+        for file in (folder / package).glob("*")
+        if file.suffix in (".py", ".pyd", ".so")
+    )
+    return sorted(path for path in found if path not in known and not _TESTS.search(path))
 
 
 def _packages(paths: Iterable[str]) -> set[str]:
@@ -98,20 +104,24 @@ def _packages(paths: Iterable[str]) -> set[str]:
     }
 
 
-def _manifest(paths: Sequence[str], *, branch: str, environment: str | None) -> str:
+def _manifest(
+    paths: Sequence[str], modules: Sequence[str], *, branch: str, environment: str | None
+) -> str:
+    """Return the manifest's text; `modules` are the files of the functions."""
     packages = _packages(paths)
     tiers: dict[int, list[str]] = {0: ["judge/**"], 1: [], 2: []}
     tests = sorted({_test_pattern(path) for path in paths if _TESTS.search(path)})
     tiers[0] += tests or ["tests/**"]
     for path in paths:
         name = PurePosixPath(path).name
-        if _TESTS.search(path) or not path.startswith(tuple(packages)):
+        if _TESTS.search(path) or not (path in modules or path.startswith(tuple(packages))):
             continue
         if path.endswith(".py"):
             tiers[1 if name in _ENTRIES else 2].append(path)
         elif path.endswith(_DATA):
             tiers[1].append(path)
-    tops = sorted({each.removeprefix("src/").split("/")[0] for each in packages})
+    names = (each.removeprefix("src/").split("/")[0] for each in (*packages, *modules))
+    tops = sorted({each.removesuffix(".py") for each in names})
     place = "" if environment is None else f"\n[environment]\npath = {json.dumps(environment)}\n"
     text = _MANIFEST.substitute(
         line=json.dumps(branch),
@@ -143,6 +153,6 @@ def _worker(functions: Sequence[str]) -> str:
     imports, table = [], []
     for number, function in enumerate(functions, start=1):
         module, _, name = function.partition(":")
-        imports.append(f"from {module} import {name} as function_{number}")
+        imports.append(f"from {module} import {name} as function_{number}  # noqa: E402")
         table.append(f'    "{function}": function_{number},')
     return _WORKER.format(imports="\n".join(sorted(imports)), table="\n".join(table))

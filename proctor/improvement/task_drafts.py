@@ -27,6 +27,7 @@ from judge.errors import StepError
 from judge.gauntlet.arms import answering
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import CandidateError, TaskError
+from judge.gauntlet.repository.failures import last_error
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.hidden_tests import (
     BY_MODEL,
@@ -241,7 +242,8 @@ def check(controller: Controller, task: Task) -> str:
         _check_scorer(task, place.scorers[task.scorer])
         if task.stochastic:
             return "it is declared stochastic"
-        with answering(place, {"base": head.commit}, manifest) as ask:
+        known = (task, *whole.tasks)
+        with answering(place, {"base": head.commit}, manifest, known) as ask:
             answers = [ask(task, "base") for _ in range(REPEATS)]
     different = [each for each in answers if _worth(each) != _worth(answers[0])]
     if different:
@@ -352,9 +354,11 @@ def _cases(
         raise TaskError(str(error)) from error
     fails, keeps, rest = sort_cases(before.cases, after.cases)
     if not fails:
+        ran = "passed" in after.cases.values()
         raise TaskError(
             "no hidden case fails without the change and passes with it: the tests say "
             f"{after.problem or 'the same before and after'}"
+            f"{'' if ran else f': {last_error(after.output)}'}"
         )
     expected = {**task.expected, "fails": list(fails), "keeps": list(keeps)}
     if narrow:

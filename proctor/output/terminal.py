@@ -20,8 +20,8 @@ from proctor.output.columns import Column, Shows, cells
 
 _NARROW = 16  # characters; a column may be folded to it, and not further
 _WIDTH = None if sys.stdout.isatty() else 160  # what is piped is not folded at 80
-console = Console(soft_wrap=True, highlight=False, width=_WIDTH)
-error_console = Console(stderr=True, soft_wrap=True, highlight=False)
+console = Console(soft_wrap=True, highlight=False, emoji=False, width=_WIDTH)
+error_console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 def print_json(value: Any) -> None:

@@ -135,6 +135,16 @@ def check_code(
     return form, fence
 
 
+def parsed(source: bytes) -> ast.Module | None:
+    """Return the syntax tree of a file that is not run; None where this Python makes none of it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 Problems = list[tuple[int, str]]
 """Each with its line."""
 

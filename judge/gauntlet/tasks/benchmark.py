@@ -35,6 +35,7 @@ from ledger.strict_json import read_json
 Arm = Literal["base", "candidate"]
 ARMS: tuple[Arm, Arm] = ("base", "candidate")
 _MAX_OUTPUT = 4 * 2**20
+_MOST_ERRORS = 2**14
 READY: Mapping[str, bool] = {"ready": True}
 """The only reply to the first message."""
 MAX_MESSAGE = 8 * 2**20
@@ -55,6 +56,7 @@ class TaskResult:
     problem: str | None  # in words of ours
     isolation: tuple[str, ...]  # what was in force while the candidate ran
     missing: bool = False  # there is no answer: counted as a failure, in either arm alike
+    errors: bytes = field(default=b"", compare=False, repr=False)  # printed instead of an answer
     cached: bool = False  # from an earlier proposal, as old records have it; it decides nothing
     # Until the answers came, and of the processor for all processes, each from the start of the
     # candidate; None: not measured, or there is no answer.
@@ -157,7 +159,7 @@ def run_task(
     """
     seed = seed_of(task, repeat) if seed is None else seed
     drawn = drawn_task(task.with_seed(seed), scorers)
-    missing, cpu_seconds = False, None
+    missing, errors, cpu_seconds = False, b"", None
     limits = manifest.benchmark
     seconds: float = limits.seconds
     scorer = scorers[drawn.scorer]
@@ -189,6 +191,7 @@ def run_task(
             cpu_seconds = conversation.end().cpu_seconds
         except CandidateError as error:
             missing = isinstance(error, NoAnswerError)
+            errors = conversation.end().errors[-_MOST_ERRORS:] if missing else b""
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
     return TaskResult(
         task_id=task.task_id,
@@ -198,6 +201,7 @@ def run_task(
         **vars(score),
         isolation=conversation.isolation,
         missing=missing,
+        errors=errors,
         seconds=None if cpu_seconds is None else conversation.waited,
         cpu_seconds=cpu_seconds,
     )

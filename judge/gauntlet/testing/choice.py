@@ -16,13 +16,12 @@ I/O: none.
 
 import ast
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from judge.gauntlet.repository.lint import words
+from judge.gauntlet.repository.lint import parsed, words
 from judge.gauntlet.testing.plants import is_test_file
 
 _STARTS = words(  # names in code that imports, or starts programs, by strings
@@ -258,11 +257,7 @@ def _everything(_: str) -> bool:
 
 def _read(path: str, content: bytes) -> _Said | None:
     """Return what a file says; None if it cannot be parsed."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if (tree := parsed(content)) is None:
         return None
     said = _Said()
     package = PurePosixPath(path).parts[:-1]

@@ -9,13 +9,14 @@ from aggregates.improvement.proposal import TRIGGERS, Proposal
 from judge.errors import JudgeError
 from judge.gauntlet import measurement
 from judge.gauntlet.controller import Controller
+from judge.gauntlet.repository.failures import commit_it
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import Argument, Takes, verify_unused
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.improvement.enroll import enroll
+from proctor.improvement.enroll import enroll, left_out
 from proctor.improvement.home import (
     BRANCH,
     SERVER,
@@ -91,7 +92,13 @@ def init(
             "next: read the tiers, add reference tasks with `proctor line task new NAME`, and "
             "commit all",
         ]
-        return Output({"written": [str(path) for path in written]}, "\n".join(lines))
+        note = ""
+        if others := left_out(folder, branch):
+            note = (
+                f"not on branch {branch!r}, so tests and tasks will not find it: "
+                f"{', '.join(others)}; if code imports it, {commit_it(' '.join(others))}"
+            )
+        return Output({"written": [str(path) for path in written]}, "\n".join(lines), note=note)
     if server:
         return _configured(LineOptions(repo=folder, branch=branch, home=home), server)
     if demo:

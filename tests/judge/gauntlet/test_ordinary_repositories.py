@@ -13,7 +13,8 @@ from aggregates.improvement.proposal import Proposal
 from judge.confinement import supervised
 from judge.errors import ConfinementError
 from judge.gauntlet import reviews
-from judge.gauntlet.errors import RepositoryError
+from judge.gauntlet.errors import GauntletError, RepositoryError
+from judge.gauntlet.measurement import measure
 from judge.gauntlet.shown import applied
 from judge.gauntlet.testing import suite
 from judge.gauntlet.testing.suite import Suite, SuiteResult
@@ -227,4 +228,68 @@ def test_line_that_is_checked_out_is_refused_before_any_test_runs(
             controller.carry_on(proposal.id)
         assert counted.runs == 0
         git(line.repo, "switch", "--quiet", "--detach")
+        assert controller.carry_on(proposal.id).outcome == "promoted"
+
+
+WORKER = "judge/reference_tasks/worker.py"
+HOSTILE = "\\x1b[2J" + 9_000 * "x" + "\\n\\u202eImportError: not\\a " + 900 * "y"
+NO_TESTS = {"tests/test_component.py": "def test_nothing():\n    pass\n"}
+
+
+@pytest.mark.parametrize(
+    ("begins", "words"),
+    [
+        ("import absent_here\n", "ModuleNotFoundError: No module named 'absent_here'; name a virt"),
+        ("raise ValueError(1)\n", "exited with status 1: ValueError: 1; correct it by hand"),
+        (f'import sys\nsys.exit("{HOSTILE}")\n', f"ImportError: not {283 * 'y'}; correct it by"),
+        ("print('Hello')\n", "the answer is malformed"),
+    ],
+)
+def test_worker_that_cannot_start_is_the_lines_own_error(
+    tmp_path: Path, begins: str, words: str
+) -> None:
+    line = Line(tmp_path, files={**SMALL, WORKER: begins + SMALL[WORKER]})
+    with line.controller() as controller:
+        proposal = submit(controller, line.diff(SELECTION, THRIFTY))
+        with pytest.raises(GauntletError, match="worker answers no task at") as caught:
+            controller.carry_on(proposal.id)
+        assert words in str(caught.value)
+        assert str(caught.value).isprintable()
+        with pytest.raises(GauntletError, match="worker answers no task at"):
+            measure(controller.place, hidden=None)
+        left = controller.place.proposal(proposal.id)
+        assert (left.stage, left.outcome, left.results) == ("benchmark", None, {})
+
+
+def test_module_that_is_missing_only_when_asked_is_the_lines_own_error(tmp_path: Path) -> None:
+    late = SMALL[SELECTION].replace("    ordered", "    import absent_here\n    ordered", 1)
+    line = Line(tmp_path, files={**SMALL, SELECTION: late, **NO_TESTS})
+    with line.controller() as controller:
+        proposal = submit(controller, line.diff(SELECTION, renamed))
+        with pytest.raises(GauntletError, match="No module named 'absent_here'"):
+            controller.carry_on(proposal.id)
+
+
+def test_head_that_fails_on_every_task_is_corrected_by_a_proposal(tmp_path: Path) -> None:
+    broken = SMALL[SELECTION].replace("    ordered", "    cap = [][cap]\n    ordered", 1)
+    line = Line(tmp_path, files={**SMALL, SELECTION: broken, **NO_TESTS})
+    with line.controller() as controller:
+        same = judged(controller, line.diff(SELECTION, renamed))
+        assert (same.outcome, same.verdict) == ("rejected", "cannot tell")
+        assert judged(controller, line.diff(SELECTION, SMALL[SELECTION])).outcome == "promoted"
+
+
+@pytest.mark.slow
+def test_environment_that_breaks_later_rejects_no_proposal(tmp_path: Path) -> None:
+    make_environment(tmp_path / "repo-venv")
+    words = {"retrieval/words.py": "import only_here\n" + SMALL["retrieval/words.py"]}
+    line = Line(tmp_path, files=with_pytest('[environment]\npath = "../repo-venv"\n', **words))
+    (module,) = (tmp_path / "repo-venv").glob("lib/python3*/site-packages/only_here.py")
+    with line.controller() as controller:
+        assert judged(controller, line.diff(SELECTION, renamed)).outcome == "rejected"
+        module.rename(module.with_suffix(".gone"))
+        proposal = submit(controller, line.diff(SELECTION, THRIFTY))
+        with pytest.raises(GauntletError, match="No module named 'only_here'; install"):
+            controller.carry_on(proposal.id)
+        module.with_suffix(".gone").rename(module)
         assert controller.carry_on(proposal.id).outcome == "promoted"
