@@ -21,6 +21,7 @@ from proctor.errors import ProctorError
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _MOST = 2**20  # bytes of a file that is looked into
+_MOST_STEPS = 100  # from module to module
 _SHOWN = 8  # functions that an error names
 _BUILT = (".pyx", ".so", ".pyd")  # ends of modules that are not Python
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -43,7 +44,7 @@ class Functions:
         if not _FUNCTION.fullmatch(function):
             raise ProctorError(f"--function {function}: write it as package.module:name")
         module, _, name = function.partition(":")
-        path = self._file_of(module)
+        path = self._file_of(module) or self._file_of(module, _BUILT)
         wrong = self._no_module(module) if path is None else self._why_none(module, name, set())
         if path is None or wrong is not None:
             raise ProctorError(f"--function {function}: {wrong}")
@@ -73,7 +74,7 @@ class Functions:
     def _why_none(self, module: str, name: str, seen: set[tuple[str, str]]) -> str | None:
         """Return why a module has no function of a name; None if it has, or may have."""
         path = self._file_of(module)
-        if path is None:
+        if path is None or len(seen) == _MOST_STEPS:
             return None
         if (module, name) in seen:
             return f"{path} imports {name} from itself"

@@ -270,6 +270,7 @@ def test_module_that_is_missing_only_when_asked_is_the_lines_own_error(tmp_path:
             controller.carry_on(proposal.id)
 
 
+@pytest.mark.slow
 def test_head_that_fails_on_every_task_is_corrected_by_a_proposal(tmp_path: Path) -> None:
     broken = SMALL[SELECTION].replace("    ordered", "    cap = [][cap]\n    ordered", 1)
     line = Line(tmp_path, files={**SMALL, SELECTION: broken, **NO_TESTS})

@@ -63,6 +63,7 @@ FILES = {
     "src/slugs/other.py": "from .round import there\n",
     "src/slugs/built.pyx": "",
     "src/slugs/wraps.py": "from .built import fast\n",
+    **{f"src/slugs/long{n}.py": f"from .long{n + 1} import nowhere\n" for n in range(500)},
     "flat.py": "from src.slugs import text\ndef only(text):\n    return text\n",
     "tests/test_text.py": "def test_nothing():\n    pass\n",
 }
@@ -138,7 +139,8 @@ def test_function_that_is_not_there_is_refused(repository: Path, function: str, 
         ["slugs.text:shorten", "slugs.text:first", "slugs.text:last", "slugs.text:slug_of"],
         ["slugs.text:quick", "slugs.text:guarded", "slugs.text:Pair", "slugs.text:partial"],
         ["slugs:frozen", "slugs.star:slugify", "slugs.lazy:any", "slugs.filled:a"],
-        ["slugs.late:filled", "slugs.newer:f", "slugs.wraps:fast"],
+        ["slugs.late:filled", "slugs.newer:f", "slugs.wraps:fast", "slugs.built:fast"],
+        ["slugs.long0:nowhere"],
     ],
 )
 def test_function_that_is_there_or_may_be_is_enrolled(
