@@ -78,8 +78,11 @@ def test_the_gate_takes_what_is_better_and_says_the_same_again() -> None:
 def test_a_row_counts_what_was_taken_for_better() -> None:
     won = Evolved([(None, 0.3), (0.6, 0.5), (0.7, 0.4)], cases=10, calls=3, seconds=1.0)
     none = Evolved([(None, 0.3)], cases=20, calls=3, seconds=2.0)
-    told = row("an arm", [won, none])
-    assert told["new best: better, equal, worse"] == "1, 0, 1"
-    assert told["winner's true worth"].startswith("0.35 (")
-    assert told["its score less its worth"] == "+0.30"
-    assert told["cases run"] == "15.0"
+    same = Evolved([(0.2, 0.3), (0.4, 0.3), (0.5, 0.4)], cases=1_000, calls=3, seconds=2.0)
+    assert row("an arm", {"one": [won, none], "two": [same, same]}) == {
+        "arm": "an arm",
+        "winner's true worth": "0.35±0.64; 0.40±0.00",
+        "its score less its worth": "0.30; 0.10±0.00",
+        "new bests: better/equal/worse": "1/0/1; 2/2/0",
+        "cases run": "15; 1,000",
+    }

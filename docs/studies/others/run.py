@@ -16,9 +16,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
+from operator import eq, gt, lt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -29,7 +31,7 @@ from studies.others.ours import climbing, front_door, in_process, processor_seco
 from studies.others.problem import MATTERING, Problem
 from studies.others.proposer import proposing
 from studies.runner import Job, StudyError, do_jobs
-from studies.statistics import Table, short
+from studies.statistics import Table
 
 _HERE = Path(__file__).parent
 _EXAMPLES = 30  # each to learn from and to select by, for GEPA; its documentation: 30 to 300
@@ -86,38 +88,40 @@ def _as_much(policy: str, spent: int, calls: int) -> Mapping[str, int]:
     return {"examples": _MANY, "answers": max(1, round(spent / (calls * each)))}
 
 
-def _with_interval(values: Sequence[float], show: Callable[[float], str]) -> str:
-    """Return the mean with Student's 95% interval."""
+def _with_interval(values: Sequence[float]) -> str:
+    """Return the mean with half of Student's 95% interval."""
     if len(values) < 2:
-        return show(mean(values))
+        return "".join(f"{each:.2f}" for each in values) or "-"
     half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
-    return f"{show(mean(values))} ({show(mean(values) - half)} to {show(mean(values) + half)})"
+    return f"{round(mean(values), 2) + 0.0:.2f}±{half:.2f}"  # no -0.00
 
 
-def row(name: str, found: Sequence[Evolved]) -> dict[str, str]:
-    """Return an arm's row."""
-    steps = [(b[1], a[1]) for each in found for b, a in zip(each.best, each.best[1:], strict=False)]
-    won = [each.best[-1] for each in found]
-    over = [claimed - worth for claimed, worth in won if claimed is not None]
-    return {
-        "arm": name,
-        "winner's true worth": _with_interval([worth for _, worth in won], lambda v: f"{v:.2f}"),
-        "its score less its worth": _with_interval(over, lambda v: f"{v:+.2f}") if over else "-",
-        "new best: better, equal, worse": (
-            f"{sum(a > b for b, a in steps)}, {sum(a == b for b, a in steps)}, "
-            f"{sum(a < b for b, a in steps)}"
-        ),
-        "cases run": short(mean(each.cases for each in found)),
-    }
+def row(name: str, found: Mapping[str, Sequence[Evolved]]) -> dict[str, str]:
+    """Return an arm's row, in which each cell has a value for each kind of problem."""
+    cells: dict[str, list[str]] = {}
+    for each in found.values():
+        steps = [(b[1], a[1]) for one in each for b, a in pairwise(one.best)]
+        won = [one.best[-1] for one in each]
+        over = [claimed - worth for claimed, worth in won if claimed is not None]
+        counts = [sum(compare(a, b) for b, a in steps) for compare in (gt, eq, lt)]
+        values = {
+            "winner's true worth": _with_interval([worth for _, worth in won]),
+            "its score less its worth": _with_interval(over),
+            "new bests: better/equal/worse": "/".join(map(str, counts)),
+            "cases run": f"{mean(one.cases for one in each):,.0f}",
+        }
+        for column, value in values.items():
+            cells.setdefault(column, []).append(value)
+    return {"arm": name, **{column: "; ".join(each) for column, each in cells.items()}}
 
 
 def told(found: Evolved) -> str:
-    """Return what was promoted, and the cases that it took."""
+    """Return the worths of what was promoted, and the cases that it took."""
     return f"{', '.join(f'{worth:.2f}' for _, worth in found.best)}; {found.cases:,} cases"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Let all of them evolve, and print a table for each kind of problem."""
+    """Let all of them evolve, and print what came of it."""
     parser = argparse.ArgumentParser(prog="python docs/studies others", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--calls", type=int, default=100, help="To the proposer (default: 100).")
@@ -146,18 +150,21 @@ def main(arguments: Sequence[str]) -> None:
         )
         return [found[job.key] for job in jobs]
 
+    found: dict[str, dict[str, list[Evolved]]] = {}  # arm -> kind of problem
     for kind in MATTERING:
         seeds = [{"kind": kind, "seed": n, "calls": given.calls} for n in range(given.seeds)]
         gate = evolved("gate", "gate", seeds)
-        rows = [row("the gate", gate)]
+        found.setdefault("the gate", {})[kind] = gate
         for name, advised in ADVISED.items():
             whole = [each if name == "climbing" else {**each, "python": python} for each in seeds]
-            found = evolved(name, name, [{**each, **advised} for each in whole])
-            rows.append(row(f"{name}, {LABELS[name]}", found))
+            plain = evolved(name, name, [{**each, **advised} for each in whole])
+            found.setdefault(f"{name}, {LABELS[name]}", {})[kind] = plain
             spent = [_as_much(name, each.cases, given.calls) for each in gate]
             as_much = [{**each, **how} for each, how in zip(whole, spent, strict=True)]
-            rows.append(row(f"{name}, as many cases", evolved(name, f"{name}, as much", as_much)))
-        Table.of(f"{kind}: {given.calls} calls, {given.seeds} seeds", rows).show(markdown=True)
+            much = evolved(name, f"{name}, as much", as_much)
+            found.setdefault(f"{name}, as many cases", {})[kind] = much
+    title = f"{'; '.join(MATTERING)}: {given.calls} calls, {given.seeds} seeds"
+    Table.of(title, [row(*each) for each in found.items()]).show(markdown=True)
     few = [
         {"kind": next(iter(MATTERING)), "seed": each, "calls": given.front_calls}
         for each in range(given.front_door)
@@ -170,5 +177,5 @@ def main(arguments: Sequence[str]) -> None:
             for seed, (one, other) in enumerate(zip(alone, front, strict=True))
         ]
         Table.of(f"The gate: {given.front_calls} calls", rows).show(markdown=True)
-        each = sum(found.seconds for found in front) / sum(found.cases for found in front)
-        print(f"{each:.2f} s of the processor for each case through the front door")
+        seconds = sum(each.seconds for each in front) / sum(each.cases for each in front)
+        print(f"{seconds:.2f} s of the processor for each case through the front door")
