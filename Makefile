@@ -12,7 +12,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-gpu test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider study-evolution bench bench-speed lint lock setup clean
+.PHONY: demo test coverage docs test-slow test-changed test-dispatch test-foreign test-gpu test-postgres test-tools test-fleet test-integrations test-pages bench-pages gallery study-agent study-decider study-evolution study-others bench bench-speed lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -93,6 +93,18 @@ study-evolution: setup
 
 .venv-foreign/.installed: tests/foreign/install.sh tests/foreign/requirements.txt tests/foreign/random_models.py
 	tests/foreign/install.sh .venv-foreign $(VENV)
+	touch $@
+
+# The gate beside OpenEvolve and GEPA on one noisy problem (docs/studies/gate.md). It takes about two
+# hours of processor time, nearly all of it for the seeds that go through the front door.
+study-others: setup .venv-others/.installed
+	mkdir -p build
+	$(BIN)/python docs/studies others --results build/others.jsonl
+
+.venv-others/.installed: docs/studies/others/requirements.txt
+	test -x .venv-others/bin/python || $(PYTHON) -m venv .venv-others
+	echo '*' > .venv-others/.gitignore
+	.venv-others/bin/python -m pip install --quiet --no-deps --requirement docs/studies/others/requirements.txt
 	touch $@
 
 # Runs on a CUDA device and their verdicts, and loops watched on one (docs/explanation/determinism.md).
@@ -210,4 +222,4 @@ lock: .venv-lock/bin/uv
 	.venv-lock/bin/python -m pip install --quiet uv==0.13.9
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-fleet .venv-integrations .venv-pages .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-fleet .venv-integrations .venv-others .venv-pages .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build

@@ -1,0 +1,1 @@
+"""The gate beside two packages that evolve programs, on one problem whose scores are noisy."""
