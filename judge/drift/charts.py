@@ -133,11 +133,16 @@ def is_far(values: Array, base: Baseline) -> Flags:
 def counted(values: Array, base: Baseline, *, again: Array) -> Array:
     """Return what counts in sums: of an evaluation far below, the higher of it and the second.
 
-    Where there is no second one (infinite), no more than SIGMAS counts: it may be a disturbance.
+    Where there is no second one (infinite), and neither neighbour is far below, no more than SIGMAS
+    counts: it may be a disturbance.
     """
     floor = np.expand_dims(base.reference - SIGMAS * base.sd, -1)
-    higher = np.maximum(values, np.where(np.isinf(again), floor, again))
-    return np.asarray(np.where(is_far(values, base), higher, values))
+    far, sure = is_far(values, base), np.isfinite(again)
+    beside = np.zeros(values.shape, dtype=bool)
+    beside[..., 1:] |= far[..., :-1]
+    beside[..., :-1] |= far[..., 1:]
+    found = np.where(far & sure, np.maximum(values, again), values)
+    return np.asarray(np.where(far & ~sure & ~beside, floor, found))
 
 
 def declined(values: Array, base: Baseline) -> Flags:

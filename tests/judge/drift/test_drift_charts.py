@@ -193,11 +193,11 @@ def test_disturbed_evaluations_roll_back_in_one_stream_of_a_hundred_at_most() ->
 
 
 def test_an_evaluation_far_below_counts_as_its_second_one_or_in_part() -> None:
-    values = np.array([0.89, 0.6, 0.6, 0.6])
-    again = np.array([np.inf, np.inf, 0.9, 0.7])
+    values = np.array([0.6, 0.89, 0.6, 0.6, 0.6])
+    again = np.array([np.inf, np.inf, 0.9, 0.7, np.inf])
     floor = float(BASE.reference - charts.SIGMAS * BASE.sd)
     found = charts.counted(values, BASE, again=again)
-    assert found.tolist() == pytest.approx([0.89, floor, 0.9, 0.7])
+    assert found.tolist() == pytest.approx([floor, 0.89, 0.9, 0.7, 0.6])
 
 
 @pytest.mark.slow

@@ -74,6 +74,7 @@ def line_diff(path: Path) -> str:
     return path.read_text()
 
 
+@pytest.mark.slow  # both arms' times are compared, so nothing should run beside it
 def test_refactoring_is_signed_and_promoted(line: Line) -> None:
     tidy = line.text(SELECTION).replace("    ordered", "    # The best first.\n    ordered", 1)
     diff = written(line, "tidy.diff", line.diff(SELECTION, tidy))
