@@ -95,8 +95,8 @@ study-evolution: setup
 	tests/foreign/install.sh .venv-foreign $(VENV)
 	touch $@
 
-# The gate beside OpenEvolve and GEPA on one noisy problem (docs/studies/gate.md). It takes about two
-# hours of processor time, nearly all of it for the seeds that go through the front door.
+# The gate beside OpenEvolve and GEPA on one noisy problem (docs/studies/gate.md). It takes about half
+# an hour of processor time, most of it for the seeds that go through the front door.
 study-others: setup .venv-others/.installed
 	mkdir -p build
 	$(BIN)/python docs/studies others --results build/others.jsonl
