@@ -16,8 +16,9 @@ PLAYBOOK = "policies/playbook.py"
 
 
 def own_line(folder: Path, *, playbook: str | None = None) -> Path:
-    """Make a repository of this one's policies and judge, with another playbook if one is given."""
-    for package in ("aggregates", "docs/studies/reference_tasks", "judge", "policies"):
+    """Make a repository of what answers this one's tasks, with another playbook if one is given."""
+    packages = ("aggregates", "judge", "ledger", "monitor", "policies")
+    for package in (*packages, "docs/studies/reference_tasks"):
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, folder / package, ignore=leave)
     if playbook is not None:
