@@ -86,7 +86,7 @@ study-agent: setup
 	$(BIN)/pytest -m slow tests/proctor/cli/test_compare_cli.py -k killed_twice
 
 # What decides on trainings evolves unattended, is spoilt half way and mended, and is measured on
-# trainings that it never saw (docs/studies/agents.md). It takes about two hours, and goes on after a kill.
+# trainings that it never saw (docs/studies/evolution.md). It takes hours, and goes on after a kill.
 EVOLUTION ?= build/evolution
 study-evolution: setup
 	$(BIN)/python docs/studies evolution $(EVOLUTION)

@@ -25,6 +25,7 @@ OUTCOMES = (
     "refused",  # what was answered is a change that cannot be handed in
 )
 ORDERS = ("on", "off", "reset")  # reset: what was tried before is history
+MODE = "gauntlet_evolution"  # of the transcripts of its rounds
 MAX_ROUNDS = 100_000  # asked for at a time
 MAX_TEXT = 2_000  # characters of a reason
 

@@ -207,7 +207,9 @@ class Proposal(Aggregate):
             if self.verdict == "better" and (self.regressions or not self.improvements):
                 raise InvariantError("the verdict `better` needs an improvement and no regression")
             if self.verdict == "no worse" and (self.regressions or proposal.review != "refactor"):
-                raise InvariantError("the verdict `no worse` is for what is signed `refactor`")
+                raise InvariantError(
+                    "the verdict `no worse` needs a signed `refactor` and no regression"
+                )
 
     class Concluded(Event):
         """The end, whatever it is, with the stage that it came at."""

@@ -127,7 +127,7 @@ def beyond(values: Array, base: Baseline, *, again: Array) -> Flags:
 
 def is_far(values: Array, base: Baseline) -> Flags:
     """Tell which values lie so far below the reference that a second evaluation is asked."""
-    return np.asarray(values < np.expand_dims(base.reference - SIGMAS * base.sd, -1))
+    return np.asarray(values < _floor(base))
 
 
 def counted(values: Array, base: Baseline, *, again: Array) -> Array:
@@ -136,13 +136,12 @@ def counted(values: Array, base: Baseline, *, again: Array) -> Array:
     Where there is no second one (infinite), and neither neighbour is far below, no more than SIGMAS
     counts: it may be a disturbance.
     """
-    floor = np.expand_dims(base.reference - SIGMAS * base.sd, -1)
     far, sure = is_far(values, base), np.isfinite(again)
     beside = np.zeros(values.shape, dtype=bool)
     beside[..., 1:] |= far[..., :-1]
     beside[..., :-1] |= far[..., 1:]
     found = np.where(far & sure, np.maximum(values, again), values)
-    return np.asarray(np.where(far & ~sure & ~beside, floor, found))
+    return np.asarray(np.where(far & ~sure & ~beside, _floor(base), found))
 
 
 def declined(values: Array, base: Baseline) -> Flags:
@@ -227,6 +226,10 @@ def stalled(values: Array, base: Baseline) -> Flags:
     steps = np.arange(WINDOW + 1) - WINDOW / 2
     noise = np.expand_dims(base.sd, -1) / sqrt(steps @ steps)
     return velocity(values, base) <= noise
+
+
+def _floor(base: Baseline) -> Array:
+    return np.expand_dims(base.reference - SIGMAS * base.sd, -1)
 
 
 def _with_reference(values: Array, base: Baseline) -> Array:

@@ -15,7 +15,16 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from aggregates.improvement.line import Line
-from judge.drift.charts import CONFIRMATIONS, PAUSE, Array, Baseline, Flags, baseline_of
+from judge.drift.charts import (
+    CONFIRMATIONS,
+    PAUSE,
+    Array,
+    Baseline,
+    Flags,
+    baseline_of,
+    counted,
+    ratchet,
+)
 from judge.errors import DriftError
 from judge.gauntlet.workplace import Workplace
 
@@ -77,6 +86,16 @@ class DriftHistory:
             for each in self.points
         ]
         return np.array(found, dtype=float)
+
+    @property
+    def counted(self) -> Array:
+        """(points), what counts in sums."""
+        return counted(self.values, self.base, again=self.again(1))
+
+    @property
+    def sums(self) -> Array:
+        """(points), of losses since the original, in standard deviations."""
+        return ratchet(self.counted, self.base, restarts=self.restarts)
 
     @property
     def latest(self) -> Array:

@@ -175,15 +175,14 @@ def _charted(history: DriftHistory) -> list[Finding]:
     thrice = history.again(charts.CONFIRMATIONS)
     value, reference, sd = float(values[-1]), float(base.reference), float(base.sd)
     against = f"{value:.1%} correct; the original has {reference:.1%} (standard deviation {sd:.2%})"
-    counted = charts.counted(values, base, again=again)
-    sums = charts.ratchet(counted, base, restarts=history.restarts)
+    loss = float(history.sums[-1])
     found = {
         "ratchet": (
-            sums[-1] > charts.RATCHET,
-            f"losses since the original add up to {sums[-1]:.1f} standard deviations; {against}",
+            loss > charts.RATCHET,
+            f"losses since the original add up to {loss:.1f} standard deviations; {against}",
         ),
         "decline": (
-            charts.declined(counted, base)[-1],
+            charts.declined(history.counted, base)[-1],
             f"{charts.DECLINES} or more evaluations in a row declined; {against}",
         ),
         "three sigma": (

@@ -15,13 +15,13 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from aggregates.improvement.evolution import Evolution
+from aggregates.improvement.evolution import MODE, Evolution
 from ledger.wording import counted
 from policies.asking.prompt import quoted
 from policies.proposing.proposer import Earlier
 from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial, marked_bad
 from proctor.home import Home
-from proctor.improvement.rounds import MODE, Round
+from proctor.improvement.rounds import Round
 from proctor.remembering import open_session
 
 MOST_ENTRIES = 20  # named in a pattern's evidence

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
-from aggregates.improvement.evolution import Evolution
+from aggregates.improvement.evolution import MODE, Evolution
 from aggregates.transcript import Transcript
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
@@ -45,7 +45,7 @@ from policies.proposing.tuner import (
     used,
 )
 from proctor.improvement.patterns import LineHistory
-from proctor.improvement.rounds import MODE, record_of, unanswering
+from proctor.improvement.rounds import record_of, unanswering
 from proctor.runs.transcript_log import TranscriptLog
 
 MOST_BYTES = 100_000  # of a file that is shown or rewritten

@@ -17,7 +17,6 @@ from aggregates.declared import check_fields
 from policies.proposing.tuner import Tally
 from proctor.errors import ProctorError
 
-MODE = "gauntlet_evolution"  # of the transcripts of rounds
 _UNDECIDED = (None, "proposed", "superseded", "withdrawn")  # say nothing of who proposed
 
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 from uuid import UUID
 
-from aggregates.improvement.evolution import Evolution
+from aggregates.improvement.evolution import MODE, Evolution
 from aggregates.violations import LISTED
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
@@ -151,8 +151,10 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "CAST(SUM(completion_tokens) AS BIGINT) AS completion_tokens, SUM(cost) AS cost "
         "FROM stage_use WHERE kind = 'proposal' AND stage NOT IN ('branch', 'conclude') "
         "GROUP BY subject ORDER BY subject",
-        "models": "SELECT t.run_id AS subject, MAX(c.model) AS model FROM transcripts AS t "
-        "JOIN calls AS c USING (transcript_id) WHERE t.mode = 'gauntlet_evolution' "
+        "models": "SELECT t.run_id AS subject, "  # noqa: S608 - MODE is our own
+        "ARG_MAX(c.model, c.number) AS model "
+        "FROM transcripts AS t JOIN calls AS c USING (transcript_id) "
+        f"WHERE t.mode = '{MODE}' "
         "GROUP BY t.run_id ORDER BY t.run_id",
         "answers": "SELECT t.proposal_id AS subject, COUNT(*) AS answers, "
         "SUM(t.cpu_seconds) AS cpu_seconds, "

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from synthetic import CODE, synthetic_call, synthetic_line
+from synthetic import CODE, CONFINED, synthetic_call, synthetic_line, synthetic_tests
 
 from aggregates.canonical import digest
 from aggregates.improvement.evolution import Evolution
@@ -18,7 +18,6 @@ from ledger.application import LedgerApplication
 from proctor.home import Home
 
 _ENDS = ("rejected", "promoted", "rejected", "superseded", "rejected")
-_CONFINED = ("hidden files", "no network")
 
 
 def make_evolved_line(
@@ -111,29 +110,7 @@ def _propose(
         log.save(proposal)
         return
     commit = digest({"change": number, "base": base.commit})[:40]
-    proposal.record_branch(
-        f"infra/{proposal.id}",
-        commit=commit,
-        tree=commit,
-        changes=[{"path": "component.py", "kind": "changed"}],
-        tier=2,
-        configuration_only=False,
-        manifest=line.manifest,
-        reference_set=line.reference_set,
-        against=base.commit,
-    )
-    proposal.record_tests(
-        passed=True,
-        problem=None,
-        cases=12,
-        missing=[],
-        added=[],
-        seconds=0.5,
-        expected=None,
-        output=None,
-        isolation=_CONFINED,
-        leftovers=0,
-    )
+    synthetic_tests(proposal, line, commit=commit, tree=commit)
     right = min(tasks, tasks // 3 + len(line.checkpoints) // 4)
     for arm, task in ((arm, task) for task in range(tasks) for arm in ("base", "candidate")):
         proposal.record_result(
@@ -145,7 +122,7 @@ def _propose(
             validation_failures=0,
             metrics={"tokens": 40.0, "prompt_tokens": 100.0},
             problem=None,
-            isolation=_CONFINED,
+            isolation=CONFINED,
             seconds=0.5,
             cpu_seconds=0.25,
         )

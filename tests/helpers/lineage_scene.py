@@ -13,7 +13,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from synthetic import CODE, synthetic_audit, synthetic_line, synthetic_run
+from synthetic import (
+    CODE,
+    CONFINED,
+    synthetic_audit,
+    synthetic_line,
+    synthetic_run,
+    synthetic_tests,
+)
 
 from aggregates.curation.export import Export
 from aggregates.improvement.line import INSTALLED, Line
@@ -30,7 +37,6 @@ from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash
 
 EXPIRES = 2_000_000_000  # s
-CONFINED = ("hidden files", "no network")
 COMPARISONS = [  # as many as the reference set has tasks, and as long
     {
         "task_id": f"a-task-of-some-kind-{number}",
@@ -222,7 +228,7 @@ def change(
 
     `signs` is the word in the envelope, by default the one that is recorded.
     """
-    base, diff = line.head, hashlib.sha256(name.encode()).hexdigest()
+    diff = hashlib.sha256(name.encode()).hexdigest()
     commit, tree = diff[:40], diff[24:]
     proposal = proposal or submitted(log, line, name, tier=tier)
     review = "refactor" if refactors else "approve"
@@ -233,30 +239,9 @@ def change(
     if envelope is not None:
         proposal.record_review(review, envelope=envelope, key="k", expires=EXPIRES, note="")
         log.save(proposal)
-    proposal.record_branch(
-        f"infra/{proposal.id}",
-        commit=commit,
-        tree=tree,
-        changes=[{"path": "component.py", "kind": "changed"}],
-        tier=tier,
-        configuration_only=False,
-        manifest=line.manifest,
-        reference_set=line.reference_set,
-        against=base.commit,
-    )
-    proposal.record_tests(
-        passed=True,
-        problem=None,
-        cases=12,
-        missing=[],
-        added=[],
-        seconds=0.5,
-        expected=None,
-        output=None,
-        isolation=CONFINED,
-        leftovers=0,
-        left_out=left_out,
-        choice="it does not reach them" if left_out else None,
+    choice = "it does not reach them" if left_out else None
+    synthetic_tests(
+        proposal, line, commit=commit, tree=tree, tier=tier, left_out=left_out, choice=choice
     )
     proposal.evaluate(
         "worse" if valley is not None else "no worse" if refactors else "better",

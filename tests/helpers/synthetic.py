@@ -26,6 +26,7 @@ from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
 from aggregates.transcript import Transcript
 
+CONFINED = ("hidden files", "no network")
 CODE = "c0" * 32  # of all synthetic runs and checkpoints
 SPEC = ModelSpec(
     classes=10,
@@ -393,6 +394,45 @@ def synthetic_transcript(log: Log, run: Run, calls: Iterable[dict[str, Any]] = (
     return transcript
 
 
+def synthetic_tests(
+    proposal: Proposal,
+    line: Line,
+    *,
+    commit: str,
+    tree: str,
+    path: str = "component.py",
+    tier: int = 2,
+    left_out: Sequence[str] = (),
+    choice: str | None = None,
+) -> None:
+    """Record that a proposal has a branch, and that twelve tests pass there."""
+    proposal.record_branch(
+        f"infra/{proposal.id}",
+        commit=commit,
+        tree=tree,
+        changes=[{"path": path, "kind": "changed"}],
+        tier=tier,
+        configuration_only=False,
+        manifest=line.manifest,
+        reference_set=line.reference_set,
+        against=line.head.commit,
+    )
+    proposal.record_tests(
+        passed=True,
+        problem=None,
+        cases=12,
+        missing=[],
+        added=[],
+        seconds=0.5,
+        expected=None,
+        output=None,
+        isolation=CONFINED,
+        leftovers=0,
+        left_out=left_out,
+        choice=choice,
+    )
+
+
 def synthetic_proposal(
     log: Log,
     line: Line,
@@ -421,31 +461,11 @@ def synthetic_proposal(
     if outcome is None:
         log.save(proposal)
         return proposal
-    proposal.record_branch(
-        f"infra/{proposal.id}",
-        commit=commit,
-        tree=tree,
-        changes=[{"path": path, "kind": "changed"}],
-        tier=2,
-        configuration_only=False,
-        manifest=line.manifest,
-        reference_set=line.reference_set,
-        against=base.commit,
-    )
-    confined, better = ["hidden files", "no network"], outcome == "promoted"
-    proposal.record_tests(
-        passed=True,
-        problem=None,
-        cases=12,
-        missing=[],
-        added=[],
-        seconds=0.5,
-        expected=None,
-        output=None,
-        isolation=confined,
-        leftovers=0,
-        left_out=["tests/test_apart.py"] if better else [],
-        choice="2 of 3 test files reach it" if better else None,
+    better = outcome == "promoted"
+    left_out = ["tests/test_apart.py"] if better else []
+    choice = "2 of 3 test files reach it" if better else None
+    synthetic_tests(
+        proposal, line, commit=commit, tree=tree, path=path, left_out=left_out, choice=choice
     )
     for arm, success in (("base", not better), ("candidate", better)):
         proposal.record_result(
@@ -457,7 +477,7 @@ def synthetic_proposal(
             validation_failures=0,
             metrics={"recall": float(success), "tokens": 40.0, "budget": 0.25},
             problem=None,
-            isolation=confined,
+            isolation=CONFINED,
         )
     proposal.evaluate(
         "better" if better else "worse",
@@ -475,7 +495,7 @@ def synthetic_proposal(
             missing=[],
             seconds=0.5,
             output="ab" * 32,
-            isolation=confined,
+            isolation=CONFINED,
             leftovers=0,
             flaky=[],
             outcomes="ab" * 32,

@@ -122,5 +122,5 @@ def weakened(text: str, changes: dict[str, str]) -> str:
     for name, value in changes.items():
         text, found = re.subn(rf"(?m)^({name} = )\S+", rf"\g<1>{value}", text)
         if found != 1:
-            raise ValueError(f"{name} stands there {found} times")
+            raise ValueError(f"{name} is set {found} times; it must be set once")
     return text

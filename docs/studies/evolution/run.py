@@ -216,19 +216,18 @@ def find(all_: Evolution) -> None:
         why = ("--reason", "Runs fail under it, and bisection names it.")
         all_.finish("rolled back", all_.line("rollback", "active", *why, *key))
     if not all_.done("answered"):
-        (alarm,) = json.loads(all_.line("show", "--json"))["open_alarms"][:1] or [None]
-        if alarm is not None:
-            note = ("--note", "rolled back")
-            all_.line("sign", "answer", str(alarm["alarm"]), *note, *key)
-        all_.finish("answered", json.dumps(alarm))
+        alarms = json.loads(all_.line("show", "--json"))["open_alarms"]
+        for alarm in alarms:
+            all_.line("sign", "answer", str(alarm["number"]), "--note", "rolled back", *key)
+        all_.finish("answered", json.dumps(alarms))
 
 
 def hand_over(all_: Evolution) -> None:
-    """Export training data without the tainted runs, and the ledger as a bundle; verify it."""
-    if not all_.done("exported"):
+    """List which runs are tainted, and write the ledger as a bundle that is verified."""
+    if not all_.done("standing"):
         asked = "SELECT run_id, tainted, taint_reasons FROM run_standing ORDER BY run_id"
         told = all_.proctor("sql", asked)
-        all_.finish("exported", told)
+        all_.finish("standing", told)
     bundle = all_.folder / "evolution.bundle"
     if not all_.done("verified"):
         shutil.rmtree(bundle, ignore_errors=True)
@@ -322,10 +321,17 @@ def main(arguments: Sequence[str]) -> None:
     """Do what is left of it."""
     parser = argparse.ArgumentParser(prog="python docs/studies evolution", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--promotions", type=int, default=6, help="To end with (default: 6).")
-    parser.add_argument("--rounds", type=int, default=80, help="At most (default: 80).")
-    parser.add_argument("--starts", type=int, default=60, help="Unseen trainings (default: 60).")
-    parser.add_argument("--seed", type=int, default=0, help="Of the proposer (default: 0).")
+    parser.add_argument(
+        "--promotions",
+        type=int,
+        default=6,
+        help="Promoted checkpoints at which it ends (default: 6).",
+    )
+    parser.add_argument("--rounds", type=int, default=80, help="Most rounds (default: 80).")
+    parser.add_argument(
+        "--starts", type=int, default=60, help="Unseen trainings for each checkpoint (default: 60)."
+    )
+    parser.add_argument("--seed", type=int, default=0, help="Seed of the proposer (default: 0).")
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
     all_ = Evolution(asked.folder.resolve())

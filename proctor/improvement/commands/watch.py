@@ -186,8 +186,8 @@ def _asked(home: Home) -> tuple[Production, dict[str, int]]:
 
 
 def _points(history: DriftHistory) -> list[Point]:
-    sums = charts.ratchet(history.values, history.base, restarts=history.restarts)
-    return [Point.of(each, sum=float(s)) for each, s in zip(history.points, sums, strict=True)]
+    both = zip(history.points, history.sums, strict=True)
+    return [Point.of(each, sum=float(loss)) for each, loss in both]
 
 
 def _tell_points(points: Sequence[Point], base: Mapping[str, Any]) -> None:
@@ -196,9 +196,11 @@ def _tell_points(points: Sequence[Point], base: Mapping[str, Any]) -> None:
         console.print("nothing is evaluated yet but the original checkpoint")
         return
     print_rows(_POINTS, points)
-    low = base["reference"] - 3 * base["sd_at_most"]
+    least = base["reference"]
+    low = least - charts.SIGMAS * base["sd_at_most"]
+    none = "" if low > 0 else ", which no evaluation can be below"
     print_words(
-        f"the original answers {base['reference']:.2%} rightly; three deviations below that is "
-        f"{low:.2%}\nsum of losses since the original, in deviations: an alarm at "
+        f"the original answers at least {max(0.0, least):.2%} rightly; three deviations below "
+        f"that is {low:.2%}{none}\nsum of losses since the original, in deviations: an alarm at "
         f"{charts.RATCHET:g}"
     )

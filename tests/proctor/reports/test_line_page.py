@@ -285,8 +285,7 @@ def test_live_page_follows_and_what_a_reader_has_opened_keeps_its_name(tmp_path:
         before = asked(served, f"lines/{line}")
         assert asked(served, f"lines/{line}") == before
         with LedgerApplication.open(Home(tmp_path).ledger, REGISTRY) as log:
-            evolution = log.find(Evolution.id_of(UUID(line)), Evolution)
-            assert evolution is not None
+            evolution: Evolution = log.repository.get(Evolution.id_of(UUID(line)))
             known: Line = log.repository.get(UUID(line))
             synthetic_proposal(log, known, path="other.py", outcome=None)
             synthetic_proposal(log, known, path="late.py", outcome="rejected")
