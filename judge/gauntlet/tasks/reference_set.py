@@ -265,6 +265,11 @@ def _parse(files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Referen
 
 
 def _manifest(files: Mapping[str, bytes]) -> tuple[TaskEntry, ...]:
+    if MANIFEST not in files:
+        raise TaskError(
+            f"the reference set has no {MANIFEST}: make a first task with `proctor line task new "
+            "NAME`, and commit it"
+        )
     return _declared(files, MANIFEST, _Manifest).tasks
 
 

@@ -153,7 +153,11 @@ def _models(pairs: Sequence[str]) -> list[ModelSettings]:
 
 def _budget(pairs: Sequence[str], models: Sequence[ModelSettings]) -> Budget:
     """Return the budget; raises ProctorError for what is none, or could not be kept."""
-    budget = build(Budget, read_pairs(pairs), error=ProctorError, what="--budget", suggest=True)
+    asked = read_pairs(pairs)
+    try:
+        budget = build(Budget, asked, error=ProctorError, suggest=True)
+    except ProctorError as error:
+        raise ProctorError(f"--budget: {error}") from error
     if not models and (budget.tokens or budget.cost):
         raise ProctorError(
             "--budget: tokens and cost are a language model's; give --set model=NAME or seconds=N"

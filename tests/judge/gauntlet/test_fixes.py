@@ -25,6 +25,11 @@ def test_accents_are_part_of_a_word():
 def test_spaces_are_not():
     assert words_of("a b") == ["a", "b"]
 """
+CHANCE = """
+
+def test_of_chance():
+    assert os.urandom(1)[0] % 8
+"""
 CASE = "tests.test_accents::test_accents_are_part_of_a_word"
 
 
@@ -69,7 +74,7 @@ def test_fix_is_promoted_for_the_test_that_fails_without_it(
         # It passes without the change.
         (FIXED, SHOWS.replace("Crème brûlée", "a").replace('"crème", "brûlée"', '"a"'), None),
         # It fails at random, with and without the change.
-        (FIXED, f"{SHOWS}\n\ndef test_of_chance():\n    assert id([]) // 64 % 8\n", "better"),
+        (FIXED, f"import os\n\n{SHOWS}{CHANCE}", "better"),
         # Without the change there is nothing that it could run: it is no test of what there is.
         (
             f"{FIXED}\n\nMOST = 3\n",
