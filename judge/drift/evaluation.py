@@ -21,6 +21,7 @@ from judge.drift.history import read_baseline
 from judge.errors import DriftError
 from judge.gauntlet.arms import answering
 from judge.gauntlet.repository.lint import parsed
+from judge.gauntlet.tasks.benchmark import Turn, seed_of
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
@@ -58,8 +59,9 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
             f"{len(tasks.tasks)}: use the same --siblings, or make a new baseline for a "
             "different reference set"
         )
-    with answering(place, {"base": commit}, manifest, tasks.tasks) as ask:
-        results = [ask(task, "base", repeat=number) for task in tasks.tasks]
+    with answering(place, {"base": commit}, manifest, tasks.tasks) as asking:
+        turns = [Turn(task=task, seed=seed_of(task, number), repeat=number) for task in tasks.tasks]
+        results = [*asking.each(turns)]
     answered = list(zip(tasks.tasks, results, strict=True))
     precisions = [each.metrics["precision"] for each in results if "precision" in each.metrics]
     wrong = [_name(task, made=seed is not None) for task, each in answered if not each.success]

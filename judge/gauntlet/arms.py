@@ -1,7 +1,9 @@
 """Both arms of a comparison: the files that each answers from, and whose turn it is.
 
 Both arms of a pair are asked one after the other, in an order that is drawn: whatever disturbs the
-machine disturbs either arm as often. A stochastic pair's seed is drawn for it alone.
+machine disturbs either arm as often. A stochastic pair's seed is drawn for it alone. Several pairs
+can be asked at once, each by one process; their answers come in the order in which the pairs were
+drawn, so that nothing else depends on how many there are.
 
 Before that, the line's own commit has to get ready for one of the tasks: what cannot be started
 can be compared with nothing, and no proposal is to blame.
@@ -12,34 +14,82 @@ I/O: the workplace; processes for the tasks.
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Protocol
 
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.failures import explained, fails_to_import
 from judge.gauntlet.repository.manifest import Manifest
-from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
+from judge.gauntlet.tasks.benchmark import (
+    ARMS,
+    Arm,
+    Arms,
+    TaskResult,
+    Turn,
+    drawn_seed,
+    export,
+    run_task,
+    seed_of,
+)
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import QUESTION, Drawing, Score
 from judge.gauntlet.tasks.scoring import Ask as AskOne
 from judge.gauntlet.workplace import Workplace
 
 
-class Ask(Protocol):
-    """Asks an arm."""
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """Asks arms, in this process or in several others."""
 
-    def __call__(
-        self, task: Task, arm: Arm, *, repeat: int = 0, seed: int | None = None
-    ) -> TaskResult:
-        """Return its answer's worth, as run_task() does."""
+    place: Workplace
+    arms: Arms
+
+    def ask(self, task: Task, arm: Arm = "base") -> TaskResult:
+        """Return the worth of one arm's answer to a task."""
+        return next(
+            self.arms.answer(
+                Turn(task=task, seed=seed_of(task, 0), arms=(arm,)), self.place.scorers
+            )
+        )
+
+    def each(self, turns: Sequence[Turn]) -> Iterator[TaskResult]:
+        """Yield what the answers are worth, in the order of the turns."""
+        asked = [self._elsewhere(turn) for turn in turns]
+        try:
+            for turn, future in zip(turns, asked, strict=True):
+                yield from self._here(turn) if future is None else self._of(future, turn)
+        finally:
+            for future in asked:
+                if future is not None:
+                    future.cancel()
+
+    def _elsewhere(self, turn: Turn) -> Future[list[TaskResult]] | None:
+        if self.place.others is None or turn.task.scorer == BY_MODEL:
+            return None
+        try:
+            return self.place.others(self.arms, turn)
+        except BrokenExecutor:
+            return None
+
+    def _here(self, turn: Turn) -> Iterator[TaskResult]:
+        return self.arms.answer(turn, self.place.scorers)
+
+    def _of(self, future: Future[list[TaskResult]], turn: Turn) -> Iterator[TaskResult]:
+        try:
+            yield from future.result()
+        except BrokenExecutor:  # a process was killed: its turn is taken again
+            self.place.tell(str(self.place.line_id), "a process that asks was killed; asking here")
+            yield from self._here(turn)
 
 
 @contextmanager
 def answering(
     place: Workplace, commits: Mapping[Arm, str], manifest: Manifest, tasks: Iterable[Task]
-) -> Iterator[Ask]:
+) -> Iterator[Asking]:
     """Give what asks the commits, each of which has its files in a folder of its own.
 
     The first commit is the line's own. Raises GauntletError where it cannot answer at all.
@@ -49,22 +99,9 @@ def answering(
         for arm in place.random.sample([*commits], k=len(commits)):
             trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
             export(place.repository, commits[arm], manifest, trees[arm])
-
-        def ask(task: Task, arm: Arm, *, repeat: int = 0, seed: int | None = None) -> TaskResult:
-            return run_task(
-                task,
-                trees[arm],
-                manifest,
-                scorers=place.scorers,
-                arm=arm,
-                scratch=scratch,
-                repeat=repeat,
-                seed=seed,
-            )
-
         own = next(iter(commits))
         _verify_ready(place, commits[own], manifest, tasks, tree=trees[own], scratch=scratch)
-        yield ask
+        yield Asking(place=place, arms=Arms(trees=trees, manifest=manifest, scratch=scratch))
 
 
 def verify_ready(place: Workplace, commit: str) -> None:
@@ -124,14 +161,20 @@ def in_turn(
     *,
     random: Random,
     arms: Sequence[Arm] = ARMS,
-) -> Iterator[tuple[Task, int, int, list[Arm]]]:
-    """Yield the pairs that are wanted until none is: task, repeat, seed, and the arms' order.
+) -> Iterator[list[Turn]]:
+    """Yield the pairs that are wanted together, in a drawn order, until none is.
 
     `wanted` gives them as wanted_pairs() does, of these tasks. It is asked again when all that it
     wanted has been answered.
     """
     by_id = {task.task_id: task for task in tasks}
     while pairs := wanted():
-        for name, repeat in random.sample(pairs, k=len(pairs)):
-            seed = drawn_seed(by_id[name], random)
-            yield by_id[name], repeat, seed, random.sample(arms, k=len(arms))
+        yield [
+            Turn(
+                task=by_id[name],
+                repeat=repeat,
+                seed=drawn_seed(by_id[name], random),
+                arms=tuple(random.sample(arms, k=len(arms))),
+            )
+            for name, repeat in random.sample(pairs, k=len(pairs))
+        ]

@@ -11,6 +11,7 @@ I/O: the workplace; processes for the tasks.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 
 import msgspec
@@ -22,7 +23,7 @@ from judge.gauntlet.comparison.evaluate import Evaluation, compare, error_level,
 from judge.gauntlet.comparison.weighing import Terms
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.stages import record
-from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, Turn
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 from ledger.progress import advanced
@@ -84,14 +85,17 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
             if counts[task.task_id] < _TWICE
         ]
 
-    with answering(place, commits, manifest, whole.tasks) as ask:
-        for task, repeat, drawn, arms in in_turn(wanted, whole.tasks, random=place.random):
-            given = {arm: proposal.results.get((arm, task.task_id, repeat)) for arm in arms}
-            seed = next((each["seed"] for each in given.values() if each is not None), drawn)
-            for arm in arms:
-                if given[arm] is None:  # else by a process that was stopped between the two
-                    advanced("answers to reference tasks", len(proposal.results))
-                    proposal = _keep(place, proposal, ask(task, arm, repeat=repeat, seed=seed))
+    def left(turn: Turn) -> Turn:
+        """Return what is left of a pair that a process which was stopped may have begun."""
+        given = {arm: proposal.results.get((arm, turn.task.task_id, turn.repeat)) for arm in ARMS}
+        seed = next((each["seed"] for each in given.values() if each is not None), turn.seed)
+        return replace(turn, seed=seed, arms=tuple(arm for arm in turn.arms if given[arm] is None))
+
+    with answering(place, commits, manifest, whole.tasks) as asking:
+        for turns in in_turn(wanted, whole.tasks, random=place.random):
+            for result in asking.each([left(turn) for turn in turns]):
+                advanced("answers to reference tasks", len(proposal.results))
+                proposal = _keep(place, proposal, result)
     asked = {task for _, task, _ in proposal.results}
     rest = {task.task_id for task in exact} - {task.task_id for task in first}
     tasks = first if rest and not rest & asked else whole.tasks

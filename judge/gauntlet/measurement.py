@@ -122,10 +122,9 @@ def _compared(
         return wanted_pairs(results, tasks=exact, **terms)
 
     manifest = place.manifest(place.line().head.commit)
-    with answering(place, commits, manifest, tasks) as ask:
-        turns = in_turn(wanted, tasks, random=place.random, arms=[*commits])
-        for task, repeat, seed, arms in turns:
-            results += [ask(task, arm, repeat=repeat, seed=seed) for arm in arms]
+    with answering(place, commits, manifest, tasks) as asking:
+        for turns in in_turn(wanted, tasks, random=place.random, arms=[*commits]):
+            results += asking.each(turns)
     places = {task.task_id: number for number, task in enumerate(tasks)}
     results.sort(key=lambda each: (places[each.task_id], each.repeat))
     if len(commits) < len(ARMS):

@@ -23,6 +23,7 @@ from judge.gauntlet.errors import GauntletError, ManifestError, RepositoryError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
 from judge.gauntlet.shown import applied, digest_of_shown, facts
+from judge.gauntlet.tasks.benchmark import Others
 from judge.gauntlet.tasks.reference_set import ReferenceSet, load
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 from ledger.application import LedgerApplication
@@ -50,6 +51,7 @@ class Workplace:
     tell: Callable[[str, str], None] = lambda _id, _what: None  # proposal's id, what is done
     scorers: Mapping[str, Scorer] = field(default_factory=lambda: SCORERS)  # of reference tasks
     settings: ComparisonSettings = field(default_factory=ComparisonSettings)
+    others: Others | None = None  # processes that ask arms; None: this one does
     random: Random = field(default_factory=SystemRandom)  # draws seeds and orders, all recorded
     _sets: dict[str, ReferenceSet] = field(default_factory=dict)  # by commit, which never changes
     _manifests: dict[str, Manifest] = field(default_factory=dict)  # by commit, too

@@ -53,10 +53,10 @@ def challenge(controller: Controller, into: Path, *, seed: int, count: int) -> C
             day=datetime.fromtimestamp(place.clock(), UTC).date(),
         )
 
-        with answering(place, {"base": commit}, place.manifest(commit), tasks) as ask:
+        with answering(place, {"base": commit}, place.manifest(commit), tasks) as asking:
 
             def right(cases: Sequence[Observation]) -> bool:
-                return ask(make(cases), "base").success
+                return asking.ask(make(cases)).success
 
             kept = [make([seen]) for seen in _wrong(cases, right)]
     if kept:

@@ -17,6 +17,7 @@ from uuid import UUID
 from aggregates.improvement.line import Checkpoint, Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.tasks.benchmark import Arms, Others, TaskResult, Turn
 from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import Scorer
@@ -29,11 +30,17 @@ from proctor.home import Home, find_named
 from proctor.improvement.clone import scorers
 from proctor.output.terminal import on_one_line, warn
 from proctor.remembering import open_remembered
+from proctor.runs.pools import pool
 
 BRANCH = "main"
 SERVER = "server.json"
 RepoOption = Annotated[Path, "Repository to manage."]
 DrawSeedOption = Annotated[int, "With --challenge: seed of the draws.", Takes(least=0, most=MOST)]
+AskersOption = Annotated[
+    int,
+    "Processes that ask candidates at a time; each may use what the manifest allows.",
+    Takes(option="--workers", least=1, most=1_024),
+]
 BranchOption = Annotated[str, "Branch to manage.", Takes(option="--line")]
 CheckpointArgument = Annotated[
     str, "An id or commit, the beginning of one, `active` or `latest`.", Argument("CHECKPOINT")
@@ -49,9 +56,9 @@ class LineOptions:
     branch: BranchOption = BRANCH
     home: Home
 
-    def open(self) -> AbstractContextManager[Controller]:
-        """Open the controller of the line."""
-        return open_controller(self.home, self.repo, branch=self.branch)
+    def open(self, *, workers: int = 1) -> AbstractContextManager[Controller]:
+        """Open the controller of the line; `workers` processes ask candidates at a time."""
+        return open_controller(self.home, self.repo, branch=self.branch, workers=workers)
 
 
 def line_folder(home: Home, line: UUID) -> Path:
@@ -72,12 +79,14 @@ def hidden_tasks(home: Home, controller: Controller) -> tuple[Task, ...]:
 
 
 @contextmanager
-def open_controller(home: Home, repo: Path, *, branch: str = BRANCH) -> Iterator[Controller]:
+def open_controller(
+    home: Home, repo: Path, *, branch: str = BRANCH, workers: int = 1
+) -> Iterator[Controller]:
     """Give the controller of a repository's line, over this home's ledger."""
     repository = Repository(repo)
     line = Line.id_of(repository.root(branch), branch)
     folder = line_folder(home, line)
-    with home.open_log() as log:
+    with home.open_log() as log, _others(workers) as others:
         place = Workplace(
             log=log,
             repository=repository,
@@ -88,8 +97,23 @@ def open_controller(home: Home, repo: Path, *, branch: str = BRANCH) -> Iterator
             authority=lambda: _authority(home),
             tell=lambda subject, what: warn(f"{subject[:8]} {on_one_line(what)}"),
             scorers=_scorers(folder, line, log, home),
+            others=others,
         )
         yield Controller(place)
+
+
+@contextmanager
+def _others(workers: int) -> Iterator[Others | None]:
+    """Give what has a process of a pool ask candidates; None for one worker, which is this one."""
+    if workers == 1:
+        yield None
+        return
+    with pool(workers) as processes:
+        yield lambda arms, turn: processes.submit(_answered, arms, turn)
+
+
+def _answered(arms: Arms, turn: Turn) -> list[TaskResult]:
+    return [*arms.answer(turn, scorers())]
 
 
 def _scorers(folder: Path, line: UUID, log: LedgerApplication, home: Home) -> Mapping[str, Scorer]:

@@ -29,6 +29,7 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import CandidateError, TaskError
 from judge.gauntlet.repository.failures import last_error
 from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.tasks.benchmark import Turn
 from judge.gauntlet.tasks.hidden_tests import (
     BY_MODEL,
     SNAPSHOT_FILE,
@@ -243,8 +244,8 @@ def check(controller: Controller, task: Task) -> str:
         if task.stochastic:
             return "it is declared stochastic"
         known = (task, *whole.tasks)
-        with answering(place, {"base": head.commit}, manifest, known) as ask:
-            answers = [ask(task, "base") for _ in range(REPEATS)]
+        with answering(place, {"base": head.commit}, manifest, known) as asking:
+            answers = [*asking.each([Turn(task=task, seed=task.seed)] * REPEATS)]
     different = [each for each in answers if _worth(each) != _worth(answers[0])]
     if different:
         raise TaskError(

@@ -11,6 +11,7 @@ I/O: appends to the log; asks the model, and the writer where there is one.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from random import Random, SystemRandom
 from typing import Any
 
@@ -351,11 +352,12 @@ class Tuner:
         results = [result for each in advice.answers for result in _results(each)]
         missing = 0
         self.say(f"testing version {opened.version} of the advice ({opened.technique})")
-        turns = in_turn(lambda: judge.wanted(results), scenarios, random=self.random)
-        for task, repeat, seed, order in turns:
+        batches = in_turn(lambda: judge.wanted(results), scenarios, random=self.random)
+        for turn in chain.from_iterable(batches):
             advanced(_ANSWERS, len(results))
-            told = {arm: tester.ask(task, judge.texts[arm]) for arm in order}
-            advice.answer(task.task_id, repeat=repeat, seed=seed, first=order[0], **told)
+            task, first = turn.task.task_id, turn.arms[0]
+            told = {arm: tester.ask(turn.task, judge.texts[arm]) for arm in turn.arms}
+            advice.answer(task, repeat=turn.repeat, seed=turn.seed, first=first, **told)
             self.log.save(advice)
             pair = _results(advice.answers[-1])
             results += pair

@@ -94,6 +94,13 @@ QUICK = ComparisonSettings(confirmed=2)  # what 5 pairs show, 2 show in fewer pr
 NAMES = ("late-rows", "long-rivals")  # the first the base answers, the other it does not
 
 
+_OF_THE_RUN = (  # fields of events that differ from run to run, and names of files that do
+    *("originator_id", "originator_version", "timestamp", "base", "branch", "checkpoint"),
+    *("commit", "expected", "line", "output", "seconds", "cpu_seconds", "against"),
+    *("parent", "proposal", "proposals", "root"),
+)
+
+
 class Line:
     """One repository under the gauntlet, with a ledger and two people's keys."""
 
@@ -227,6 +234,11 @@ class Line:
             expires=self.now + days * 86_400,
         )
         return sign(payload, self.operator)
+
+
+def facts(event: object) -> dict[str, Any]:
+    """Return what an event says, without what differs from run to run."""
+    return {name: value for name, value in vars(event).items() if name not in _OF_THE_RUN}
 
 
 def digest_of(diff: bytes) -> str:

@@ -12,7 +12,8 @@ I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -205,3 +206,40 @@ def run_task(
         seconds=None if cpu_seconds is None else conversation.waited,
         cpu_seconds=cpu_seconds,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A task that arms are asked, one after the other."""
+
+    task: Task
+    seed: int
+    repeat: int = 0
+    arms: tuple[Arm, ...] = ("base",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arms:
+    """Where the files of each arm are, and how it is asked."""
+
+    trees: Mapping[Arm, Path]
+    manifest: Manifest
+    scratch: Path
+
+    def answer(self, turn: Turn, scorers: Mapping[str, Scorer]) -> Iterator[TaskResult]:
+        """Yield what each arm's answer is worth, as run_task() does."""
+        for arm in turn.arms:
+            yield run_task(
+                turn.task,
+                self.trees[arm],
+                self.manifest,
+                scorers=scorers,
+                arm=arm,
+                scratch=self.scratch,
+                repeat=turn.repeat,
+                seed=turn.seed,
+            )
+
+
+Others = Callable[[Arms, Turn], Future[list[TaskResult]]]
+"""Has another process ask; it knows the scorers, except for a language model's."""

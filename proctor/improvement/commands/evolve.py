@@ -20,7 +20,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.commands.bisect import describe_fault
 from proctor.improvement.evolve import Evolving, asked_for, open_evolution, steer
-from proctor.improvement.home import LineOptions
+from proctor.improvement.home import AskersOption, LineOptions
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import (
     ModelProposer,
@@ -66,6 +66,7 @@ def evolve(
         "Most probes after each round to find an older fault that it reveals; 0: no search.",
         Takes(least=0),
     ] = 16,
+    workers: AskersOption = 1,
     switch: Annotated[
         bool | None, "Turn evolution on or off for this line.", Takes(option="--on/--off")
     ] = None,
@@ -78,7 +79,7 @@ def evolve(
     limits = _budget(budget or [], models)
     ended: list[Evolution.RoundEnded] = []
     stopped, faults, seconds = None, list[LatentFault](), 0.0
-    with where.open() as controller:
+    with where.open(workers=workers) as controller:
         if switch is not None:
             steer(controller, "on" if switch else "off")
         else:

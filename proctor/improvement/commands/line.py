@@ -20,6 +20,7 @@ from proctor.improvement.enroll import enroll, left_out
 from proctor.improvement.home import (
     BRANCH,
     SERVER,
+    AskersOption,
     BranchOption,
     DrawSeedOption,
     LineOptions,
@@ -176,6 +177,7 @@ def run(
         Takes(least=1, most=1_000),
     ] = None,
     seed: DrawSeedOption = 0,
+    workers: AskersOption = 1,
 ) -> Output:
     """Run proposals through the gauntlet, or continue an interrupted run."""
     require_extra("train")
@@ -183,7 +185,7 @@ def run(
         raise ProctorError("give one of PROPOSAL, --measure and --challenge")
     if challenge is None:
         verify_unused("only with --challenge", seed=seed)
-    with where.open() as controller:
+    with where.open(workers=workers) as controller:
         if measure:
             return _measured(where.home, controller)
         if challenge is not None:

@@ -21,7 +21,7 @@ from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import Takes
 from proctor.home import Home
-from proctor.improvement.home import LineOptions
+from proctor.improvement.home import AskersOption, LineOptions
 from proctor.improvement.reports import tell_alarms
 from proctor.improvement.shapes import Point
 from proctor.output.columns import Shows
@@ -82,6 +82,7 @@ def watch(
         "Look again after this many seconds, until there is an alarm; by default once.",
         Takes(least=0.0),
     ] = None,
+    workers: AskersOption = 1,
 ) -> Output:
     """Evaluate the active checkpoint if that is due, list all evaluations, and raise alarms.
 
@@ -90,7 +91,7 @@ def watch(
     require_extra("train")
     while True:
         production, since = _asked(where.home)
-        with where.open() as controller, controller.locked():
+        with where.open(workers=workers) as controller, controller.locked():
             make = maker_of(controller.place.reference_set(controller.line.head.commit), siblings)
             place, begun = controller.place, since.get(controller.line.active, 0)
             measured = None if show else _baseline(place, make, baseline)

@@ -7,27 +7,13 @@ from typing import Any
 
 import pytest
 from campaign_kills import count_entries, run_command
-from gauntlet_lines import SELECTION, THRIFTY, UNSORTED, Line, submit, to_the_last_step
+from gauntlet_lines import SELECTION, THRIFTY, UNSORTED, Line, facts, submit, to_the_last_step
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.promotion import INTENT
 from ledger.verification.reader import check_ledger
 from proctor.improvement.home import line_folder
 from proctor.sample.init import git
-
-_OF_THE_RUN = ("originator_id", "originator_version", "timestamp")  # differ from run to run
-_IDS = (
-    "base",
-    "branch",
-    "checkpoint",
-    "commit",
-    "expected",
-    "line",
-    "output",
-    "seconds",
-    "cpu_seconds",
-    "against",
-)
 
 
 def submitted(line: Line) -> None:
@@ -43,12 +29,7 @@ def story(line: Line) -> list[tuple[str, dict[str, Any]]]:
     with line.controller() as controller:
         for proposal in controller.records.proposals():
             for event in controller.place.log.events.get(proposal):
-                fields = {
-                    name: value
-                    for name, value in vars(event).items()
-                    if name not in (*_OF_THE_RUN, *_IDS)
-                }
-                told.append((type(event).__name__, fields))
+                told.append((type(event).__name__, facts(event)))
     return [(name, fields) for name, fields in told if name != "TaskScored"] + sorted(
         ((name, fields) for name, fields in told if name == "TaskScored"),
         key=lambda each: str(each[1]),
