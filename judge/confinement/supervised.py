@@ -12,9 +12,9 @@ I/O: processes; folders beside `scratch` that are gone afterwards.  Units: secon
 
 import os
 import selectors
+import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import msgspec
 
@@ -37,7 +37,8 @@ from judge.confinement.messages import (
     Started,
     Status,
 )
-from judge.confinement.pipes import last_words, send
+from judge.confinement.nursery import supervisor
+from judge.confinement.pipes import last_words, ready, send
 from judge.errors import ConfinementError
 
 ISOLATION: tuple[Measure, ...] = get_args(Measure)
@@ -47,7 +48,6 @@ _STARTING = 30.0  # s for the supervisor, beyond the candidate's own time
 _ENDING = 15.0  # s for the supervisor to end what there is
 _CHUNK = 65_536
 _LEAST_DISK = 2**24  # bytes; with less, a candidate would be blamed for the machine
-_SUPERVISOR = "judge.confinement.supervisor"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +111,9 @@ def run(
 
 def discard(folder: Path) -> None:
     """Remove a folder that a candidate wrote to, however deep it is and whatever its modes are."""
+    with suppress(OSError, RecursionError):
+        shutil.rmtree(folder)
+        return
     for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):
         subprocess.run([*command, "--", folder], capture_output=True, check=False)  # noqa: S603 - two fixed commands
     if folder.exists():
@@ -161,7 +164,7 @@ class Supervised:
         self._read = 0  # bytes of the output that were returned as lines
         self._exceeded = False
         self._selector = selectors.DefaultSelector()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = -1  # its descriptor; -1: it has not begun, or is over
         self._control = -1
         self._input: int | None = None
         self.ended: Ended | None = None
@@ -195,26 +198,18 @@ class Supervised:
             limits=limits,
         )
         self._begun = time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 - a fixed command of our own
-            [sys.executable, "-I", "-B", "-m", _SUPERVISOR, str(control), str(reported)],
-            cwd="/",
-            env={},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(control, reported),
-            start_new_session=True,
-        )
-        for descriptor in (control, reported):
-            os.close(descriptor)
-        self._input = _taken(self._process.stdin)
-        for name, descriptor in (
-            ("output", _taken(self._process.stdout)),
-            ("errors", _taken(self._process.stderr)),
-            ("report", report),
-        ):
+        theirs, self._input = os.pipe()
+        output, printed = os.pipe()
+        errors, failed = os.pipe()
+        passed = (theirs, printed, failed, control, reported)
+        for name, descriptor in (("output", output), ("errors", errors), ("report", report)):
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, name)
+        try:
+            self._process = supervisor(passed)
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
         os.set_blocking(self._input, False)
         self._deadline = self._begun + limits.seconds + limits.leaving + _STARTING
         with suppress(BrokenPipeError):  # then there is no report, which says so
@@ -297,13 +292,13 @@ class Supervised:
     def kill(self) -> None:
         """End the supervisor, and with it all that it has started."""
         self._stop()
-        if self._process is None:
+        if self._process < 0:
             return
-        try:
-            self._process.wait(timeout=_ENDING)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)  # its own, and its first child's
-            self._process.wait()
+        if not ready(self._process, seconds=_ENDING):  # with it, its namespace ends
+            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            ready(self._process, seconds=_ENDING)
+        os.close(self._process)
+        self._process = -1
 
     def __exit__(
         self,
@@ -363,10 +358,3 @@ def _told(line: bytes, kind: type[T]) -> T:
         raise ConfinementError(told.problem)
     assert isinstance(told, kind)
     return told
-
-
-def _taken(pipe: IO[bytes] | None) -> int:
-    """Return a pipe's descriptor, which is the caller's to close from now on."""
-    assert pipe is not None
-    with pipe:
-        return os.dup(pipe.fileno())

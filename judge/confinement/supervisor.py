@@ -1,12 +1,14 @@
-"""The process that a candidate's command runs under:
-`python -I -m judge.confinement.supervisor`.
+"""The processes that a candidate's command runs under:
+`python -I -m judge.confinement.supervisor`, which judge/confinement/nursery.py starts.
 
-Three processes: this one enters a user namespace and waits; its child is the first of the
-candidate's own processes, watches and ends them; the grandchild becomes the command. When the
-first of a namespace ends, the kernel ends every other, however it has hidden itself.
+That one forks a supervisor for each command. Then there are three more: the supervisor enters a
+user namespace and waits; its child is the first of the candidate's own processes, watches and ends
+them; the grandchild becomes the command. When the first of a namespace ends, the kernel ends every
+other, however it has hidden itself.
 
-Arguments: the descriptors of two pipes. On one comes the request; it stays open for as long as the
-command is wanted. On the other goes one line when the command starts, and one when it has ended.
+Argument: the descriptor of a socket. With each message come five descriptors: standard input,
+output and error, and two pipes. On one comes the request; it stays open for as long as the command
+is wanted. On the other goes one line when the command starts, and one when it has ended.
 
 Trust: nothing of the candidate's is read here but the sizes of its files and processes.
 I/O: as said; the command has this process's standard input, output and error.
@@ -17,8 +19,10 @@ import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -65,7 +69,38 @@ _OPEN_FILES = 1_024
 _THREADS = 8  # of each process, on average, before the kernel refuses more of either
 
 
-def main(control: int, report: int) -> None:
+def serve(channel: socket.socket) -> None:
+    """Fork a supervisor for each message, and answer with its number, until there is no more."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(channel, 1, 5)
+        if not message:
+            return
+        child = os.fork()
+        if child == 0:
+            channel.close()
+            _be_supervisor(*descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        channel.send(child.to_bytes(8, "big"))
+
+
+def _be_supervisor(*descriptors: int) -> NoReturn:
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        *standard, control, report = descriptors
+        for place, descriptor in enumerate(standard):
+            os.dup2(descriptor, place)
+            os.close(descriptor)
+        supervise(control, report)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def supervise(control: int, report: int) -> None:
     """Run what the request says; leave when it and all that it started are gone."""
     for descriptor in (control, report):
         os.set_inheritable(descriptor, False)
@@ -90,7 +125,7 @@ def _read_request(control: int) -> Request:
     while not data.endswith(b"\n"):
         chunk = os.read(control, 65_536)
         if not chunk or len(data) > _MAX_REQUEST:
-            sys.exit("the request is incomplete or too long")
+            raise ValueError("the request is incomplete or too long")
         data += chunk
     return msgspec.json.decode(data, type=Request)
 
@@ -331,4 +366,4 @@ def _say(report: int, message: Started | Finished | Failed) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    serve(socket.socket(fileno=int(sys.argv[1])))
