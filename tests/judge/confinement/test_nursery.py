@@ -35,8 +35,8 @@ def test_commands_of_several_threads_get_their_own_pipes(tmp_path: Path) -> None
 def test_a_killed_nursery_ends_its_commands_and_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "scratch").mkdir()
-    where = {"tree": tmp_path / "tree", "scratch": tmp_path / "scratch"}
-    with Supervised(["/bin/sleep", "25"], limits=LIMITS, **where) as running:
+    tree, scratch = tmp_path / "tree", tmp_path / "scratch"
+    with Supervised(["/bin/sleep", "25"], tree=tree, scratch=scratch, limits=LIMITS) as running:
         assert _OWN.process is not None
         _OWN.process.kill()
         begun = time.monotonic()
