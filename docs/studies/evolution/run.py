@@ -5,9 +5,10 @@
 It does everything by the commands that anybody has: a clone of this repository with weak policies
 is put under the gauntlet; a program that knows nothing proposes, round after round; what trainings
 show to be better is promoted. Half way, people adopt a change that ruins runs. Drift is noticed,
-the checkpoint found by bisection and rolled back, its runs are tainted, and evolution goes on. At
-last each checkpoint decides on trainings that no proposer and no gate has seen, and the ledger is
-written as a bundle that the second verifier holds.
+the checkpoint found by bisection and rolled back; its runs are tainted, and left out of the
+training data that is exported; evolution goes on. At last each checkpoint decides on trainings that
+no proposer and no gate has seen, and the ledger is written as a bundle that the second verifier
+holds.
 
 What was done stays done: the same command goes on after a kill.
 I/O: FOLDER; a server on loopback.
@@ -222,6 +223,26 @@ def find(all_: Evolution) -> None:
         all_.finish("answered", json.dumps(alarms))
 
 
+def export_data(all_: Evolution) -> None:
+    """Judge each run with the code that it ran with, and export what may become training data."""
+    if all_.done("data"):
+        return
+    rows = all_.proctor("sql", "SELECT run_id, checkpoint FROM run_standing ORDER BY idx", "--json")
+    commits = {each["checkpoint"]: each["commit"] for each in all_.checkpoints}
+    for each in json.loads(rows):
+        git(all_.repo, "switch", "--quiet", "--detach", commits[each["checkpoint"]])
+        all_.proctor("judge", each["run_id"], own=True, may=(0, 1))
+    key = ("--key", str(all_.folder / OPERATOR), "--note", "drawn and written here")
+    for each in json.loads(all_.proctor("data", "list", "--json"))["origins"]:
+        if each["runs"]:
+            all_.proctor("data", "admit", each["kind"], each["name"], *key)
+    out = all_.folder / "data.jsonl"
+    out.unlink(missing_ok=True)
+    told = all_.proctor("export", "data", "--kind", "sft", "--out", str(out), may=(0, 1))
+    asked = "SELECT tainted, count(*) runs, sum(usable::INT) usable FROM run_standing GROUP BY 1"
+    all_.finish("data", told + all_.proctor("sql", asked))
+
+
 def hand_over(all_: Evolution) -> None:
     """List which runs are tainted, and write the ledger as a bundle that is verified."""
     if not all_.done("standing"):
@@ -345,6 +366,7 @@ def main(arguments: Sequence[str]) -> None:
     find(all_)
     evolve(all_, promotions=asked.promotions, **limits)
     train_under(all_, "runs after", *SETTINGS)
+    export_data(all_)
     hand_over(all_)
     found = measure(all_, asked.starts)
     (all_.folder / "evolution.svg").write_text(on_white(picture(found)), encoding="utf-8")
