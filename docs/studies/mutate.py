@@ -90,6 +90,10 @@ def _print(report: MutationReport) -> None:
             for mutant in report.survivors
         ],
     )
+    print_table(
+        ("file", "caught", "of", "share"),
+        [(path, *counts, counts[0] / counts[1]) for path, counts in sorted(report.files.items())],
+    )
     lines = [f"{id_} is listed as equivalent, and was caught" for id_ in report.mistaken]
     lines += [f"{id_} is listed as equivalent, and is planted nowhere" for id_ in report.unknown]
     count = len(report.caught) + len(report.survivors)
@@ -106,7 +110,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--repo", type=Path, default=Path(), help="Repository; by default here.")
     parser.add_argument("--line", default="main", help="Branch; by default main.")
     parser.add_argument("--most", type=int, metavar="N", help="Plant N defects; --seed draws them.")
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="Draws defects, and problems of tasks."
+    )
     parser.add_argument(
         "--least", type=float, default=0.8, help="Exit with code 1 if tasks detect a smaller share."
     )

@@ -29,6 +29,7 @@ def to_plain(seen: Observation) -> dict[str, Any]:
         **{name: getattr(seen, name) for name in _SAME},
         **({"back": list(seen.back)} if seen.back else {}),
         **({"tries": seen.tries} if seen.tries else {}),
+        **({"fired": list(map(list, seen.fired))} if seen.fired is not None else {}),
         "due": list(seen.due),
         "waived": list(seen.waived),
         "rules": next(
@@ -53,6 +54,7 @@ def from_plain(value: Mapping[str, Any]) -> Observation:
         **{name: value[name] for name in _SAME},
         back=tuple(value.get("back", ())),
         tries=value.get("tries", 0),
+        fired=tuple(map(tuple, value["fired"])) if "fired" in value else None,
         due=tuple(value["due"]),
         waived=tuple(value["waived"]),
         rules=REFERENCE_RULES[value["rules"]],

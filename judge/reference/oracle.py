@@ -6,11 +6,11 @@ I/O: none.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aggregates.decisions import Decision, Observation
-from aggregates.playbook import MAX_LR, MIN_LR
+from aggregates.playbook import MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, WatchedModel
 
 Acts = list[dict[str, Any]]  # [{direction, params {name: [low, high] or [value, ...]}}]
@@ -22,19 +22,22 @@ _SLACK = 1.5  # around the factor that the average asks for
 _EXACT = 1e-6  # relative
 
 
-def expected_answers(seen: Observation) -> list[dict[str, Any]]:
-    """Return what is right for each due rule: {rule, acts, for}.
+def expected_answers(
+    seen: Observation, *, acts: Callable[[str, Observation], Acts] | None = None
+) -> list[dict[str, Any]]:
+    """Return what is right for each due rule: {rule, acts, for}; `acts` tells what is open to one.
 
     A rule that waits has no acts; `for` is then the rule that goes first, None where it waits for
     an effect or has no remedy left.
     """
+    open_to = acts or acts_for
     answers: list[dict[str, Any]] = []
     first: str | None = None  # the rule that the others wait for
     for rule in seen.due:
         wait = _must_wait(rule, seen)
-        acts: Acts = [] if first or wait else acts_for(rule, seen)
-        answers.append({"rule": rule, "acts": acts, "for": first})
-        if first is None and (acts or wait == "others wait, too"):
+        found: Acts = [] if first or wait else open_to(rule, seen)
+        answers.append({"rule": rule, "acts": found, "for": first})
+        if first is None and (found or wait == "others wait, too"):
             first = rule
     return answers
 
@@ -152,7 +155,7 @@ def _must_wait(rule: str, seen: Observation) -> str | None:
     if seen.evaluations[rule].side == "plateau" and _gains_since_change(rule, seen):
         return "the changed model still gains"
     found = seen.evaluations[rule]
-    lags = not seen.rules.restart_after_remedy and rule in applied
+    lags = not seen.rules.restart_after_remedy and rule in applied and found.side == "high"
     if lags and found.value is not None and found.value < _limit(rule, seen):
         return "its average lags"
     return None
@@ -167,7 +170,7 @@ def _ruined(seen: Observation) -> bool:
     if seen.spec.classes is None:  # a watched loop with another loss than cross-entropy
         return False
     guessing = math.log(seen.spec.classes)
-    return bool(seen.history) and seen.history[-1].val_loss / guessing > 10
+    return bool(seen.history) and seen.history[-1].val_loss > 10 * guessing
 
 
 def _overwritten(seen: Observation) -> bool:
@@ -245,7 +248,8 @@ def _larger_batches(seen: Observation) -> Acts:
         return []
     if 2 * size <= seen.max_batch_size:
         return [_act("increase_batch_size", {"batch_size": [2 * size]})]
-    return [_act("accumulate_gradients", {"accumulation": [2 * summed]})]
+    doubled = _act("accumulate_gradients", {"accumulation": [2 * summed]})
+    return [doubled] if 2 * summed <= MAX_ACCUMULATION else []
 
 
 def _more_capacity(seen: Observation) -> Acts:

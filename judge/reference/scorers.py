@@ -92,7 +92,9 @@ def _tells_its_number(decision: Decision | None, seen: Observation) -> bool:
         return True
     told = [number_in(word) for word in re.findall(r"\d[\d.e+-]*\d|\d", decision.justification)]
     found = seen.evaluations[decision.cites[0]]
-    numbers = [each for each in (found.ema, found.value) if each is not None]
+    numbers = [
+        each for each in (found.ema, found.value) if each is not None and math.isfinite(each)
+    ]
     return not numbers or any(
         math.isclose(one, each, rel_tol=1e-2, abs_tol=1e-9) for one in told for each in numbers
     )

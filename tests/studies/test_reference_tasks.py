@@ -17,6 +17,7 @@ import pytest
 import studies.reference.seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from studies.reference.going_back import undoing_answers
 from studies.reference.scorers import SCORERS
 from studies.reference.seeds import ANEW, DRAWN, PLAN, make, make_siblings, write_set
 
@@ -61,10 +62,12 @@ def wait(rule: str, first: str | None = None) -> dict[str, Any]:
     return Decision(NO_ACTION, (rule,), DEFER, params, f"{rule} waits.").to_dict()
 
 
-def by_the_book(seen: Observation) -> list[dict[str, Any]]:
+def by_the_book(
+    seen: Observation, book: Callable[[Observation], Any] = expected_answers
+) -> list[dict[str, Any]]:
     """Answer as the playbook's document says."""
     said = []
-    for expected in expected_answers(seen):
+    for expected in book(seen):
         rule, acts = expected["rule"], expected["acts"]
         if not acts:
             said.append(wait(rule, expected["for"]))
@@ -146,6 +149,7 @@ def test_task_that_is_asked_without_being_drawn_is_rejected() -> None:
         "drawn-changed-hard",
         "drawn-fresh-hard",
         "drawn-norms-hard",
+        "drawn-past-hard",
         "drawn-watched-medium",
     ],
 )
@@ -158,6 +162,19 @@ def test_drawn_decisions_by_the_book_succeed_and_waiting_does_not(name: str) -> 
         task = drawn(STOCHASTIC[name].with_seed(seed), SCORERS)
         assert score(task, decided).success
         assert not score(task, idle).success
+
+
+def test_drawn_damage_is_undone_by_the_book_and_not_by_the_usual_remedies() -> None:
+    def undone(task: Task, _: Mapping[str, Any]) -> Any:
+        shown = map(from_plain, json.loads(task.files["observations.json"]))
+        return [by_the_book(seen, undoing_answers) for seen in shown]
+
+    for seed in range(5):
+        task = drawn(STOCHASTIC["drawn-going-back-hard"].with_seed(seed), SCORERS)
+        assert score(task, undone).success
+        usual = score(task, decided)
+        assert not usual.success
+        assert not usual.validation_failures
 
 
 @pytest.mark.sampled(2)
@@ -370,7 +387,7 @@ def read(task: Task, _: Mapping[str, Any]) -> Any:
     told: list[Any] = []
     for case in task.expected["cases"]:
         if "refused" in case:
-            told.append({"refused": "it is no JSON"})
+            told.append({"refused": "why" if case["refused"] is True else case["refused"]})
         elif "value" in case:
             told.append({"value": case["value"]})
         else:

@@ -12,6 +12,7 @@ import random
 import shutil
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,6 +78,7 @@ class MutationReport:
     """What was planted, and what of it was caught."""
 
     found: int  # mutants before sampling
+    files: Mapping[str, tuple[int, int]]  # path -> how many were caught, of how many that count
     caught: Mapping[str, str]  # id -> by what
     survivors: tuple[Mutant, ...]
     equivalent: tuple[Mutant, ...]  # listed by a person, and not caught; they do not count
@@ -93,6 +95,7 @@ class MutationReport:
         """Return plain values."""
         return {
             "found": self.found,
+            "files": {path: list(counts) for path, counts in self.files.items()},
             "run": len(self.caught) + len(self.survivors) + len(self.equivalent),
             "share": self.share,
             "caught": dict(self.caught),
@@ -190,8 +193,11 @@ def mutate_run(
                 on_result(mutant, by)
     left = [mutant for mutant in chosen if mutant.id not in caught]
     equivalent = [m for m in left if m.id in listed and listed[m.id].change == m.description]
+    count = Counter(mutant.path for mutant in chosen if mutant not in equivalent)
+    hit = Counter(mutant.path for mutant in chosen if mutant.id in caught)
     return MutationReport(
         found=len(found),
+        files={path: (hit[path], count[path]) for path in count},
         caught=caught,
         survivors=tuple(mutant for mutant in left if mutant not in equivalent),
         equivalent=tuple(equivalent),

@@ -42,6 +42,7 @@ __all__ = ["EQUIVALENTS", "PATHS", "ForkedJudge", "mutate_all"]
 
 PATHS = (
     "policies/answers.py",
+    "policies/deciding/rescue.py",
     "policies/ensemble.py",
     "policies/evidence.py",
     "policies/extraction.py",
@@ -55,15 +56,18 @@ _SECONDS = 30  # of processor time for one mutant, and twenty times as long in a
 _MEMORY = 2 * 2**30  # beside what is mapped already
 _MEASURED = "policies"  # the package that is mutated
 _DRAWN = 2  # problems of a task that is drawn
-_LEFT_OUT = ("trained", "selection")  # they take seconds, or ask nothing of what is mutated
+_LEFT_OUT = ("recovered", "selection", "trained")  # real trainings; nothing that is mutated
 
 
-def _problems(task: Task) -> list[Task]:
-    """Return the task, or two problems of one that is drawn anew for each pair of answers."""
+def _problems(task: Task, seed: int) -> list[Task]:
+    """Return the task, or two problems of one that is drawn anew for each pair of answers.
+
+    Each seed draws others.
+    """
     if not task.stochastic:
         return [task]
     found = []
-    for repeat in range(_DRAWN):
+    for repeat in range(seed * _DRAWN, (seed + 1) * _DRAWN):
         problem = drawn(task.with_seed(seed_of(task, repeat)), SCORERS)
         entry = replace(problem.entry, task_id=f"{task.task_id}-{repeat}")
         found.append(replace(problem, entry=entry))
@@ -73,9 +77,12 @@ def _problems(task: Task) -> list[Task]:
 class ForkedJudge:
     """Says which task an altered tree is worse on; the first tree that it is shown is unaltered."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
+    def __init__(self, tasks: Iterable[Task], *, seed: int = 0) -> None:
         self._tasks = [
-            problem for task in tasks if task.scorer not in _LEFT_OUT for problem in _problems(task)
+            problem
+            for task in tasks
+            for problem in _problems(task, seed)
+            if problem.scorer not in _LEFT_OUT
         ]
         self._base: dict[str, TaskResult] = {}
 
@@ -155,7 +162,7 @@ def mutate_all(
             pool.submit(
                 mutate_run,
                 share,
-                ForkedJudge(tasks),
+                ForkedJudge(tasks, seed=seed),
                 tree=tree,
                 scratch=scratch,
                 most=None if most is None else ceil(most * sum(counts[p] for p in share) / whole),
@@ -168,6 +175,7 @@ def mutate_all(
     unknown = set.intersection(*(set(report.unknown) for report in reports))
     return MutationReport(
         found=sum(report.found for report in reports),
+        files={path: counts for report in reports for path, counts in report.files.items()},
         caught={id_: by for report in reports for id_, by in report.caught.items()},
         survivors=tuple(each for report in reports for each in report.survivors),
         equivalent=tuple(each for report in reports for each in report.equivalent),
@@ -193,7 +201,8 @@ def _again(value: Any) -> Any:
 
 
 def _plain(result: TaskResult) -> dict[str, Any]:
-    return {name: getattr(result, name) for name in result.__dataclass_fields__}
+    """Return the result's values of JSON: what was printed is none, and is not compared."""
+    return {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "errors"}
 
 
 def _in_child(work: Callable[[], Any]) -> Any:

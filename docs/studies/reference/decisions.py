@@ -349,11 +349,11 @@ def _learning_nothing(
     return replace(seen, history=(*seen.history[:-1], last))
 
 
-_IN_A_LOOP = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr", "swap_activation", "stop")
+IN_A_LOOP = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr", "swap_activation", "stop")
 
 
-def _watched(
-    *kinds: str, offers: Sequence[str] = _IN_A_LOOP, classes: int | None = 10
+def watched_model(
+    *kinds: str, offers: Sequence[str] = IN_A_LOOP, classes: int | None = 10
 ) -> WatchedModel:
     """Return what is known of a model that somebody else built, with these activations."""
     activations = tuple(
@@ -364,15 +364,15 @@ def _watched(
 
 def make_watched(rng: Random, _: str) -> Made:
     """A model in a loop of its owner: what cannot be carried out there is not decided on."""
-    whole = _watched("relu", "relu")
+    whole = watched_model("relu", "relu")
     seen = [observe(rng, {rule: side}, spec=whole) for rule, side in SIDES]
     for offers in ((), ("stop",), ("decrease_lr",), ("swap_activation", "increase_lr")):
         for fired in ({"R1": "high", "R3": "plateau"}, {"R1": "low"}, {"R5": "high", "R1": "high"}):
-            seen.append(observe(rng, fired, spec=_watched("relu", offers=offers)))
+            seen.append(observe(rng, fired, spec=watched_model("relu", offers=offers)))
     for kind in ACTIVATIONS:
-        seen.append(observe(rng, {"R5": "high"}, spec=_watched("relu", kind)))
-        seen.append(observe(rng, {"R6": "low", "R2": "low"}, spec=_watched(kind)))
-    seen.append(observe(rng, {"R5": "high", "R1": "high"}, spec=_watched()))
+        seen.append(observe(rng, {"R5": "high"}, spec=watched_model("relu", kind)))
+        seen.append(observe(rng, {"R6": "low", "R2": "low"}, spec=watched_model(kind)))
+    seen.append(observe(rng, {"R5": "high", "R1": "high"}, spec=watched_model()))
     for changes in ({}, {"gradients_finite": False}, {"epoch_update_ratio": math.nan}):
         for fired, by in (
             ({"R7": "not_finite"}, 2.0),
@@ -386,7 +386,7 @@ def make_watched(rng: Random, _: str) -> Made:
     for classes in (10, None):
         for since in (None, 2):
             lost = _exploding(rng, 30.0, since=since)
-            seen.append(replace(lost, spec=_watched("relu", classes=classes)))
+            seen.append(replace(lost, spec=watched_model("relu", classes=classes)))
     return _decisions(
         seen,
         ("decisions", "remedies", "limits"),
@@ -450,7 +450,7 @@ def make_trials(rng: Random, _: str) -> Made:
     """What is open where earlier states are kept and several rates may be tried."""
     seen = trying_rates(rng)
     for finite in (True, False):  # a watched model's weights are kept while they are finite
-        lost = observe(rng, {"R7": "not_finite"}, spec=_watched("relu"))
+        lost = observe(rng, {"R7": "not_finite"}, spec=watched_model("relu"))
         last = replace(lost.history[-1], gradients_finite=finite)
         seen.append(replace(lost, history=(*lost.history[:-1], last)))
     return Made(

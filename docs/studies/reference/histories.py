@@ -148,6 +148,8 @@ def make_hindsight(rng: Random, difficulty: str) -> Made:
         seen += [_seen_at(cut, history, told, profile) for cut in cuts]
     if difficulty == "hard":
         seen += _told_otherwise(rng, runs[0])
+    known = tuple((rng.choice(RULES),) for _ in range(seen[-1].epoch))
+    seen.append(replace(seen[-1], fired=known))  # what the run itself has seen is not worked out
     return Made(
         kind="hindsight",
         scorer="exact",
@@ -190,8 +192,8 @@ def _recorded(rng: Random, profile: str) -> _Recorded:
                 update_ratio=ratio,
                 epoch_update_ratio=ratio,
                 signal_to_noise=noise,
-                signal_to_noise_low=noise,
-                signal_to_noise_high=noise,
+                signal_to_noise_low=None,  # which an observation's JSON does not hold
+                signal_to_noise_high=None,
                 norm_noise_scale=noise,
             )
         )
@@ -262,7 +264,7 @@ def _remedies_of(told: Sequence[PastDecision]) -> list[AppliedRemedy]:
 
 def _hindsight_of(seen: Observation) -> dict[str, Any]:
     remedies = _remedies_of(seen.decisions)
-    fired = [
+    fired = [list(rules) for rules in seen.fired or ()] or [
         list(
             fired_in_precedence(
                 evaluate_rules(

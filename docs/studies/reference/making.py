@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.playbook import DEFER, DIRECTIONS, FRESH, REMEDIES
+from aggregates.playbook import DEFER, DIRECTIONS, FRESH, MIN_LR, REMEDIES
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec, ModelSpec
 from judge.reference.rules import REFERENCE_RULES
@@ -83,6 +83,7 @@ def going_back(rng: Random) -> list[Observation]:
         seen("R1", "low", 1e-5),  # and here ends it
         seen("R1", "high", 1e6),
         seen("R1", "high", 3e4),
+        seen("R1", "high", 2 * rules.r1_high, lr=2 * MIN_LR),  # one rate alone is open
         seen("R1", "low", 0.0),
         seen("R2", "high", 9.0, batch_size=2),
         seen("R2", "high", 500.0, batch_size=20),

@@ -15,6 +15,7 @@ from aggregates.playbook import (
     DEFER,
     DIRECTIONS,
     EVENT_TYPES,
+    FRESH,
     NO_ACTION,
     REMEDIES,
     RESTORING,
@@ -23,6 +24,7 @@ from aggregates.rules import PRECEDENCE, RULES
 from aggregates.spec import ACTIVATIONS
 from judge.reference.observations import to_plain
 from judge.reference.oracle import expected_answers
+from judge.reference.rules import REFERENCE_RULES
 from judge.reference.situations import SIDES, observe
 from studies.reference.making import Made, observe_several
 
@@ -138,7 +140,7 @@ def _decisions_said(rng: Random, case: Case) -> None:
         answered = {rule for one in kept for rule in one["cites"]}
         left = [rule for rule in due if rule not in answered]
         # A rule's own problem is told there, and no other rule is blamed for it.
-        spares = dict.fromkeys(left, ";") | dict.fromkeys(says, "no decision")
+        spares = dict.fromkeys(left, "; and") | dict.fromkeys(says, "no decision")
         return {"decisions": list(kept), "open": left, "says": says, "spares": spares}
 
     def loosely(outcome: dict[str, Any]) -> dict[str, Any]:
@@ -170,6 +172,10 @@ def _decisions_said(rng: Random, case: Case) -> None:
     value({"decisions": [{**third, "cites": due[2]}, second]}, loosely(some(second)))
     value({"decisions": [{**third, "cites": [3, None]}, second]}, loosely(some(second)))
     value({"decisions": ["no decision", 7, None, second]}, loosely(some(second)))
+    value(  # the first of what cites no due rule is told
+        {"decisions": [{**first, "cites": [strange]}, 7, second]},
+        loosely(some(second, **dict.fromkeys((due[0], due[2]), strange))),
+    )
     value({"decisions": [{**waits, "cites": due}]}, some({**waits, "cites": due}))
     value(
         {"decisions": [{**waits, "cites": due[:2]}, second]}, some(**dict.fromkeys(due[:2], "two"))
@@ -178,12 +184,15 @@ def _decisions_said(rng: Random, case: Case) -> None:
     both = {**waits, "cites": [due[0], due[2]]}
     value({"decisions": [second, both]}, some(both, second))
     value({"decisions": [{"cites": [strange]}] * 16}, loosely(some()))
-    value({"decisions": [first] * 17}, refused)
-    value({"decisions": said, "note": "more"}, refused)
-    value({"answers": said}, refused)
-    value({"decisions": {"0": first}}, refused)
-    value(said, refused)
-    value(None, refused)
+    for none in (
+        {"decisions": [first] * 17},
+        {"decisions": said, "note": "more"},
+        {"answers": said},
+        {"decisions": {"0": first}},
+        said,
+        None,
+    ):
+        value(none, refused)
     aside = replace(seen, due=tuple(due[1:]))  # the first one fired, and is decided on elsewhere
     text = json.dumps({"decisions": [first, second]})
     outcome = {"decisions": [second], "open": [due[2]], "says": {due[2]: "not due"}}
@@ -206,6 +215,8 @@ def _factors_said(rng: Random, case: Case) -> None:
 
 
 def _odd_messages(rng: Random, case: Case, refused: dict[str, Any]) -> None:
+    # Requests that ask again quote these words, and replays of recorded runs compare them.
+    syntax = {"refused": "it is no JSON: "}
     number = rng.randint(10, 99)
     plain, text = {"a": [number, None, True]}, json.dumps({"a": [number, None, True]})
     fine = {"value": plain}
@@ -213,19 +224,22 @@ def _odd_messages(rng: Random, case: Case, refused: dict[str, Any]) -> None:
         text[:-1],
         text.replace("null", "None"),
         text.replace('"', "'"),
-        text.replace("null", "NaN"),
-        text.replace("null", "-Infinity"),
-        text.replace("null", "1e999"),
         text.replace("]", ",]"),
         f"{text} {text}",
         f"```json\n{text}\n```",
         f"So: {text}",
-        '{"a": 1, "a": 2}',
-        '{"a": {"b": 1, "c": 2, "b": 3}}',
-        "",
-        " \n ",
     ):
-        case("json_object", broken, refused)
+        case("json_object", broken, syntax)
+    for broken, words in (
+        (text.replace("null", "NaN"), "it is no JSON: NaN is no number"),
+        (text.replace("null", "-Infinity"), "it is no JSON: -Infinity is no number"),
+        (text.replace("null", "1e999"), "it is no JSON: 1e999 is beyond every float"),
+        ('{"a": 1, "a": 2}', "it is no JSON: a key stands twice in one object"),
+        ('{"a": {"b": 1, "c": 2, "b": 3}}', "it is no JSON: a key stands twice in one object"),
+        ("", "the message holds no text"),
+        (" \n ", "the message holds no text"),
+    ):
+        case("json_object", broken, {"refused": words})
     for empty in (None, 7, [text], {"text": text}):
         case("json_schema", empty, refused)
         case("prompt", empty, refused)
@@ -279,24 +293,28 @@ def _odd_messages(rng: Random, case: Case, refused: dict[str, Any]) -> None:
         ("deep_objects", 32, None),
         ("deep", 5_000, None),
         ("many", 50_000, "list"),
-        ("many", 50_001, None),
         ("padded", 262_144, "dict"),
         ("padded", 262_145, None),
         ("digits", 5_000, None),
-        ("surrogate", 1, None),
-        ("key", 1, None),
     ):
         outcome = {"value": kind} if kind else refused
         case("json_object", None, outcome, made=[name, count])
+    many = {"refused": "more than 50000 values are no answer to anything"}
+    case("json_object", None, many, made=["many", 50_001])
     for name in ("surrogate", "key"):
+        case("json_object", None, {"refused": "half of a surrogate pair"}, made=[name, 1])
         case("prompt", None, refused, made=[name, 1])
     for count, kind in ((62, "dict"), (63, None), (200, None)):
         case("prompt", None, {"value": kind} if kind else refused, made=["braces", count])
 
 
+_RATES = REFERENCE_RULES["relative_4"]  # rules by which rates may be tried
+
+
 def make_schema(rng: Random, _: str) -> Made:
     """The form that endpoints are given: it admits right answers, and none of another shape."""
     seen = [observe(rng, {rule: side}) for rule, side in SIDES] + [observe_several(rng, 3)]
+    seen.append(observe(rng, {"R1": "low"}, rules=_RATES, back=(FRESH, 3), tries=4))
     return Made(
         kind="schema",
         scorer="schema",
@@ -310,7 +328,7 @@ def make_schema(rng: Random, _: str) -> Made:
 
 def _forms(seen: Observation) -> dict[str, Any]:
     """Return answers that a form must admit, and answers that it must not."""
-    ways = {way for rule in seen.due for way in DIRECTIONS[rule][str(seen.evaluations[rule].side)]}
+    ways = {way for rule in seen.due for way in seen.directions(rule)}
     names = sorted({name for way in {*ways, DEFER} for name in REMEDIES[way].parameters})
     nothing = dict.fromkeys(names)
     base = {
@@ -329,7 +347,9 @@ def _forms(seen: Observation) -> dict[str, Any]:
         "lr_min": (0.5, True),
         "lr_max": (1, []),
         "clip_norm": (1.0, "one"),
+        "epoch": (-1, 0.5),
         "epochs": (3, 3.5),
+        "rates": ([0.1, 1], [True]),
         "batch_size": (32, 32.5),
         "accumulation": (2, "2"),
         "factor": (2, 2.5),

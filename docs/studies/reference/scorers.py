@@ -222,9 +222,14 @@ SCORERS: Mapping[str, Scorer] = {
 
 
 def _read_rightly(said: Mapping[str, Any], case: Mapping[str, Any]) -> bool:
-    """Return whether a message was read as it should be; reasons may be worded in any way."""
+    """Return whether a message was read as it should be.
+
+    Reasons may be worded in any way, but for the words that `refused` or `says` ask for.
+    """
     if "refused" in case:
-        return set(said) == {"refused"} and _is_reason(said["refused"])
+        words = case["refused"]
+        fits = set(said) == {"refused"} and _is_reason(said["refused"])
+        return fits and (words is True or words in said["refused"])
     if "value" in case:
         return set(said) == {"value"} and same(said["value"], case["value"])
     if set(said) != {"decisions", "open"} or not isinstance(said["open"], dict):
@@ -312,6 +317,8 @@ def _fits(value: Any, form: Any, depth: int = 12) -> bool:
     names = kinds if isinstance(kinds, list) else [kinds]
     if not any(_is_of(value, name) for name in names):
         return False
+    if "items" in form and "array" not in names:
+        raise CandidateError("the form is not strict")
     choices = form.get("enum")
     if choices is not None and (not isinstance(choices, list) or not _in(value, choices)):
         return False

@@ -44,10 +44,12 @@ from studies.reference.decisions import (
     make_waiting,
     make_watched,
 )
+from studies.reference.going_back import make_going_back
 from studies.reference.histories import make_evidence, make_hindsight, make_prompt
 from studies.reference.ledgers import make_ledgers
 from studies.reference.making import Made, Maker
 from studies.reference.messages import make_exported, make_readings, make_schema, make_votes
+from studies.reference.pasts import make_numbers, make_past
 from studies.reference.rescues import NETWORKS, RESCUES, TRAININGS
 from studies.reference.worth import WORTH
 
@@ -70,10 +72,13 @@ MAKERS: Mapping[str, Maker] = {
     "evidence": make_evidence,
     "exported": make_exported,
     "fresh": make_fresh,
+    "going-back": make_going_back,
     "hindsight": make_hindsight,
     "ledgers": make_ledgers,
     "norms": make_norms,
+    "numbers": make_numbers,
     "offers": make_offers,
+    "past": make_past,
     "precedence": make_precedence,
     "prompt": make_prompt,
     "readings": make_readings,
@@ -115,6 +120,7 @@ _DIFFICULTIES: Mapping[str, tuple[Difficulty, ...]] = {
     "ledgers": ("medium",),
     "network": ("medium", "hard"),
     "norms": ("hard",),
+    "numbers": ("medium",),
     "offers": ("easy", "medium", "hard"),
     "precedence": ("easy", "hard"),
     "prompt": ("medium", "hard"),
@@ -156,10 +162,12 @@ _DRAWN: Mapping[str, tuple[Difficulty, ...]] = {
     "changed": ("hard",),
     "evidence": ("easy", "medium", "hard"),
     "fresh": ("hard",),
+    "going-back": ("hard",),
     "hindsight": ("easy", "medium"),
     "network": ("hard",),
     "norms": ("hard",),
     "offers": ("medium",),
+    "past": ("hard",),
     "precedence": ("easy", "hard"),
     "prompt": ("medium",),
     "readings": ("easy", "hard"),

@@ -38,6 +38,33 @@ def _decisions(place: Path) -> Answerer:
     return lambda _: [_decide(from_plain(seen)) for seen in _read(place, "observations.json")]
 
 
+def _going_back(place: Path) -> Answerer:
+    """Let the policy that undoes damage decide on each observation of the input by itself."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.deciding.rescue import RescuePolicy  # noqa: PLC0415
+
+        seen = map(from_plain, _read(place, "observations.json"))
+        return [[one.to_dict() for one in RescuePolicy().decide(each)] for each in seen]
+
+    return answer
+
+
+def _numbers(place: Path) -> Answerer:
+    """Say what the playbook records of itself with the input's numbers, and what it does."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.numbers import PlaybookNumbers  # noqa: PLC0415
+        from policies.playbook import PlaybookPolicy  # noqa: PLC0415
+
+        policy = PlaybookPolicy(PlaybookNumbers(**_read(place, "numbers.json")))
+        seen = map(from_plain, _read(place, "observations.json"))
+        answers = [[[one.direction, one.params] for one in policy.decide(each)] for each in seen]
+        return {"said": policy.describe(), "answers": answers}
+
+    return answer
+
+
 def _rescue(_: Path) -> Answerer:
     """Decide on the observation that the question holds."""
     return lambda question: _decide(from_plain(question["observation"]))
@@ -384,10 +411,12 @@ _KINDS: Mapping[str, Callable[[Path], Answerer]] = {
     "default": _default,
     "evidence": _evidence,
     "exported": _exported,
+    "going-back": _going_back,
     "hindsight": _hindsight,
     "implement": _implement,
     "ledgers": _ledgers,
     "network": _network,
+    "numbers": _numbers,
     "offers": _offers,
     "plan": _plan,
     "prompt": _prompt,
