@@ -74,6 +74,7 @@ def test_defects_are_planted_into_tier_two_of_any_repository(tmp_path: Path) -> 
     assert told.found == sum(len(mutants_of(path, line.text(path))) for path in names)
     assert len(told.caught) + len(told.survivors) == 3
     assert {each.path for each in told.survivors} <= set(names)
+    assert [sum(each) for each in zip(*told.files.values(), strict=True)] == [len(told.caught), 3]
     assert all(by.startswith("late-rows: ") for by in told.caught.values())
     assert line.work_tree() == before
 
@@ -128,6 +129,8 @@ def test_own_defects_are_judged_in_forks_and_those_that_are_none_do_not_count(
     assert ended.value.code == 1
     text = capsys.readouterr().out
     assert f"{caught} is listed as equivalent, and was caught" in text
+    share = len(told.caught) / 4
+    assert f"| {MEASURED} | {len(told.caught)} | 4 | {share:.3f} |" in text
     assert "0" * 12 + " is listed as equivalent, and is planted nowhere" in text
 
 
