@@ -110,8 +110,8 @@ def _manifest(
     """Return the manifest's text; `modules` are the files of the functions."""
     packages = _packages(paths)
     tiers: dict[int, list[str]] = {0: ["judge/**"], 1: [], 2: []}
-    tests = sorted({_test_pattern(path) for path in paths if _TESTS.search(path)})
-    tiers[0] += tests or ["tests/**"]
+    tests = sorted({_test_pattern(path) for path in paths if _TESTS.search(path)}) or ["tests/**"]
+    tiers[0] += tests
     for path in paths:
         name = PurePosixPath(path).name
         if _TESTS.search(path) or not (path in modules or path.startswith(tuple(packages))):
@@ -127,7 +127,8 @@ def _manifest(
         line=json.dumps(branch),
         set=json.dumps(SET),
         worker=json.dumps(WORKER),
-        tests=_array(tests or ["tests/**"]),
+        tests=_array(tests),
+        additions=_array([_addition(each) for each in tests if not each.endswith("conftest.py")]),
         own="\n    ".join(f"{json.dumps(f'{top}.*')}," for top in tops),
         **{f"tier_{tier}": _array(patterns) for tier, patterns in tiers.items()},
     )
@@ -135,12 +136,18 @@ def _manifest(
 
 
 def _test_pattern(path: str) -> str:
-    """Return the pattern of the tests that a path belongs to: its tests folder, or itself."""
+    """Return the pattern of the tests that a path belongs to: its tests folder, or its likes."""
     parts = path.split("/")
     for place, part in enumerate(parts[:-1]):
         if part in ("test", "tests"):
             return "/".join([*parts[: place + 1], "**"])
-    return path
+    name = re.sub(r"^test_.*\.py$", "test_*.py", re.sub(r"^.*_test\.py$", "*_test.py", parts[-1]))
+    return "/".join([*parts[:-1], name])
+
+
+def _addition(tests: str) -> str:
+    """Return which files a proposal may add to such tests."""
+    return f"{tests.removesuffix('**')}test_*.py" if tests.endswith("**") else tests
 
 
 def _array(values: Sequence[str]) -> str:

@@ -29,6 +29,7 @@ MAX_PATH = 500  # characters
 MAX_PART = 200  # bytes of a name
 _MODES = {EXECUTABLE: "an executable file", "120000": "a symbolic link", "160000": "a submodule"}
 _PLAIN = frozenset("._-+=@,()[] ")
+_TEST = re.compile(r"test_\w+\.py|\w+_test\.py", re.ASCII)  # in the top folder
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9])(\..*)?", re.IGNORECASE)
 
 
@@ -97,11 +98,14 @@ def check_changes(
             _check_new_names(change.path, known)
         _check_modes(change)
     _check_collisions(changes, paths)
-    _check_imports(changes, paths)
+    _check_imports(changes, paths, manifest)
     tiers = {change.path: tier_of_change(change, manifest) for change in changes}
     for path, tier in tiers.items():
         if tier == 0:
-            raise TierError(f"{path!r} is tier 0: only people may change it, by their own commits")
+            told = f"{path!r} is tier 0: only people may change it, by their own commits"
+            if manifest.is_test(path) and (instead := manifest.tests.additions):
+                told += f"; a proposal may add tests in a new file, as in {str(instead[0])!r}"
+            raise TierError(told)
     _check_declared(declared, tiers)
     additions = tuple(c.path for c in changes if manifest.tier_of(c.path) == 0)
     return Verdict(
@@ -203,8 +207,10 @@ def _check_collisions(changes: Sequence[PathChange], paths: Collection[str]) -> 
                 )
 
 
-def _check_imports(changes: Sequence[PathChange], paths: Collection[str]) -> None:
-    """Refuse a file whose place decides which module an import finds."""
+def _check_imports(
+    changes: Sequence[PathChange], paths: Collection[str], manifest: Manifest
+) -> None:
+    """Refuse a file whose place decides which module an import finds, unless it is a new test."""
     added = {change.path for change in changes if change.kind == "added"}
     before = set(paths) - added | {c.path for c in changes if c.kind == "deleted"}
     # `src` is a folder of imports, too, as candidates are run, unless it is a package.
@@ -216,6 +222,8 @@ def _check_imports(changes: Sequence[PathChange], paths: Collection[str]) -> Non
                 raise TierError(f"{path!r} creates a package that replaces {folder + '.py'!r}")
         is_code = re.search(r"\.(py\w*|so)$", path)
         for top in [_top(path, root) for root in roots if is_code and path.startswith(root)]:
+            if _TEST.fullmatch(path) and manifest.may_add(path):
+                continue  # nothing imports a module of such a name
             if top not in tops or path.startswith(f"{top}/__init__."):
                 raise TierError(
                     f"{path!r} creates a new top-level module, which may shadow another one"

@@ -21,6 +21,7 @@ _IMPORTS = re.compile(r"\b(?:ModuleNotFound|Import|PackageNotFound)Error: |: No 
 _ERRORS = re.compile(r"(?:^|[\s.])[A-Za-z_]*(?:[Ee]rror|Exception|Interrupt|Exit): ")
 _ABSENT = re.compile(r"No module named '?([\w.]+)", re.ASCII)
 _NAME = re.compile(r"cannot import name '(\w+)' from .*?'([\w.]+)'", re.ASCII)
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")  # as pytest's `--color=yes` prints it
 _UNINSTALLED = "PackageNotFoundError: "
 _BUILT = (".py", "/__init__.py", ".*.so", ".so", ".*.pyd", ".pyd")  # ends of a module's file
 
@@ -103,4 +104,5 @@ def _lines(printed: bytes) -> list[str]:
 
 
 def _plain(text: str) -> str:
+    text = _COLOUR.sub("", text)
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

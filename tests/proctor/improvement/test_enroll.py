@@ -171,6 +171,64 @@ def test_module_in_the_top_folder_can_be_changed(tmp_path: Path) -> None:
     assert "roman.*" in manifest["code"]["imports"]
 
 
+@pytest.mark.parametrize(
+    ("place", "paths", "additions"),
+    [
+        ("tests/unit/test_roman.py", "tests/**", "tests/test_*.py"),
+        ("roman/tests/test_roman.py", "roman/tests/**", "roman/tests/test_*.py"),
+        ("test_roman.py", "test_*.py", "test_*.py"),
+        ("roman/roman_test.py", "roman/*_test.py", "roman/*_test.py"),
+    ],
+)
+def test_tests_can_be_added_where_the_repositorys_tests_are(
+    tmp_path: Path, place: str, paths: str, additions: str
+) -> None:
+    code = {"roman/__init__.py": "def roman(n):\n    return n\n", "conftest.py": ""}
+    repo = make_repository(tmp_path / "repo", {**code, place: ""})
+    assert init(repo, "roman:roman").returncode == 0
+    tests = tomllib.loads((repo / "judge/tiers.toml").read_text())["tests"]
+    assert set(tests["paths"]) == {"conftest.py", paths}
+    assert tests["additions"] == [additions]
+
+
+FLAT = {
+    "pytest.ini": "[pytest]\naddopts = --doctest-modules\n",
+    "roman.py": "def roman(n):\n    return 'I' * n\n",
+    "test_roman.py": "from roman import roman\n\n\ndef test_one():\n    assert roman(1) == 'I'\n",
+}
+
+
+@pytest.mark.slow
+def test_fix_is_promoted_where_all_lies_in_the_top_folder_and_modules_are_doctests(
+    tmp_path: Path,
+) -> None:
+    repo, home = make_repository(tmp_path / "repo", FLAT), tmp_path / "home"
+
+    def ask(*arguments: str | Path) -> str:
+        done = call_here(arguments, home=home)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
+    assert init(repo, "roman:roman").returncode == 0
+    call = ("--function", "roman:roman", "--argument", "2", "--expect", '"II"')
+    ask("line", "task", "new", "two", *call, "--repo", repo)
+    commit(repo)
+    git(repo, "switch", "--quiet", "--create", "work")
+    (repo / "roman.py").write_text("def roman(n):\n    return 'IV' if n == 4 else 'I' * n\n")
+    shows = FLAT["test_roman.py"].replace("one", "four").replace("roman(1) == 'I'", "roman(4) == 'IV'")
+    (repo / "test_four.py").write_text(shows)
+    git(repo, "add", ".")
+    (tmp_path / "change.diff").write_text(git(repo, "diff", "--cached"))
+    git(repo, "reset", "--quiet", "--hard")
+    ask("line", "propose", tmp_path / "change.diff", "--rationale", "Four.", "--repo", repo)
+    key = tmp_path / "operator.pem"
+    ask("keys", "new", "operator", key)
+    ask("keys", "grant", "operator", f"{key}.vkey")
+    (waiting,) = json.loads(ask("line", "show", "--list", "waiting", "--json", "--repo", repo))
+    ask("line", "sign", "approve", waiting["proposal"], "--key", key, "--repo", repo)
+    assert "promoted: better: test_four::test_four: fails" in ask("line", "run", "--repo", repo)
+
+
 PACKAGE = {
     ".gitignore": "_version.py\n.venv/\n",
     "pyproject.toml": "[tool.setuptools_scm]\nversion_file = 'src/slugs/_version.py'\n",

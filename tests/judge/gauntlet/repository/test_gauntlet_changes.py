@@ -332,6 +332,24 @@ def test_module_in_anothers_place_is_rejected(scene: Scene, path: str, message: 
     refused(scene, made(path), message)
 
 
+def test_test_in_the_top_folder_is_added_where_the_manifest_allows_it() -> None:
+    manifest = parse_manifest(MANIFEST.replace('["tests/test_*.py"]', '["*.py"]').encode())
+
+    def check(new: str) -> int:
+        change = PathChange(new, "added", None, "100644")
+        return check_changes([change], {new: 1}, manifest, ["sample/__init__.py", new]).tier
+
+    assert (check("test_new.py"), check("new_test.py")) == (1, 1)
+    for path in ("random.py", "test_.so.py", "src/random.py", "test_new/__init__.py"):
+        with pytest.raises(TierError):
+            check(path)
+
+
+def test_changed_test_is_told_where_a_new_one_may_lie(scene: Scene) -> None:
+    changed = writes("tests/test_core.py", "def test_core(): ...\n")
+    refused(scene, scene.diff(changed), r"own commits; .* a new file, as in 'tests/test_\*.py'")
+
+
 @pytest.mark.parametrize("path", ["src/random.py", "src/json/__init__.py", "src/tests/new.py"])
 def test_module_beside_the_packages_in_src_is_rejected(path: str) -> None:
     manifest = parse_manifest(MANIFEST.replace('"sample/**"', '"src/**"').encode())

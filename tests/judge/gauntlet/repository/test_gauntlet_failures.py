@@ -40,7 +40,7 @@ ERROR tests/test_text.py
         (b"", "it printed no error", False),
         (
             b"\x1b[31mOSError: \x1b]0;title\x07\xff\xe2\x80\xae gone\n",
-            "[31mOSError: ]0;title \ufffd gone",
+            "OSError: ]0;title \ufffd gone",
             False,
         ),
         (b"E " + b"x" * 10_000_000, "x" * 300, False),
