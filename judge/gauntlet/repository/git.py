@@ -104,8 +104,13 @@ class Repository:
         try:
             return self._refs("rev-parse", "--verify", "--quiet", name).decode().strip()
         except RepositoryError as error:
+            found = self._refs(
+                "for-each-ref", "--format=%(refname:short)", "--count=3", "refs/heads"
+            )
+            others = ", ".join(map(ascii, found.decode().split()))
+            advice = f"name one with --line, as {others}" if others else "commit to it first"
             raise RepositoryError(
-                f"branch {branch!r} not found in {self.path}: create it first"
+                f"branch {branch!r} not found in {self.path}: {advice}"
             ) from error
 
     def holds(self, commit: str) -> bool:

@@ -92,9 +92,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repo
 
 
-def init(repo: Path, *functions: str) -> subprocess.CompletedProcess[str]:
+def init(repo: Path, *functions: str, line: str = "main") -> subprocess.CompletedProcess[str]:
     options = [part for each in functions for part in ("--function", each)]
-    return call_here(["line", "init", repo, *options], home=repo.parent / "home")
+    return call_here(["line", "init", repo, "--line", line, *options], home=repo.parent / "home")
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,20 @@ def test_function_that_is_there_or_may_be_is_enrolled(
     )
 
 
+def test_branch_of_another_name_is_told(tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    git(repo, "init", "--quiet", "--initial-branch=main")
+    assert "branch 'main' not found in" in (told := init(repo, "roman:roman").stderr)
+    assert told.endswith(": commit to it first\n")
+    (repo / "roman.py").write_text("def roman(n):\n    return n\n")
+    commit(repo)
+    git(repo, "branch", "--move", "master")
+    assert ": name one with --line, as 'master'\n" in init(repo, "roman:roman").stderr
+    done = init(repo, "roman:roman", line="master")
+    assert "`proctor line task new NAME --line master`" in done.stdout
+
+
 def test_module_in_the_top_folder_can_be_changed(tmp_path: Path) -> None:
     files = {"roman.py": "def roman(n):\n    return n\n", "setup.py": "", "test_roman.py": ""}
     repo = make_repository(tmp_path / "repo", files)
@@ -215,7 +229,9 @@ def test_fix_is_promoted_where_all_lies_in_the_top_folder_and_modules_are_doctes
     commit(repo)
     git(repo, "switch", "--quiet", "--create", "work")
     (repo / "roman.py").write_text("def roman(n):\n    return 'IV' if n == 4 else 'I' * n\n")
-    shows = FLAT["test_roman.py"].replace("one", "four").replace("roman(1) == 'I'", "roman(4) == 'IV'")
+    shows = (
+        FLAT["test_roman.py"].replace("one", "four").replace("roman(1) == 'I'", "roman(4) == 'IV'")
+    )
     (repo / "test_four.py").write_text(shows)
     git(repo, "add", ".")
     (tmp_path / "change.diff").write_text(git(repo, "diff", "--cached"))
