@@ -11,6 +11,7 @@
     python docs/studies tasks docs/studies/reference_tasks
     python docs/studies bench [all|monitor|notary|projections|long-runs|before REVISION] [...]
     python docs/studies evolution FOLDER [--promotions 6] [--rounds 80] [--starts 60]
+    python docs/studies histories FOLDER [--from CLONES] [--only PACKAGE[/KIND]]
     python docs/studies others [--seeds 20] [--calls 100] [--results FILE]
     python docs/studies gpu [...]
     python docs/studies zoo [--seeds 10] [--epochs 10] [--kind NAME]
@@ -59,6 +60,7 @@ PROGRAMS = {  # name -> module whose main() gets the arguments
     "evolution": "evolution.run",
     "figures": "speed.page",
     "gpu": "on_a_gpu",
+    "histories": "histories.run",
     "mutate": "mutate",
     "others": "others.run",
     "power": "power",

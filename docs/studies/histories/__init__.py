@@ -1,0 +1,1 @@
+"""Ordinary histories of public packages, judged through the front door."""
