@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from studies.evolution.beginning import git
+from proctor.sample.init import git
 from studies.evolution.run import OPERATOR, Evolution, say
 
 PACKAGES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
@@ -165,12 +165,12 @@ class History:
             for path in suite_of(self.package, self.changed()):
                 there = git(repo, "ls-tree", "--name-only", "main", path)
                 name = path.replace("test_", "test_after_", 1) if there else path
-                added[name] = git(repo, "show", f"{commit}:{path}") + "\n"
+                added[name] = git(repo, "show", f"{commit}:{path}")
         for path, text in added.items():
             self.write(path, text)
         tests = git(repo, "diff", "--cached")
         git(repo, "reset", "--quiet", "--hard")
-        return "\n".join(filter(None, (own, tests))) + "\n"
+        return own + tests
 
     def judge(self) -> dict[str, Any]:
         """Propose the change, sign it, run it, and return what became of it."""

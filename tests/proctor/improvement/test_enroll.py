@@ -205,6 +205,15 @@ def test_tests_can_be_added_where_the_repositorys_tests_are(
     assert tests["additions"] == [additions]
 
 
+def test_suite_runs_without_coverage_where_the_environment_measures_it(tmp_path: Path) -> None:
+    for plugin, option in (("pytest_cov", True), ("pytest_mock", False)):
+        repo = make_repository(tmp_path / plugin, {"roman.py": "def roman(n):\n    return n\n"})
+        (repo / ".venv/lib/python3.11/site-packages" / plugin).mkdir(parents=True)
+        assert init(repo, "roman:roman").returncode == 0
+        command = tomllib.loads((repo / "judge/tiers.toml").read_text())["tests"]["command"]
+        assert ("--no-cov" in command) is option
+
+
 FLAT = {
     "pytest.ini": "[pytest]\naddopts = --doctest-modules\n",
     "roman.py": "def roman(n):\n    return 'I' * n\n",
