@@ -17,7 +17,7 @@ from studies.statistics import Table
 __all__ = ["SMALL", "main"]
 
 SMALL = simulation.Scale(
-    trials=100, sequences=5, proposals=100, mixed=20, disturbed=20, following=12, exact=10
+    trials=100, sequences=5, proposals=100, mixed=20, disturbed=20, following=12, exact=10, timed=10
 )
 
 

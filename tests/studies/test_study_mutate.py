@@ -30,6 +30,7 @@ def test_simulation_tells_its_tables_and_the_same_ones_again(
         disturbed=2,
         following=2,
         exact=2,
+        timed=1,
         settings=ComparisonSettings(most=50),
     )
     monkeypatch.setattr(rates, "SMALL", tiny)
@@ -42,6 +43,7 @@ def test_simulation_tells_its_tables_and_the_same_ones_again(
         "2 sequences of 5 proposals, a fifth of each",
         "A machine that changes",
         "Tasks declared deterministic that fail at random",
+        "Fixes, refactorings and times",
         "Null proposals",
     ]
     main(["rates", "gate", "--small", "--seed", "1"])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,16 @@ from judge.gauntlet.comparison.weighing import GUARDED
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task, TaskEntry
 
-__all__ = ["DISTURBANCES", "Change", "Outcomes", "follow", "follow_exact", "steady"]
+__all__ = [
+    "DISTURBANCES",
+    "Change",
+    "Outcomes",
+    "follow",
+    "follow_exact",
+    "simulated_result",
+    "simulated_task",
+    "steady",
+]
 
 Chances = tuple[Floats, Floats]
 """Of a wrong answer and of a missing one, slot by slot: (S, slots) each."""
@@ -325,7 +335,7 @@ def follow_exact(
     decision is that of wanted_pairs() and compare(), with the base's record of the sequence.
     """
     settings = settings or ComparisonSettings()
-    whole = [_exact_task(f"t{number}") for number in range(tasks)]
+    whole = [simulated_task(f"t{number}") for number in range(tasks)]
     promoted = np.zeros((sequences, proposals), dtype=bool)
     worse, pairs = promoted.copy(), np.zeros((sequences, proposals), dtype=np.int64)
     for sequence in range(sequences):
@@ -340,7 +350,7 @@ def follow_exact(
                     right = (rng.random(2) >= flake).tolist()
                     right[0] &= not (improved and task_id == whole[0].task_id)
                     results += [
-                        _exact_result(task_id, arm, repeat, success)
+                        simulated_result(task_id, arm, repeat, success)
                         for arm, success in zip(ARMS, right, strict=True)
                     ]
             base = [each for each in results if each.arm == "base"]
@@ -353,7 +363,8 @@ def follow_exact(
     return Outcomes(promoted=promoted, worse=worse, pairs=pairs)
 
 
-def _exact_task(name: str) -> Task:
+def simulated_task(name: str, *, stochastic: bool = False) -> Task:
+    """Return a task of a simulated reference set."""
     entry = TaskEntry(
         task_id=name,
         source="simulated",
@@ -371,7 +382,7 @@ def _exact_task(name: str) -> Task:
         entry=entry,
         kind="simulated",
         seed=0,
-        stochastic=False,
+        stochastic=stochastic,
         scorer="exact",
         parameters={},
         expected={},
@@ -379,15 +390,17 @@ def _exact_task(name: str) -> Task:
     )
 
 
-def _exact_result(task_id: str, arm: Arm, repeat: int, success: bool) -> TaskResult:
+def simulated_result(task_id: str, arm: Arm, repeat: int, success: bool, **more: Any) -> TaskResult:
+    """Return an answer without metrics; `more` are other fields of it."""
     return TaskResult(
         task_id=task_id,
         arm=arm,
         repeat=repeat,
         seed=0,
         success=success,
-        validation_failures=0,
+        validation_failures=int(more.get("missing", False)),
         metrics={},
         problem=None,
         isolation=(),
+        **more,
     )

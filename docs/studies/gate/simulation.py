@@ -4,7 +4,7 @@ Source: docs/studies/gate.md.  I/O: none.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from studies.gate.disturbances import (
     follow,
     follow_exact,
 )
+from studies.gate.times import MACHINES, PROMISED, measured
 from studies.gate.trials import (
     World,
     mixed_sequences,
@@ -23,7 +24,7 @@ from studies.gate.trials import (
     plain_rule,
     try_changes,
 )
-from studies.statistics import Table, percent
+from studies.statistics import Share, Table, percent
 
 __all__ = [
     "Scale",
@@ -47,6 +48,7 @@ class Scale:
     disturbed: int = 1_000  # sequences on a machine that changes
     following: int = 20  # proposals of each of them
     exact: int = 200  # sequences whose deterministic tasks fail at random
+    timed: int = 200  # changes of each kind on each machine whose answers take time
     settings: ComparisonSettings = field(default_factory=ComparisonSettings)
 
 
@@ -59,6 +61,7 @@ def simulate(scale: Scale | None = None) -> Iterator[Table]:
     yield _mixed_table(scale)
     yield _disturbed_table(scale)
     yield _exact_table(scale)
+    yield _times_table(scale)
     yield _null_table(scale)
 
 
@@ -264,6 +267,33 @@ def exact_row(scale: Scale, flake: float) -> dict[str, str]:
         "one task cured: promoted": percent(good.promoted.mean()),
         "of these called worse": percent(good.worse.mean()),
     }
+
+
+def _times_table(scale: Scale) -> Table:
+    found = {
+        name: measured(name, worlds=scale.timed, seed=scale.seed, settings=scale.settings)
+        for name in MACHINES
+    }
+    rows = []
+    for claim, most in PROMISED.items():
+        shares = {name: each[claim] for name, each in found.items()}
+        whole = Share(*map(sum, zip(*map(astuple, shares.values()), strict=True)))
+        low, high = (f"{100 * each:.2f}%" for each in whole.interval())
+        rows.append(
+            {
+                "change": claim,
+                "promised": "-" if most is None else f"{100 * most:.1f}%",
+                **{name: _exactly(each) for name, each in shares.items()},
+                "all, with its 95% interval": f"{_exactly(whole)}, {low} to {high}",
+            }
+        )
+    return Table.of(
+        f"Fixes, refactorings and times: {scale.timed:,} changes of each kind on each machine", rows
+    )
+
+
+def _exactly(share: Share) -> str:
+    return f"{100 * share.count / share.of:.2f}%"
 
 
 def _null_table(scale: Scale) -> Table:

@@ -277,8 +277,7 @@ def _prove(
     given = {"success"}
     for pair in pairs:
         given |= pair.base.metrics.keys() | pair.candidate.metrics.keys()
-    better = {name: [difference(pair, name) for pair in pairs] for name in QUALITIES}
-    better = {name: each for name, each in better.items() if name in given}
+    better = {q: [difference(pair, q) for pair in pairs] for q in QUALITIES if q in given}
     cheaper = {name: [saving(pair, name) for pair in pairs] for name in THRIFTS if name in given}
     dearer = {name: [extra_cost(pair, name) for pair in pairs] for name in cheaper}
     guarded = {**better, "validity": [-fault(pair) for pair in pairs]}

@@ -18,7 +18,7 @@ planted tests, and of no others, that they fail.
 I/O: processes, and folders below `workspace`.  Units: seconds, bytes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import isfile
 from pathlib import Path
@@ -137,33 +137,20 @@ class Suite:
     def fixes(
         self, commit: str, *, against: str, added: Sequence[str], pairs: int, random: Random
     ) -> tuple[str, ...]:
-        """Return the cases of added test files that a candidate makes pass.
-
-        Each fails on the commit `against` and passes on the candidate in as many runs, which take
-        turns in an order that is drawn.
-        """
+        """Return the cases of added test files that a candidate makes pass."""
         if not runs_pytest(self.manifest.tests.command):
             return ()
-        fixed: set[str] | None = None
-        arms = {against: "failed", commit: "passed"}
-        for _ in range(pairs):
-            for arm in random.sample([*arms], k=len(arms)):
-                with discarded(self.workspace) as folder:
-                    self._export(folder / "tree", arm)
-                    self.repository.export(commit, folder / "tree", keep=added.__contains__)
-                    ended = run_files(
-                        folder,
-                        self.manifest,
-                        command=self.manifest.tests,
-                        files=added,
-                        expected={},
-                    )
-                told = ended.cases if arm == against or ended.passed else {}
-                cases = {case for case, outcome in told.items() if outcome == arms[arm]}
-                fixed = cases if fixed is None else fixed & cases
-            if not fixed:
-                return ()
-        return tuple(sorted(fixed or ()))
+
+        def told(arm: str) -> Mapping[str, str]:
+            with discarded(self.workspace) as folder:
+                self._export(folder / "tree", arm)
+                self.repository.export(commit, folder / "tree", keep=added.__contains__)
+                ended = run_files(
+                    folder, self.manifest, command=self.manifest.tests, files=added, expected={}
+                )
+            return ended.cases if arm == against or ended.passed else {}
+
+        return cases_fixed(told, against=against, by=commit, pairs=pairs, random=random)
 
     def run_rest(
         self, commit: str, *, expected: Mapping[str, str], left_out: Collection[str]
@@ -218,6 +205,24 @@ class Suite:
         return _go_again(
             folder, self.manifest, expected=expected, planted=planted, passed_over=passed_over
         )
+
+
+def cases_fixed(
+    run: Callable[[str], Mapping[str, str]], *, against: str, by: str, pairs: int, random: Random
+) -> tuple[str, ...]:
+    """Return the cases that fail in one commit and pass in another, in each pair of runs.
+
+    `run` returns each case's outcome in a commit; who of a pair is first is drawn.
+    """
+    fixed: set[str] | None = None
+    for _ in range(pairs):
+        told = {arm: run(arm) for arm in random.sample([against, by], k=2)}
+        failed = (case for case, outcome in told[against].items() if outcome == "failed")
+        cases = {case for case in failed if told[by].get(case) == "passed"}
+        fixed = cases if fixed is None else fixed & cases
+        if not fixed:
+            break
+    return tuple(sorted(fixed or ()))
 
 
 def _failed(cases: Mapping[str, str]) -> list[str]:
