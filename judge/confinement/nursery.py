@@ -14,12 +14,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from judge.errors import ConfinementError
 
 _SUPERVISOR = "judge.confinement.supervisor"
-_PID = 8  # bytes that tell a process's number
+_PATIENCE = 30.0  # s for an answer; one that is stopped gives none
 
 
 @dataclass
@@ -27,58 +28,72 @@ class _Nursery:
     """The one process, begun when it is first asked, and again where it is gone."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    owner: int = 0  # process that began it: a fork of ours has to begin its own
     channel: socket.socket | None = None
     process: "subprocess.Popen[bytes] | None" = None
 
     def fork(self, descriptors: Sequence[int]) -> int:
         with self.lock:
             for _ in range(2):  # one that was killed is begun again
-                channel = self._begun()
-                try:
-                    socket.send_fds(channel, [b"+"], descriptors)
-                    if len(told := channel.recv(_PID)) == _PID:
-                        return os.pidfd_open(int.from_bytes(told, "big"))
-                except ProcessLookupError:  # it has ended already: its report says how
-                    return -1
-                except OSError:
-                    pass
+                told, found = self._ask(self._begun(), descriptors)
+                if found:
+                    os.set_inheritable(found[0], False)
+                    return found[0]
+                if told:  # others' commands go on
+                    break
                 self.close()
-        raise ConfinementError("the process that confines candidates cannot be started")
+        raise ConfinementError(
+            "no process can be started for a candidate: are there too many, or too many open files?"
+        )
+
+    def _ask(self, channel: socket.socket, descriptors: Sequence[int]) -> tuple[bytes, list[int]]:
+        """Return the answer, which has a socket of its own: nobody else reads one left unread."""
+        answer, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with answer, suppress(OSError):
+            answer.settimeout(_PATIENCE)
+            with theirs:
+                socket.send_fds(channel, [b"+"], [*descriptors, theirs.fileno()])
+            return socket.recv_fds(answer, 1, 1)[:2]
+        return b"", []
 
     def _begun(self) -> socket.socket:
-        if self.channel is None or self.owner != os.getpid():
+        if self.channel is None:
             self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 self.process = subprocess.Popen(  # noqa: S603 - a fixed command of our own
-                    [sys.executable, "-I", "-B", "-m", _SUPERVISOR, str(theirs.fileno())],
+                    [sys.executable, "-I", "-B", "-m", _SUPERVISOR],
                     cwd="/",
                     env={},
-                    stdin=subprocess.DEVNULL,
+                    stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
-            self.owner = os.getpid()
         return self.channel
 
     def close(self) -> None:
-        """Let it end, if it is this process's own."""
-        if self.channel is not None and self.process is not None and self.owner == os.getpid():
+        """End it, also where it is stopped, or another process holds its socket."""
+        if self.channel is not None:
             self.channel.close()
+        if self.process is not None:
+            self.process.kill()
             self.process.wait()
         self.channel = self.process = None
+
+    def forget(self) -> None:
+        """Leave it to the process that this one was forked from."""
+        if self.channel is not None:
+            self.channel.close()
+        self.lock, self.channel, self.process = threading.Lock(), None, None
 
 
 _OWN = _Nursery()
 atexit.register(_OWN.close)
+os.register_at_fork(after_in_child=_OWN.forget)
 
 
 def supervisor(descriptors: Sequence[int]) -> int:
     """Start a supervisor with these: standard input, output and error, request, report.
 
-    Returns a descriptor of the process (pidfd_open(2)), or -1 where it has ended already. Raises
-    ConfinementError.
+    Returns a descriptor of the process (pidfd_open(2)). Raises ConfinementError.
     """
     return _OWN.fork(descriptors)

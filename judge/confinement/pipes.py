@@ -18,11 +18,9 @@ _WORDS = 500  # characters
 
 def ready(pipe: int, *, seconds: float, writing: bool = False) -> bool:
     """Wait until a pipe can be read or written; return False where it cannot for so long."""
-    own = [pipe]
-    found = select.select(
-        [] if writing else own, own if writing else [], [], min(seconds, _LONGEST)
-    )
-    return any(found)
+    waiting = select.poll()  # select() knows none of the descriptors from 1,024 on
+    waiting.register(pipe, select.POLLOUT if writing else select.POLLIN)
+    return bool(waiting.poll(1_000 * min(seconds, _LONGEST)))
 
 
 def receive(pipe: int, length: int) -> bytes:

@@ -295,7 +295,8 @@ class Supervised:
         if self._process < 0:
             return
         if not ready(self._process, seconds=_ENDING):  # with it, its namespace ends
-            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # at this moment it has ended
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
             ready(self._process, seconds=_ENDING)
         os.close(self._process)
         self._process = -1

@@ -6,9 +6,10 @@ user namespace and waits; its child is the first of the candidate's own processe
 them; the grandchild becomes the command. When the first of a namespace ends, the kernel ends every
 other, however it has hidden itself.
 
-Argument: the descriptor of a socket. With each message come five descriptors: standard input,
-output and error, and two pipes. On one comes the request; it stays open for as long as the command
-is wanted. On the other goes one line when the command starts, and one when it has ended.
+Its standard input is a socket. With each message come six descriptors: the command's standard
+input, output and error, two pipes, and a socket for the answer. On one pipe comes the request; it
+stays open for as long as the command is wanted. On the other goes one line when the command starts,
+and one when it has ended.
 
 Trust: nothing of the candidate's is read here but the sizes of its files and processes.
 I/O: as said; the command has this process's standard input, output and error.
@@ -70,19 +71,27 @@ _THREADS = 8  # of each process, on average, before the kernel refuses more of e
 
 
 def serve(channel: socket.socket) -> None:
-    """Fork a supervisor for each message, and answer with its number, until there is no more."""
+    """Fork a supervisor for each message, and answer with its descriptor, until there is no more.
+
+    Where none can be forked, the answer has no descriptor.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, 1, 5)
+        message, given, _, _ = socket.recv_fds(channel, 1, 6)
         if not message:
             return
-        child = os.fork()
-        if child == 0:
-            channel.close()
-            _be_supervisor(*descriptors)
-        for descriptor in descriptors:
+        forked: list[int] = []
+        with socket.socket(fileno=given.pop()) as answer, suppress(OSError):
+            with suppress(OSError):
+                child = os.fork()
+                if child == 0:
+                    answer.close()
+                    channel.close()
+                    _be_supervisor(*given)
+                forked.append(os.pidfd_open(child))  # it waits for its request: it is there
+            socket.send_fds(answer, [b"+"], forked)
+        for descriptor in (*given, *forked):
             os.close(descriptor)
-        channel.send(child.to_bytes(8, "big"))
 
 
 def _be_supervisor(*descriptors: int) -> NoReturn:
@@ -366,4 +375,4 @@ def _say(report: int, message: Started | Finished | Failed) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=0))

@@ -205,7 +205,8 @@ class Workplace:
         """Give a folder that is gone afterwards, at the latest when the next process begins."""
         base = self.folder / SCRATCH
         base.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=base) as name:
+        # After an error another process may still be at work there: its word is the first one.
+        with tempfile.TemporaryDirectory(dir=base, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
     def operators(self) -> list[str]:

@@ -1,5 +1,6 @@
 """Several processes that ask candidates: all that is recorded is what one process records."""
 
+import time
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from gauntlet_lines import SELECTION, THRIFTY, UNSORTED, Line, facts, submit
 
 from judge.gauntlet.controller import Controller
+from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.measurement import measure
 from proctor.improvement.home import open_controller
 
@@ -74,3 +76,28 @@ def test_with_drawn_tasks_and_a_killed_process_too(
     assert "was killed" not in capfd.readouterr().err
     assert judged(tmp_path / "killed", 2, names=names, killing=True) == alone
     assert "a process that asks was killed" in capfd.readouterr().err
+
+
+def fail_beside_a_writer(controller: Controller) -> None:
+    """Raise an error while somebody writes to the folder that is removed."""
+    with controller.place.scratch() as folder:
+        for number in range(2_000):
+            (folder / str(number)).touch()
+        begun = folder.stat().st_mtime_ns
+
+        def write() -> None:
+            while folder.stat().st_mtime_ns == begun:
+                time.sleep(0.001)
+            (folder / "late").touch()  # not among what is being removed
+
+        Thread(target=write).start()
+        raise GauntletError("ours")
+
+
+def test_an_error_is_told_while_another_process_still_writes(tmp_path: Path) -> None:
+    line = Line(tmp_path, TASKS[:1])
+    with line.controller() as controller:
+        with pytest.raises(GauntletError, match="ours"):
+            fail_beside_a_writer(controller)
+        with controller.locked():
+            assert not [*controller.place.folder.glob("scratch/*")]
