@@ -42,7 +42,8 @@ class _Nursery:
                     break
                 self.close()
         raise ConfinementError(
-            "no process can be started for a candidate: are there too many, or too many open files?"
+            "no process can be started for a candidate: too many processes or files may be open; "
+            "end some, and try again"
         )
 
     def _ask(self, channel: socket.socket, descriptors: Sequence[int]) -> tuple[bytes, list[int]]:

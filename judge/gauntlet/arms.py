@@ -48,13 +48,9 @@ class Asking:
     place: Workplace
     arms: Arms
 
-    def ask(self, task: Task, arm: Arm = "base") -> TaskResult:
-        """Return the worth of one arm's answer to a task."""
-        return next(
-            self.arms.answer(
-                Turn(task=task, seed=seed_of(task, 0), arms=(arm,)), self.place.scorers
-            )
-        )
+    def ask(self, task: Task) -> TaskResult:
+        """Return the worth of the base's answer to a task."""
+        return next(self._here(Turn(task=task, seed=seed_of(task, 0))))
 
     def each(self, turns: Sequence[Turn]) -> Iterator[TaskResult]:
         """Yield what the answers are worth, in the order of the turns."""

@@ -30,7 +30,6 @@ from proctor.home import Home, find_named
 from proctor.improvement.clone import scorers
 from proctor.output.terminal import on_one_line, warn
 from proctor.remembering import open_remembered
-from proctor.runs.pools import pool
 
 BRANCH = "main"
 SERVER = "server.json"
@@ -38,7 +37,7 @@ RepoOption = Annotated[Path, "Repository to manage."]
 DrawSeedOption = Annotated[int, "With --challenge: seed of the draws.", Takes(least=0, most=MOST)]
 AskersOption = Annotated[
     int,
-    "Processes that ask candidates at a time; each may use what the manifest allows.",
+    "Number of candidates that run at a time; each may use the memory that the manifest allows.",
     Takes(option="--workers", least=1, most=1_024),
 ]
 BranchOption = Annotated[str, "Branch to manage.", Takes(option="--line")]
@@ -108,6 +107,8 @@ def _others(workers: int) -> Iterator[Others | None]:
     if workers == 1:
         yield None
         return
+    from proctor.runs.pools import pool  # noqa: PLC0415 - other commands need none
+
     with pool(workers) as processes:
         yield lambda arms, turn: processes.submit(_answered, arms, turn)
 

@@ -346,13 +346,20 @@ def main(arguments: Sequence[str]) -> None:
         "--promotions",
         type=int,
         default=6,
-        help="Promoted checkpoints at which it ends (default: 6).",
+        help="Number of promotions after which it stops (default: 6).",
     )
-    parser.add_argument("--rounds", type=int, default=80, help="Most rounds (default: 80).")
     parser.add_argument(
-        "--starts", type=int, default=60, help="Unseen trainings for each checkpoint (default: 60)."
+        "--rounds", type=int, default=80, help="Maximum number of rounds (default: 80)."
     )
-    parser.add_argument("--seed", type=int, default=0, help="Seed of the proposer (default: 0).")
+    parser.add_argument(
+        "--starts",
+        type=int,
+        default=60,
+        help="Number of unseen trainings for each checkpoint (default: 60).",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="Seed of the program that proposes (default: 0)."
+    )
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
     all_ = Evolution(asked.folder.resolve())

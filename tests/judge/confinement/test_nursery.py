@@ -70,7 +70,7 @@ serve(socket.socket(fileno=0))
     monkeypatch.setattr(_OWN, "channel", channel)
     monkeypatch.setattr(_OWN, "process", process)
     try:
-        with pytest.raises(ConfinementError, match="are there too many"):
+        with pytest.raises(ConfinementError, match="too many processes"):
             echoed(tmp_path / "refused", "here")
         assert process.poll() is None
     finally:
