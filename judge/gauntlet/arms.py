@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 
 from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.repository.compiled import compile_modules
 from judge.gauntlet.repository.failures import explained, fails_to_import
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.benchmark import (
@@ -95,6 +96,13 @@ def answering(
         for arm in place.random.sample([*commits], k=len(commits)):
             trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
             export(place.repository, commits[arm], manifest, trees[arm])
+            compile_modules(
+                trees[arm],
+                kept=place.repository.compiled,
+                scratch=scratch,
+                environment=manifest.interpreter,
+                leave=manifest.is_test,
+            )
         own = next(iter(commits))
         _verify_ready(place, commits[own], manifest, tasks, tree=trees[own], scratch=scratch)
         yield Asking(place=place, arms=Arms(trees=trees, manifest=manifest, scratch=scratch))

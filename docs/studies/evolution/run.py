@@ -1,6 +1,7 @@
 """An unattended evolution of what decides on trainings, and what came of it on others.
 
     python docs/studies evolution FOLDER [--promotions 6] [--rounds 80] [--starts 60]
+        [--workers 2]
 
 It does everything by the commands that anybody has: a clone of this repository with weak policies
 is put under the gauntlet; a program that knows nothing proposes, round after round; what trainings
@@ -142,7 +143,7 @@ def proposer(seed: int) -> Iterator[str]:
             process.terminate()
 
 
-def evolve(all_: Evolution, *, promotions: int, rounds: int, seed: int) -> None:
+def evolve(all_: Evolution, *, promotions: int, rounds: int, seed: int, workers: int) -> None:
     """Go through rounds until so many checkpoints stand that the gate promoted."""
     with proposer(seed) as address:
         while len(standing := all_.promoted) < promotions:
@@ -152,8 +153,9 @@ def evolve(all_: Evolution, *, promotions: int, rounds: int, seed: int) -> None:
             if told[0]["n"] >= rounds:
                 say(f"{rounds} rounds are over, with {len(standing)} promotions of {promotions}")
                 return
+            asked = ("--proposals", "1", "--probes", "0", "--workers", str(workers))
             model = ("--set", "model=mutator", "--set", f"base_url={address}")
-            all_.line("evolve", "--proposals", "1", "--probes", "0", *model, may=(0, 1))
+            all_.line("evolve", *asked, *model, may=(0, 1))
             last = all_.ask("SELECT round FROM evolution_rounds ORDER BY round DESC LIMIT 1")
             one = all_.ask("SELECT * FROM infra_proposals ORDER BY idx DESC LIMIT 1")
             what = one["rationale"].splitlines()[0]
@@ -360,11 +362,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="Seed of the program that proposes (default: 0)."
     )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="Processes that ask at once (default: 2)."
+    )
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
     all_ = Evolution(asked.folder.resolve())
     begin(all_)
-    limits = {"rounds": asked.rounds, "seed": asked.seed}
+    limits = {"rounds": asked.rounds, "seed": asked.seed, "workers": asked.workers}
     if not all_.done("planted"):
         evolve(all_, promotions=asked.promotions // 2, **limits)
         train_under(all_, "runs before", *SETTINGS)

@@ -70,6 +70,7 @@ class Repository:
         self._home = HeldFolder("gauntlet-git-")
         self._shared = _git_folder(self.path)
         self._own = self._home.path / "own"
+        self.compiled = self._home.path / "compiled"  # modules, see compiled.py
         self._listed: dict[str, dict[str, TreeEntry]] = {}  # trees never change
         _write_bare(self._own, self._refs("rev-parse", "--show-object-format").decode().strip())
 

@@ -29,6 +29,7 @@ from msgspec.structs import replace as replace_field
 from judge.confinement.messages import ResourceLimits
 from judge.confinement.supervised import Ended, discard, discarded, run
 from judge.gauntlet.errors import CandidateError
+from judge.gauntlet.repository.compiled import compile_modules
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest, TestCommand
 from judge.gauntlet.testing.choice import Choice, choose
@@ -93,14 +94,14 @@ class Suite:
         files: tuple[str, ...] = ()
         if runs_pytest(self.manifest.tests.command):
             with discarded(self.workspace) as folder:
-                self.repository.export(self.base, folder / "tree")
+                self._export(folder / "tree", self.base)
                 planted = plant(folder / "tree", self._tests(), {})
                 found = _go_again(folder, self.manifest, expected={}, planted=planted)
                 files = _files_of(_failed(found.cases), folder / "tree")
             if planted and found.passed:
                 return replace(found, cases={**found.cases, PLANTED: "failed"})
         with discarded(self.workspace) as folder:  # they fail, or do not bear others beside them
-            self.repository.export(self.base, folder / "tree")
+            self._export(folder / "tree", self.base)
             if files:
                 alone = _go(folder, self.manifest, expected={}, only=files)
                 if _failed(alone.cases):  # they fail by themselves, so the rest needs no second run
@@ -186,6 +187,13 @@ class Suite:
         tier_of = self.manifest.tier_of
         self.repository.export(commit, tree, keep=lambda path: tier_of(path) > 0)
         self.repository.export(self.base, tree, keep=lambda path: tier_of(path) == 0)
+        compile_modules(
+            tree,
+            kept=self.repository.compiled,
+            scratch=self.workspace,
+            environment=self.manifest.interpreter,
+            leave=self.manifest.is_test,
+        )
 
     def _run(
         self, folder: Path, commit: str, *, expected: Mapping[str, str], without: Collection[str]
