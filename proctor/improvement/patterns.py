@@ -10,7 +10,7 @@ I/O: asks the projection, which is brought up to date first.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -25,6 +25,7 @@ from proctor.improvement.rounds import Round
 from proctor.remembering import open_session
 
 MOST_ENTRIES = 20  # named in a pattern's evidence
+_OPEN_TIER = 2  # whose changes need no approval
 _MOST_WORDS = 160  # bytes of others' words in a pattern
 
 _VIOLATIONS = """
@@ -178,7 +179,8 @@ problems AS (
 
 tried AS (
     SELECT
-        s.idx, n.technique, n.pattern, s.rationale, s.targets::VARCHAR AS targets,
+        s.idx, s.proposal_id, s.diff, n.technique, n.pattern, s.rationale,
+        s.targets::VARCHAR AS targets,
         c.outcome, c.reason, c.idx AS concluded, e.comparisons::VARCHAR AS comparisons, p.problem,
         CASE
             WHEN c.outcome = 'promoted' THEN '{WON}'
@@ -238,6 +240,17 @@ GROUP BY t.run_id
 _KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT usable"
 
 
+@dataclass(frozen=True, kw_only=True)
+class GivenUp:
+    """A change that was neither shown to be better nor worse."""
+
+    proposal: str
+    diff: str  # digest
+    rationale: str
+    measured: str
+    gains: Mapping[str, float]  # task -> by how much more often its answers were right
+
+
 class LineHistory:
     """The line as its projection tells it, at one moment."""
 
@@ -276,6 +289,26 @@ class LineHistory:
             )
             for one in self._tried
             if one["rationale"] is not None or one["outcome"] == "refused"
+        ]
+
+    def given_up(self) -> list[GivenUp]:
+        """Return the changes without approval that were rejected undecided, oldest first."""
+        return [
+            GivenUp(
+                proposal=str(one["proposal_id"]),
+                diff=one["diff"],
+                rationale=one["rationale"],
+                measured="; ".join(_measured(one)),
+                gains={
+                    told["task_id"]: told["success"][1] - told["success"][0]
+                    for told in json.loads(one["comparisons"])
+                    if told.get("success") and None not in told["success"]
+                },
+            )
+            for one in self._tried
+            if one["result"] == TIED
+            and one["comparisons"]
+            and set(json.loads(one["targets"]).values()) == {_OPEN_TIER}
         ]
 
     def rounds(self) -> list[Round]:

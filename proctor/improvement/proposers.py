@@ -13,13 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
+from itertools import islice
+from random import Random
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 from aggregates.improvement.evolution import MODE, Evolution
 from aggregates.transcript import Transcript
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.errors import DiffError, GauntletError
 from judge.gauntlet.repository.manifest import Manifest
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
@@ -27,6 +29,7 @@ from ledger.errors import LedgerError
 from ledger.wording import counted
 from policies.asking.ask import Asked, Asker, Client, find_rung
 from policies.asking.completion import read_body
+from policies.asking.prompt import quoted
 from policies.asking.settings import ModelSettings
 from policies.errors import AnswerError, SilentError
 from policies.extraction import extract
@@ -44,10 +47,13 @@ from policies.proposing.tuner import (
     temperature_after,
     used,
 )
-from proctor.improvement.patterns import LineHistory
+from proctor.improvement.patterns import GivenUp, LineHistory
 from proctor.improvement.rounds import record_of, unanswering
 from proctor.runs.transcript_log import TranscriptLog
 
+BUILDING = 0.5  # of a model's rounds, if there is a change to build on
+_MOST_PARENTS = 20  # that are tried, of which the first that still applies is taken
+_MOST_WORDS = 300  # bytes of each text that others wrote
 MOST_BYTES = 100_000  # of a file that is shown or rewritten
 _PROMPTS = (".md", ".txt")  # what of a repository is a text that guides
 _FOR_TEXTS = ("answer", "review", "violation")  # kinds of patterns that a text can do something for
@@ -68,6 +74,7 @@ class Situation:
     round: int
     proposal: UUID  # the id that a proposal will have
     technique: str | None  # that was ordered
+    changed: Mapping[str, str | None] = field(default_factory=dict)  # texts, over the head's
 
     @cached_property
     def head(self) -> str:
@@ -82,6 +89,8 @@ class Situation:
     def read(self, path: str, commit: str = "") -> str | None:
         """Return a file's text, by default in the head; None where there is none of that name."""
         repository = self.controller.place.repository
+        if not commit and path in self.changed:
+            return self.changed[path]
         try:
             return repository.read(commit or self.head, path, most=MOST_BYTES).decode()
         except (GauntletError, UnicodeDecodeError):
@@ -89,7 +98,7 @@ class Situation:
 
     def texts(self, *tiers: int) -> Iterator[tuple[str, str]]:
         """Give the texts of these tiers, by path."""
-        for path in sorted(self.controller.place.repository.paths(self.head)):
+        for path in sorted({*self.controller.place.repository.paths(self.head), *self.changed}):
             if self.manifest.tier_of(path) in tiers and (text := self.read(path)) is not None:
                 yield path, text
 
@@ -102,6 +111,17 @@ class Situation:
                 told = {"description": each.entry.description, "parameters": each.parameters}
                 return {**told, "expected": each.expected, "files": files}
         return None
+
+    def built_on(self, change: GivenUp) -> "Situation | None":
+        """Return the same with a change made to the head; None where it cannot be."""
+        place = self.controller.place
+        try:
+            tree = place.repository.candidate_tree(self.head, place.blobs.get(change.diff))
+        except (DiffError, LedgerError):
+            return None
+        changes = place.repository.changes(place.repository.tree_of(self.head), tree)
+        texts = {each.path: self.read(each.path, tree) for each in changes}
+        return replace(self, changed=texts) if texts else None
 
     def prompts(self) -> dict[str, str]:
         """Return the texts that guide, what needs no approval first."""
@@ -200,7 +220,11 @@ class ModelProposer:
 
     def propose(self, seen: Situation, /) -> Wanted:
         """Ask for one change, and again as often as the settings say if the answer is none."""
-        choice = _choose(seen)
+        choice, parent = _choose(seen), None
+        for change in islice(_parents(seen), _MOST_PARENTS):
+            if (built := seen.built_on(change)) is not None:
+                seen, parent = built, change
+                break
         transcript = ProposalTranscript(self.log, seen.proposal, policy=self.described)
         settings = _warmed(self.settings, seen)
         asker = Asker(settings, client=self.client, log=transcript, blobs=self.blobs)
@@ -214,7 +238,7 @@ class ModelProposer:
                 pattern=choice.pattern,
                 calls=transcript.calls,
             )
-        request, read = _request(seen, choice), cache(seen.read)
+        request, read = _request(seen, choice, parent), cache(seen.read)
         asked = transcript.answered(
             self.blobs, lambda value: read_change(value, read=read, technique=choice.technique)
         ) or ask_for_change(asker, self.rung, request, read=read)
@@ -228,12 +252,16 @@ class ModelProposer:
             technique=choice.technique,
             pattern=choice.pattern,
             calls=transcript.calls,
-            evidence=[{"kind": "call", "proposal": str(seen.proposal), "number": asked.number}],
+            evidence=[
+                {"kind": "call", "proposal": str(seen.proposal), "number": asked.number},
+                *([] if parent is None else [{"kind": "parent", "proposal": parent.proposal}]),
+            ],
         )
         if asked.found is None:
             return replace(said, outcome=outcome_of(asked.outcome))
         if asked.found.texts:
-            return replace(said, reason=asked.found.rationale, texts=asked.found.texts)
+            texts = {**seen.changed, **asked.found.texts}
+            return replace(said, reason=asked.found.rationale, texts=texts)
         return replace(said, outcome="nothing", reason=f"the model says: {asked.found.rationale}")
 
 
@@ -324,6 +352,21 @@ def _choose(seen: Situation) -> Choice:
     return Choice(pattern=patterns[0], technique=seen.technique or BASELINE)
 
 
+def _parents(seen: Situation) -> Iterator[GivenUp]:
+    """Give earlier changes to build on, in the order in which they are tried; often none.
+
+    A gain below what the gate can show is given up, and two such gains together may be shown. The
+    order is drawn, weighted by what a change seemed to gain (Efraimidis & Spirakis 2006).
+    """
+    seed = f"{Evolution.id_of(seen.controller.place.line_id)} {seen.round} parent"
+    rng = Random(seed)  # noqa: S311 - repeatable
+    if rng.random() >= BUILDING:
+        return
+    best = [(max(each.gains.values(), default=0.0), each) for each in seen.history.given_up()]
+    drawn = [(rng.random() ** (1 / gain), change) for gain, change in best if gain > 0]
+    yield from (change for _, change in sorted(drawn, key=lambda one: one[0], reverse=True))
+
+
 def _warmed(settings: ModelSettings, seen: Situation) -> ModelSettings:
     """Return the settings with a higher temperature where proposals stall."""
     if settings.temperature is None:  # it is not sent
@@ -332,7 +375,7 @@ def _warmed(settings: ModelSettings, seen: Situation) -> ModelSettings:
     return replace(settings, temperature=temperature_after(outcomes, settings.temperature))
 
 
-def _request(seen: Situation, choice: Choice) -> Request:
+def _request(seen: Situation, choice: Choice, parent: GivenUp | None) -> Request:
     pattern = choice.pattern
     also = seen.prompts() if pattern.kind in _FOR_TEXTS else {}
     return Request(
@@ -342,11 +385,20 @@ def _request(seen: Situation, choice: Choice) -> Request:
             f"An operator asks: {pattern.says}."
             if pattern.kind == "request"
             else f"Seen {pattern.count} times: {pattern.says}. Propose what removes the cause."
-        ),
+        )
+        + ("" if parent is None else _building_on(parent)),
         files={**dict(seen.texts(2)), **also},
         reviewed=[path for path, _ in seen.texts(1)],
         earlier=seen.history.earlier(),
         task=seen.task(pattern),
+    )
+
+
+def _building_on(parent: GivenUp) -> str:
+    said, measured = (quoted(each, _MOST_WORDS) for each in (parent.rationale, parent.measured))
+    return (
+        "\n\nThe files below already hold an earlier change that could not be shown to be better, "
+        f"and may be; said: {said}; measured: {measured}. Add to it: both are judged together."
     )
 
 

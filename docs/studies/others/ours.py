@@ -110,16 +110,25 @@ def _task(kind: str, seed: int) -> Task:
     )
 
 
-def in_process(*, kind: str, seed: int, calls: int) -> Mapping[str, Any]:
-    """Return the heads with what was measured of them, and the cases spent."""
+def in_process(*, kind: str, seed: int, calls: int, building: float = 0.0) -> Mapping[str, Any]:
+    """Return the heads with what was measured of them, and the cases spent.
+
+    In a share `building` of the calls, the proposer is shown no head but a change that was given up
+    undecided, drawn by what it seemed to gain.
+    """
     problem, task = Problem(kind, seed), _task(kind, seed)
     luck = Random(f"{kind} {seed}")  # noqa: S311 - repeatable
     best: list[list[Any]] = [[None, problem.text]]
     earlier, judged, spent = list[bool](), set[str](), 0
+    given_up: list[tuple[float, str, str]] = []  # seeming gain, the head then, the candidate
     for call in range(1, calls + 1):
-        head = best[-1][1]
-        _, _, candidate = changed(head, seed=seed, call=call)
-        if candidate in judged:  # the fence ends it
+        head = shown = best[-1][1]
+        parents = {_carried(*change, to=head): gain for gain, *change in given_up if gain > 0}
+        parents.pop(head, None)
+        if building and parents and luck.random() < building:
+            (shown,) = luck.choices([*parents], weights=[*parents.values()])
+        _, _, candidate = changed(shown, seed=seed, call=call)
+        if candidate in judged or candidate == head:  # the fence ends it
             continue
         judged.add(candidate)
         texts, results = dict(zip(ARMS, (head, candidate), strict=True)), list[TaskResult]()
@@ -133,11 +142,22 @@ def in_process(*, kind: str, seed: int, calls: int) -> Mapping[str, Any]:
         found = compare(results, tasks=[task], **terms)
         spent += len(results)
         earlier.append(found.verdict == "better")
+        ((before, claimed),) = (each.success or (0.0, 0.0) for each in found.comparisons)
+        if found.verdict == "cannot tell":
+            given_up.append((float(claimed or 0) - float(before or 0), head, candidate))
         if found.verdict == "better":
-            ((_, claimed),) = (each.success or (None, None) for each in found.comparisons)
             best.append([claimed, candidate])
             judged.clear()  # it is another base now
     return {"best": best, "cases": spent}
+
+
+def _carried(base: str, candidate: str, *, to: str) -> str:
+    """Return a change carried to another head; the head itself where it does not apply."""
+    old, new, lines = base.splitlines(), candidate.splitlines(), to.splitlines()
+    edits = {place: b for place, (a, b) in enumerate(zip(old, new, strict=True)) if a != b}
+    if any(lines[place] != old[place] for place in edits):
+        return to
+    return "".join(f"{edits.get(place, line)}\n" for place, line in enumerate(lines))
 
 
 def climbing(*, kind: str, seed: int, calls: int, cases: int) -> Mapping[str, Any]:

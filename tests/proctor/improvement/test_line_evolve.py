@@ -15,6 +15,7 @@ from campaign_kills import Ended, run_command
 from chat_server import Behaviour, ChatServer, Reply, answer_probe, completion, is_probe
 from evolving_model import Step, plays
 from gauntlet_lines import SMALL, Line
+from synthetic import synthetic_tests
 
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line as Recorded
@@ -23,6 +24,7 @@ from aggregates.transcript import Transcript
 from judge.gauntlet import reviews
 from ledger.progress import listening
 from ledger.verification.reader import open_verified
+from policies.proposing.proposer import make_diff
 from proctor.improvement.evolve import Evolving
 from proctor.improvement.proposers import TunerProposer
 from proctor.sample.init import git
@@ -239,6 +241,77 @@ def test_first_round_is_told_what_the_head_fails(tmp_path: Path) -> None:
         assert evolve(other, None, 1).code == 1  # the tuner finds no text to rewrite
     assert len(measured_of(line)) == 1
     assert not measured_of(other)
+
+
+def give_up(line: Line, diff: bytes, *, path: str, gain: float, tier: int = 2) -> Proposal:
+    """Record a change of one file that was rejected undecided, and seemed to gain so much."""
+    with line.log() as log:
+        recorded: Any = log.repository.get(line.id)
+        assert isinstance(recorded, Recorded)
+        head = recorded.head
+        given_up = Proposal.submit(
+            line=str(line.id),
+            targets={path: tier},
+            diff=line.home.blobs.put(diff),
+            diff_bytes=len(diff),
+            base=head.commit,
+            base_tree=head.tree,
+            rationale="it may help",
+            trigger="operator_request",
+            proposer="somebody",
+        )
+        made = {"commit": "12" * 20, "tree": "34" * 20}
+        synthetic_tests(given_up, recorded, path=path, tier=tier, **made)
+        compared = [{"task_id": "one-row", "pairs": 150, "success": [0.5, 0.5 + gain]}]
+        given_up.evaluate(
+            "cannot tell",
+            level=0.01,
+            regressions=[],
+            improvements=[],
+            reasons=["no task is shown to be better"],
+            comparisons=compared,
+        )
+        given_up.conclude("rejected", stage="evaluate", reason="cannot tell")
+        log.save(given_up)
+    return given_up
+
+
+@pytest.mark.slow
+def test_a_round_adds_to_a_change_that_was_given_up(line: Line) -> None:
+    with line.controller() as controller, controller.locked():
+        pass  # which puts the line on record
+    old = line.text(model.SETTINGS)
+    brief = old.replace("length_penalty = 0.0\n", "length_penalty = 0.05\n")
+    texts = {
+        "it": brief,
+        "less": brief.replace("0.05", "0.02"),
+        "worse": brief.replace("0.05", "9.0"),
+    }
+    diffs = {n: make_diff({model.SETTINGS: t}, read=lambda _: old) for n, t in texts.items()}
+    gains = {"it": 0.06, "less": 0.02, "worse": -0.1}
+    names = {n: give_up(line, diffs[n], path=model.SETTINGS, gain=gains[n]) for n in diffs}
+    give_up(line, b"no diff", path=model.SETTINGS, gain=0.5)
+    own = make_diff({"retrieval/__init__.py": '"""Rows."""\n'}, read=lambda _: "")
+    give_up(line, own, path="retrieval/__init__.py", gain=0.9, tier=1)
+    shown = set()
+
+    def add(number: int, files: Mapping[str, str]) -> model.Answer:
+        shown.add(files[model.SETTINGS])
+        return (model.idle if files[model.SETTINGS] == brief else model.content)(number, files)
+
+    with ChatServer(plays([add])) as server:
+        while brief not in shown and len(rounds_of(line)) < 20:
+            assert evolve(line, server, 1).code == 0
+    assert shown <= {old, *texts.values()} - {texts["worse"]}
+    (built,) = (each for each in rounds_of(line) if each.outcome == "proposed")
+    with line.log() as log:
+        proposal: Any = log.repository.get(UUID(built.proposal))
+    assert isinstance(proposal, Proposal)
+    assert {"kind": "parent", "proposal": str(names["it"].id)} in proposal.evidence
+    diff = line.home.blobs.get(proposal.diff).decode()
+    assert "+length_penalty = 0.05" in diff
+    assert "+ROUND = " in diff
+    check_line(line)
 
 
 @pytest.mark.slow  # tests/policies/test_tuner.py has the figures
