@@ -31,7 +31,7 @@ class Checkpoint:
     parent: str | None
     commit: str
     tree: str
-    proposals: tuple[str, ...]  # none: the line began here
+    proposals: tuple[str, ...]  # none: people made it
     rolled_back: str | None = None  # why it does not stand; the first reason, if there are several
     code: str | None = None  # SHA-256 of what in it decides a run
 
@@ -363,6 +363,12 @@ class Line(Aggregate):
     def head(self) -> Checkpoint:
         """The active checkpoint."""
         return self.checkpoints[self.active]
+
+    @property
+    def trusted(self) -> Checkpoint:
+        """The active checkpoint, or the newest before it, that people made: no proposal did."""
+        chain = (self.checkpoints[each] for each in self.ancestors(self.active))
+        return next(each for each in chain if not each.proposals)
 
     def add(
         self, told: Opened | Promoted | Adopted, parent: str | None, proposals: tuple[str, ...] = ()

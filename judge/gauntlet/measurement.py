@@ -2,7 +2,8 @@
 
 The head of the branch and the active checkpoint answer the same tasks in turn. An alarm is recorded
 if the head is not the promoted commit, or is worse. The hidden siblings are tasks of the same kinds
-outside the repository, which no proposer has seen.
+outside the repository, which no proposer has seen: on these a promoted head is compared with the
+newest checkpoint that people made, as proposals may have learned the reference set by heart.
 
 Source: docs/reference/gauntlet.md, "Measurements".
 Trust: the head may be anybody's; its code is run as a candidate's is.
@@ -37,11 +38,11 @@ class Deviation:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Shares of tasks that the checkpoint and the head answer, set by set, and alarms."""
+    """Shares of tasks that are answered, set by set, and alarms."""
 
     commit: str
     checkpoint: str
-    shares: Mapping[str, tuple[float, float]]  # set -> checkpoint's, head's
+    shares: Mapping[str, tuple[float, float]]  # set -> of what the head is compared with, head's
     alarms: tuple[Deviation, ...]
 
 
@@ -59,12 +60,14 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
             Deviation("not promoted", f"the branch is at {head}, which has not passed the gauntlet")
         )
     for name, tasks in sets.items():
-        answers, worse = _compared(place, active.commit, head, tasks.tasks)
+        promoted = name == "hidden" and head == active.commit
+        against = line.trusted.commit if promoted else active.commit
+        answers, worse = _compared(place, against, head, tasks.tasks)
         base, found = ([each for each in answers if each.arm == arm] for arm in ARMS)
-        if head == active.commit:  # one arm was asked, for both
+        if head == against:  # one arm was asked, for both
             base = found
-        elif recorded(place, commit=active.commit, tasks=tasks) is None:
-            _record(place, active.commit, name, tasks, base)
+        elif recorded(place, commit=against, tasks=tasks) is None:
+            _record(place, against, name, tasks, base)
         _record(place, head, name, tasks, found)
         shares[name] = (_share(base), _share(found))
         if worse is not None and worse.regressions:

@@ -65,16 +65,15 @@ def line_folder(home: Home, line: UUID) -> Path:
     return home.path / "infra" / str(line)
 
 
-def hidden_folder(home: Home, line: UUID) -> Path | None:
-    """Return where the hidden siblings lie, if there are any."""
-    folder = line_folder(home, line) / "hidden"
-    return folder if folder.is_dir() else None
+def hidden_folder(home: Home, line: UUID) -> Path:
+    """Return where the hidden siblings lie, once there are any."""
+    return line_folder(home, line) / "hidden"
 
 
 def hidden_tasks(home: Home, controller: Controller) -> tuple[Task, ...]:
     """Return the hidden siblings."""
     folder = hidden_folder(home, controller.place.line_id)
-    return () if folder is None else controller.place.set_in(folder).tasks
+    return controller.place.set_in(folder).tasks if folder.is_dir() else ()
 
 
 @contextmanager

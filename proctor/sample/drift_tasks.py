@@ -1,7 +1,7 @@
 """Fresh tasks for one evaluation, of the kinds that a line's reference set has.
 
-This repository's tasks and the sample's are made; those of others are not, and are answered as they
-stand in the repository.
+This repository's tasks and the sample's are made. Of others, calls have siblings
+(proctor/improvement/siblings.py); the rest are answered as they stand in the repository.
 """
 
 import secrets
@@ -31,8 +31,9 @@ def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
         return lambda folder: _make_sample(folder, shapes, siblings)
     if siblings > 1:
         raise ProctorError(
-            f"--siblings {siblings}: this repository's reference tasks are fixed, so no fresh ones "
-            "can be made of them; leave the option out, and add tasks to the reference set instead"
+            f"--siblings {siblings}: this repository's reference tasks are no calls, so no fresh "
+            "ones can be made of them; leave the option out, or add calls with `proctor line task "
+            "new NAME --function MODULE:NAME`"
         )
     return None
 

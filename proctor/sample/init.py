@@ -14,7 +14,7 @@ from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.reference_set import write_tasks
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.improvement.home import BRANCH, line_folder
+from proctor.improvement.home import BRANCH, hidden_folder
 from proctor.sample.repository import FILES
 from proctor.sample.tasks import SET, SHAPES, Shape, make_tasks
 
@@ -49,7 +49,7 @@ def make_sample(
     hidden = make_tasks(
         seed=HIDDEN_SEED, shapes=shapes, suffix="-hidden", source="generated, hidden"
     )
-    write_tasks(line_folder(home, line) / "hidden", hidden)
+    write_tasks(hidden_folder(home, line), hidden)
     return line
 
 

@@ -32,6 +32,7 @@ from proctor.improvement.home import (
 from proctor.improvement.reports import describe_line
 from proctor.improvement.server import write_server
 from proctor.improvement.shapes import Queued
+from proctor.improvement.siblings import hidden_set
 from proctor.inputs import read_text
 from proctor.output.terminal import print_table, print_words
 from proctor.runs.run_settings import read_pairs
@@ -170,6 +171,9 @@ def run(
         "Run no proposal: evaluate the branch, hidden siblings of the tasks included; "
         "exit code 1 on an alarm.",
     ] = False,
+    fresh: Annotated[
+        bool, "With --measure: draw other hidden siblings first, of tasks that are calls."
+    ] = False,
     challenge: Annotated[
         int | None,
         "Run no proposal: draw so many situations, and draft tasks of those that the "
@@ -185,9 +189,11 @@ def run(
         raise ProctorError("give one of PROPOSAL, --measure and --challenge")
     if challenge is None:
         verify_unused("only with --challenge", seed=seed)
+    if not measure:
+        verify_unused("only with --measure", fresh=fresh)
     with where.open(workers=workers) as controller:
         if measure:
-            return _measured(where.home, controller)
+            return _measured(where.home, controller, fresh=fresh)
         if challenge is not None:
             return _challenged(where.home, controller, challenge, seed)
         if proposal is None:
@@ -218,9 +224,10 @@ def run(
         return replace(told, note=note, found=True)
 
 
-def _measured(home: Home, controller: Controller) -> Output:
+def _measured(home: Home, controller: Controller, *, fresh: bool) -> Output:
     with controller.locked():
-        siblings = hidden_folder(home, controller.line.id)
+        folder = hidden_folder(home, controller.line.id)
+        siblings = hidden_set(controller.place, folder, fresh=fresh)
         found = measurement.measure(controller.place, hidden=siblings)
 
     def tell() -> None:

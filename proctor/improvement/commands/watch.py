@@ -24,6 +24,7 @@ from proctor.home import Home
 from proctor.improvement.home import AskersOption, LineOptions
 from proctor.improvement.reports import tell_alarms
 from proctor.improvement.shapes import Point
+from proctor.improvement.siblings import maker_of_calls
 from proctor.output.columns import Shows
 from proctor.output.terminal import console, print_rows, print_words
 from proctor.remembering import held_session
@@ -92,8 +93,9 @@ def watch(
     while True:
         production, since = _asked(where.home)
         with where.open(workers=workers) as controller, controller.locked():
-            make = maker_of(controller.place.reference_set(controller.line.head.commit), siblings)
             place, begun = controller.place, since.get(controller.line.active, 0)
+            tasks = place.reference_set(controller.line.head.commit)
+            make = maker_of_calls(place, siblings) or maker_of(tasks, siblings)
             measured = None if show else _baseline(place, make, baseline)
             due = not show and watching.is_due(place, begun=begun, every=every, pause=pause)
             seen = watching.watch(place, make=make, production=production, pause=pause, measure=due)

@@ -15,13 +15,15 @@ from proctor.sample.tasks import make_tasks
 
 
 def fixed_tasks(repo: Path) -> ReferenceSet:
-    """Return the set of an ordinary repository: one call of a function."""
+    """Return a set that nothing is known to vary: no call, nor any of the sample's."""
     (repo / WORKER).parent.mkdir(parents=True)
     (repo / WORKER).write_text('FUNCTIONS = {"slugs.text:slugify": None}\n')
     call = partial(from_call, repo, "slugs.text:slugify", ["A b"], "a-b", name="plain", wish=Wish())
     call()
     with pytest.raises(ProctorError, match="already exists"):
         call()
+    told = repo / SET / "tasks/plain/task.json"
+    told.write_text(told.read_text().replace('"call"', '"question"'))
     return load_set(repo / SET)
 
 
