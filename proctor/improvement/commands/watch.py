@@ -95,7 +95,8 @@ def watch(
         with where.open(workers=workers) as controller, controller.locked():
             place, begun = controller.place, since.get(controller.line.active, 0)
             tasks = place.reference_set(controller.line.head.commit)
-            make = maker_of_calls(place, siblings) or maker_of(tasks, siblings)
+            calls = maker_of_calls(place, siblings) if siblings > 1 else None  # not unasked:
+            make = calls or maker_of(tasks, siblings)  # a fix may change what they expect
             measured = None if show else _baseline(place, make, baseline)
             due = not show and watching.is_due(place, begun=begun, every=every, pause=pause)
             seen = watching.watch(place, make=make, production=production, pause=pause, measure=due)
