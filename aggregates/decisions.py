@@ -31,7 +31,7 @@ from aggregates.playbook import (
     moved_parameter,
     rises,
 )
-from aggregates.rules import RULES, RuleEvaluation, RulesConfig
+from aggregates.rules import RULES, AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
 from aggregates.spec import Edit, ModelSpec, Spec
 
@@ -197,6 +197,21 @@ class Observation:
         found = directions(rule, self.evaluations[rule].side, self.rules)
         closed = () if self.tries else (TRY_RATES,)
         return tuple(each for each in found if each not in (closed if self.back else RESTORING))
+
+    @property
+    def applied(self) -> tuple[PastDecision, ...]:
+        """The earlier decisions that were carried out."""
+        return tuple(past for past in self.decisions if past.outcome == "applied")
+
+    @property
+    def remedies(self) -> tuple[AppliedRemedy, ...]:
+        """What was carried out before the present epoch, for each rule that it answered."""
+        return tuple(
+            AppliedRemedy(past.epoch, rule)
+            for past in self.applied
+            if past.epoch < self.epoch
+            for rule in past.decision.cites
+        )
 
     @property
     def may_reset(self) -> bool:

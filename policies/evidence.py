@@ -84,6 +84,6 @@ def within_cap(pieces: Collection[Piece], most: int) -> tuple[int, ...]:
 
 def _turning_points(seen: Observation) -> set[int]:
     """Return the epochs behind which a remedy was applied, those that follow, and the best one."""
-    applied = {past.epoch for past in seen.decisions if past.outcome == "applied"}
+    applied = {past.epoch for past in seen.applied}
     best = min(seen.history, key=lambda signals: (signals.val_loss, signals.epoch))
     return {*applied, *(epoch + 1 for epoch in applied), best.epoch}

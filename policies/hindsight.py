@@ -8,7 +8,7 @@ I/O: none.
 
 from aggregates.decisions import Observation
 from aggregates.firing import evaluate_epochs
-from aggregates.rules import AppliedRemedy, fired_in_precedence
+from aggregates.rules import fired_in_precedence
 from aggregates.strategy import Effect, remedy_effects
 
 
@@ -16,13 +16,7 @@ def fired_by_epoch(seen: Observation) -> tuple[tuple[str, ...], ...]:
     """Return the rules that fired in each epoch, by precedence."""
     before = seen.fired
     if before is None:
-        remedies = [
-            AppliedRemedy(past.epoch, rule)
-            for past in seen.decisions
-            if past.outcome == "applied"
-            for rule in past.decision.cites
-        ]
-        epochs = evaluate_epochs(seen.history[:-1], remedies, seen.rules)
+        epochs = evaluate_epochs(seen.history[:-1], seen.remedies, seen.rules)
         before = tuple(map(fired_in_precedence, epochs))
     return (*before, fired_in_precedence(seen.evaluations))
 

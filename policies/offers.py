@@ -22,11 +22,12 @@ def offers(rule: str, seen: Observation) -> dict[str, str | None]:
     """
     side = seen.evaluations[rule].side or ""
     return {
-        direction: _parameters(rule, side, direction, seen) for direction in seen.directions(rule)
+        direction: parameters(rule, side, direction, seen) for direction in seen.directions(rule)
     }
 
 
-def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str | None:
+def parameters(rule: str, side: str, direction: str, seen: Observation) -> str | None:
+    """Return the parameters of one direction in words, None where no value is left for it."""
     lr, size = seen.settings.lr, seen.settings.batch_size
     match direction:
         case "decrease_lr" if rule == "R7":

@@ -83,12 +83,7 @@ class PlaybookPolicy:
 
     def _reason_to_wait(self, rule: str, seen: Observation) -> tuple[str, bool] | None:
         """Return why a rule is not acted on in this epoch, and whether others act meanwhile."""
-        acted = {
-            cited: past.epoch
-            for past in seen.decisions
-            if past.outcome == "applied"
-            for cited in past.decision.cites
-        }
+        acted = {cited: past.epoch for past in seen.applied for cited in past.decision.cites}
         since, since_r1 = (seen.epoch - acted.get(each, -math.inf) for each in (rule, "R1"))
         side = seen.evaluations[rule].side
         match rule:
@@ -162,9 +157,8 @@ def _recovers(rule: str, seen: Observation) -> bool:
     """
     changed = [
         past.epoch
-        for past in seen.decisions
-        if past.outcome == "applied"
-        and (past.decision.edit is not None or past.decision.params.get("reinitialise"))
+        for past in seen.applied
+        if past.decision.edit is not None or past.decision.params.get("reinitialise")
     ]
     waits = [
         past.epoch
@@ -191,8 +185,7 @@ def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> Chosen | N
         return Chosen("add_residual", {}, why + " and there are blocks without a shortcut")
     if any(
         past.decision.direction == "swap_activation" and "R6" in past.decision.cites
-        for past in seen.decisions
-        if past.outcome == "applied"
+        for past in seen.applied
     ):
         return None  # nothing is in the gradient's way any more: it is small for another reason
     return _swap(seen, why)

@@ -76,7 +76,7 @@ class Asker:
         self.settings = settings
         self.endpoint = client.endpoint
         self._client = client
-        self._log = log
+        self.log = log
         self._blobs = blobs
         self._answers = answers if settings.cache else None
 
@@ -123,7 +123,7 @@ class Asker:
                 problem = str(error)
             outcome = "usable" if usable else "unusable"
         said = answer.body
-        number = self._log.add(
+        number = self.log.add(
             agent=agent,
             action=action,
             outcome=outcome,

@@ -39,6 +39,7 @@ FEEDBACK_TITLE = "# Feedback on earlier attempts"
 MOST_DECISIONS = 8  # earlier ones that are shown
 MOST_WORDS = 160  # bytes of each justification
 MOST_PROBLEM = 600  # bytes
+MOST_FEEDBACK = 4_000  # characters
 _SCORES = ("process_score", "validation_accuracy")  # the test set selects and teaches nothing
 
 _COLUMNS: Mapping[str, str] = {
@@ -101,8 +102,8 @@ def situation(seen: Observation, history: int) -> str:
     return "\n\n".join(parts)
 
 
-def feedback_text(feedback: Mapping[str, Any], most: int = 4_000) -> str:
-    """Return what earlier attempts got wrong in at most `most` characters, the latest first.
+def feedback_text(feedback: Mapping[str, Any]) -> str:
+    """Return what earlier attempts got wrong in at most MOST_FEEDBACK characters, the latest first.
 
     `feedback` holds attempts [{number, scores {name: number}, violations [{kind, rule, emitter,
     epochs, count}], deferred_too_long [rule]}]. What is missing there is left out here, and so is
@@ -120,7 +121,7 @@ def feedback_text(feedback: Mapping[str, Any], most: int = 4_000) -> str:
         lines += [_violation(violation) for violation in _list(attempt.get("violations"))]
     text = ""
     for line in lines:
-        if len(text) + len(line) + 1 > most:
+        if len(text) + len(line) + 1 > MOST_FEEDBACK:
             break
         text += line + "\n"
     return text.rstrip("\n")

@@ -92,18 +92,10 @@ class HumanPolicy:
 
     name = "human"
 
-    def __init__(
-        self,
-        proposer: Proposer,
-        *,
-        console: Console,
-        log: CallLog,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, proposer: Proposer, *, console: Console, log: CallLog) -> None:
         self._proposer = proposer
         self._console = console
         self._log = log
-        self._clock = clock
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -124,7 +116,7 @@ class HumanPolicy:
             raise PolicyError("no terminal: the input has ended, so nobody can decide") from None
 
     def _review(self, proposal: Said, seen: Observation) -> Said:
-        began = self._clock()
+        began = time.monotonic()
         verdict, said, mark, note = self._ask(proposal, seen)
         self._log.add(
             agent=self.name,
@@ -132,7 +124,7 @@ class HumanPolicy:
             outcome="usable",
             epoch=seen.epoch,
             rules=proposal.decision.cites,
-            seconds=self._clock() - began,
+            seconds=time.monotonic() - began,
         )
         self._log.review_proposal(
             epoch=seen.epoch,

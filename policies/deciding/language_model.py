@@ -4,7 +4,7 @@ Usable answers become decisions. Unusable ones are requested again with the prob
 that then have no answer are answered in the driver's name, never in the model's. No server failure
 ends the run.
 
-I/O: through the client, the log and the blobs that are passed in.
+I/O: the asker's.
 """
 
 import hashlib
@@ -14,12 +14,9 @@ from typing import Any
 
 from aggregates.campaign import MODE
 from aggregates.decisions import Decision, Observation, Said, unanswered
-from ledger.blobs import Blobs
 from policies.answers import decision_schema, exported_schema, read_answer
-from policies.asking.ask import Asked, Asker, Client
+from policies.asking.ask import Asked, Asker
 from policies.asking.prompt import messages
-from policies.asking.settings import ModelSettings
-from policies.calls import Answers, CallLog
 from policies.ensemble import VOTED, Ballot, put_to_vote
 
 _ASKED_AGAIN = ("unusable", "usable", "truncated")  # what a model can do better when told
@@ -33,22 +30,17 @@ class LanguageModelPolicy:
 
     def __init__(
         self,
-        settings: ModelSettings,
+        asker: Asker,
         *,
-        client: Client,
         rung: str,
-        log: CallLog,
-        blobs: Blobs,
-        answers: Answers | None = None,
         feedback: Mapping[str, Any] | None = None,
         advice: str = "",
     ) -> None:
-        self._settings = settings
-        self._asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
+        self._asker = asker
+        self._settings = asker.settings
         self._rung = rung
         self._feedback = feedback
         self._advice = advice
-        self._log = log
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -64,7 +56,7 @@ class LanguageModelPolicy:
         said: list[Said] = []
         for rule in voted:
             ballot = put_to_vote(
-                rule, observation, ask=self._ballot, votes=self._settings.votes, log=self._log
+                rule, observation, ask=self._ballot, votes=self._settings.votes, log=self._asker.log
             )
             said.append(
                 Said(ballot.decision) if ballot.decision else unanswered(rule, ballot.problem)

@@ -7,7 +7,7 @@ I/O: none; the model's part is passed in.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -32,18 +32,10 @@ class MixedPolicy:
 
     name = "mixed"
 
-    def __init__(
-        self,
-        model: Proposer,
-        *,
-        log: CallLog,
-        playbook: PlaybookPolicy | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, model: Proposer, *, log: CallLog) -> None:
         self._model = model
         self._log = log
-        self._playbook = playbook or PlaybookPolicy()
-        self._clock = clock
+        self._playbook = PlaybookPolicy()
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -55,7 +47,7 @@ class MixedPolicy:
 
     def decide(self, observation: Observation) -> list[Decision | Said]:
         """Return one decision for each due rule, in the playbook's order."""
-        began = self._clock()
+        began = time.monotonic()
         decisions = self._playbook.decide(observation)
         unsure = _unsure(decisions, observation)
         self._log.add(
@@ -64,7 +56,7 @@ class MixedPolicy:
             outcome="usable",
             epoch=observation.epoch,
             rules=observation.due,
-            seconds=self._clock() - began,
+            seconds=time.monotonic() - began,
         )
         said: list[Decision | Said] = []
         for decision in decisions:

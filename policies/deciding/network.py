@@ -26,17 +26,17 @@ from aggregates.playbook import (
     DEFER,
     DIRECTIONS,
     FACTORS,
-    MAX_ACCUMULATION,
     MAX_LR,
     MIN_LR,
     REMEDIES,
     RESTORING,
 )
 from aggregates.rules import RULES
-from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, WatchedModel
+from aggregates.spec import WatchedModel
 from aggregates.sums import added
 from aggregates.weights import Tensor, read_tensors
 from policies.errors import PolicyError
+from policies.offers import parameters
 
 _SIDES = ("high", "low", "plateau", "stalled", "not_finite")
 _STATE = (  # what is read beside the rule and its side
@@ -177,7 +177,7 @@ def features(rule: str, seen: Observation) -> tuple[float, ...]:
     found = seen.evaluations[rule]
     latest = seen.history[-1] if seen.history else None
     blocks = seen.spec.blocks
-    acted = [past for past in seen.decisions if past.outcome == "applied"]
+    acted = seen.applied
     own = [past.epoch for past in acted if rule in past.decision.cites]
     guessing = 1.0 if seen.spec.classes is None else math.log(seen.spec.classes)  # its loss
     state = (
@@ -219,7 +219,7 @@ def _params(
     rule: str, direction: str, seen: Observation, *, move: float, fresh: bool
 ) -> dict[str, Any] | None:
     """Return the parameters of a direction, None where the playbook's bounds leave no room."""
-    settings, blocks = seen.settings, seen.spec.blocks
+    settings, side = seen.settings, seen.evaluations[rule].side or ""
     if isinstance(seen.spec, WatchedModel) and direction not in seen.spec.offers:
         return None
     least, most = FACTORS["R1"] if rule == "R1" else FACTORS["R7"]
@@ -236,29 +236,21 @@ def _params(
         case "warm_up_lr":
             return {"lr": down, "epochs": _EPOCHS} if down >= MIN_LR else None
         case "cycle_lr":
-            low, high = (lr, up) if seen.evaluations[rule].side == "low" else (down, lr)
+            low, high = (lr, up) if side == "low" else (down, lr)
             fits = low >= MIN_LR and high <= MAX_LR
             return {"lr_min": low, "lr_max": high, "epochs": _EPOCHS} if fits else None
+    if parameters(rule, side, direction, seen) is None:
+        return None
+    match direction:
         case "decrease_batch_size":
-            even = settings.batch_size % 2 == 0
-            return {"batch_size": settings.batch_size // 2} if even else None
+            return {"batch_size": settings.batch_size // 2}
         case "increase_batch_size":
-            twice = 2 * settings.batch_size
-            room = twice * settings.accumulation <= seen.train_examples
-            return {"batch_size": twice} if room and twice <= seen.max_batch_size else None
+            return {"batch_size": 2 * settings.batch_size}
         case "accumulate_gradients":
-            more = 2 * settings.accumulation
-            room = settings.batch_size * more <= seen.train_examples and more <= MAX_ACCUMULATION
-            return {"accumulation": more} if room else None
+            return {"accumulation": 2 * settings.accumulation}
         case "swap_activation":
-            return {"to": next(each for each in _ACTIVATIONS if each != blocks[-1].activation)}
-        case "add_block":
-            return {} if len(blocks) < MAX_BLOCKS else None
+            now = seen.spec.blocks[-1].activation
+            return {"to": next(each for each in _ACTIVATIONS if each != now)}
         case "widen":
-            return {"factor": 2} if 2 * max(each.width for each in blocks) <= MAX_WIDTH else None
-        case "add_norm":
-            full = seen.spec.norm != "none" and all(each.norm != "none" for each in blocks)
-            return None if full else {}
-        case "add_residual":
-            return None if all(each.residual for each in blocks) else {}
-    return {}  # stop
+            return {"factor": 2}
+    return {}  # stop, add_block, add_norm, add_residual

@@ -63,8 +63,7 @@ class RescuePolicy(PlaybookPolicy):
         usual = super().remedy(rule, seen, evaluation)
         tried = sum(
             past.decision.direction == GO_BACK and rule in past.decision.cites
-            for past in seen.decisions
-            if past.outcome == "applied"
+            for past in seen.applied
         )
         if GO_BACK not in seen.directions(rule) or tried >= TRIES[rule]:
             return usual
@@ -152,11 +151,7 @@ def _long_steps(seen: Observation) -> float | None:
     """
     if seen.rules.r1_learning_gain is None:
         return None
-    back = [
-        past.epoch
-        for past in seen.decisions
-        if past.outcome == "applied" and past.decision.direction in RESTORING
-    ]
+    back = [past.epoch for past in seen.applied if past.decision.direction in RESTORING]
     since = max(*back, seen.epoch - seen.rules.kept_states, -1)
     ratios = [each.update_ratio or 0.0 for each in seen.history if each.epoch > since]
     return max((each for each in ratios if seen.rules.r1_high < each < math.inf), default=None)

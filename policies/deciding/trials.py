@@ -46,11 +46,7 @@ class TrialsPolicy(RescuePolicy):
 
     def _unknown(self, rule: str, seen: Observation, evaluation: RuleEvaluation) -> str | None:
         """Return why no rate is known to answer a rule; None: one is, or trials were made."""
-        answers = [
-            past.decision.direction
-            for past in seen.decisions
-            if past.outcome == "applied" and rule in past.decision.cites
-        ]
+        answers = [past.decision.direction for past in seen.applied if rule in past.decision.cites]
         if TRY_RATES in answers:
             return None
         if evaluation.side == "guessing":

@@ -17,7 +17,7 @@ from typing import Any
 from aggregates.decisions import Observation
 from aggregates.firing import evaluate_rules
 from aggregates.playbook import MAX_LR, MIN_LR
-from aggregates.rules import AppliedRemedy, RulesConfig, fired_in_precedence
+from aggregates.rules import RulesConfig, fired_in_precedence
 from aggregates.signals import EpochSignals
 
 _NEAR = (0.999, 1.001, 0.98, 1.02)  # times the bound
@@ -75,13 +75,7 @@ def _at_limit(seen: Observation, draw: random.Random) -> Observation:
 
 
 def _evaluated(seen: Observation) -> Observation:
-    remedies = [
-        AppliedRemedy(past.epoch, rule)
-        for past in seen.decisions
-        if past.outcome == "applied" and past.epoch < seen.epoch
-        for rule in past.decision.cites
-    ]
-    found = evaluate_rules(seen.history, remedies, seen.rules)
+    found = evaluate_rules(seen.history, seen.remedies, seen.rules)
     due = tuple(rule for rule in fired_in_precedence(found) if rule not in seen.waived)
     return replace(seen, evaluations=dict(found), due=due, fired=None)
 

@@ -26,7 +26,7 @@ from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.scenarios import LENGTH, length_task, observation_of, unaccepted
 from ledger.blobs import Blobs
-from policies.asking.ask import Client
+from policies.asking.ask import Asker, Client
 from policies.asking.settings import ModelSettings
 from policies.deciding.language_model import LanguageModelPolicy
 from proctor.runs.transcript_log import TranscriptLog
@@ -50,15 +50,10 @@ class Tester:
     def ask(self, task: Task, advice: str) -> dict[str, Any]:
         """Return what the model's answer to a scenario is worth, with this advice block."""
         before = len(self.log.outcomes)
-        policy = LanguageModelPolicy(
-            # Remembered answers would make one answer of many; votes are many answers in one.
-            replace(self.settings, temperature=0.0, cache=False, votes=1),
-            client=self.client,
-            rung=self.rung,
-            log=self.log,
-            blobs=self.blobs,
-            advice=advice,
-        )
+        # Remembered answers would make one answer of many; votes are many answers in one.
+        settings = replace(self.settings, temperature=0.0, cache=False, votes=1)
+        asker = Asker(settings, client=self.client, log=self.log, blobs=self.blobs)
+        policy = LanguageModelPolicy(asker, rung=self.rung, advice=advice)
         said = policy.decide(observation_of(task))
         decisions: list[Decision] = [each.decision for each in said if each.source == "policy"]
         problem = unaccepted(decisions, task.expected["answers"])

@@ -108,12 +108,5 @@ def model_policy(
     """Return the policy that asks a model, on the rung that a probe finds."""
     asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
     return LanguageModelPolicy(
-        settings,
-        client=client,
-        rung=find_rung(asker),
-        log=log,
-        blobs=blobs,
-        answers=answers,
-        feedback=told.feedback,
-        advice=told.advice,
+        asker, rung=find_rung(asker), feedback=told.feedback, advice=told.advice
     )

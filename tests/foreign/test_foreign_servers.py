@@ -30,6 +30,7 @@ from tiny_training import MemoryBlobs
 
 from aggregates.decisions import validate_decision
 from aggregates.transcript import Transcript
+from policies.asking.ask import Asker
 from policies.asking.chat import ChatClient
 from policies.asking.settings import ModelSettings
 from policies.deciding.language_model import LanguageModelPolicy
@@ -167,9 +168,8 @@ def test_nothing_but_valid_decisions_is_said_in_the_name_of_noise(
                 retries=0,
                 history=2,
             )
-            policy = LanguageModelPolicy(
-                settings, client=ChatClient(settings, KEY), rung=rung, log=log, blobs=blobs
-            )
+            asker = Asker(settings, client=ChatClient(settings, KEY), log=log, blobs=blobs)
+            policy = LanguageModelPolicy(asker, rung=rung)
             (one,) = policy.decide(observation)
             validate_decision(one.decision, observation)
             said[one.source] += 1

@@ -30,6 +30,7 @@ from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, apply_edit
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
+from policies.asking.ask import Asker
 from policies.asking.chat import ChatClient
 from policies.asking.settings import RUNGS, ModelSettings
 from policies.deciding.language_model import LanguageModelPolicy
@@ -244,13 +245,9 @@ def fuzz(answers: int, *, seed: int, every_big: int) -> tuple[Counter[str], Coun
         client = ChatClient(settings, KEY)
         while len(server.requests) < answers:
             server.headers.clear()
-            policy = LanguageModelPolicy(
-                replace(settings, votes=draw.choice((1, 1, 3)), repairs=draw.randrange(3)),
-                client=client,
-                rung=draw.choice(RUNGS),
-                log=log,
-                blobs=blobs,
-            )
+            asked = replace(settings, votes=draw.choice((1, 1, 3)), repairs=draw.randrange(3))
+            asker = Asker(asked, client=client, log=log, blobs=blobs)
+            policy = LanguageModelPolicy(asker, rung=draw.choice(RUNGS))
             observation = situation(draw)
             said = policy.decide(observation)
             cited = [rule for one in said for rule in one.decision.cites]
@@ -298,13 +295,8 @@ def test_training_under_fuzzed_answers_goes_on_within_bounds(seed: int) -> None:
 
     with ChatServer(behave) as server:
         settings = ModelSettings(model="m", base_url=server.url, retries=0, timeout=30.0)
-        policy = LanguageModelPolicy(
-            settings,
-            client=ChatClient(settings, KEY),
-            rung=RUNGS[seed % len(RUNGS)],
-            log=log,
-            blobs=blobs,
-        )
+        asker = Asker(settings, client=ChatClient(settings, KEY), log=log, blobs=blobs)
+        policy = LanguageModelPolicy(asker, rung=RUNGS[seed % len(RUNGS)])
         trained = train_tiny(policy=policy, settings={**STUCK, "epochs": 6, "seed": seed})
     assert trained.run.end_reason in ("completed", "stopped")
     answered = [
@@ -328,13 +320,8 @@ def test_remedies_that_a_model_names_are_applied_between_its_noise() -> None:
     log = MemoryLog()
     with ChatServer(behave) as server:
         settings = ModelSettings(model="m", base_url=server.url, retries=0)
-        policy = LanguageModelPolicy(
-            settings,
-            client=ChatClient(settings, KEY),
-            rung="json_object",
-            log=log,
-            blobs=MemoryBlobs(),
-        )
+        asker = Asker(settings, client=ChatClient(settings, KEY), log=log, blobs=MemoryBlobs())
+        policy = LanguageModelPolicy(asker, rung="json_object")
         trained = train_tiny(policy=policy, settings=STUCK)
     first, second, *_ = trained.run.decisions
     assert (first.source, first.outcome) == ("driver", None)

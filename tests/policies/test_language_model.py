@@ -28,6 +28,7 @@ from aggregates.campaign import MODE
 from aggregates.decisions import Observation, Said
 from aggregates.transcript import OUTCOMES, Transcript
 from ledger.errors import BlobError
+from policies.asking.ask import Asker
 from policies.asking.chat import ChatClient
 from policies.asking.settings import ModelSettings
 from policies.deciding.language_model import LanguageModelPolicy
@@ -43,18 +44,14 @@ class Asking:
     def __init__(self, behaviour: Behaviour, **more: Any) -> None:
         self.server = ChatServer(behaviour)
         self.log, self.blobs = MemoryLog(), more.pop("blobs", MemoryBlobs())
-        given = {name: more.pop(name) for name in ("answers", "feedback") if name in more}
+        answers, feedback = more.pop("answers", None), more.pop("feedback", None)
         self.settings = ModelSettings(
             **{"model": "m", "base_url": self.server.url, "timeout": 5.0, "retries": 1, **more}
         )
-        self.policy = LanguageModelPolicy(
-            self.settings,
-            client=ChatClient(self.settings, KEY),
-            rung=self.settings.rung or "json_object",
-            log=self.log,
-            blobs=self.blobs,
-            **given,
-        )
+        client = ChatClient(self.settings, KEY)
+        asker = Asker(self.settings, client=client, log=self.log, blobs=self.blobs, answers=answers)
+        rung = self.settings.rung or "json_object"
+        self.policy = LanguageModelPolicy(asker, rung=rung, feedback=feedback)
 
     def decide(self, seen: Observation = SEEN) -> list[Said]:
         with self.server:

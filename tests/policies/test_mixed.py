@@ -45,7 +45,7 @@ def decide(
     model: Model, seen: Observation
 ) -> tuple[list[Decision | Said], list[Transcript.CallMade]]:
     log = MemoryLog()
-    said = MixedPolicy(model, log=log, clock=iter((1.0, 3.5)).__next__).decide(seen)
+    said = MixedPolicy(model, log=log).decide(seen)
     return said, log.events(Transcript.CallMade)
 
 
@@ -67,7 +67,7 @@ def test_playbook_decides_alone_where_it_is_sure() -> None:
     assert model.asked == []
     (call,) = calls
     assert (call.agent, call.action, call.rules) == ("playbook", "decide", ["R1", "R2"])
-    assert (call.seconds, call.model, call.usage) == (2.5, None, None)
+    assert (call.seconds >= 0, call.model, call.usage) == (True, None, None)
 
 
 def test_model_is_asked_about_the_rule_alone_whose_last_remedy_did_not_work() -> None:

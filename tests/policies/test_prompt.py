@@ -19,6 +19,7 @@ from aggregates.playbook import ARCHITECTURE_DIRECTIONS, DIRECTIONS, MAX_LR, MIN
 from aggregates.rules import RELATIVE, RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, apply_edit
 from aggregates.transcript import Transcript
+from policies.asking.ask import Asker
 from policies.asking.chat import ChatClient
 from policies.asking.prompt import FEEDBACK_TITLE, feedback_text, messages, quoted
 from policies.asking.settings import ModelSettings
@@ -104,9 +105,8 @@ def test_recorded_requests_are_as_large_late_in_a_training_as_early() -> None:
     log = MemoryLog()
     with ChatServer(decide(defer_all)) as server:
         asked = ModelSettings(model="m", base_url=server.url)
-        policy = LanguageModelPolicy(
-            asked, client=ChatClient(asked, "key"), rung="tool", log=log, blobs=MemoryBlobs()
-        )
+        asker = Asker(asked, client=ChatClient(asked, "key"), log=log, blobs=MemoryBlobs())
+        policy = LanguageModelPolicy(asker, rung="tool")
         train_tiny(settings={**STUCK, "epochs": 30}, policy=policy)
     calls = log.events(Transcript.CallMade)
     usual = max(calls, key=lambda call: [each.rules for each in calls].count(call.rules)).rules
