@@ -13,19 +13,17 @@ from aggregates.decisions import (
     Decision,
     Observation,
     Said,
-    Settings,
     parse_decision,
     printable,
     unanswered,
 )
 from aggregates.errors import DecisionError, RemedyRefused, SpecError
-from aggregates.outcomes import Changes
 from aggregates.rules import PRECEDENCE
 from aggregates.run import Run, verify_source
-from aggregates.spec import Spec, WatchedModel, apply_edit
-from monitor.config import AnyConfig
+from aggregates.spec import WatchedModel, apply_edit
 from monitor.errors import PolicyError
 from monitor.session import Session
+from monitor.trained import Trained
 
 _MOST_DECISIONS = 64  # in one answer; seven rules can be due
 
@@ -42,27 +40,6 @@ class Policy(Protocol):
 
     def decide(self, observation: Observation, /) -> Sequence[Decision | Said]:
         """Answer the rules that are due; a bare decision is the policy's own."""
-
-
-class Trained(Protocol):
-    """What is trained, and can be changed by a decision."""
-
-    settings: Settings
-
-    @property
-    def config(self) -> AnyConfig:
-        """The run's configuration."""
-
-    @property
-    def train_examples(self) -> int:
-        """How many training examples there are; 0: nobody knows."""
-
-    @property
-    def spec(self) -> Spec:
-        """The model as it is now."""
-
-    def execute(self, decision: Decision, *, epoch: int) -> Changes:
-        """Carry a decision out; raises RemedyRefused, everything as it was, if that cannot be."""
 
 
 def answer_rules(session: Session, state: Trained, policy: Policy) -> str:

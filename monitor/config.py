@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar, Self
 from msgspec import Meta
 
 from aggregates.canonical import digest
+from aggregates.decisions import Settings
 from aggregates.declared import build, check_fields, one_of
 from aggregates.errors import ProvocationError, SpecError
 from aggregates.noise import SOURCES
@@ -299,6 +300,19 @@ class TaskConfig(_Config):
 
 
 AnyConfig = RunConfig | WatchConfig | TaskConfig
+
+
+def initial_settings(config: AnyConfig) -> Settings:
+    """Return the hyperparameters that a run of this configuration begins with."""
+    epochs = config.warm_up_epochs if isinstance(config, RunConfig) else 0
+    warm_up = {"kind": "warm_up", "epochs": epochs, "since": 0}
+    return Settings(
+        lr=float(config.lr),
+        batch_size=config.batch_size,
+        accumulation=config.accumulation,
+        clip_norm=None if config.clip_norm is None else float(config.clip_norm),
+        schedule=warm_up if epochs else {"kind": "constant"},
+    )
 
 
 def config_of(value: Mapping[str, Any]) -> AnyConfig:

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused
-from aggregates.outcomes import Changes, derive_outcome
+from aggregates.outcomes import Changes
 from aggregates.playbook import FRESH
 from aggregates.provocations import Fault
 from aggregates.spec import ModelSpec
 from aggregates.trials import Step
-from monitor.config import RunConfig
+from monitor.config import RunConfig, initial_settings
 from monitor.model import ResidualCNN, edit_model, region
 from monitor.seeds import generator
+from monitor.trained import outcome_of
 from monitor.weights import is_finite
 
 
@@ -36,18 +37,11 @@ class LiveState:
     @classmethod
     def start(cls, config: RunConfig, spec: ModelSpec, *, train_examples: int) -> "LiveState":
         """Build what the first step needs, a provocation in it; raises ConfigurationError."""
-        warm_up = {"kind": "warm_up", "epochs": config.warm_up_epochs, "since": 0}
-        settings = Settings(
-            lr=float(config.lr),
-            batch_size=config.batch_size,
-            accumulation=config.accumulation,
-            clip_norm=None if config.clip_norm is None else float(config.clip_norm),
-            schedule=warm_up if config.warm_up_epochs else {"kind": "constant"},
-        )
         model = ResidualCNN(spec, seed=config.seed).to(config.device)
         if config.fault is not None:
             put_into(model, config.fault)
-        return cls(config, model, new_optimizer(model, config), settings, train_examples)
+        optimizer = new_optimizer(model, config)
+        return cls(config, model, optimizer, initial_settings(config), train_examples)
 
     @property
     def spec(self) -> ModelSpec:
@@ -67,14 +61,7 @@ class LiveState:
             raise RemedyRefused(
                 "the weights are not finite, and only a reinitialisation brings them back"
             )
-        outcome = derive_outcome(
-            decision,
-            settings=self.settings,
-            spec=self.spec,
-            epoch=epoch,
-            max_batch_size=self.config.max_batch_size,
-            train_examples=self.train_examples,
-        )
+        outcome = outcome_of(decision, self, epoch=epoch)
         if decision.edit is not None:
             momentum = self.momentum()
             edit_model(self.model, decision.edit, seed=self.config.seed, salt=f"edit {epoch}")

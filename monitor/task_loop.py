@@ -18,7 +18,7 @@ from uuid import UUID
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, RemedyRefused, SpecError, WeightsError
-from aggregates.outcomes import Changes, derive_outcome
+from aggregates.outcomes import Changes
 from aggregates.playbook import FRESH, RESTORING
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
@@ -28,7 +28,7 @@ from ledger.blobs import Blobs
 from ledger.progress import advanced
 from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
-from monitor.config import TaskConfig
+from monitor.config import TaskConfig, initial_settings
 from monitor.environment import describe_environment
 from monitor.errors import TaskError
 from monitor.loop import OnEpoch, verify_step
@@ -36,6 +36,7 @@ from monitor.session import Log, Session
 from monitor.submission import write_submission
 from monitor.task_data import OpenWorker, TaskData
 from monitor.task_worker import TRAIN, Worker
+from monitor.trained import outcome_of
 from monitor.watched_model import waived_without
 
 
@@ -53,14 +54,7 @@ class _TaskState:
 
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
         """Carry a decision out; raises RemedyRefused if that cannot be."""
-        outcome = derive_outcome(
-            decision,
-            settings=self.settings,
-            spec=self.spec,
-            epoch=epoch,
-            max_batch_size=self.config.max_batch_size,
-            train_examples=self.train_examples,
-        )
+        outcome = outcome_of(decision, self, epoch=epoch)
         answer, _ = self.worker.ask("execute", {"decision": decision.to_dict(), "epoch": epoch})
         refused = answer.get("refused")
         if refused is not None:
@@ -139,12 +133,8 @@ def train_task(
             checkpoint=checkpoint,
             run_id=run_id,
         )
-        settings = Settings(
-            lr=config.lr,
-            batch_size=config.batch_size,
-            accumulation=config.accumulation,
-            clip_norm=config.clip_norm,
-        )
+        # Recorded as they were given: a whole number stays one.
+        settings = replace(initial_settings(config), lr=config.lr, clip_norm=config.clip_norm)
         start = {FRESH: answer.get("state")}
         state = _TaskState(config, worker, settings, spec, data.sizes["train"], start)
         session = Session(run, log=log, blobs=blobs)

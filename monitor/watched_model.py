@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aggregates.canonical import digest
-from aggregates.decisions import Decision, Settings
+from aggregates.decisions import Decision
 from aggregates.errors import RemedyRefused, SpecError
-from aggregates.outcomes import Changes, derive_outcome
+from aggregates.outcomes import Changes
 from aggregates.playbook import (
     FRESH,
     MAX_LR,
@@ -32,10 +32,11 @@ from aggregates.playbook import (
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, WatchedActivation, WatchedModel, apply_edit
 from aggregates.trials import Step
-from monitor.config import TaskConfig, WatchConfig
+from monitor.config import TaskConfig, WatchConfig, initial_settings
 from monitor.errors import WatchError
 from monitor.processes import Processes
 from monitor.stored import tensor_bytes
+from monitor.trained import outcome_of
 from monitor.weights import is_finite
 
 SetBatchSize = Callable[[int], object]  # tells the loop to use batches of so many examples
@@ -153,12 +154,7 @@ class WatchedState:
     ) -> None:
         self.config = config
         self.train_examples = train_examples or 0  # 0: nobody said
-        self.settings = Settings(
-            lr=float(config.lr),
-            batch_size=config.batch_size,
-            accumulation=config.accumulation,
-            clip_norm=None if config.clip_norm is None else float(config.clip_norm),
-        )
+        self.settings = initial_settings(config)
         self._model = nn.Module() if model is None else model  # one that has nothing
         self._optimizer = optimizer
         self._scaler = scaler  # where it goes back with the state
@@ -188,14 +184,7 @@ class WatchedState:
         moves_rate = decision.back is not None or decision.direction in RATE_DIRECTIONS
         if self.rate_overridden is not None and moves_rate:
             raise RemedyRefused(self.rate_overridden)
-        outcome = derive_outcome(
-            decision,
-            settings=self.settings,
-            spec=self.spec,
-            epoch=epoch,
-            max_batch_size=self.config.max_batch_size,
-            train_examples=self.train_examples,
-        )
+        outcome = outcome_of(decision, self, epoch=epoch)
         if decision.edit is not None:
             self.become(apply_edit(self.spec, decision.edit))
         elif outcome.settings.batch_size != self.settings.batch_size:

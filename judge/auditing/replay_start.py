@@ -7,7 +7,6 @@ I/O: none.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aggregates.decisions import Settings
 from aggregates.playbook import RATE_DIRECTIONS, RESTORING
 from aggregates.rules import RulesConfig, version_of
 from aggregates.run import REPEATABLE, REPORTED
@@ -15,7 +14,7 @@ from aggregates.spec import ModelSpec, Spec, WatchedModel, spec_of
 from judge.auditing.replayed import Replay
 from judge.compare import differences
 from judge.errors import StepError
-from monitor.config import AnyConfig, RunConfig, TaskConfig, WatchConfig, config_of
+from monitor.config import AnyConfig, TaskConfig, WatchConfig, config_of, initial_settings
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 
 
@@ -121,16 +120,3 @@ def _contradicted(environment: Mapping[str, Any], config: AnyConfig) -> str | No
     missing = (key for key in wanted if key not in environment)
     # Versions without portable numerics recorded less.
     return next(wrong, None) or (next(missing, None) if config.numerics == PORTABLE else None)
-
-
-def initial_settings(config: AnyConfig) -> Settings:
-    """Return the hyperparameters that a run of this configuration begins with."""
-    epochs = config.warm_up_epochs if isinstance(config, RunConfig) else 0
-    warm_up = {"kind": "warm_up", "epochs": epochs, "since": 0}
-    return Settings(
-        lr=float(config.lr),
-        batch_size=config.batch_size,
-        accumulation=config.accumulation,
-        clip_norm=None if config.clip_norm is None else float(config.clip_norm),
-        schedule=warm_up if epochs else {"kind": "constant"},
-    )

@@ -26,11 +26,10 @@ from judge.auditing.coverage import Coverage, Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible
 from judge.auditing.gates import Gates
 from judge.auditing.record import read_record
-from judge.auditing.replay_start import initial_settings
 from judge.auditing.scores import process_score
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
-from monitor.config import RunConfig
+from monitor.config import RunConfig, initial_settings
 
 World = Callable[[int, Settings, ModelSpec, float], dict[str, Any]]  # epoch, ..., mean rate
 Answers = Callable[[Run, Settings], Sequence[Decision | Said]]  # to the latest epoch

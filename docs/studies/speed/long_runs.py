@@ -126,8 +126,7 @@ def measure(folder: Path, *, epochs: int, rounds: int) -> LongRunBench:
 
 def record(folder: Path, epochs: int) -> Iterator[Run]:
     """Record a made-up run, and yield it after each epoch."""
-    from judge.auditing.replay_start import initial_settings  # noqa: PLC0415 - torch
-    from monitor.config import RunConfig  # noqa: PLC0415 - torch
+    from monitor.config import RunConfig, initial_settings  # noqa: PLC0415 - torch
 
     draw = Random(0)  # noqa: S311 - made-up numbers
     config = RunConfig.from_dict(
