@@ -27,7 +27,8 @@ from proctor.output.columns import Shows
 from proctor.output.terminal import console, print_rows, print_table, print_words, warn
 from proctor.remembering import open_remembered
 from proctor.runs.executors import Executor, open_executor
-from proctor.runs.forks import Job, Origin, Parent, find_origin, read_parent
+from proctor.runs.forks import Origin, Parent, find_origin, read_parent
+from proctor.runs.jobs import Job
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import read_streams
 from proctor.runs.shapes import Credit as Told

@@ -22,7 +22,8 @@ from proctor.inputs import read_text
 from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_rows, warn
 from proctor.runs.executors import Executor, open_executor, trained
-from proctor.runs.forks import Job, Parent, find_origin, read_parent
+from proctor.runs.forks import Parent, find_origin, read_parent
+from proctor.runs.jobs import Job
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import DEFAULT_POLICY

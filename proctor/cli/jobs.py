@@ -294,6 +294,7 @@ def trainer(
 
 
 def _train_one(home: Home, log: LedgerApplication, job: Job, executor: Kind) -> UUID:
+    assert job.choice is not None, "it is no fork"
     with trainer(home, log, job.choice, executor) as opened:
         (job,) = trained(
             opened, [job], lambda lost: replace(lost, run=str(uuid4())), what="the training"

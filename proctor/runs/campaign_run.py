@@ -29,8 +29,8 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import told_score
 from proctor.runs.campaign_feedback import make_feedback, read_verdict
-from proctor.runs.executors import Executor, is_done, recorded_run, trained
-from proctor.runs.jobs import Job
+from proctor.runs.executors import Executor, trained
+from proctor.runs.jobs import Job, is_done, recorded_run
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.training import Attempt, Told, Watching, following_attempt
 from proctor.runs.transcript_log import Tally, read_tally

@@ -24,8 +24,8 @@ from monitor.loop import prepare
 from monitor.tasks import TaskText
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.runs.executors import Executor, Outcome, is_done
-from proctor.runs.jobs import Job
+from proctor.runs.executors import Executor, Outcome
+from proctor.runs.jobs import Job, is_done
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.run_settings import provoked

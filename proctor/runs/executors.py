@@ -9,22 +9,18 @@ I/O: starts processes.
 
 import errno
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, Protocol, TypeVar
-from uuid import UUID
+from typing import Literal, Protocol
 
-from aggregates.run import OWN_ENDS, Run
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
-from monitor.config import RunConfig, TaskConfig
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.runs.jobs import Job
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.pools import pool
 from proctor.runs.training import SILENT, Watching
@@ -36,30 +32,6 @@ DIED = "the process that trained it died"
 
 
 @dataclass(frozen=True)
-class Job(ABC):
-    """A run to be trained, with what that needs."""
-
-    home: Path  # of the ledger's owner
-    run: str  # its id
-    config: RunConfig | TaskConfig  # what it is to record as its configuration
-
-    def allot(self, log: LedgerApplication) -> None:  # noqa: B027 - forks need nothing
-        """Record what comes before the run, unless that was done before; by default, nothing."""
-
-    def train(self, home: Home, log: LedgerApplication, watching: Watching = SILENT) -> None:
-        """Train the run in this process, unless that was done before."""
-        if not is_done(log, self.run):
-            self._train(home, log, UUID(self.run), watching)
-
-    @abstractmethod
-    def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
-        """Train the run as its kind is trained."""
-
-
-J = TypeVar("J", bound=Job)
-
-
-@dataclass(frozen=True)
 class Outcome:
     """What became of a job: its audit, if it is judged, or what went wrong."""
 
@@ -68,23 +40,12 @@ class Outcome:
     stopped: str | None = None  # why the job could not be carried out, whoever decides
 
 
-def recorded_run(log: LedgerApplication, run_id: str) -> Run | None:
-    """Return a run as far as it has come, None if it never began."""
-    return log.find(UUID(run_id), Run)
-
-
-def is_done(log: LedgerApplication, run_id: str) -> bool:
-    """Return whether a run ended by itself."""
-    run = recorded_run(log, run_id)
-    return run is not None and run.end_reason in OWN_ENDS
-
-
 class Executor(Protocol):
     """Carries out jobs."""
 
     def carry_out(
-        self, jobs: Sequence[J], work: Callable[[J], Outcome], again: Callable[[J], J]
-    ) -> Generator[tuple[J, Outcome]]:
+        self, jobs: Sequence[Job], work: Callable[[Job], Outcome], again: Callable[[Job], Job]
+    ) -> Generator[tuple[Job, Outcome]]:
         """Yield each job with its outcome; `again` gives a job another run if its own was cut off.
 
         Closing the generator ends what is under way.
@@ -129,8 +90,13 @@ def train_only(job: Job) -> Outcome:
 
 
 def trained(
-    executor: Executor, jobs: Sequence[J], again: Callable[[J], J], *, what: str, hint: str = ""
-) -> Generator[J]:
+    executor: Executor,
+    jobs: Sequence[Job],
+    again: Callable[[Job], Job],
+    *,
+    what: str,
+    hint: str = "",
+) -> Generator[Job]:
     """Yield each job when its run is trained; raises ProctorError for the first that fails."""
     with closing(executor.carry_out(jobs, train_only, again)) as done:
         for job, outcome in done:
@@ -148,10 +114,10 @@ class Here:
 
     def carry_out(
         self,
-        jobs: Sequence[J],
-        work: Callable[[J], Outcome],
-        again: Callable[[J], J],  # noqa: ARG002 - who loses this process loses the command
-    ) -> Generator[tuple[J, Outcome]]:
+        jobs: Sequence[Job],
+        work: Callable[[Job], Outcome],
+        again: Callable[[Job], Job],  # noqa: ARG002 - who loses this process loses the command
+    ) -> Generator[tuple[Job, Outcome]]:
         """Yield each job when its run is trained; other work than that is for other processes."""
         assert work is train_only, "what else there is to do, the caller does"
         for job in jobs:
@@ -166,8 +132,8 @@ class Local:
     workers: int
 
     def carry_out(
-        self, jobs: Sequence[J], work: Callable[[J], Outcome], again: Callable[[J], J]
-    ) -> Generator[tuple[J, Outcome]]:
+        self, jobs: Sequence[Job], work: Callable[[Job], Outcome], again: Callable[[Job], Job]
+    ) -> Generator[tuple[Job, Outcome]]:
         """Yield each job with its outcome; one whose process dies fails alone.
 
         When a process of several dies, nobody knows which job it was: each job that is left then
@@ -187,8 +153,8 @@ class Local:
 
 
 def _in_pool(
-    jobs: Sequence[J], work: Callable[[J], Outcome], workers: int
-) -> Iterator[tuple[J, Outcome]]:
+    jobs: Sequence[Job], work: Callable[[Job], Outcome], workers: int
+) -> Iterator[tuple[Job, Outcome]]:
     if not jobs:
         return
     with pool(min(workers, len(jobs))) as processes:

@@ -8,33 +8,26 @@ I/O: reads the home; trains; appends to the log.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
-from aggregates.decisions import Decision, Observation, Said
+from aggregates.decisions import Said
 from aggregates.forks import Fork, Order, fork_of, shared_digest, shared_events
 from aggregates.rules import PROFILES
 from aggregates.run import Run
-from aggregates.spec import ModelSpec
 from judge.auditing.events import decode_events
 from judge.auditing.reexecution import Rebuilt, rebuild, verify_epoch
 from judge.config import JudgeConfig
-from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
 from ledger.verification.verified_entries import VerifiedEntry
-from monitor.answering import Policy
 from monitor.config import RunConfig
 from monitor.environment import describe_environment, other_kind
-from monitor.snapshots import Start
 from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.runs import executors
-from proctor.runs.jobs import data_of
-from proctor.runs.policies import PolicyChoice, make_policy
+from proctor.runs.jobs import Job, data_of
+from proctor.runs.policies import PolicyChoice
 from proctor.runs.replay import folded, read_recording
-from proctor.runs.training import Attempt, Prepared, Watching, train_run
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Origin:
         order: int,
         said: Sequence[Said],
         then: PolicyChoice | None,
-    ) -> "Job":
+    ) -> Job:
         """Return the job of a fork with this order of the examples."""
         parent, epoch = self.parent.run, self.rebuilt.epoch
         above = fork_of(self.parent.events)
@@ -77,7 +70,8 @@ class Origin:
         elif above is not None:  # an order that begins right here is the parent's own
             orders = tuple(o for o in above.orders if o.after <= epoch)
         fork = Fork(str(parent.id), epoch, self.digest, self.rebuilt.sha256, orders)
-        return Job(home.path, run, RunConfig.from_dict(parent.config), fork, tuple(said), then)
+        config = RunConfig.from_dict(parent.config)
+        return Job(home.path, run, config, then, fork=fork, said=tuple(said))
 
 
 def read_parent(home: Home, name: str) -> Parent:
@@ -179,64 +173,3 @@ def _verify_weights(home: Home, saved: Run.WeightsSaved) -> None:
 
 def _ours(parent: Parent) -> bool:
     return not {"task", "level"} & set(parent.run.config)
-
-
-@dataclass(frozen=True)
-class Job(executors.Job):
-    """A fork to be trained, whose state is a blob."""
-
-    config: RunConfig
-    fork: Fork
-    said: tuple[Said, ...]  # on the epoch that it starts at
-    then: PolicyChoice | None  # None: the parent's record
-
-    def _train(self, home: Home, log: LedgerApplication, run_id: UUID, watching: Watching) -> None:
-        fork = self.fork
-        events = list(log.events.get(UUID(fork.parent)))
-        if shared_digest(events, fork.epoch) != fork.digest:
-            raise ProctorError(f"run {fork.parent} is not what it was when its fork was planned")
-        parent = Parent((), events, folded(events))
-        spec = parent.run.initial_spec
-        assert isinstance(spec, ModelSpec), "only such runs are rebuilt"
-        state, splits = home.blobs.get(fork.state), data_of(self.config)
-        prepared = Prepared(parent.policy)
-        if self.then is not None:
-            prepared = make_policy(self.then, log, home.blobs, run_id)
-        if self.said:
-            said = GivenPolicy(fork.epoch, self.said, prepared.policy)
-            prepared = replace(prepared, policy=said)
-        train_run(
-            home,
-            log,
-            Attempt(
-                self.config,
-                spec,
-                parent.run.parent_run,
-                fork=fork,
-                start=Start(tuple(shared_events(events, fork.epoch)), state),
-            ),
-            splits=splits,
-            run_id=run_id,
-            prepared=prepared,
-            watching=watching,
-        )
-
-
-@dataclass(frozen=True)
-class GivenPolicy:
-    """Answers one epoch with given decisions, and asks another policy from then on."""
-
-    epoch: int
-    decisions: Sequence[Said]
-    then: Policy
-    name = "given"
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a run records of its policy."""
-        then = {"name": self.then.name, **self.then.describe()}
-        return {"name": self.name, "epoch": self.epoch, "then": then}
-
-    def decide(self, observation: Observation) -> list[Decision | Said]:
-        """Return the given decisions in their epoch, else what the other policy says."""
-        chosen = observation.epoch == self.epoch
-        return list(self.decisions if chosen else self.then.decide(observation))

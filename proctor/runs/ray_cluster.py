@@ -30,7 +30,8 @@ from ledger.application import LedgerApplication
 from monitor.dispatch import current_variables
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.runs.executors import DIED, J, Outcome, train_only
+from proctor.runs.executors import DIED, Outcome, train_only
+from proctor.runs.jobs import Job
 from proctor.runs.pools import pool
 from proctor.runs.remote import Assignment, Station, verify_worker
 from proctor.runs.training import SILENT, Watching
@@ -114,12 +115,12 @@ class RayExecutor:
         self._unstarted = 0  # workers that were lost before they said anything
 
     def carry_out(
-        self, jobs: Sequence[J], work: Callable[[J], Outcome], again: Callable[[J], J]
-    ) -> Generator[tuple[J, Outcome]]:
+        self, jobs: Sequence[Job], work: Callable[[Job], Outcome], again: Callable[[Job], Job]
+    ) -> Generator[tuple[Job, Outcome]]:
         """Yield each job with its outcome; a lost worker's run is closed, and made again."""
         waiting = deque((job, 1) for job in jobs)
-        busy: dict[Any, tuple[_Worker, J, int]] = {}
-        judging: dict[Future[Outcome], J] = {}
+        busy: dict[Any, tuple[_Worker, Job, int]] = {}
+        judging: dict[Future[Outcome], Job] = {}
         with pool(min(self._most, len(jobs), os.cpu_count() or 1) or 1) as judges:
             try:
                 while waiting or busy or judging:
@@ -169,14 +170,14 @@ class RayExecutor:
         self._workers.append(worker)
         return worker
 
-    def _begin(self, worker: _Worker, job: J) -> Any:
+    def _begin(self, worker: _Worker, job: Job) -> Any:
         if not worker.known:
             return worker.actor.hello.remote()
         worker.assignment = Assignment(job, self._home, self._log)
         self._watching.on_start(UUID(job.run), job.config)
         return worker.actor.begin.remote(job)
 
-    def _take(self, worker: _Worker, job: J, message: Any) -> Any:
+    def _take(self, worker: _Worker, job: Job, message: Any) -> Any:
         """Return what to wait for next, or what the training has come to."""
         if not worker.known:
             verify_worker(message)

@@ -40,7 +40,8 @@ from monitor.dispatch import current_variables
 from monitor.submission import write_submission
 from proctor.errors import ProctorError
 from proctor.home import NOTARY, Home
-from proctor.runs.executors import Job, Outcome, failed, recorded_run
+from proctor.runs.executors import Outcome, failed
+from proctor.runs.jobs import Job, recorded_run
 
 Message = tuple[int, bytes | None] | Outcome
 """The number of a connection, and a request's frame: empty where it was opened, None where it was
