@@ -8,6 +8,7 @@ Source: docs/how-to/agents.md.  I/O: none.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -33,21 +34,26 @@ SIGNALS: Mapping[str, tuple[float, float]] = {
     "dead_share": _SHARE,
     "sparsity": _SHARE,
 }
-SETTINGS: Mapping[str, tuple[float, float]] = {
-    "lr": (math.log10(MIN_LR), math.log10(MAX_LR)),
-    "batch_size": (0.0, math.log2(MAX_BATCH_SIZE)),
-    "accumulation": (0.0, math.log2(MAX_ACCUMULATION)),
-    "clip_norm": (-6.0, 6.0),  # 0 where gradients are not clipped
-    "clipped": _SHARE,
+_Read = tuple[tuple[float, float], Callable[[Any], float]]  # bounds, and what reads the value
+SETTINGS: Mapping[str, _Read] = {
+    "lr": ((math.log10(MIN_LR), math.log10(MAX_LR)), lambda now: math.log10(now["lr"])),
+    "batch_size": ((0.0, math.log2(MAX_BATCH_SIZE)), lambda now: math.log2(now["batch_size"])),
+    "accumulation": (
+        (0.0, math.log2(MAX_ACCUMULATION)),
+        lambda now: math.log2(now["accumulation"]),
+    ),
+    "clip_norm": ((-6.0, 6.0), lambda now: math.log10(now["clip_norm"] or 1.0)),  # 0: not clipped
+    "clipped": (_SHARE, lambda now: now["clip_norm"] is not None),
 }
 _WIDTH = (0.0, math.log2(MAX_WIDTH))
-MODEL: Mapping[str, tuple[float, float]] = {
-    "blocks": (1.0, float(MAX_BLOCKS)),
-    "channels": _WIDTH,
-    "widest_block": _WIDTH,
-    "normalised": _SHARE,  # of the blocks
-    "residual": _SHARE,
-    "relu": _SHARE,
+MODEL: Mapping[str, _Read] = {
+    "blocks": ((1.0, float(MAX_BLOCKS)), lambda spec: len(spec.blocks)),
+    "channels": (_WIDTH, lambda spec: math.log2(spec.channels)),
+    "widest_block": (_WIDTH, lambda spec: math.log2(max(block.width for block in spec.blocks))),
+    # Shares of the blocks
+    "normalised": (_SHARE, lambda spec: fmean(block.norm != "none" for block in spec.blocks)),
+    "residual": (_SHARE, lambda spec: fmean(block.residual for block in spec.blocks)),
+    "relu": (_SHARE, lambda spec: fmean(block.activation == "relu" for block in spec.blocks)),
 }
 
 _Bounds = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -66,9 +72,9 @@ def _flags(*shape: int) -> _Bounds:
 BOUNDS: Mapping[str, _Bounds] = {
     "due": _flags(len(RULES), len(SIDES)),
     "missing": _flags(EPOCHS, len(SIGNALS)),
-    "model": _bounds(MODEL.values()),
+    "model": _bounds(bounds for bounds, _ in MODEL.values()),
     "progress": _flags(1),
-    "settings": _bounds(SETTINGS.values()),
+    "settings": _bounds(bounds for bounds, _ in SETTINGS.values()),
     "signals": _bounds(SIGNALS.values(), rows=EPOCHS),
 }
 
@@ -86,27 +92,12 @@ def numbers_of(
     nothing = [0.0] * len(SIGNALS), [1.0] * len(SIGNALS)
     rows = [nothing] * (EPOCHS - len(rows)) + rows
     sides = {each.rule: each.side for each in due}
-    clip = settings["clip_norm"]
-    widest, count = max(block.width for block in spec.blocks), len(spec.blocks)
     return {
         "due": [[float(sides.get(rule) == side) for side in SIDES] for rule in RULES],
         "missing": [missing for _, missing in rows],
-        "model": [
-            count,
-            math.log2(spec.channels),
-            math.log2(widest),
-            sum(block.norm != "none" for block in spec.blocks) / count,
-            sum(block.residual for block in spec.blocks) / count,
-            sum(block.activation == "relu" for block in spec.blocks) / count,
-        ],
+        "model": [float(read(spec)) for _, read in MODEL.values()],
         "progress": [len(history) / epochs],
-        "settings": [
-            math.log10(settings["lr"]),
-            math.log2(settings["batch_size"]),
-            math.log2(settings["accumulation"]),
-            0.0 if clip is None else math.log10(clip),
-            float(clip is not None),
-        ],
+        "settings": [float(read(settings)) for _, read in SETTINGS.values()],
         "signals": [values for values, _ in rows],
     }
 
