@@ -29,7 +29,7 @@ from ledger.blobs import Blobs
 from policies.asking.ask import Asker, Client
 from policies.asking.settings import ModelSettings
 from policies.deciding.language_model import LanguageModelPolicy
-from proctor.runs.transcript_log import TranscriptLog
+from proctor.improvement.proposers import ProposalTranscript
 
 LENGTH_PENALTY = 1e-5  # of the pass rate, for each character of the block
 SETTINGS = ComparisonSettings(first=5, margin=0.2, most=150)
@@ -44,7 +44,7 @@ class Tester:
     settings: ModelSettings
     client: Client
     rung: str
-    log: TranscriptLog
+    log: ProposalTranscript
     blobs: Blobs
 
     def ask(self, task: Task, advice: str) -> dict[str, Any]:

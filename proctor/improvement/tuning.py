@@ -181,35 +181,29 @@ class Tuner:
     def challenge(self, *, seed: int, count: int) -> list[str]:
         """Have the adversary make scenarios; keep those that the champion fails as candidates."""
         with self._alone():
-            return self._challenge(seed=seed, count=count)
-
-    def _challenge(self, *, seed: int, count: int) -> list[str]:
-        if self.advice.open is not None:
-            self._finish()
-        transcript, tester = self._tester(f"adversary {seed}")
-        kept = []
-        situations = [observation_of(task) for task in self._scenarios()]
-        for number, seen in enumerate(edge_cases(situations, seed=seed, count=count)):
-            advanced("scenarios of the adversary", number, count)
-            plain = to_plain(seen)
-            expected = acceptable_answers(seen)
-            name = f"edge-{digest({'observation': plain, 'expected': expected})[:12]}"
-            origin = f"adversary, seed {seed}"
-            task = scenario(name, seen, expected, origin=origin)
-            champion, _ = self.champion()
-            found = [tester.ask(task, champion) for _ in range(_ASKED)]
-            if all(each["missing"] for each in found):
-                raise SilentError(f"{self.client.endpoint} did not answer any scenario")
-            wrong = sum(not each["success"] and not each["missing"] for each in found)
-            if 2 * wrong > _ASKED and name not in self.advice.scenarios:
-                self.advice.record_scenario(
-                    name, origin=origin, observation=plain, expected=expected, admitted=False
-                )
-                self.log.save(self.advice)
-                kept.append(name)
-        advanced("scenarios of the adversary", count, count)
-        self.say(f"the adversary's scenarios took {counted(transcript.calls, 'call')}")
-        return kept
+            if self.advice.open is not None:
+                self._finish()
+            tester = self._tester(f"adversary {seed}")
+            kept = []
+            situations = [observation_of(task) for task in self._scenarios()]
+            for number, seen in enumerate(edge_cases(situations, seed=seed, count=count)):
+                advanced("scenarios of the adversary", number, count)
+                plain, expected = to_plain(seen), acceptable_answers(seen)
+                name = f"edge-{digest({'observation': plain, 'expected': expected})[:12]}"
+                told: dict[str, Any] = {"origin": f"adversary, seed {seed}", "expected": expected}
+                champion, _ = self.champion()
+                task = scenario(name, seen, **told)
+                found = [tester.ask(task, champion) for _ in range(_ASKED)]
+                if all(each["missing"] for each in found):
+                    raise SilentError(f"{self.client.endpoint} did not answer any scenario")
+                wrong = sum(not each["success"] and not each["missing"] for each in found)
+                if 2 * wrong > _ASKED and name not in self.advice.scenarios:
+                    self.advice.record_scenario(name, observation=plain, admitted=False, **told)
+                    self.log.save(self.advice)
+                    kept.append(name)
+            advanced("scenarios of the adversary", count, count)
+            self.say(f"the adversary's scenarios took {counted(tester.log.calls, 'call')}")
+            return kept
 
     def _take_in(self, marks: Sequence[Mark]) -> None:
         """Make scenarios of decisions that were marked as gold, once."""
@@ -346,7 +340,7 @@ class Tuner:
             settings=self.comparison,
         )
         try:
-            transcript, tester = self._tester("tester")
+            tester = self._tester("tester")
         except SilentError as error:
             return self._end("unanswered", str(error))
         results = [result for each in advice.answers for result in _results(each)]
@@ -364,25 +358,24 @@ class Tuner:
             missing = missing + 1 if all(each.missing for each in pair) else 0
             if missing == _PATIENCE:
                 reason = f"{_PATIENCE} scenarios in a row were not answered"
-                return self._end("unanswered", reason, calls=transcript.calls)
+                return self._end("unanswered", reason, calls=tester.log.calls)
         advanced(_ANSWERS, len(results), len(results))
         found = judge.compare(results)
         return self._end(
             "promoted" if found.better else "kept",
             found.reason,
-            calls=transcript.calls,
+            calls=tester.log.calls,
             measured=found.measured,
         )
 
-    def _tester(self, name: str) -> tuple[ProposalTranscript, Tester]:
-        """Return who asks scenarios, on the rung that a probe finds, and the transcript."""
+    def _tester(self, name: str) -> Tester:
+        """Return who asks scenarios, on the rung that a probe finds."""
         transcript = self._transcript(name, self.settings)
         asker = Asker(self.settings, client=self.client, log=transcript, blobs=self.home.blobs)
-        rung = transcript.rung or find_rung(asker)
-        return transcript, Tester(
+        return Tester(
             settings=self.settings,
             client=self.client,
-            rung=rung,
+            rung=transcript.rung or find_rung(asker),
             log=transcript,
             blobs=self.home.blobs,
         )
