@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 from uuid import UUID, uuid4
@@ -48,7 +48,7 @@ from proctor.environment.numbers import numbers_of
 from proctor.errors import ProctorError, roots
 from proctor.home import Home
 from proctor.runs.policies import model_policy
-from proctor.runs.training import Attempt, Prepared, Told, Watching, train_run
+from proctor.runs.training import Prepared, Told, Watching, train_run
 from proctor.runs.transcript_log import TranscriptLog
 
 MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
@@ -166,8 +166,8 @@ class Worker:
             run = train_run(
                 home,
                 log,
-                Attempt(config),
-                splits=splits,
+                partial(train, splits=splits),
+                config,
                 run_id=run_id,
                 prepared=prepared,
                 watching=Watching(on_epoch=self._on_epoch),

@@ -20,6 +20,7 @@ from monitor.answering import Policy
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
+from monitor.loop import train as train_model
 from monitor.snapshots import Start
 from monitor.tasks import TaskText
 from policies.deciding.recorded import RecordedPolicy
@@ -27,8 +28,8 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.policies import PolicyChoice, make_policy
 from proctor.runs.replay import folded
-from proctor.runs.tasks import run_task
-from proctor.runs.training import SILENT, Attempt, Prepared, Told, Watching, train_run
+from proctor.runs.tasks import task_training
+from proctor.runs.training import SILENT, Prepared, Told, Watching, train_run
 from proctor.runs.transcript_log import Tally
 
 _prepare = lru_cache(1)(prepare)
@@ -79,31 +80,29 @@ class Job:
         """Train the run in this process, unless that was done before."""
         if is_done(log, self.run):
             return
-        run_id, config = UUID(self.run), self.config
+        config, parent = self.config, None
         if isinstance(config, TaskConfig):
             assert self.task is not None, "whoever configures one has read it"
-            prepare = partial(self._prepared, home, log)
-            run_task(
-                home, log, self.task, config, run_id=run_id, prepare=prepare, watching=watching
-            )
-            return
-        this, parent = Attempt(config, self.spec, self.parent), None
-        if self.fork is not None:
-            this, parent = _forked(home, log, config, self.fork)
+            train = task_training(home, self.task, config, say=watching.say)
+        else:
+            start: dict[str, Any] = {"spec": self.spec, "parent_run": self.parent}
+            if self.fork is not None:
+                start, parent = _forked(home, log, self.fork)
+            splits = data_of(config)
+            train = partial(train_model, splits=splits, campaign=self.campaign, **start)
         train_run(
             home,
             log,
-            this,
-            splits=data_of(config),
-            run_id=run_id,
+            train,
+            config,
+            run_id=UUID(self.run),
             prepared=self._prepared(home, log, parent),
             watching=watching,
             begin=lambda: self.allot(log),
-            campaign=self.campaign,
             spent=self.spent,
         )
 
-    def _prepared(self, home: Home, log: LedgerApplication, parent: Run | None = None) -> Prepared:
+    def _prepared(self, home: Home, log: LedgerApplication, parent: Run | None) -> Prepared:
         """Return who decides; `parent` is the run that a fork goes on from."""
         if self.choice is not None:
             prepared = make_policy(self.choice, log, home.blobs, UUID(self.run), self.told)
@@ -116,9 +115,7 @@ class Job:
         return prepared
 
 
-def _forked(
-    home: Home, log: LedgerApplication, config: RunConfig, fork: Fork
-) -> tuple[Attempt, Run]:
+def _forked(home: Home, log: LedgerApplication, fork: Fork) -> tuple[dict[str, Any], Run]:
     """Return what a fork is started from, and its parent."""
     events = list(log.events.get(UUID(fork.parent)))
     if shared_digest(events, fork.epoch) != fork.digest:
@@ -127,7 +124,7 @@ def _forked(
     spec = parent.initial_spec
     assert isinstance(spec, ModelSpec), "only such runs are rebuilt"
     start = Start(tuple(shared_events(events, fork.epoch)), home.blobs.get(fork.state))
-    return Attempt(config, spec, parent.parent_run, fork=fork, start=start), parent
+    return {"spec": spec, "parent_run": parent.parent_run, "fork": fork, "start": start}, parent
 
 
 @dataclass(frozen=True)

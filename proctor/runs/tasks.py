@@ -1,17 +1,15 @@
 """The harness of a task's run: model and data of somebody else, in processes of their own.
 
-I/O: reads the task's file; appends to the log; reads and writes the home; starts processes.
+I/O: reads the task's file; writes the home; starts processes.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from aggregates.run import Run
 from judge.confinement.tasks import confined_workers, data_places
-from ledger.application import LedgerApplication
 from monitor.config import TaskConfig
 from monitor.errors import TaskError
 from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here
@@ -20,7 +18,6 @@ from monitor.tasks import MAX_SOURCE, TaskText, read_task
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.training import Prepared, Watching, recording
 
 
 def read_task_file(path: Path) -> TaskText:
@@ -65,39 +62,17 @@ def own_data(
     )
 
 
-def run_task(
-    home: Home,
-    log: LedgerApplication,
-    text: TaskText,
-    config: TaskConfig,
-    *,
-    run_id: UUID,
-    prepare: Callable[[], Prepared],
-    watching: Watching,
-) -> Run:
-    """Train a task to its end and return its run; nothing is recorded before its data is there."""
+def task_training(
+    home: Home, text: TaskText, config: TaskConfig, *, say: Callable[[str], None]
+) -> Callable[..., Run]:
+    """Return what trains a task, whose data is there; `say` is told what it does otherwise."""
     if text.sha256 != config.task:
         raise TaskError(f"{text.name} was changed while the command started; run it again")
     open_worker = confined_workers(own=True)
     data = own_data(home, text.source, config, open_worker)
-    prepared = prepare()
-    with recording(home, log, run_id, prepared) as label:
-        watching.begun(run_id, config, label)
-        if text.compiles:
-            watching.say(
-                "torch.compile() does nothing in a task: its compiler would start programs and "
-                "write files, which a confined process cannot"
-            )
-        return train_task(
-            config,
-            text.source,
-            prepared.policy,
-            data=data,
-            open_worker=open_worker,
-            log=log,
-            blobs=home.blobs,
-            checkpoint=label.checkpoint,
-            run_id=run_id,
-            submission_dir=home.submission(run_id),
-            on_epoch=watching.on_epoch,
+    if text.compiles:
+        say(
+            "torch.compile() does nothing in a task: its compiler would start programs and "
+            "write files, which a confined process cannot"
         )
+    return partial(train_task, source=text.source, data=data, open_worker=open_worker)

@@ -9,15 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from aggregates.forks import Fork
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
 from monitor.answering import Policy
 from monitor.config import RunConfig, TaskConfig
-from monitor.datasets import Splits
-from monitor.loop import OnEpoch, train
-from monitor.snapshots import Start
+from monitor.loop import OnEpoch
 from proctor.home import Home
 from proctor.runs.labels import Label, find_label, record_installed
 from proctor.runs.transcript_log import Tally, TranscriptLog
@@ -48,8 +45,6 @@ class Attempt:
     config: RunConfig
     spec: ModelSpec | None = None
     parent: str | None = None
-    fork: Fork | None = None
-    start: Start | None = None
 
 
 @dataclass(frozen=True)
@@ -93,17 +88,16 @@ def recording(
 def train_run(
     home: Home,
     log: LedgerApplication,
-    this: Attempt,
+    train: Callable[..., Run],
+    config: RunConfig | TaskConfig,
     *,
-    splits: Splits,
     run_id: UUID,
     prepared: Prepared,
     watching: Watching,
     begin: Callable[[], None] = lambda: None,
-    campaign: str | None = None,
     spent: Tally | None = None,
 ) -> Run:
-    """Train one run to its end and return it; `splits` is the configuration's data.
+    """Train one run to its end and return it; `train` does so with the configuration's data.
 
     `begin` records what comes before the run. `spent` is what earlier calls have come to, for the
     progress.
@@ -119,21 +113,15 @@ def train_run(
             watching.say(f"so far {counted.added(spent or Tally())}")
 
     with recording(home, log, run_id, prepared, begin=begin) as label:
-        watching.begun(run_id, this.config, label)
+        watching.begun(run_id, config, label)
         return train(
-            this.config,
-            prepared.policy,
+            config,
+            policy=prepared.policy,
             log=log,
             blobs=home.blobs,
-            spec=this.spec,
-            parent_run=this.parent,
-            campaign=campaign,
             checkpoint=label.checkpoint,
             run_id=run_id,
             submission_dir=home.submission(run_id),
-            splits=splits,
-            fork=this.fork,
-            start=this.start,
             on_epoch=on_epoch,
         )
 
