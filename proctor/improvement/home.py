@@ -8,7 +8,7 @@ infra/LINE/server.json   the language model that answers the tasks for one, if t
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -55,9 +55,26 @@ class LineOptions:
     branch: BranchOption = BRANCH
     home: Home
 
-    def open(self, *, workers: int = 1) -> AbstractContextManager[Controller]:
-        """Open the controller of the line; `workers` processes ask candidates at a time."""
-        return open_controller(self.home, self.repo, branch=self.branch, workers=workers)
+    @contextmanager
+    def open(self, *, workers: int = 1) -> Iterator[Controller]:
+        """Give the controller of the line; `workers` processes ask candidates at a time."""
+        home, repository = self.home, Repository(self.repo)
+        line = Line.id_of(repository.root(self.branch), self.branch)
+        folder = line_folder(home, line)
+        with home.open_log() as log, _others(workers) as others:
+            place = Workplace(
+                log=log,
+                repository=repository,
+                branch=self.branch,
+                blobs=home.blobs,
+                folder=(folder / "work").resolve(),
+                clock=lambda: int(time.time()),
+                authority=lambda: _authority(home),
+                tell=lambda subject, what: warn(f"{subject[:8]} {on_one_line(what)}"),
+                scorers=_scorers(folder, line, log, home),
+                others=others,
+            )
+            yield Controller(place)
 
 
 def line_folder(home: Home, line: UUID) -> Path:
@@ -74,30 +91,6 @@ def hidden_tasks(home: Home, controller: Controller) -> tuple[Task, ...]:
     """Return the hidden siblings."""
     folder = hidden_folder(home, controller.place.line_id)
     return controller.place.set_in(folder).tasks if folder.is_dir() else ()
-
-
-@contextmanager
-def open_controller(
-    home: Home, repo: Path, *, branch: str = BRANCH, workers: int = 1
-) -> Iterator[Controller]:
-    """Give the controller of a repository's line, over this home's ledger."""
-    repository = Repository(repo)
-    line = Line.id_of(repository.root(branch), branch)
-    folder = line_folder(home, line)
-    with home.open_log() as log, _others(workers) as others:
-        place = Workplace(
-            log=log,
-            repository=repository,
-            branch=branch,
-            blobs=home.blobs,
-            folder=(folder / "work").resolve(),
-            clock=lambda: int(time.time()),
-            authority=lambda: _authority(home),
-            tell=lambda subject, what: warn(f"{subject[:8]} {on_one_line(what)}"),
-            scorers=_scorers(folder, line, log, home),
-            others=others,
-        )
-        yield Controller(place)
 
 
 @contextmanager

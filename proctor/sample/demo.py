@@ -16,7 +16,7 @@ from judge.gauntlet.measurement import Measurement, measure
 from policies.proposing.proposer import make_diff
 from proctor.cli.command_group import Output
 from proctor.home import Home
-from proctor.improvement.home import BRANCH, hidden_folder, open_controller
+from proctor.improvement.home import BRANCH, LineOptions, hidden_folder
 from proctor.improvement.reports import entries_of
 from proctor.output.shape import Answer
 from proctor.output.terminal import on_one_line, print_words
@@ -82,7 +82,7 @@ def unified(path: str, before: str, after: str) -> bytes:
 
 
 def _story(home: Home, folder: Path) -> Iterator[DemoStep]:
-    with open_controller(home, folder) as controller:
+    with LineOptions(repo=folder, home=home).open() as controller:
         yield DemoStep(
             what="a sample repository is put under the gauntlet",
             as_it_should=controller.line.active == controller.line.first,

@@ -27,7 +27,6 @@ from proctor.improvement.home import (
     find_proposal,
     hidden_folder,
     line_folder,
-    open_controller,
 )
 from proctor.improvement.reports import describe_line
 from proctor.improvement.server import write_server
@@ -107,7 +106,7 @@ def init(
         require_extra("train")
         return tell_demo(home, folder)
     line = make_sample(home, folder)
-    with open_controller(home, folder) as controller:
+    with LineOptions(repo=folder, home=home).open() as controller:
         told = describe_line(controller)
     repo = shlex.quote(str(folder))
     return Output(

@@ -14,7 +14,7 @@ from gauntlet_lines import SELECTION, THRIFTY, UNSORTED, Line, facts, submit
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.measurement import measure
-from proctor.improvement.home import open_controller
+from proctor.improvement.home import LineOptions
 
 TASKS = ("late-rows", "long-rivals")
 Story = list[tuple[str, dict[str, Any]]]
@@ -37,7 +37,7 @@ def judged(path: Path, workers: int, *, names: tuple[str, ...], killing: bool = 
     killer = Thread(target=kill if killing else over.wait)
     killer.start()
     try:
-        with open_controller(line.home, line.repo, workers=workers) as opened:
+        with LineOptions(home=line.home, repo=line.repo).open(workers=workers) as opened:
             known = replace(opened.place, random=Random(7), settings=line.settings)
             controller = Controller(known)
             for change in (UNSORTED, THRIFTY):
