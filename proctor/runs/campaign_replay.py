@@ -27,13 +27,10 @@ from judge.auditing.reexecution import reexecute
 from judge.auditing.report import AuditReport
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
-from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
-from monitor.config import TaskConfig
 from monitor.loop import OnEpoch
-from monitor.task_loop import train_task
 from policies.deciding.named import named_policy
 from proctor.home import Home
 from proctor.remembering import held_session, open_remembered
@@ -41,7 +38,7 @@ from proctor.runs.again import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import rank_runs, told_to
 from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
-from proctor.runs.tasks import own_data
+from proctor.runs.tasks import task_training
 from proctor.runs.training import Told
 from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
 
@@ -168,13 +165,10 @@ def _task_again(home: Home, started: Any, judge: JudgeConfig | None) -> Callable
     if not isinstance(task, str):
         return None
     folder = None if judge is None or judge.data_dir is None else Path(judge.data_dir)
-    source, workers = home.blobs.get(task), confined_workers(data_dir=folder, own=True)
-
-    def train_again(config: TaskConfig, **options: Any) -> Run:
-        data = own_data(home, source, config, workers, data_dir=folder)
-        return train_task(config, source, data=data, open_worker=workers, **options)
-
-    return train_again
+    source = home.blobs.get(task)
+    return lambda config, **options: task_training(home, source, config, data_dir=folder)(
+        config, **options
+    )
 
 
 def redo_campaign(

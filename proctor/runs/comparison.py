@@ -16,7 +16,6 @@ from uuid import UUID, uuid4
 
 from aggregates.comparison import Cell, Comparison, same_conditions
 from aggregates.errors import AggregateError
-from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig, TaskConfig
 from monitor.errors import MonitorError
@@ -29,7 +28,7 @@ from proctor.runs.jobs import Job, is_done
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.run_settings import provoked
-from proctor.runs.tasks import configure, own_data
+from proctor.runs.tasks import configure, task_training
 from proctor.runs.verdicts import ask
 
 Config = RunConfig | TaskConfig
@@ -148,7 +147,7 @@ def compare(
         if isinstance(config, RunConfig):
             prepare(config)
         elif plan.task is not None:
-            own_data(home, plan.task.source, config, confined_workers(own=True))
+            task_training(home, plan.task.source, config)
     comparison = plan.open(log)
     if comparison.ended:
         return comparison

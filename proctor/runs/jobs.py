@@ -19,6 +19,7 @@ from ledger.application import LedgerApplication
 from monitor.answering import Policy
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
+from monitor.errors import TaskError
 from monitor.loop import prepare
 from monitor.loop import train as train_model
 from monitor.snapshots import Start
@@ -83,7 +84,16 @@ class Job:
         config, parent = self.config, None
         if isinstance(config, TaskConfig):
             assert self.task is not None, "whoever configures one has read it"
-            train = task_training(home, self.task, config, say=watching.say)
+            if self.task.sha256 != config.task:
+                raise TaskError(
+                    f"{self.task.name} was changed while the command started; run it again"
+                )
+            train = task_training(home, self.task.source, config)
+            if self.task.compiles:
+                watching.say(
+                    "torch.compile() does nothing in a task: its compiler would start programs and "
+                    "write files, which a confined process cannot"
+                )
         else:
             start: dict[str, Any] = {"spec": self.spec, "parent_run": self.parent}
             if self.fork is not None:

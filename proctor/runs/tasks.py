@@ -11,8 +11,7 @@ from typing import Any
 from aggregates.run import Run
 from judge.confinement.tasks import confined_workers, data_places
 from monitor.config import TaskConfig
-from monitor.errors import TaskError
-from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here
+from monitor.task_data import load_task_data, loaders_here
 from monitor.task_loop import train_task
 from monitor.tasks import MAX_SOURCE, TaskText, read_task
 from proctor.errors import ProctorError
@@ -43,16 +42,15 @@ def configure(text: TaskText, given: Mapping[str, Any]) -> TaskConfig:
     return text.configure(given)
 
 
-def own_data(
-    home: Home,
-    source: bytes,
-    config: TaskConfig,
-    open_worker: OpenWorker,
-    *,
-    data_dir: Path | None = None,
-) -> TaskData:
-    """Have a task make the data of a run of this home; what is decoded stays there."""
-    return load_task_data(
+def task_training(
+    home: Home, source: bytes, config: TaskConfig, *, data_dir: Path | None = None
+) -> Callable[..., Run]:
+    """Have a task make the data of a run of this home, and return what trains it.
+
+    What is decoded stays in the home.
+    """
+    open_worker = confined_workers(data_dir=data_dir, own=True)
+    data = load_task_data(
         source,
         config,
         open_worker,
@@ -60,19 +58,4 @@ def own_data(
         places=partial(data_places, config, data_dir=data_dir),
         loaders=loaders_here(),
     )
-
-
-def task_training(
-    home: Home, text: TaskText, config: TaskConfig, *, say: Callable[[str], None]
-) -> Callable[..., Run]:
-    """Return what trains a task, whose data is there; `say` is told what it does otherwise."""
-    if text.sha256 != config.task:
-        raise TaskError(f"{text.name} was changed while the command started; run it again")
-    open_worker = confined_workers(own=True)
-    data = own_data(home, text.source, config, open_worker)
-    if text.compiles:
-        say(
-            "torch.compile() does nothing in a task: its compiler would start programs and "
-            "write files, which a confined process cannot"
-        )
-    return partial(train_task, source=text.source, data=data, open_worker=open_worker)
+    return partial(train_task, source=source, data=data, open_worker=open_worker)
