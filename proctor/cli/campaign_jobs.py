@@ -20,14 +20,13 @@ from proctor.cli.training import AttemptOptions, TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, print_rows, print_table, print_words, warn, words
-from proctor.runs.again import CutOff
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import Harness, Task, read_spent, read_tuning
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.shapes import Attempt
+from proctor.runs.shapes import Attempt, CutOff
 from proctor.runs.shapes import Campaign as Told
 from proctor.runs.standings import told_attempts, told_better
 from proctor.runs.transcript_log import read_tally

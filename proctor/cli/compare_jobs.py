@@ -18,7 +18,6 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.columns import cells, field, fields
 from proctor.output.terminal import console, print_rows, print_table, print_words, warn, words
-from proctor.runs.again import CutOff
 from proctor.runs.comparison import (
     Plan,
     of_network,
@@ -34,6 +33,7 @@ from proctor.runs.jobs import Job
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
 from proctor.runs.run_settings import DEFAULT_POLICY, read_pairs
 from proctor.runs.shapes import Comparison as Told
+from proctor.runs.shapes import CutOff
 from proctor.runs.standings import (
     Standing,
     fitting,

@@ -53,7 +53,6 @@ from proctor.output.terminal import (
     words,
 )
 from proctor.remembering import TrainedStates, open_remembered
-from proctor.runs.again import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.campaign_replay import (
     read_records,
     redo_campaign,
@@ -67,7 +66,17 @@ from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import DEFAULT_POLICY, GOING_BACK, read_pairs
-from proctor.runs.shapes import Audit, Demo, Rebuilt, Trained, TrainedTask
+from proctor.runs.shapes import (
+    Audit,
+    CampaignAgain,
+    ComparisonAgain,
+    CutOff,
+    Demo,
+    Rebuilt,
+    RunAgain,
+    Trained,
+    TrainedTask,
+)
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
     print_unsigned,

@@ -67,8 +67,7 @@ def show(
     long=True,
     prints="list[proctor.output.entries.Entry] | proctor.runs.replay.RunState | "
     "proctor.runs.replay.CampaignState | proctor.runs.replay.ComparisonState | runs.Rebuilt | "
-    "proctor.runs.again.RunAgain | proctor.runs.again.CampaignAgain | "
-    "proctor.runs.again.ComparisonAgain",
+    "runs.RunAgain | runs.CampaignAgain | runs.ComparisonAgain",
 )
 def replay(
     home: Home,

@@ -34,10 +34,10 @@ from monitor.loop import OnEpoch
 from policies.deciding.named import named_policy
 from proctor.home import Home
 from proctor.remembering import held_session, open_remembered
-from proctor.runs.again import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import rank_runs, told_to
 from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
+from proctor.runs.shapes import CampaignAgain, ComparisonAgain, CutOff, RunAgain
 from proctor.runs.tasks import task_training
 from proctor.runs.training import Told
 from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
