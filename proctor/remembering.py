@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import LedgerError, SignatureError
 from ledger.files import read_text, write_durably
@@ -269,3 +269,9 @@ def held_session(
     session = open_session(home, as_of=as_of, unverified=unverified)
     with session.held():
         yield session
+
+
+def ask(home: Home, sql: str, subject: object) -> list[dict[str, Any]]:
+    """Return what the tables of a home answer about a subject, from a ledger that holds."""
+    with held_session(home) as session:
+        return session.query(sql, [str(subject)]).records

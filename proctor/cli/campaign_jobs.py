@@ -20,7 +20,7 @@ from proctor.cli.training import AttemptOptions, TrainingOptions
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, print_rows, print_table, print_words, warn, words
-from proctor.runs.campaign_feedback import read_verdict
+from proctor.runs.campaign_feedback import read_attempt_draws, read_standings, read_verdict
 from proctor.runs.campaign_run import Harness, Task, read_spent, read_tuning
 from proctor.runs.jobs import data_of
 from proctor.runs.policies import PolicyChoice
@@ -30,7 +30,6 @@ from proctor.runs.shapes import Attempt, CutOff
 from proctor.runs.shapes import Campaign as Told
 from proctor.runs.standings import told_attempts, told_better
 from proctor.runs.transcript_log import read_tally
-from proctor.runs.verdicts import read_attempt_draws, read_standings
 
 _SCORES = ("hard_fail", "process_score", "accuracy_score", "validation_accuracy")
 _COLUMNS = (

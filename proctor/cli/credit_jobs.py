@@ -25,7 +25,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.columns import Shows
 from proctor.output.terminal import console, print_rows, print_table, print_words, warn
-from proctor.remembering import open_remembered
+from proctor.remembering import ask, open_remembered
 from proctor.runs.executors import Executor, open_executor
 from proctor.runs.forks import Origin, Parent, find_origin, read_parent
 from proctor.runs.jobs import Job
@@ -34,7 +34,6 @@ from proctor.runs.replay import read_streams
 from proctor.runs.shapes import Credit as Told
 from proctor.runs.shapes import CreditFork, CreditRow
 from proctor.runs.standings import told_difference
-from proctor.runs.verdicts import ask
 
 _STANDING = (
     "SELECT decision, arm, backed, better, why_not, measurements, looks, orders FROM "

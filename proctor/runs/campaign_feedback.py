@@ -2,7 +2,12 @@
 
 Both are functions of recorded audits alone, so that whoever has the events can make them again.
 Accuracy on the test set is left out: it is not to be learned from.
-I/O: read_verdict() reads the log.  Units: epochs from 0.
+
+A campaign names the audits that it fed back and ranked by. Anybody who can append can name any, so
+verdicts are shown from the audits that count, whether the campaign names them or not.
+
+Source: projections/verdicts.sql, and the view campaign_progress.
+I/O: what is called read_...() reads the log or the home.  Units: epochs from 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +21,16 @@ from judge.auditing.coverage import Violation
 from judge.auditing.report import AuditReport, Kind, Scores, StepResult
 from ledger.application import LedgerApplication
 from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.remembering import ask
 
 MOST_ATTEMPTS = 8  # the latest; a prompt has no room for more
 MOST_EPOCHS = 8  # of each kind of violation, the first
 DEFERRED_TOO_LONG = "unresolved_deferral"  # see judge/auditing/coverage.sql
+_STANDINGS = (
+    "SELECT run_id, place, audit_id AS audit, COALESCE(audit_signed, FALSE) AS signed, retrained, "
+    "why_not FROM campaign_progress WHERE campaign_id = ? AND NOT abandoned"
+)
 
 
 def make_feedback(reports: Sequence[AuditReport]) -> dict[str, Any]:
@@ -95,3 +106,17 @@ def verdict_of(events: Sequence[Any]) -> AuditReport:
         unlisted=unlisted,
         total=total if scored.further is None else None,
     )
+
+
+def read_standings(home: Home, campaign: UUID) -> dict[str, dict[str, Any]]:
+    """Return the verdicts that count, by run, from tables of a ledger that holds.
+
+    There is no `place` while the campaign goes on and where the run does not fit, and no `audit`
+    where none counts; `retrained` is a share of the epochs.
+    """
+    return {row["run_id"]: row for row in ask(home, _STANDINGS, campaign)}
+
+
+def read_attempt_draws(home: Home, campaign: UUID) -> list[dict[str, Any]]:
+    """Return the runs that ask what a campaign asks and are none of its attempts."""
+    return ask(home, "SELECT * FROM campaign_draws WHERE campaign_id = ? ORDER BY idx", campaign)

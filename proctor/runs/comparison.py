@@ -23,13 +23,13 @@ from monitor.loop import prepare
 from monitor.tasks import TaskText
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.remembering import ask
 from proctor.runs.executors import Executor, Outcome
 from proctor.runs.jobs import Job, is_done
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice
 from proctor.runs.run_settings import provoked
 from proctor.runs.tasks import configure, task_training
-from proctor.runs.verdicts import ask
 
 Config = RunConfig | TaskConfig
 Make = Callable[[Mapping[str, Any]], Config]  # from a condition's settings

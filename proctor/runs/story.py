@@ -35,6 +35,7 @@ from proctor.output.terminal import (
     words,
 )
 from proctor.remembering import (
+    ask,
     keep_definitions,
     open_index,
     open_remembered,
@@ -44,7 +45,6 @@ from proctor.remembering import (
 from proctor.runs.fixed import EFFECTS, cosigned_heads, find_fixed, told_fixed
 from proctor.runs.replay import audited_run, verified_runs
 from proctor.runs.tried import told_trials
-from proctor.runs.verdicts import ask
 from proctor.runs.worth import (
     COLUMNS,
     MEASURED,

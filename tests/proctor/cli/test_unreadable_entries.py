@@ -20,7 +20,7 @@ from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.verification.reader import open_verified
 from proctor.home import Home
-from proctor.runs.verdicts import read_standings
+from proctor.runs.campaign_feedback import read_standings
 
 FIRST = {  # events that begin streams of their own
     "body that is no msgpack": ("run.started", b"x"),
