@@ -1,7 +1,7 @@
 """The built-in policy that a run names, so that it can be asked again.
 
 These decide by themselves: shown the same, they say the same. In a fork, the decisions of one epoch
-may have been given to the policy (proctor/runs/forks.py): these are not the policy's.
+may have been given to the policy (proctor/runs/jobs.py): these are not the policy's.
 
 Trust: what a run says of its policy is hostile.
 I/O: reads the policies' own files.
