@@ -27,8 +27,8 @@ from ledger.recording.recorders import (
     signed_events,
 )
 from ledger.store import EntryColumns, Rows, Store
-from ledger.tree import Tree
 from ledger.verification.authority import Authority
+from ledger.verification.states import State
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.witnessing.head_lines import add_line
 
@@ -77,7 +77,7 @@ class SignedRecorder(EntryRecorder):
         self._origin = store.meta("origin")
         self._clocks = Clocks(clock, steady_clock)
         self._appending = Lock()  # held past the commit, until what is known is put right
-        self._known = Newest(authority=Authority(store.meta("vkey")), tree=Tree())
+        self._known = Newest(authority=Authority(store.meta("vkey")), state=State())
         self._versions: dict[bytes, int] = {}  # last ones of some streams
         self._stamp: object = None  # of the store, when these two were true
 

@@ -18,9 +18,9 @@ from judge.auditing.spooled import SpooledEntries
 from judge.errors import JudgeError
 from ledger.bodies import decode_body
 from ledger.errors import LedgerError
-from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash
 from ledger.verification.reader import VerifiedLedger, open_verified
+from ledger.verification.states import State
 from ledger.verification.verified_entries import VerifiedEntry
 
 _START = "run.started"
@@ -159,10 +159,10 @@ def record_of(ledger: VerifiedLedger, run: UUID) -> RunRecord:
 
 def _root_of(ledger: VerifiedLedger, size: int) -> bytes:
     """Return the root over the first entries of a ledger."""
-    tree, entries = Tree(), islice(ledger.raw_entries(), size)
+    state, entries = State(), islice(ledger.raw_entries(), size)
     while leaves := [leaf_hash(raw) for raw in islice(entries, _LEAVES)]:
-        tree.extend(leaves)
-    return tree.root()
+        state = state.grown(leaves)
+    return state.root
 
 
 def _chain(

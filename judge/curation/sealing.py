@@ -21,8 +21,8 @@ from judge.curation.recall import read_members
 from judge.curation.tables import Tables
 from judge.errors import CurationError
 from ledger.blobs import Blobs
-from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash
+from ledger.verification.states import State
 from monitor.code import hash_files
 from projections.projector import schema_hash
 
@@ -147,9 +147,7 @@ def _id_of(line: bytes) -> Any:
 
 def merkle_root(lines: list[bytes]) -> str:
     """Return the root over lines without their line breaks, hexadecimal."""
-    tree = Tree()
-    tree.extend([leaf_hash(line) for line in lines])
-    return tree.root().hex()
+    return State().grown([leaf_hash(line) for line in lines]).root.hex()
 
 
 @cache

@@ -57,7 +57,7 @@ class Batch:
         jumped = self._jumped()
         self._take([*jumped, self._authority_event(name, fields, len(jumped), author)])
         self.write()
-        return self.newest.tree.size - 1
+        return self.newest.state.size - 1
 
     def take(self, events: Sequence[Event]) -> int:
         """Put events behind those that were taken before; return the index of the first.
@@ -70,7 +70,7 @@ class Batch:
         stream = self._authority.stream_id.bytes
         own = any(event[0] == stream for event in events)
         self._take(events if own or self._taken else [*self._jumped(), *events])
-        return self.newest.tree.size + len(self._taken) - len(events)
+        return self.newest.state.size + len(self._taken) - len(events)
 
     def write(self) -> None:
         """Write what was taken, if anything was, and its tree head."""
@@ -78,10 +78,9 @@ class Batch:
             return
         before, authority = self.newest, self._authority
         self.store.add_entries(self.rows, self._taken)
-        tree = before.tree.copy()
-        tree.extend(self._hashes)
-        note = self.signer.tree_head(size=tree.size, root=tree.root(), vkey=authority.vkey)
-        stored = self.store.add_head(self.rows, tree.size, note, b"".join(tree.edge))
+        state = before.state.grown(self._hashes, time_ns=self._time())
+        note = self.signer.tree_head(size=state.size, root=state.root, vkey=authority.vkey)
+        stored = self.store.add_head(self.rows, state.size, note, b"".join(state.edge))
         if stored != (note, *self._taken[-1][::4]):
             raise StorageError(
                 f"{self.store.path}: the database does not store what was written to it; nothing "
@@ -91,11 +90,9 @@ class Batch:
         self.newest = Newest(
             authority=authority,
             authority_version=self._last.get(authority.stream_id.bytes, before.authority_version),
-            tree=tree,
-            previous=self._hashes[-1],
-            time_ns=self._time(),
+            state=state,
         )
-        self.head = tree.size, note
+        self.head = state.size, note
 
     @cached_property
     def reading(self) -> Reading:
@@ -103,15 +100,15 @@ class Batch:
         return self.clocks.read()
 
     def _time(self) -> int:
-        return max(self.reading.clock, self.newest.time_ns)
+        return max(self.reading.clock, self.newest.state.time_ns)
 
     def _take(self, events: Sequence[Event]) -> None:
         versions = self._next_versions(events)
-        first = self.newest.tree.size + len(self._taken)
+        first = self.newest.state.size + len(self._taken)
         entries, hashes = encode_entries(
             events,
             index=first,
-            previous=self._hashes[-1] if self._hashes else self.newest.previous,
+            previous=self._hashes[-1] if self._hashes else self.newest.state.last_hash,
             time_ns=self._time(),
         )
         self._authority = self._authorised(events, entries)
@@ -121,7 +118,9 @@ class Batch:
 
     def _jumped(self) -> list[Event]:
         by = self.clocks.jump(
-            self.reading, newest=self.newest.time_ns, last_jump=self.newest.authority.last_jump
+            self.reading,
+            newest=self.newest.state.time_ns,
+            last_jump=self.newest.authority.last_jump,
         )
         if by is None:
             return []

@@ -10,11 +10,11 @@ import base64
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ledger.entries import NO_PREVIOUS, entry_hash
+from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, VerificationError
 from ledger.store import Rows
-from ledger.tree import Tree
 from ledger.verification.authority import Authority
+from ledger.verification.states import State
 from ledger.verification.verified_entries import parse_entry
 
 _HEAD = "SELECT size, note, edge FROM tree_heads ORDER BY size DESC LIMIT 1"
@@ -31,9 +31,7 @@ class Newest:
 
     authority: Authority
     authority_version: int = -1  # of the authority stream's last event, if it has one
-    tree: Tree
-    previous: bytes = NO_PREVIOUS  # (32,) the last entry's hash
-    time_ns: int = 0  # the last entry's
+    state: State  # its tree and last entry; what stands is said by `authority` alone
 
 
 def read_newest(c: Rows, *, path: Path, known: Newest) -> Newest:
@@ -45,9 +43,10 @@ def read_newest(c: Rows, *, path: Path, known: Newest) -> Newest:
     head = c.execute(_HEAD).fetchone()
     last = c.execute(_LAST).fetchone()
     size, note, edge = head or (0, "", b"")
-    tree = Tree(size=size, edge=[edge[at : at + 32] for at in range(0, len(edge), 32)])
-    root = base64.b64encode(tree.root()).decode()
+    state = State(size=size, edge=tuple(edge[at : at + 32] for at in range(0, len(edge), 32)))
+    root = base64.b64encode(state.root).decode()
     fits = last is None if head is None else last is not None and last[0] == size - 1
+    fits = fits and len(state.edge) == size.bit_count()
     if not fits or (head and note.split("\n")[1:3] != [str(size), root]):
         raise ConsistencyError(
             f"{path}: entries and tree heads do not match at size {size}; nothing was appended, "
@@ -56,26 +55,25 @@ def read_newest(c: Rows, *, path: Path, known: Newest) -> Newest:
         )
     if not has_end(c, known):
         raise ConsistencyError(
-            f"{path}: the ledger does not continue its earlier {known.tree.size} entries; "
+            f"{path}: the ledger does not continue its earlier {known.state.size} entries; "
             "nothing was appended, restore the file from a copy",
-            index=min(size, known.tree.size - 1),
+            index=min(size, known.state.size - 1),
         )
-    newest = replace(known, tree=tree)
     if last is not None:
         entry = parse_entry(last[1], index=last[0])
-        newest = replace(newest, previous=entry.entry_hash, time_ns=entry.time_ns)
+        state = replace(state, last_hash=entry.entry_hash, time_ns=entry.time_ns)
     authority, version = read_authority(
         c, known.authority, after=known.authority_version, path=path
     )
-    return replace(newest, authority=authority, authority_version=version)
+    return Newest(authority=authority, authority_version=version, state=state)
 
 
 def has_end(c: Rows, end: Newest) -> bool:
     """Tell whether the ledger is this one, or continues it."""
-    if not end.tree.size:
+    if not end.state.size:
         return True
-    row = c.execute(_ENTRY, (end.tree.size - 1,)).fetchone()
-    return row is not None and entry_hash(row[0]) == end.previous
+    row = c.execute(_ENTRY, (end.state.size - 1,)).fetchone()
+    return row is not None and entry_hash(row[0]) == end.state.last_hash
 
 
 def read_authority(

@@ -1,7 +1,7 @@
 """What a verifier knows of a ledger up to some size, and the tree's arithmetic for it.
 
-Written from docs/reference/ledger-format.md and not from the writer (tree.py), with which it
-shares nothing but the errors.
+Written from docs/reference/ledger-format.md and not from the writer, whose tree grown() is: no
+verifier calls that.
 
 Source: the format page, "Hashes" and "Tree head"; RFC 6962 section 2.1.
 Trust: a state is as good as the check that it came from.
@@ -45,6 +45,36 @@ class State:
     def end(self) -> tuple[int, str | None]:
         """Return what fixes all entries: how many there are, and the hash of the last."""
         return self.size, self.last_hash.hex() if self.size else None
+
+    @property
+    def root(self) -> bytes:
+        """The tree's root at this size."""
+        return root_of(self.edge)
+
+    def grown(self, leaves: Sequence[bytes], *, time_ns: int = 0) -> "State":
+        """Return the state with the leaf hashes of more entries, the last of this time.
+
+        For the writer: a verifier follows the tree by vectorized.Growth, which is apart from this.
+        """
+        nodes, below = list(leaves), self.size  # of a level: new ones, and how many there were
+        edge, new = list(self.edge), list[bytes]()  # the new edge's lower part, smallest first
+        while nodes:
+            if below & 1:
+                nodes.insert(0, edge.pop())
+            if len(nodes) & 1:
+                new.append(nodes.pop())
+            nodes = [
+                hashlib.sha256(b"\x01" + left + right).digest()
+                for left, right in zip(nodes[::2], nodes[1::2], strict=True)
+            ]
+            below >>= 1
+        return State(
+            size=self.size + len(leaves),
+            last_hash=leaves[-1] if leaves else self.last_hash,
+            time_ns=time_ns,
+            edge=(*edge, *reversed(new)),
+            authority=self.authority,
+        )
 
     def stands(self, vkey: str) -> Authority:
         """Return which keys stand at this size; raises as Authority.apply() does."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 from circular_pages import repeat_first_row
+from edge_trees import Tree
 from loose_entries import Entry, decode_entry, encode_entry
 from signed_notes import sign_tree_head
 from stores import copy_ledger, exchange_tables, on_server, tables_of
@@ -21,7 +22,6 @@ from ledger.entries import entry_hash
 from ledger.files import create_exclusively
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.tree import Tree
 from ledger.witnessing.cosignatures import sign_cosignature
 
 AT = 20  # an entry in the middle

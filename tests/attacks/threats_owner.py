@@ -8,6 +8,7 @@ from itertools import count
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from edge_trees import Tree
 from eventsourcing.persistence import StoredEvent
 from loose_entries import Entry, decode_entry, encode_entry
 from signed_notes import sign_note, sign_tree_head
@@ -22,7 +23,6 @@ from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.tree import Tree
 from ledger.verification.authority import authority_stream
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
 

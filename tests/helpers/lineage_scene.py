@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from edge_trees import Tree
 from synthetic import (
     CODE,
     CONFINED,
@@ -33,7 +34,6 @@ from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
-from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash
 
 EXPIRES = 2_000_000_000  # s

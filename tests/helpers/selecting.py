@@ -15,6 +15,7 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from edge_trees import Tree
 from msgspec.structs import replace
 from synthetic import SPEC, measured
 
@@ -29,7 +30,6 @@ from ledger.handover.selection import Selection
 from ledger.handover.sigstore_bundle import folder_statement, seal_bundle
 from ledger.keys import load_key, load_publisher_key
 from ledger.notes import NoteKey, public_bytes
-from ledger.tree import Tree
 from ledger.verification.authority import Authority
 from ledger.verification.proofs import inclusion_proofs, leaf_hash
 from ledger.verification.reader import open_verified

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from edge_trees import Tree
 from loose_entries import Entry, decode_entry, encode_entry
 from signed_notes import sign_note, sign_tree_head
 from stores import database_path, make_tables, tables_of
@@ -19,7 +20,6 @@ from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, KeptHeadError, MalformedError, SignatureError
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.verification.vectorized import EntryRow
 from ledger.verification.verified_notes import open_tree_head

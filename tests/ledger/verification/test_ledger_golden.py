@@ -13,7 +13,7 @@ from ledger.bodies import decode_body, encode_body
 from ledger.entries import Author, author_statement, entry_hash
 from ledger.errors import MalformedError, SignatureError
 from ledger.notes import public_bytes, vkey
-from ledger.tree import Tree
+from ledger.verification.states import State
 from ledger.verification.verified_entries import parse_entry, verify_author
 from ledger.verification.verified_notes import open_tree_head
 from ledger.verification.verify import Verification
@@ -97,11 +97,11 @@ def golden_key() -> Ed25519PrivateKey:
 
 
 def test_tree_roots_are_those_of_rfc6962() -> None:
-    tree = Tree()
-    roots = [tree.root().hex()]
+    tree = State()
+    roots = [tree.root.hex()]
     for leaf in RFC6962_LEAVES:
-        tree.append(entry_hash(bytes.fromhex(leaf)))
-        roots.append(tree.root().hex())
+        tree = tree.grown([entry_hash(bytes.fromhex(leaf))])
+        roots.append(tree.root.hex())
     assert roots == RFC6962_ROOTS
 
 

@@ -14,7 +14,7 @@ from loose_entries import Entry, decode_entry, encode_entry
 from ledger.bodies import decode_body, encode_body
 from ledger.entries import MAX_ENTRY_SIZE, Author, entry_hash
 from ledger.errors import EncodingError, LedgerError, MalformedError, VerificationError
-from ledger.tree import Tree
+from ledger.verification.states import State
 from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import open_tree_head
 from ledger.verification.verify import Verification
@@ -92,13 +92,14 @@ def both_agree(data: bytes) -> None:
 
 
 @given(st.integers(0, 300))
-def test_tree_of_the_writer_has_the_recursive_root_of_rfc6962(size: int) -> None:
+def test_tree_has_the_recursive_root_of_rfc6962(size: int) -> None:
     leaves = [entry_hash(bytes([n % 256])) for n in range(size)]
-    tree = Tree()
-    for leaf in leaves:
-        tree.append(leaf)
-    assert tree.root() == recursive_root(leaves)
+    tree = State()
+    for at in range(0, size, 7):
+        tree = tree.grown(leaves[at : at + 7])
+    assert tree.root == recursive_root(leaves)
     assert len(tree.edge) == size.bit_count()
+    assert State().grown(leaves) == tree
 
 
 def recursive_root(leaves: list[bytes]) -> bytes:

@@ -19,6 +19,7 @@ import msgpack
 import pytest
 from circular_pages import repeat_first_row
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from edge_trees import Tree
 from hypothesis import given
 from hypothesis import strategies as st
 from loose_entries import Entry, encode_entry
@@ -29,7 +30,6 @@ from ledger.entries import AuthorKey, entry_hash
 from ledger.errors import StorageError, VerificationError
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.tree import Tree
 from ledger.verification import parallel, states, verify
 from ledger.verification.authority import authority_stream
 from ledger.verification.parallel import verify_divided

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from edge_trees import Tree
 from eventsourcing.persistence import StoredEvent
 from frontdoor import TINY, answer, call, call_here, with_settings
 from rebuilt import Change, rebuild
@@ -27,7 +28,6 @@ from ledger.keys import load_key
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.tree import Tree
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.home import Home

@@ -1,8 +1,6 @@
-"""The Merkle tree over the entries, kept as its right edge.
+"""The Merkle tree over the entries, kept as its right edge: shares no code with the product's.
 
 Source: RFC 6962 section 2.1; docs/reference/ledger-format.md, "Hashes".
-I/O: none.  Memory: one hash for each bit that is set in the tree's size.
-Not covered: proofs.
 """
 
 from collections.abc import Sequence
