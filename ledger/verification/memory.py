@@ -22,9 +22,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from ledger.database import explained
-from ledger.errors import LedgerError, MalformedError, MemoryFileError, VerificationError
+from ledger.errors import LedgerError, MalformedError
 from ledger.verification.marks import Mark
-from ledger.verification.memory_keys import OwnFile, read_own, write_own
+from ledger.verification.memory_keys import OwnFile, read_own, unusable, write_own
 from ledger.verification.places import Places
 from ledger.verification.states import State, root_of
 from ledger.verification.verified_notes import (
@@ -33,6 +33,7 @@ from ledger.verification.verified_notes import (
     parse_tree_head,
 )
 
+_WHAT = "tree head"
 _OF_STATE = ("last_hash", "time_ns", "edge", "authority")
 _MARK = struct.Struct(">Q32s")
 
@@ -115,12 +116,12 @@ class Memory:
 
         Raises MemoryFileError for a file that is damaged, or that an earlier version has written.
         """
-        found = self._read(self.path(vkey))
+        found = read_own(self.path(vkey), Remembered, what=_WHAT)
         earlier = self.path(vkey.partition("+")[0])
         if found is None and earlier.exists():
-            raise _unusable(earlier, "an earlier version of this program wrote it")
+            raise unusable(earlier, _WHAT, "an earlier version of this program wrote it")
         if found is not None and found.vkey != vkey:
-            raise _unusable(self.path(vkey), "it is for a different ledger")
+            raise unusable(self.path(vkey), _WHAT, "it is for a different ledger")
         return found
 
     def forget(self, vkey: str) -> None:
@@ -136,7 +137,7 @@ class Memory:
         found = set()
         for path in self.folder.glob("*.json"):
             with suppress(LedgerError):
-                remembered = self._read(path)
+                remembered = read_own(path, Remembered, what=_WHAT)
                 if remembered is not None and remembered.vkey.partition("+")[0] == origin:
                     found.add(remembered.vkey)
         return sorted(found - {vkey})
@@ -154,15 +155,6 @@ class Memory:
                     f"; you know another ledger that claims the same origin, with the key {other}"
                 )
             self.tell(f"{told}; compare it with the owner's")
-
-    def _read(self, path: Path) -> Remembered | None:
-        try:
-            remembered = read_own(path, Remembered)
-            if remembered is not None:
-                remembered.open()
-        except (VerificationError, ValueError) as e:  # JSON or fields of another form
-            raise _unusable(path, e) from e
-        return remembered
 
     def keep(self, new: Remembered, *, after: Remembered | None) -> bool:
         """Remember a ledger as it was verified against what was recalled; tell if that still held.
@@ -189,10 +181,3 @@ class Memory:
             yield
         finally:
             os.close(lock)
-
-
-def _unusable(path: Path, why: object) -> MemoryFileError:
-    return MemoryFileError(
-        f"{path}: the remembered tree head cannot be used: {why}; restore the file from a "
-        "copy, or remove it to trust the ledger as it is now"
-    )

@@ -18,7 +18,7 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from ledger.database import explained
-from ledger.errors import MalformedError, MemoryFileError
+from ledger.errors import MalformedError, MemoryFileError, VerificationError
 from ledger.files import create_exclusively, open_regular, read_text, sync_folder, write_durably
 from ledger.strict_json import read_json
 
@@ -31,6 +31,9 @@ class OwnFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     mac: str | None = None  # of its parts, if this was read
 
+    def open(self) -> object:
+        """Raise VerificationError unless what it says fits together."""
+
     def parts(self) -> tuple[bytes, ...]:
         """Return what the code is of: by default all texts, in their order."""
         names = (name for name in self.__struct_fields__ if name != "mac")
@@ -40,21 +43,32 @@ class OwnFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _F = TypeVar("_F", bound=OwnFile)
 
 
-def read_own(path: Path, kind: type[_F]) -> _F | None:
+def read_own(path: Path, kind: type[_F], *, what: str) -> _F | None:
     """Return what this user's program has written into a file, or None if there is none.
 
-    Raises MalformedError or ValueError for one that is not as it was written, MemoryFileError as
-    memory_key() does.
+    Raises MemoryFileError for one that is not as it was written; it says `what` was remembered.
     """
     with explained(path):
         try:
             text = read_text(path, most=_MAX_FILE)
         except FileNotFoundError:
             return None
-    file = convert(read_json(text), kind)
-    if not is_code(file.mac or "", memory_key(path.parent), *file.parts()):
-        raise MalformedError("it was changed by another user or program")
+    try:
+        file = convert(read_json(text), kind)
+        if not is_code(file.mac or "", memory_key(path.parent), *file.parts()):
+            raise MalformedError("it was changed by another user or program")
+        file.open()
+    except (VerificationError, ValueError) as e:  # JSON or fields of another form
+        raise unusable(path, what, e) from e
     return file
+
+
+def unusable(path: Path, what: str, why: object) -> MemoryFileError:
+    """Return the error about a file whose content cannot be relied on."""
+    return MemoryFileError(
+        f"{path}: the remembered {what} cannot be used: {why}; restore the file from a copy, or "
+        "remove it to trust the ledger as it is now"
+    )
 
 
 def write_own(path: Path, file: OwnFile) -> None:

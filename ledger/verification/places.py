@@ -11,13 +11,14 @@ I/O: for each name of a place one small file.
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from ledger.errors import ExchangedError, MemoryFileError, VerificationError
+from ledger.errors import ExchangedError
 from ledger.paths import LedgerPaths, is_served
-from ledger.verification.memory_keys import OwnFile, read_own, write_own
+from ledger.verification.memory_keys import OwnFile, read_own, unusable, write_own
+
+_WHAT = "key of a ledger"
 
 
 class Places:
@@ -52,15 +53,10 @@ class Places:
         return self.folder / f"{digest[:32]}.place"
 
     def _read(self, name: str) -> str | None:
-        path = self._path(name)
-        with suppress(VerificationError, ValueError):
-            file = read_own(path, _File)
-            if file is None or file.place == name:
-                return None if file is None else file.vkey
-        raise MemoryFileError(
-            f"{path}: the remembered key of a ledger cannot be used; restore the file from a copy, "
-            "or remove it to trust the ledger in its place as it is now"
-        )
+        file = read_own(self._path(name), _File, what=_WHAT)
+        if file is not None and file.place != name:
+            raise unusable(self._path(name), _WHAT, "it is for a different place")
+        return None if file is None else file.vkey
 
 
 class _File(OwnFile, frozen=True, kw_only=True):
