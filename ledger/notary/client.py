@@ -145,8 +145,13 @@ class NotaryClient:
 
 
 def _receive(connection: socket.socket) -> Frame:
-    length = frame_length(_read(connection, PREFIX))
-    return parse_frame(_read(connection, length))
+    return parse_frame(read_frame(connection)[PREFIX:])
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    """Return the next frame, prefix included; raise EOFError where the other side hung up."""
+    prefix = _read(connection, PREFIX)
+    return prefix + _read(connection, frame_length(prefix))
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
@@ -154,7 +159,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         piece = connection.recv(min(size - len(data), 1 << 20))
         if not piece:
-            raise EOFError("the notary closed the connection")
+            raise EOFError("the other side closed the connection")
         data += piece
     return bytes(data)
 

@@ -28,7 +28,7 @@ from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
 from ledger.errors import ConflictError
 from ledger.held_folder import HeldFolder
-from ledger.notary.messages import PREFIX, frame_length
+from ledger.notary.client import read_frame
 from ledger.notary.proxy import Proxy
 from ledger.notary.rules import User
 from ledger.paths import LedgerPaths
@@ -121,22 +121,12 @@ class Station:
         with client, suppress(OSError, EOFError):
             self._ask(client, number, b"")
             while True:
-                prefix = _read(client, PREFIX)
-                self._ask(client, number, prefix + _read(client, frame_length(prefix)))
+                self._ask(client, number, read_frame(client))
         self._out.put((number, None))
 
     def _ask(self, client: socket.socket, number: int, frame: bytes) -> None:
         self._out.put((number, frame))
         client.sendall(self._answers[number].get())
-
-
-def _read(client: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        if not (piece := client.recv(size - len(data))):
-            raise EOFError
-        data += piece
-    return bytes(data)
 
 
 def verify_worker(told: Mapping[str, Any]) -> None:
