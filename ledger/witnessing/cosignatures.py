@@ -75,28 +75,20 @@ def cosigned_at(note: SignedNote, *, vkey: str) -> tuple[int | None, bool]:
 def _claims(note: SignedNote, *, vkey: str) -> tuple[list[int], list[SignatureError]]:
     """Return the times of the lines in a witness's name that hold, and what ails the others."""
     key = parse_vkey(vkey, type=COSIGNATURE)
+    octets = note.text.encode("utf-8", "surrogatepass")  # what is not text was never signed
     seconds, faults = [], []
     for line in note.signatures:
-        if (line.name, line.key_id) == (key.name, key.key_id):
-            try:
-                seconds.append(
-                    _verified_time(
-                        note.text, line.signature, name=key.name, public_key=key.public_key
-                    )
-                )
-            except SignatureError as e:
-                faults.append(e)
+        if (line.name, line.key_id) != (key.name, key.key_id):
+            continue
+        at, signature = int.from_bytes(line.signature[:8], "big"), line.signature[8:]
+        message = b"cosignature/v1\ntime " + str(at).encode() + b"\n" + octets
+        if len(signature) != 64 or not 0 < at < _LIMIT:
+            faults.append(SignatureError(f"the cosignature by {key.name} is malformed"))
+            continue
+        try:
+            Ed25519PublicKey.from_public_bytes(key.public_key).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            faults.append(SignatureError(f"the cosignature by {key.name} is invalid for this note"))
+        else:
+            seconds.append(at)
     return seconds, faults
-
-
-def _verified_time(text: str, signature: bytes, *, name: str, public_key: bytes) -> int:
-    seconds = int.from_bytes(signature[:8], "big")
-    if len(signature) != 72 or not 0 < seconds < _LIMIT:
-        raise SignatureError(f"the cosignature by {name} is malformed")
-    octets = text.encode("utf-8", "surrogatepass")  # what is not text was never signed
-    message = b"cosignature/v1\ntime " + str(seconds).encode() + b"\n" + octets
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature[8:], message)
-    except (InvalidSignature, ValueError) as e:
-        raise SignatureError(f"the cosignature by {name} is invalid for this note") from e
-    return seconds
