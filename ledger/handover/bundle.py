@@ -55,7 +55,8 @@ def export_bundle(
     open_verified() raises.
     """
     out = place_of(out)
-    shown = _prepare(out, origin=_origin(directory, vkey))
+    key = read_vkey(LedgerPaths(directory).vkey) if vkey is None else vkey
+    shown = _prepare(out, origin=key.partition("+")[0])
     with open_verified(directory, vkey=vkey, kept_head=shown) as ledger:
         if ledger.head is None:
             raise BundleError(
@@ -73,11 +74,6 @@ def export_bundle(
             earlier += 1
         out.sync()
         return Exported(head=ledger.head, earlier=earlier, blobs=copied)
-
-
-def _origin(directory: Path, vkey: str | None) -> str:
-    key = read_vkey(LedgerPaths(directory).vkey) if vkey is None else vkey
-    return key.partition("+")[0]
 
 
 def _prepare(out: Place, *, origin: str) -> str | None:

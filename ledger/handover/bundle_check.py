@@ -137,7 +137,7 @@ class BundlePass:
         """
 
         def look_at(chunk: Chunk) -> None:  # for what Verification does not: the tiles
-            self._compare_all(self._tiler.take(chunk.growth.completed))
+            self._compare(self._tiler.take(chunk.growth.completed))
             take(chunk)
 
         with closing(self._versions):
@@ -149,7 +149,7 @@ class BundlePass:
                 if self._broken is not None and e.index == self._broken.index:
                     raise self._broken from e
                 raise
-        self._compare_all(self._tiler.rest())
+        self._compare(self._tiler.rest())
         if self._fault is not None:
             raise self._fault
         return verified
@@ -187,23 +187,21 @@ class BundlePass:
                 last = start + width - 1
                 self._found(MalformedError(f"{path} has trailing bytes", index=last))
 
-    def _compare_all(self, tiles: Iterable[Tile]) -> None:
+    def _compare(self, tiles: Iterable[Tile]) -> None:
+        """Find tiles that are not, byte for byte, what the entries make them."""
         for tile in tiles:
-            self._compare(tile)
-
-    def _compare(self, tile: Tile) -> None:
-        """Find a tile that is not, byte for byte, what the entries make it."""
-        first = tile.index * TILE_WIDTH ** (tile.level + 1)
-        try:
-            found = self.folder.read(tile.path, limit=len(tile.hashes))
-        except MalformedError as e:
-            self._found(MalformedError(str(e), index=first))
-            return
-        if found != tile.hashes:
-            places = range(0, len(tile.hashes), 32)
-            wrong = (at for at in places if found[at : at + 32] != tile.hashes[at : at + 32])
-            index = first + next(wrong) // 32 * TILE_WIDTH**tile.level
-            self._found(ConsistencyError(f"{tile.path} does not match the entries", index=index))
+            first = tile.index * TILE_WIDTH ** (tile.level + 1)
+            try:
+                found = self.folder.read(tile.path, limit=len(tile.hashes))
+            except MalformedError as e:
+                self._found(MalformedError(str(e), index=first))
+                continue
+            if found != tile.hashes:
+                places = range(0, len(tile.hashes), 32)
+                wrong = (at for at in places if found[at : at + 32] != tile.hashes[at : at + 32])
+                index = first + next(wrong) // 32 * TILE_WIDTH**tile.level
+                fault = ConsistencyError(f"{tile.path} does not match the entries", index=index)
+                self._found(fault)
 
     def _found(self, fault: VerificationError) -> None:
         """Keep a fault until the entries have been verified, whose own faults say more."""

@@ -1,7 +1,7 @@
 """What a verifier knows of a ledger up to some size, and the tree's arithmetic for it.
 
 Written from docs/reference/ledger-format.md and not from the writer, whose tree grown() is: no
-verifier calls that.
+verifier of a ledger calls that.
 
 Source: the format page, "Hashes" and "Tree head"; RFC 6962 section 2.1.
 Trust: a state is as good as the check that it came from.
