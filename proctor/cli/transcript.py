@@ -1,14 +1,12 @@
 """`proctor show --transcript`: what a policy asked, what was answered, and how it was used.
 
-Trust: what is told comes from a ledger that was just verified; bodies are held against their
-hashes when they are read, and shown without control characters.
+Trust: what is told comes from a ledger that was just verified, each field of the type that its
+event declares; bodies are held against their hashes when they are read, and shown without control
+characters.
 """
 
-import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,8 +17,15 @@ from aggregates.transcript import Transcript
 from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
-from proctor.output.columns import Column, Shows
-from proctor.output.terminal import console, print_rows, print_table, print_words, readable
+from proctor.output.columns import Shows
+from proctor.output.terminal import (
+    as_json,
+    console,
+    print_rows,
+    print_table,
+    print_words,
+    readable,
+)
 from proctor.remembering import open_remembered, tell_aside
 from proctor.runs.replay import verified_runs
 from proctor.runs.shapes import CallTotals, TranscriptCall
@@ -38,36 +43,20 @@ _COLUMNS: Mapping[str, Shows] = {
     "tokens": lambda call: None if call["usage"] is None else call["usage"].get("total_tokens"),
     **{name: name for name in ("seconds", "cost")},
 }
-_ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 def transcript(home: Home, run: str, call: int | None) -> Output:
     """Return what a run asked of language models, people and the playbook; or one call."""
-    name, bodies = _read(home, run)
-    with _naming(name):
-        told = _tell(name, bodies)
-        if call is None:
-            return Output(told, _naming(name)(partial(_print, told)))
-        calls = told.calls
-        if call > len(calls):
-            raise ProctorError(f"the transcript has calls 1 to {len(calls)}; there is no {call}")
-        chosen = calls[call - 1]
-        texts = _texts(home, chosen)
-        whole = TranscriptCall.of(
-            {f"{what}_text": text for what, text in texts.items()}, call=chosen
-        )
-        return Output(whole, _naming(name)(partial(_print_call, chosen, texts)))
-
-
-@contextmanager
-def _naming(run: UUID) -> Iterator[None]:
-    """Name the run where what is recorded of it is not what we write."""
-    try:
-        yield
-    except _ODD as error:
-        raise ProctorError(
-            f"the transcript of run {run} is malformed: {type(error).__name__}: {error}"
-        ) from error
+    told = _tell(*_read(home, run))
+    if call is None:
+        return Output(told, lambda: _print(told))
+    calls = told.calls
+    if call > len(calls):
+        raise ProctorError(f"the transcript has calls 1 to {len(calls)}; there is no {call}")
+    chosen = calls[call - 1]
+    texts = _texts(home, chosen)
+    whole = TranscriptCall.of({f"{what}_text": text for what, text in texts.items()}, call=chosen)
+    return Output(whole, lambda: _print_call(chosen, texts))
 
 
 def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any]]]]:
@@ -81,7 +70,7 @@ def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any
     aside: list[int] = []
     for entry in entries:
         body = REGISTRY.readable(entry.name, entry.body)
-        if body is None or not _tellable(entry.name, body):
+        if body is None:
             aside.append(entry.index)
         else:
             said.append((entry.name, body))
@@ -89,22 +78,6 @@ def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any
     if not said or said[0][0] != "transcript.started":
         raise ProctorError(f"the transcript of run {run} cannot be read: it has no start")
     return run, said
-
-
-def _tellable(name: str, body: Mapping[str, Any]) -> bool:
-    """Return whether everything that is told of an event can be: its fields may be of any kind."""
-    try:
-        match name:
-            case "transcript.call_made":
-                _summary([body])
-                json.dumps([Column(*each).of(body) for each in _COLUMNS.items()])
-            case "transcript.vote_counted":
-                _vote_line(body)
-            case "transcript.proposal_reviewed":
-                _review_line(body)
-    except _ODD:
-        return False
-    return True
 
 
 def _tell(run: UUID, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> Told:
@@ -127,7 +100,8 @@ def _tell(run: UUID, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> Told:
 def _summary(calls: Sequence[Mapping[str, Any]]) -> CallTotals:
     """Return what the calls to a model have come to; sizes are those of decisions, in bytes."""
     costs = [call["cost"] for call in calls if call["cost"] is not None]
-    sizes = [call["request_bytes"] for call in calls if call["epoch"] is not None]
+    of_epochs = (call["request_bytes"] for call in calls if call["epoch"] is not None)
+    sizes = [size for size in of_epochs if size is not None]
     usable = sum(call["outcome"] == "usable" for call in calls)
     return CallTotals(
         calls=len(calls),
@@ -142,7 +116,7 @@ def _summary(calls: Sequence[Mapping[str, Any]]) -> CallTotals:
 
 
 def _print(told: Told) -> None:
-    print_words(f"run {told.run}: {told.mode}, policy {json.dumps(told.policy)}")
+    print_words(f"run {told.run}: {told.mode}, policy {as_json(told.policy)}")
     print_rows(_COLUMNS, told.calls)
     for line in (*map(_vote_line, told.votes), *map(_review_line, told.reviews)):
         print_words(line)
@@ -160,7 +134,7 @@ def _vote_line(vote: Mapping[str, Any]) -> str:
 def _review_line(review: Mapping[str, Any]) -> str:
     return (
         f"review in epoch {review['epoch']}: {review['verdict']} of "
-        f"{review['proposed']['direction']}; said {review['decision']['direction']}"
+        f"{review['proposed'].get('direction')}; said {review['decision'].get('direction')}"
         + (f"; marked {review['mark']}" if review["mark"] else "")
         + (f": {review['note']}" if review["note"] else "")
     )
