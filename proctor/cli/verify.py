@@ -6,6 +6,7 @@ Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not
 from pathlib import Path
 from typing import Annotated
 
+from ledger.errors import VerificationError
 from ledger.handover.bundle_check import is_bundle
 from ledger.handover.object_store import Bucket, is_bucket
 from ledger.paths import LedgerPaths
@@ -24,6 +25,7 @@ from proctor.cli.options import (
 from proctor.cli.verify_files import (
     is_export,
     is_handover,
+    refused,
     verify_export,
     verify_file,
     verify_handover,
@@ -95,33 +97,37 @@ def verify(
         server = Home(home if target is None else Path(target), vkey=owner)
         server.verify_key()
         return check_rights(server)
-    named: Path | Bucket | None = None
+    place: Path | Bucket = home
     if target is not None:
-        named = Bucket(target) if is_bucket(target) else Path(target)
-    if isinstance(named, Path) and not named.exists():
-        raise ProctorError(f"{named} does not exist; name a file or a folder")
-    if isinstance(named, Path) and named.name in _STORES:
-        named = named.parent  # the folder is what is verified
-    place = home if named is None else named
-    if isinstance(named, Path) and not (named.is_file() or named.is_dir()):
-        raise ProctorError(f"{named} is neither a regular file nor a folder; name one")
-    if isinstance(place, Path) and place.is_file():
-        verify_unused(f"not for {place}, which is a file and no ledger", **ledgers_only)
-        if is_export(place):
+        place = Bucket(target) if is_bucket(target) else Path(target)
+    named = place if target is not None and isinstance(place, Path) else None
+    if named is not None:
+        if not named.exists():
+            raise ProctorError(f"{named} does not exist; name a file or a folder")
+        if named.name in _STORES:
+            place = named = named.parent  # the folder is what is verified
+        if not (named.is_file() or named.is_dir()):
+            raise ProctorError(f"{named} is neither a regular file nor a folder; name one")
+    is_file = isinstance(place, Path) and place.is_file()
+    if isinstance(place, Path) and (is_file or (named is not None and is_handover(named))):
+        what = "a file and no ledger" if is_file else "a model handed over"
+        verify_unused(f"not for {place}, which is {what}", **ledgers_only)
+        if is_file and is_export(place):
             verify_unused(
                 f"not for {place}, an export of training data", judge=judge, witnesses=witnesses
             )
             return verify_export(place, Home(home, vkey=owner))
-        return verify_file(place, vkey=owner, quorum=quorum, judge=judged)
-    if isinstance(named, Path) and is_handover(named):
-        verify_unused(f"not for {place}, which is a model handed over", **ledgers_only)
-        return verify_handover(named, vkey=owner, quorum=quorum, judge=judged)
+        verify_it = verify_file if is_file else verify_handover
+        try:
+            return verify_it(place, vkey=owner, quorum=quorum, judge=judged)
+        except VerificationError as error:
+            return refused(error)
     if judge is not None:
         raise ProctorError(
             "--judge applies to a model handed over, a report and a lineage, which show a verdict; "
             "`proctor keys list` shows the judges of a ledger"
         )
-    if isinstance(named, Path):
+    if named is not None:
         _check_one_ledger(named)
     if isinstance(place, Bucket) or (named is not None and is_bundle(named)):
         if new:
@@ -130,8 +136,11 @@ def verify(
             folder=place, vkey=owner, max_blob_bytes=max_blob_bytes
         )
     else:
-        folder = _ledger_in_home(home) if named is None else _ledger_in(place)
-        check = LedgerCheck(directory=folder, vkey=owner, new=new)
+        if named is None or not LedgerPaths(named).exist:  # it is a home, and no ledger's folder
+            within = Home(place)
+            within.require_ledger()
+            place = within.ledger
+        check = LedgerCheck(directory=place, vkey=owner, new=new)
     return verify_ledger(
         check,
         head=None if head is None else read_text(head),
@@ -147,16 +156,3 @@ def _check_one_ledger(place: Path) -> None:
     homes = (place, place / "ledger")
     if is_bundle(place) + sum(LedgerPaths(each).exist for each in homes) > 1:
         raise ProctorError(f"{place} holds more than one ledger; name the one you mean")
-
-
-def _ledger_in_home(place: Path) -> Path:
-    home = Home(place)
-    home.require_ledger()
-    return home.ledger
-
-
-def _ledger_in(place: Path) -> Path:
-    """Return the ledger's folder in a home, or the folder itself if it is one."""
-    if LedgerPaths(place).exist:
-        return place
-    return _ledger_in_home(place)

@@ -3,10 +3,9 @@
 I/O: reads what is verified.
 """
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from msgspec.structs import asdict, replace
@@ -58,8 +57,6 @@ LEFT_OUT = (
     "that no event was left out: an earlier version made this folder, which has no whole streams. "
     "Another judge, a revoked key or another audit can be missing; ask for a new folder"
 )
-
-P = ParamSpec("P")
 
 
 class Refused(Answer):
@@ -185,25 +182,16 @@ def is_handover(place: Path) -> bool:
     return True
 
 
-def _refusing(verify: Callable[P, Output]) -> Callable[P, Output]:
-    """Make what a verification raises its answer."""
-
-    @wraps(verify)
-    def answer(*args: P.args, **given: P.kwargs) -> Output:
-        try:
-            return verify(*args, **given)
-        except VerificationError as error:
-            kind, says = type(error).__name__, str(error)
-            return Output(
-                Refused(ok=False, error=says, error_type=kind),
-                lambda: console.print(f"[red]failed[/]: {kind}: {words(says)}"),
-                found=True,
-            )
-
-    return answer
+def refused(error: VerificationError) -> Output:
+    """Return the answer where a file or a model handed over is not valid."""
+    kind, says = type(error).__name__, str(error)
+    return Output(
+        Refused(ok=False, error=says, error_type=kind),
+        lambda: console.print(f"[red]failed[/]: {kind}: {words(says)}"),
+        found=True,
+    )
 
 
-@_refusing
 def verify_handover(
     folder: Path, *, vkey: str | None, quorum: Quorum | None, judge: str | None
 ) -> Output:
@@ -311,9 +299,8 @@ def verify_export(path: Path, home: Home) -> Output:
     return Output(seal, lambda: print_table(("", ""), asdict(seal).items()), found=bool(found))
 
 
-@_refusing
 def verify_file(
-    path: Path, *, vkey: str | None, quorum: Quorum | None, judge: str | None = None
+    path: Path, *, vkey: str | None, quorum: Quorum | None, judge: str | None
 ) -> Output:
     """Verify a file by what it is: a proof, a lineage, a report or evidence."""
     with path.open("rb") as file:
