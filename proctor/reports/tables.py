@@ -31,19 +31,6 @@ CAUSES = {  # of violations -> what would have avoided them, and why
 }
 
 
-class RunName(str):
-    """The beginning of a run's id, with the whole for pages that can link to it."""
-
-    __slots__ = ("run",)
-    run: str
-
-    def __new__(cls, run: str) -> "RunName":
-        """Return the first eight characters."""
-        made = super().__new__(cls, run[:8])
-        made.run = run
-        return made
-
-
 def short(value: Any) -> str | None:
     """Return the first characters of an id."""
     return None if value is None else str(value)[:8]
@@ -77,13 +64,7 @@ def duration(seconds: float) -> str:
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Any]) -> dict[str, Any]:
     """Return a table as the templates take it; `cut` is how many rows there were, 0 for these."""
-    titles = [(column.title, column.number) for column in columns]
-    return {"caption": caption, "columns": titles, "rows": cells(columns, rows), "cut": 0}
-
-
-def run_name(row: Row) -> RunName | None:
-    """Return the name of a row's run, if it has one."""
-    return None if row["run_id"] is None else RunName(str(row["run_id"]))
+    return {"caption": caption, "columns": columns, "rows": cells(columns, rows), "cut": 0}
 
 
 def why_not(row: Row) -> str | None:
@@ -91,7 +72,7 @@ def why_not(row: Row) -> str | None:
     return "; ".join(row["why_not"]) or None
 
 
-RUN = field("run", run_name)
+RUN = field("run", "run_id")  # of which pages show the beginning, with a link where they can
 _VIOLATIONS = [
     RUN,
     field("kind", lambda row: spoken(row["kind"])),

@@ -121,7 +121,7 @@ def test_proposal_is_told_with_round_model_files_reason_and_cost(page: str) -> N
 def test_costs_are_all_that_the_line_has_spent_and_not_what_another_has(
     shown: Mapping[str, Any],
 ) -> None:
-    titles = [title for title, _ in shown["costs"]["columns"]]
+    titles = [column.title for column in shown["costs"]["columns"]]
     rows = {row[0]: dict(zip(titles, row, strict=True)) for row in shown["costs"]["rows"]}
     empty, answers = PROPOSALS // 4, 2 * TASKS * (PROPOSALS - 1)
     due: dict[str, float] = {
