@@ -20,12 +20,9 @@ def test_column_shows_the_value_that_is_called_like_it_of_a_map_or_an_object() -
     assert cells(COLUMNS, [row]) == cells(COLUMNS, [SimpleNamespace(**row)]) == shown
     part = table("Runs", COLUMNS, [row])
     assert part["rows"] == shown
-    assert part["columns"] == [
-        ("run", False),
-        ("accuracy score", True),
-        ("cells", True),
-        ("ended", False),
-    ]
+    assert part["columns"] == COLUMNS
+    assert [column.title for column in COLUMNS] == ["run", "accuracy score", "cells", "ended"]
+    assert [column.number for column in COLUMNS] == [False, True, True, False]
     assert [column.number for column in (*figures("a"), *fields("a"))] == [True, False]
 
 
