@@ -3,9 +3,13 @@
 A candidate cannot write beside its files, so that an interpreter would compile what it imports
 whenever it starts. What is compiled is kept by its source, and shared by all trees that hold it.
 
-Source: the `compileall` module's documentation; PEP 552 for files that are not held against a date.
+What is compiled is held against its source whenever it is imported: tests may change copies. What
+warns is left to be compiled by each process, which may take a warning for an error.
+
+Source: the `compileall` module's documentation; PEP 552 for files that are held against no date.
 Trust: the sources are hostile. They are compiled in confinement, by an interpreter that finds no
-module but its own and runs none of theirs; what cannot be compiled is left as it is.
+module but its own and runs none of theirs, the small ones first; what cannot be compiled in time,
+or becomes large, is left as it is.
 I/O: processes; writes to the tree, and to a folder of our own.  Units: seconds, bytes.
 """
 
@@ -16,12 +20,14 @@ from shutil import copyfile
 
 from judge.confinement.messages import ResourceLimits
 from judge.confinement.supervised import discarded, run
+from judge.gauntlet.repository.changes import MAX_PART
 
 _COMMAND = (
-    *("{python}", "-I", "-S", "-X", "pycache_prefix={prefix}", "-m", "compileall", "-q"),
-    *("--invalidation-mode", "unchecked-hash", "-i", "-"),
+    *("{python}", "-I", "-S", "-W", "error", "-X", "pycache_prefix={prefix}"),
+    *("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "-i", "-"),
 )
 _LIMITS = ResourceLimits(seconds=300.0, memory_bytes=2 * 2**30, output_bytes=2**20)
+_GROWTH = 16  # times its source's size, that a module has at most; six are the most usual
 
 
 def compile_modules(
@@ -40,16 +46,18 @@ def compile_modules(
     known = {each.name.partition(".")[0]: each for each in kept.iterdir()}
     own_ones = set(tree.rglob("__pycache__"))  # are left as the repository has them
     missing: dict[Path, str] = {}
-    for source in tree.rglob("*.py"):
+    for source in sorted(tree.rglob("*.py"), key=lambda each: each.lstat().st_size):
         path = str(source.relative_to(tree))
         beside = source.parent / "__pycache__"
         if leave(path) or not path.isprintable() or source.is_symlink() or beside in own_ones:
             continue
+        if not source.is_file() or len(source.name.encode()) > MAX_PART:
+            continue
         name = sha256(source.read_bytes()).hexdigest()
-        if name in known:
-            _put(known[name], source)
-        else:
+        if name not in known:
             missing[source] = name
+        elif known[name].suffix:
+            _put(known[name], source)
     if not missing:
         return
     with discarded(scratch) as folder:
@@ -65,7 +73,9 @@ def compile_modules(
         )
         for source, name in missing.items():
             made = _made(own / str(source.parent.resolve())[1:], source.stem)
-            if made is not None:
+            if made is None or made.stat().st_size > _GROWTH * source.stat().st_size + 2**12:
+                (kept / name).touch()  # so that it is not tried again
+            else:
                 place = kept / f"{name}{made.name.removeprefix(source.stem)}"
                 copyfile(made, place)
                 _put(place, source)
@@ -77,7 +87,8 @@ def _made(folder: Path, stem: str) -> Path | None:
         return None
     dots = stem.count(".") + 2
     found = (each for each in folder.iterdir() if each.name.startswith(f"{stem}."))
-    return next((each for each in found if each.name.count(".") == dots), None)
+    whole = (each for each in found if each.suffix == ".pyc")  # who is ended may leave parts
+    return next((each for each in whole if each.name.count(".") == dots), None)
 
 
 def _put(compiled: Path, source: Path) -> None:

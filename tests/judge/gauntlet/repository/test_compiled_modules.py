@@ -34,8 +34,8 @@ def _said(tree: Path, code: str) -> str:
 
 def test_a_candidate_imports_what_was_compiled(tree: Path) -> None:
     assert _compile(tree) == {"package/__pycache__/module"}
-    (tree / "package/module.py").write_text("VALUE = 2\n")  # which is no longer compiled
-    assert _said(tree, "from package.module import VALUE; print(VALUE)") == "1\n"
+    code = "import builtins; builtins.compile = None; import package.module as m; print(m.VALUE)"
+    assert _said(tree, code) == "1\n"
 
 
 def test_what_is_known_by_its_source_is_not_compiled_again(
@@ -77,3 +77,45 @@ def test_a_folder_that_the_repository_brings_is_left_alone(tree: Path) -> None:
     (tree / "left.py").write_text("")
     assert _compile(tree, leave=lambda path: path == "left.py") == set()
     assert list(outside.iterdir()) == []
+
+
+def test_a_copy_of_the_tree_that_is_changed_is_compiled_anew(tree: Path) -> None:
+    _compile(tree)
+    code = (
+        "import os, shutil, sys; place = os.environ['HOME'] + '/copy'; shutil.copytree('.', place)\n"
+        "with open(place + '/package/module.py', 'w') as file: file.write('VALUE = 2')\n"
+        "sys.path.insert(0, place); import package.module as m; print(m.VALUE, place in m.__file__)"
+    )
+    assert _said(tree, code) == "2 True\n"
+
+
+def test_a_folder_and_a_long_name_are_no_modules(tree: Path) -> None:
+    (tree / "folder.py").mkdir()
+    (tree / f"{'a' * 250}.py").write_text("VALUE = 1\n")
+    for _ in range(2):
+        assert _compile(tree) == {"package/__pycache__/module"}
+
+
+def test_a_module_with_a_warning_warns_in_each_process(tree: Path) -> None:
+    (tree / "warns.py").write_text("VALUE = 1 is 1\n")
+    assert _compile(tree) == {"package/__pycache__/module"}
+
+
+@pytest.mark.slow
+def test_what_cannot_be_compiled_is_tried_once_after_the_rest(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "judge.gauntlet.repository.compiled._LIMITS",
+        ResourceLimits(seconds=4.0, memory_bytes=2**31),
+    )
+    slow = b"# coding: punycode\n%b-%b" % (b"x" * 250_000, b"a" * 250_000)
+    (tree / "a.py").write_bytes(slow)
+    assert _compile(tree) == {"package/__pycache__/module"}
+    monkeypatch.setattr("judge.gauntlet.repository.compiled.run", pytest.fail)
+    assert _compile(tree) == {"package/__pycache__/module"}
+
+
+def test_a_module_far_larger_than_its_source_is_not_kept(tree: Path) -> None:
+    (tree / "large.py").write_text("\n".join(f"X = '{n:x}' * 2048" for n in range(256)))
+    assert _compile(tree) == {"package/__pycache__/module"}
