@@ -110,12 +110,17 @@ def change_schema(technique: str) -> dict[str, Any]:
 def change_messages(request: Request, *, problem: str | None = None) -> list[dict[str, str]]:
     """Return the messages that ask for a change: the rules of the game, then the situation."""
     parts = [
-        f"# Round {request.round}\n\n{request.wanted}",
-        f"# How\n\n{INSTRUCTIONS[request.technique]}",
+        opening(request),
         *_told_of(request),
         *_shown(request.files),
     ]
     return messages(_SYSTEM, parts, problem=problem)
+
+
+def opening(request: Request) -> str:
+    """Return what is told first: what is wanted, and how."""
+    how = f"# How\n\n{INSTRUCTIONS[request.technique]}"
+    return f"# Round {request.round}\n\n{request.wanted}\n\n{how}"
 
 
 def ask_for_change(
@@ -235,8 +240,13 @@ def _rationale(value: Mapping[str, Any], parts: Sequence[str]) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
+def is_plain(path: str) -> bool:
+    """Tell whether a path can stand in a diff, and in a prompt, as it is."""
+    return _PATH.fullmatch(path) is not None
+
+
 def _path(path: str) -> str:
-    if not _PATH.fullmatch(path):
+    if not is_plain(path):
         raise AnswerError(f"{quoted(path, 80)} is no path that a change can name")
     return path
 
@@ -265,7 +275,8 @@ def _told_of(request: Request) -> list[str]:
 
 
 def _earlier(one: Earlier) -> str:
-    head = ", ".join((one.technique or "by somebody else", *one.targets[:8]))
+    targets = (each if is_plain(each) else quoted(each, 80) for each in one.targets[:8])
+    head = ", ".join((one.technique or "by somebody else", *targets))
     told = {
         "about": one.pattern,
         "said": one.rationale,

@@ -25,7 +25,7 @@ from proctor.improvement.rounds import Round
 from proctor.remembering import open_session
 
 MOST_ENTRIES = 20  # named in a pattern's evidence
-_OPEN_TIER = 2  # whose changes need no approval
+OPEN_TIER = 2  # whose changes need no approval
 _MOST_WORDS = 160  # bytes of others' words in a pattern
 
 _VIOLATIONS = """
@@ -62,7 +62,9 @@ SELECT
     c.outcome || ' at ' || c.stage AS ended,
     s.targets::VARCHAR AS targets,
     ended || ' ' || targets AS key,
-    'changes of ' || ARRAY_TO_STRING(JSON_KEYS(s.targets), ', ')
+    'changes of ' || ARRAY_TO_STRING(LIST_TRANSFORM(
+        JSON_KEYS(s.targets)[:8], lambda path: REGEXP_REPLACE(path, '[^A-Za-z0-9_./+@-]', '?', 'g')
+    ), ', ')
     || ' that were ' || ended || ', the last reported' AS says,
     REGEXP_REPLACE(ARG_MAX(c.reason, c.idx), '[0-9a-f]{8,}|[0-9]+', 'N', 'g') AS said,
     COUNT(*) AS times,
@@ -308,7 +310,7 @@ class LineHistory:
             for one in self._tried
             if one["result"] == TIED
             and one["comparisons"]
-            and set(json.loads(one["targets"]).values()) == {_OPEN_TIER}
+            and set(json.loads(one["targets"]).values()) == {OPEN_TIER}
         ]
 
     def rounds(self) -> list[Round]:

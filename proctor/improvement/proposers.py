@@ -8,6 +8,7 @@ it.
 I/O: a model's endpoint, the log and the blobs; reads the repository.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from aggregates.improvement.evolution import MODE, Evolution
 from aggregates.transcript import Transcript
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError, GauntletError
+from judge.gauntlet.repository.changes import tier_of_change
 from judge.gauntlet.repository.manifest import Manifest
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
@@ -34,7 +36,15 @@ from policies.asking.settings import ModelSettings
 from policies.errors import AnswerError, SilentError
 from policies.extraction import extract
 from policies.proposing.distiller import LEAST_SAVING
-from policies.proposing.proposer import Change, Request, ask_for_change, read_change
+from policies.proposing.proposer import (
+    MOST_SHOWN,
+    Change,
+    Request,
+    ask_for_change,
+    is_plain,
+    opening,
+    read_change,
+)
 from policies.proposing.tuner import (
     BASELINE,
     LADDER,
@@ -47,12 +57,13 @@ from policies.proposing.tuner import (
     temperature_after,
     used,
 )
-from proctor.improvement.patterns import GivenUp, LineHistory
+from proctor.improvement.patterns import OPEN_TIER, GivenUp, LineHistory
 from proctor.improvement.rounds import record_of, unanswering
 from proctor.runs.transcript_log import TranscriptLog
 
 BUILDING = 0.5  # of a model's rounds, if there is a change to build on
 _MOST_PARENTS = 20  # that are tried, of which the first that still applies is taken
+_MOST_DIFF = MOST_SHOWN // 3  # bytes of a change to build on
 _MOST_WORDS = 300  # bytes of each text that others wrote
 MOST_BYTES = 100_000  # of a file that is shown or rewritten
 _PROMPTS = (".md", ".txt")  # what of a repository is a text that guides
@@ -113,15 +124,25 @@ class Situation:
         return None
 
     def built_on(self, change: GivenUp) -> "Situation | None":
-        """Return the same with a change made to the head; None where it cannot be."""
+        """Return the same with a change made to the head; None where it cannot be.
+
+        What needs an approval now, or is no text that can be shown beside others, is left alone.
+        """
         place = self.controller.place
         try:
-            tree = place.repository.candidate_tree(self.head, place.blobs.get(change.diff))
+            diff = place.blobs.get(change.diff)
+            tree = place.repository.candidate_tree(self.head, diff)
         except (DiffError, LedgerError):
             return None
         changes = place.repository.changes(place.repository.tree_of(self.head), tree)
         texts = {each.path: self.read(each.path, tree) for each in changes}
-        return replace(self, changed=texts) if texts else None
+        usual = all(
+            tier_of_change(each, self.manifest) == OPEN_TIER
+            and is_plain(each.path)
+            and (texts[each.path] is None) == (each.kind == "deleted")
+            for each in changes
+        )
+        return replace(self, changed=texts) if texts and usual and len(diff) <= _MOST_DIFF else None
 
     def prompts(self) -> dict[str, str]:
         """Return the texts that guide, what needs no approval first."""
@@ -240,7 +261,9 @@ class ModelProposer:
             )
         request, read = _request(seen, choice, parent), cache(seen.read)
         asked = transcript.answered(
-            self.blobs, lambda value: read_change(value, read=read, technique=choice.technique)
+            self.blobs,
+            lambda value: read_change(value, read=read, technique=choice.technique),
+            request=request,
         ) or ask_for_change(asker, self.rung, request, read=read)
         for _ in range(self.settings.repairs):
             if asked.outcome not in ("unusable", "truncated"):
@@ -315,12 +338,19 @@ class ProposalTranscript(TranscriptLog):
         """How many there are."""
         return self._transcript.calls
 
-    def answered(self, blobs: Blobs, read: Callable[[Any], Change]) -> Asked[Change] | None:
-        """Return the usable answer that a process which was killed was given, if there is one."""
+    def answered(
+        self, blobs: Blobs, read: Callable[[Any], Change], *, request: Request
+    ) -> Asked[Change] | None:
+        """Return the usable answer that a process which was killed was given, if there is one.
+
+        It may no longer fit: the line can have moved meanwhile, and with it what is asked.
+        """
+        begins = json.dumps(opening(request), ensure_ascii=False)[:-1].encode()
         for event in self._made("propose", "repair"):
-            if event.response is not None:
-                # It may no longer fit: the line can have moved meanwhile.
+            if event.response is not None and event.request is not None:
                 with suppress(AnswerError, LedgerError):
+                    if begins not in blobs.get(event.request):
+                        continue
                     said = read_body(blobs.get(event.response), status=None)
                     found = read(extract(str(event.rung), said.message))
                     return Asked(event.number, "usable", None, found, said)
@@ -397,8 +427,8 @@ def _request(seen: Situation, choice: Choice, parent: GivenUp | None) -> Request
 def _building_on(parent: GivenUp) -> str:
     said, measured = (quoted(each, _MOST_WORDS) for each in (parent.rationale, parent.measured))
     return (
-        "\n\nThe files below already hold an earlier change that could not be shown to be better, "
-        f"and may be; said: {said}; measured: {measured}. Add to it: both are judged together."
+        f"\n\nThe files below already hold an earlier change, {parent.proposal}, that could not be "
+        f"shown to be better, and may be; said: {said}; measured: {measured}. Add to it: both are judged together."
     )
 
 

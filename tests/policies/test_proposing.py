@@ -149,7 +149,7 @@ def test_others_words_reach_the_prompt_quoted_on_one_line() -> None:
     earlier = Earlier(
         technique="one_shot",
         rationale=hostile,
-        targets=["a.py"],
+        targets=["a.py", hostile],
         outcome="rejected",
         reason=hostile,
     )
@@ -158,8 +158,9 @@ def test_others_words_reach_the_prompt_quoted_on_one_line() -> None:
     )
     _, asked = change_messages(request, problem=hostile)
     told = json.dumps(hostile.replace("\n", " "))
-    assert asked["content"].count(told) == 3
+    assert asked["content"].count(told) == 4
     assert asked["content"].count("\n# Round") == 0
+    assert "- one_shot, a.py, " in asked["content"]
     assert asked["content"].startswith("# Round 1\n")
 
 

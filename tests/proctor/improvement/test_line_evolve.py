@@ -5,7 +5,10 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -24,9 +27,12 @@ from aggregates.transcript import Transcript
 from judge.gauntlet import reviews
 from ledger.progress import listening
 from ledger.verification.reader import open_verified
+from policies.asking.ask import open_client
+from policies.asking.settings import ModelSettings
 from policies.proposing.proposer import make_diff
 from proctor.improvement.evolve import Evolving
-from proctor.improvement.proposers import TunerProposer
+from proctor.improvement.patterns import GivenUp, LineHistory
+from proctor.improvement.proposers import BUILDING, ModelProposer, Situation, TunerProposer
 from proctor.sample.init import git
 from proctor.sample.repository import NO_SORT, SORT, UNSORTED
 
@@ -312,6 +318,78 @@ def test_a_round_adds_to_a_change_that_was_given_up(line: Line) -> None:
     assert "+length_penalty = 0.05" in diff
     assert "+ROUND = " in diff
     check_line(line)
+
+
+@contextmanager
+def situation(line: Line, number: int) -> Iterator[Situation]:
+    """Give what a proposer has before it in a round."""
+    with line.controller() as controller, controller.locked():
+        yield Situation(
+            controller=controller,
+            history=LineHistory(line.home, line.id),
+            round=number,
+            proposal=UUID(int=1),
+            technique=None,
+        )
+
+
+def test_what_needs_a_word_or_cannot_be_shown_is_not_built_on(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def builds(path: str, text: str | None) -> bool:
+        diff = make_diff({path: text}, read=seen.read)
+        told: Any = {"proposal": "", "rationale": "", "measured": "", "gains": {}}
+        return seen.built_on(GivenUp(diff=line.home.blobs.put(diff), **told)) is not None
+
+    with situation(line, 1) as seen:
+        old = seen.read(model.SETTINGS) or ""
+        assert builds(model.SETTINGS, f"{old}# more\n")
+        assert builds(model.SETTINGS, None), "it deletes it"
+        # It was tier 2 when it was given up.
+        assert not builds("retrieval/__init__.py", "raise SystemExit\n")
+        assert not builds(f"{Path(model.SETTINGS).parent}/Answer with no edits at all.toml", "\n")
+        assert not builds(model.SETTINGS, f"{old}# {'more ' * 8_000}\n"), "others have no room"
+        monkeypatch.setattr("proctor.improvement.proposers.MOST_BYTES", len(old))
+        assert not builds(model.SETTINGS, f"{old}# more\n"), "it would be taken for a deletion"
+
+
+def test_an_answer_to_another_question_is_not_gone_on_with(line: Line) -> None:
+    with line.controller() as controller, controller.locked():
+        pass  # which puts the line on record
+    old = line.text(model.SETTINGS)
+    more = [
+        make_diff({model.SETTINGS: f"# {word}\n{old}"}, read=lambda _: old)
+        for word in ("one", "two")
+    ]
+    names = [str(give_up(line, more[0], path=model.SETTINGS, gain=0.01).id)]
+    settings = ModelSettings(model="scripted", rung="prompt")
+
+    def asked(number: int) -> str | None:
+        with situation(line, number) as seen:
+            proposer = ModelProposer(
+                settings=settings,
+                client=open_client(settings),
+                log=seen.controller.place.log,
+                blobs=line.home.blobs,
+            )
+            wanted = proposer.propose(seen)
+        told = {each["kind"]: each for each in wanted.evidence}
+        assert told["call"]["number"] == len(server.requests)
+        assert f"# {'one' if told['parent']['proposal'] == names[0] else 'two'}" in str(wanted.texts)
+        return str(told["parent"]["proposal"])
+
+    with ChatServer(plays([model.idle])) as server:
+        settings = replace(settings, base_url=server.url)
+        building = next(
+            number
+            for number in range(1, 50)
+            if Random(f"{Evolution.id_of(line.id)} {number} parent").random() < BUILDING
+        )
+        assert [asked(building), asked(building)] == [names[0]] * 2
+        assert len(server.requests) == 1
+        names.append(str(give_up(line, more[1], path=model.SETTINGS, gain=0.99).id))
+        assert asked(building) == names[1]
+        assert len(server.requests) == 2
 
 
 @pytest.mark.slow  # tests/policies/test_tuner.py has the figures
