@@ -428,7 +428,8 @@ def _building_on(parent: GivenUp) -> str:
     said, measured = (quoted(each, _MOST_WORDS) for each in (parent.rationale, parent.measured))
     return (
         f"\n\nThe files below already hold an earlier change, {parent.proposal}, that could not be "
-        f"shown to be better, and may be; said: {said}; measured: {measured}. Add to it: both are judged together."
+        f"shown to be better, and may be; said: {said}; measured: {measured}. Add to it: both are "
+        "judged together."
     )
 
 

@@ -375,8 +375,9 @@ def test_an_answer_to_another_question_is_not_gone_on_with(line: Line) -> None:
             wanted = proposer.propose(seen)
         told = {each["kind"]: each for each in wanted.evidence}
         assert told["call"]["number"] == len(server.requests)
-        assert f"# {'one' if told['parent']['proposal'] == names[0] else 'two'}" in str(wanted.texts)
-        return str(told["parent"]["proposal"])
+        parent = str(told["parent"]["proposal"])
+        assert ("# one" if parent == names[0] else "# two") in str(wanted.texts)
+        return parent
 
     with ChatServer(plays([model.idle])) as server:
         settings = replace(settings, base_url=server.url)

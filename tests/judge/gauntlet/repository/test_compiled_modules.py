@@ -82,7 +82,8 @@ def test_a_folder_that_the_repository_brings_is_left_alone(tree: Path) -> None:
 def test_a_copy_of_the_tree_that_is_changed_is_compiled_anew(tree: Path) -> None:
     _compile(tree)
     code = (
-        "import os, shutil, sys; place = os.environ['HOME'] + '/copy'; shutil.copytree('.', place)\n"
+        "import os, shutil, sys\n"
+        "place = os.environ['HOME'] + '/copy'; shutil.copytree('.', place)\n"
         "with open(place + '/package/module.py', 'w') as file: file.write('VALUE = 2')\n"
         "sys.path.insert(0, place); import package.module as m; print(m.VALUE, place in m.__file__)"
     )
