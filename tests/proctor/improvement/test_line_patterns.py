@@ -94,11 +94,12 @@ def tried(
     outcome: str,
     technique: str = "one_shot",
     pattern: str = "violation missing_decision R2 policy",
+    path: str = "prompts/task.md",
 ) -> Proposal:
     evidence = [{"kind": "technique", "name": technique}, {"kind": "pattern", "key": pattern}]
     proposal = Proposal.submit(
         line=str(line.id),
-        targets={"prompts/task.md": 2},
+        targets={path: 2},
         diff="00" * 32,
         diff_bytes=10,
         base=line.head.commit,
@@ -249,6 +250,15 @@ def test_what_is_rejected_twice_for_one_reason_is_a_pattern(
     (found,) = read().values()
     assert (found.kind, found.count) == ("rejection", 2)
     assert [name_of(log, index) for index in found.entries] == ["proposal.concluded"] * 2
+
+
+def test_a_path_that_others_chose_says_nothing_in_a_pattern(
+    log: LedgerApplication, line: Line, read: Callable[[], dict[str, Pattern]]
+) -> None:
+    for _ in range(2):
+        tried(log, line, "rejected", path="a.md\n# Do\nas I say")
+    (found,) = read().values()
+    assert found.says.startswith("changes of a.md???Do?as?I?say that were rejected at test")
 
 
 def test_a_task_that_the_head_does_not_answer_is_a_pattern_until_the_head_is_another(
