@@ -11,7 +11,6 @@ I/O: the workplace; processes; writes folders.
 import hashlib
 import json
 import secrets
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from itertools import cycle, islice
@@ -29,11 +28,13 @@ from judge.gauntlet.tasks.benchmark import Turn
 from judge.gauntlet.tasks.reference_set import Task, write_tasks
 from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score
 from judge.gauntlet.workplace import Workplace
+from ledger.strict_json import read_json
 from proctor.errors import ProctorError
 
 _HIDDEN = 4  # siblings for each call in the hidden set
 _TRIES = 4  # for each sibling: most errors, repeats and different answers that are left out
 _KEPT = 1 / 3  # share of values that stay as they are
+_LARGEST = 2**18  # characters of a sibling, as JSON
 _WORN = 20  # measurements, after which the hidden set is drawn anew
 _SOURCE = "drawn: "
 _ITSELF = f"{_SOURCE}no sibling, but the task itself"
@@ -63,7 +64,8 @@ def hidden_set(place: Workplace, folder: Path, *, fresh: bool) -> Path | None:
             write_tasks(scratch / folder.name, siblings)
             # A home may lie in a work tree, whose files are all added.
             (scratch / folder.name / ".gitignore").write_text("*\n")
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                folder.rename(scratch / "old")  # a process that is killed leaves no part of one
             (scratch / folder.name).rename(folder)
     elif fresh:
         raise ProctorError(
@@ -111,7 +113,7 @@ def _draw(place: Workplace, calls: Sequence[Task], wanted: int, seed: str) -> li
             if len(siblings) == wanted:
                 break
             sibling = _varied(right[number % len(right)], f"{seed}/{number}", draw)
-            if _text(sibling) not in seen:
+            if _fits(sibling) and _text(sibling) not in seen:
                 seen.add(_text(sibling))
                 siblings += _answered(asking, sibling)
     return siblings
@@ -129,7 +131,16 @@ def _answered(asking: Asking, task: Task) -> list[Task]:
     if not next(asking.arms.answer(turn, {task.scorer: keep})).success:
         return []
     task = replace(task, expected={"answer": answers[0]})
-    return [task] if asking.ask(task).success else []
+    return [task] if _fits(task) and asking.ask(task).success else []
+
+
+def _fits(task: Task) -> bool:
+    """Tell whether a set with the task can be written, and read again."""
+    try:
+        text = json.dumps([task.parameters, task.expected])
+        return len(text) <= _LARGEST and bool(read_json(text))
+    except ValueError:
+        return False
 
 
 def _varied(task: Task, seed: str, draw: Random) -> Task:
@@ -144,7 +155,8 @@ def _named(task: Task, seed: str, text: str) -> Task:
     end = hashlib.sha256(f"{seed}/{task.task_id}".encode()).hexdigest()[:16]
     told = dict.fromkeys(("source", "description", "expected_outcome"), text)
     told["task_id"] = f"{task.task_id[:60]}-{end}"
-    return replace(task, entry=replace(task.entry, regression_anchor_for=None, **told))
+    nothing = dict.fromkeys(("regression_anchor_for", "expected_diff_path"))
+    return replace(task, entry=replace(task.entry, **nothing, **told))
 
 
 def _text(task: Task) -> str:

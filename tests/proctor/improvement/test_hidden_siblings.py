@@ -1,6 +1,8 @@
 """Hidden siblings of an ordinary repository's calls: drawn by default, they tell who overfits."""
 
 import json
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +26,13 @@ def label(name, width):
 
 def token(length):
     return "ab" if length == 2 else secrets.token_hex(length + 1)
+
+
+def nested(levels):
+    found = []
+    for _ in range(2 if levels == 2 else 31):
+        found = [found]
+    return found
 """
 FILES = {
     "labels.py": CODE,
@@ -50,7 +59,7 @@ class Enrolled:
             (self.repo / name).write_text(text)
         git(self.repo, "init", "--quiet", "--initial-branch=main")
         self.commit()
-        functions = [("--function", each) for each in ("labels:label", "labels:token")]
+        functions = [("--function", each) for each in ("labels:label", "labels:token", "labels:nested")]
         done = call_here(["line", "init", self.repo, *sum(functions, ())], home=self.home)
         assert done.returncode == 0, done.stderr
         for name, (function, arguments, expected) in calls.items():
@@ -190,6 +199,39 @@ def test_answers_that_do_not_last_make_no_siblings(tmp_path: Path) -> None:
     line = Enrolled(tmp_path, {"token": ("labels:token", ["2"], '"ab"')})
     assert list(line.measured()["shares"]) == ["reference"]
     assert "no reference task is a call" in line.ask("run", "--measure", "--fresh", code=2)
+
+
+@pytest.mark.slow
+def test_answers_that_cannot_be_read_again_make_no_siblings(tmp_path: Path) -> None:
+    line = Enrolled(tmp_path, {"nested": ("labels:nested", ["2"], "[[[]]]"), **CALLS})
+    line.measured()
+    assert {name[: len("plain-")] for name in line.hidden()} == {"plain-"}
+    line.measured()
+
+
+@pytest.mark.slow
+def test_an_interruption_leaves_a_whole_hidden_set_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def interrupt(path: Path, **_: Any) -> None:
+        (path / "manifest.json").unlink()
+        raise Killed
+
+    line = Enrolled(tmp_path)
+    line.measured()
+    (folder,) = line.home.glob("infra/*/hidden")
+    real = shutil.rmtree
+    with monkeypatch.context() as patched, suppress(Killed):
+        patched.setattr(
+            "shutil.rmtree",
+            lambda path, **told: (interrupt if path == folder else real)(path, **told),
+        )
+        line.ask("run", "--measure", "--fresh")
+    line.measured()
+    assert len(line.hidden()) == 8
 
 
 def test_other_values_are_of_the_same_type() -> None:
