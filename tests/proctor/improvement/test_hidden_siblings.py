@@ -59,7 +59,8 @@ class Enrolled:
             (self.repo / name).write_text(text)
         git(self.repo, "init", "--quiet", "--initial-branch=main")
         self.commit()
-        functions = [("--function", each) for each in ("labels:label", "labels:token", "labels:nested")]
+        names = ("label", "token", "nested")
+        functions = [("--function", f"labels:{each}") for each in names]
         done = call_here(["line", "init", self.repo, *sum(functions, ())], home=self.home)
         assert done.returncode == 0, done.stderr
         for name, (function, arguments, expected) in calls.items():
