@@ -27,6 +27,7 @@ _COMMAND = (
     *("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "-i", "-"),
 )
 _LIMITS = ResourceLimits(seconds=300.0, memory_bytes=2 * 2**30, output_bytes=2**20)
+_PART = "part"
 _GROWTH = 16  # times its source's size, that a module has at most; six are the most usual
 
 
@@ -77,7 +78,8 @@ def compile_modules(
                 (kept / name).touch()  # so that it is not tried again
             else:
                 place = kept / f"{name}{made.name.removeprefix(source.stem)}"
-                copyfile(made, place)
+                copyfile(made, kept / _PART)  # a full disk leaves no part of one under its name
+                (kept / _PART).rename(place)
                 _put(place, source)
 
 
