@@ -4,13 +4,18 @@ Source: eventsourcing 9.5, application.py.
 I/O: the ledger's directory, its server, or a notary's socket; none in memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from eventsourcing.application import AggregateNotFoundError, Application
-from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
+from eventsourcing.persistence import (
+    ApplicationRecorder,
+    InfrastructureFactory,
+    Mapper,
+    Notification,
+)
 from eventsourcing.popo import POPOFactory
 from eventsourcing.utils import Environment, EnvType
 
@@ -79,6 +84,12 @@ class LedgerApplication(Application[UUID]):
         except AggregateNotFoundError:
             return None
         return found
+
+    def notifications(self, *names: str, start: int = 1) -> Iterator[Notification]:
+        """Yield the events of these names from a notification on, a page in each transaction."""
+        while page := self.recorder.select_notifications(start, 1_000, topics=names):
+            yield from page
+            start = page[-1].id + 1
 
     def readable(self, stream: UUID, kind: type[_Kind]) -> _Kind | None:
         """Return an aggregate, or None where its events are not those of one of this kind.

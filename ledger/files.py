@@ -8,9 +8,11 @@ Trust: what is read may be put there by anybody: a named pipe, a device, or a fi
 I/O: the files that are named, and their folders.
 """
 
+import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader, BufferedWriter
@@ -19,6 +21,7 @@ from pathlib import Path
 from ledger.errors import StorageError
 
 NEW = ".new."  # what names of unfinished files begin with
+_PAUSE = 0.05  # s between two tries to take a lock
 
 
 def create_exclusively(path: Path, content: bytes, *, mode: int) -> bool:
@@ -111,3 +114,23 @@ def open_regular(path: Path) -> BufferedReader:
         os.close(descriptor)
         raise StorageError(f"{path}: this is not a regular file; check the path")
     return open(descriptor, "rb")  # noqa: PTH123 - a descriptor, not a path
+
+
+@contextmanager
+def locked(path: Path, *, patience: float = 0.0, busy: Exception | None = None) -> Iterator[None]:
+    """Be the one process that holds a file's lock; the file and its folders are made.
+
+    Raises `busy`, or BlockingIOError, where another process holds it for `patience` (s) or longer.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= end:
+                    raise (busy or error) from None
+                time.sleep(_PAUSE)
+        yield

@@ -21,7 +21,6 @@ import fcntl
 import hashlib
 import os
 import stat
-import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -31,7 +30,7 @@ from uuid import UUID
 
 from ledger.blobs import BlobStore
 from ledger.errors import ConflictError, MemoryFileError, SignatureError, StorageError
-from ledger.files import open_regular
+from ledger.files import locked, open_regular
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import has_key
 from ledger.recording.recorders import EntryRecorder
@@ -40,13 +39,11 @@ from proctor.errors import ProctorError
 from proctor.state import memory, tell_once
 
 if TYPE_CHECKING:
-    from eventsourcing.persistence import Notification
-
     from ledger.application import LedgerApplication
     from ledger.notary.remote import RemoteRecorder
     from ledger.notary.remote_blobs import RemoteBlobs
 
-_TRIES, _PAUSE = 20, 0.05  # s; of taking a lock at which another command looks
+_LOOK = 1.0  # s that another command may look at a lock, at most
 NOTARY = "PROCTOR_NOTARY"
 Id = TypeVar("Id", str, UUID)
 PASSPHRASE = "PROCTOR_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
@@ -203,16 +200,7 @@ class Home:
     def running(self, run_id: UUID) -> Iterator[None]:
         """Hold the run's lock for as long as this process trains."""
         path = self._lock(run_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            for left in reversed(range(_TRIES)):  # another command may look at it just now
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if not left:
-                        raise
-                    time.sleep(_PAUSE)
+        with locked(path, patience=_LOOK):
             yield
             path.unlink(missing_ok=True)  # after an error it stays: the run's end may be missing
 
@@ -265,7 +253,7 @@ class Home:
 
 def run_ids(log: "LedgerApplication") -> list[UUID]:
     """Return the runs of a ledger in the order in which they started."""
-    return [UUID(str(each.originator_id)) for each in notifications(log, "run.started")]
+    return [UUID(str(each.originator_id)) for each in log.notifications("run.started")]
 
 
 def runs_under(log: "LedgerApplication", checkpoints: Container[str]) -> list[UUID]:
@@ -296,15 +284,6 @@ def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:
     if len(found) > 1:
         raise ProctorError(f"{len(found)} {noun}s begin with {name!r}: give more of it; {see}")
     return found[0]
-
-
-def notifications(
-    log: "LedgerApplication", *topics: str, start: int = 1
-) -> Iterator["Notification"]:
-    """Yield the events of these names from a notification on, a page in each transaction."""
-    while page := log.recorder.select_notifications(start, 1_000, topics=topics):
-        yield from page
-        start = page[-1].id + 1
 
 
 def _is_held(lock: Path) -> bool:

@@ -7,7 +7,6 @@ same oracle are reused.
 I/O: the workplace; processes for the probes.
 """
 
-import fcntl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from judge.bisection.search import RULES, next_probe, standing
 from judge.confinement.supervised import discard
 from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
+from ledger.files import locked
 from ledger.progress import advanced
 
 FOLDER = "bisecting"
@@ -57,15 +57,11 @@ def chain(line: Line, *, good: str, bad: str) -> tuple[str, ...]:
 def working(place: Workplace) -> Iterator[Path]:
     """Be the one process that searches on this line; give a folder for what it makes."""
     folder = place.folder / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BisectionError(
-                f"another process is already searching this line (it holds {file.name}); try "
-                "again later"
-            ) from None
+    lock = folder / "lock"
+    busy = BisectionError(
+        f"another process is already searching this line (it holds {lock}); try again later"
+    )
+    with locked(lock, busy=busy):
         for left in folder.iterdir():
             if left.is_dir():
                 discard(left)

@@ -32,7 +32,6 @@ from judge.gauntlet.tasks.benchmark import (
     Turn,
     drawn_seed,
     export,
-    run_task,
     seed_of,
 )
 from judge.gauntlet.tasks.hidden_tests import BY_MODEL
@@ -51,14 +50,14 @@ class Asking:
 
     def ask(self, task: Task) -> TaskResult:
         """Return the worth of the base's answer to a task."""
-        return next(self._here(Turn(task=task, seed=seed_of(task, 0))))
+        return next(self.each([Turn(task=task, seed=seed_of(task, 0))]))
 
     def each(self, turns: Sequence[Turn]) -> Iterator[TaskResult]:
         """Yield what the answers are worth, in the order of the turns."""
         asked = [self._elsewhere(turn) for turn in turns]
         try:
             for turn, future in zip(turns, asked, strict=True):
-                yield from self._here(turn) if future is None else self._of(future, turn)
+                yield from self._answers(turn, future)
         finally:
             for future in asked:
                 if future is not None:
@@ -72,15 +71,16 @@ class Asking:
         except BrokenExecutor:
             return None
 
-    def _here(self, turn: Turn) -> Iterator[TaskResult]:
+    def _answers(
+        self, turn: Turn, elsewhere: Future[list[TaskResult]] | None
+    ) -> Iterable[TaskResult]:
+        if elsewhere is not None:
+            try:
+                return elsewhere.result()
+            except BrokenExecutor:  # a process was killed: its turn is taken again
+                told = "a process that asks was killed; asking here"
+                self.place.tell(str(self.place.line_id), told)
         return self.arms.answer(turn, self.place.scorers)
-
-    def _of(self, future: Future[list[TaskResult]], turn: Turn) -> Iterator[TaskResult]:
-        try:
-            yield from future.result()
-        except BrokenExecutor:  # a process was killed: its turn is taken again
-            self.place.tell(str(self.place.line_id), "a process that asks was killed; asking here")
-            yield from self._here(turn)
 
 
 @contextmanager
@@ -103,9 +103,9 @@ def answering(
                 environment=manifest.interpreter,
                 leave=manifest.is_test,
             )
-        own = next(iter(commits))
-        _verify_ready(place, commits[own], manifest, tasks, tree=trees[own], scratch=scratch)
-        yield Asking(place=place, arms=Arms(trees=trees, manifest=manifest, scratch=scratch))
+        asking = Asking(place=place, arms=Arms(trees=trees, manifest=manifest, scratch=scratch))
+        _verify_ready(asking, *next(iter(commits.items())), tasks)
+        yield asking
 
 
 def verify_ready(place: Workplace, commit: str) -> None:
@@ -115,20 +115,12 @@ def verify_ready(place: Workplace, commit: str) -> None:
         pass
 
 
-def _verify_ready(
-    place: Workplace,
-    commit: str,
-    manifest: Manifest,
-    tasks: Iterable[Task],
-    *,
-    tree: Path,
-    scratch: Path,
-) -> None:
+def _verify_ready(asking: Asking, arm: Arm, commit: str, tasks: Iterable[Task]) -> None:
     """Raise GauntletError where a commit of the line's own gets ready for no task, or imports fail.
 
     That it fails on its tasks in other ways is for a change to correct.
     """
-    failed: TaskResult | None = None
+    place, arms, failed = asking.place, asking.arms, None
     for task in tasks:
         ready: list[str] = []
 
@@ -137,25 +129,18 @@ def _verify_ready(
             ask(QUESTION)
             return Score(success=True, validation_failures=0, metrics={})
 
-        found = run_task(
-            task,
-            tree,
-            manifest,
-            scorers={
-                name: scorer if isinstance(scorer, Drawing) else once
-                for name, scorer in place.scorers.items()
-            },
-            arm="base",
-            scratch=scratch,
-            seed=task.seed,
-        )
+        scorers = {
+            name: scorer if isinstance(scorer, Drawing) else once
+            for name, scorer in place.scorers.items()
+        }
+        found = next(arms.answer(Turn(task=task, seed=task.seed, arms=(arm,)), scorers))
         if ready and not fails_to_import(found.errors):
             return
         failed = failed or found
     if failed is not None:
         raise GauntletError(
             f"the line's own worker answers no task at {commit}: {failed.problem}: "
-            f"{explained(failed.errors, place.repository, commit, manifest)}"
+            f"{explained(failed.errors, place.repository, commit, arms.manifest)}"
         )
 
 

@@ -9,13 +9,11 @@ Trust: diffs, rationales and envelopes are hostile; the log and the folder are o
 I/O: the log, the repository's objects and branches (no work tree), the blobs, the folder.
 """
 
-import fcntl
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.line import Line
@@ -27,22 +25,9 @@ from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.changes import tier_of_change
 from judge.gauntlet.repository.git import MAX_DIFF
 from judge.gauntlet.workplace import SCRATCH, Workplace
+from ledger.files import locked
 
 _PATIENCE = 5.0  # seconds; a process that was killed may leave others that end after it
-
-
-def _locked(file: BinaryIO) -> bool:
-    """Take the lock on a file and return True, or False where somebody else keeps it."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        else:
-            return True
 
 
 class Controller:
@@ -178,16 +163,14 @@ class Controller:
         if self._held:
             yield
             return
-        folder = self.place.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "controller.lock").open("wb") as file:
-            if not _locked(file):
-                raise GauntletError(
-                    f"another process is using this line (it holds {file.name}); try again later"
-                )
+        lock = self.place.folder / "controller.lock"
+        busy = GauntletError(
+            f"another process is using this line (it holds {lock}); try again later"
+        )
+        with locked(lock, patience=_PATIENCE, busy=busy):
             self._held = True
             try:
-                shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+                shutil.rmtree(self.place.folder / SCRATCH, ignore_errors=True)
                 _ = self.line
                 promotion.settle(self.place, self.records)
                 promotion.sweep(self.place, self.records)

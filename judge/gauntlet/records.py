@@ -157,11 +157,9 @@ class ProposalIndex:
                 yield proposal, task
 
     def _up_to_date(self) -> dict[UUID, _Seen]:
-        select = self._log.recorder.select_notifications
-        while found := select(self._next, 1_000, topics=[*_TOPICS]):
-            for each in found:
-                self._take(each.id, self._log.mapper.to_domain_event(each))
-            self._next = found[-1].id + 1
+        for each in self._log.notifications(*_TOPICS, start=self._next):
+            self._take(each.id, self._log.mapper.to_domain_event(each))
+            self._next = each.id + 1
         return self._seen
 
     def _take(self, place: int, event: Any) -> None:

@@ -83,8 +83,7 @@ class Workplace:
         A line is named by its branch's first commit, so that a branch which is moved to another
         history would be a line without a past, and nobody would have approved where it is.
         """
-        select, page = self.log.recorder.select_notifications, 10_000
-        for each in select(1, page, topics=["line.opened"]):
+        for each in self.log.notifications("line.opened"):
             other = self.log.readable(UUID(str(each.originator_id)), Line)
             if other is None:
                 continue
@@ -105,11 +104,8 @@ class Workplace:
         raise GauntletError(f"proposal {proposal_id} not found on this line")
 
     def recorded(self, names: Sequence[str]) -> Iterator[Any]:
-        """Yield the events of these names, of whatever line, in the ledger's order."""
-        start, select = 1, self.log.recorder.select_notifications
-        while found := select(start, 1_000, topics=names):
-            yield from map(self.log.mapper.to_domain_event, found)
-            start = found[-1].id + 1
+        """Return the events of these names, of whatever line, in the ledger's order."""
+        return map(self.log.mapper.to_domain_event, self.log.notifications(*names))
 
     def save(
         self, make: Callable[[], Sequence[Aggregate]], *, author: AuthorKey | None = None

@@ -19,7 +19,7 @@ from judge.auditing.replay import replay_run
 from judge.errors import StepError
 from ledger.application import LedgerApplication
 from policies.proposing.tuner import Example
-from proctor.home import Home, notifications
+from proctor.home import Home
 from proctor.runs.replay import read_recording
 
 
@@ -39,7 +39,7 @@ class Mark:
 def marks_on(log: LedgerApplication, model: str) -> list[Mark]:
     """Return the latest mark on each decision of a model, by index."""
     found: dict[int, Mark] = {}
-    for each in notifications(log, "decision.reviewed"):
+    for each in log.notifications("decision.reviewed"):
         review: Any = log.mapper.to_domain_event(each)
         assert isinstance(review, Review.Reviewed)
         if (mark := _read(log, review, model)) is not None:

@@ -27,7 +27,6 @@ from aggregates.improvement.line import INSTALLED, Checkpoint, Line
 from ledger.application import LedgerApplication
 from ledger.errors import ConflictError
 from monitor.code import HOUSE, PACKAGES, code_sha256, deciding_files
-from proctor.home import notifications
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def record_installed(
     line = log.readable(Line.id_of(INSTALLED, INSTALLED), Line)
     if not may("line.opened" if line is None else "checkpoint.adopted"):
         return
-    if line is None and next(notifications(log, "line.opened", "run.started"), None) is not None:
+    if line is None and next(log.notifications("line.opened", "run.started"), None) is not None:
         return
     if _loaded_from_elsewhere() is not None:
         return
@@ -122,7 +121,7 @@ def _none(why: str) -> Label:
 
 def lines(log: LedgerApplication) -> Iterator[Line]:
     """Give the lines that this ledger has opened and that can be read."""
-    for each in notifications(log, "line.opened"):
+    for each in log.notifications("line.opened"):
         line = log.readable(UUID(str(each.originator_id)), Line)
         if line is not None:
             yield line

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
-from proctor.home import notifications
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class RecordedAnswers:
 
     def find(self, request_sha256: str, /) -> str | None:
         """Return the hash of the newest usable response to that very request."""
-        for each in notifications(self._log, "transcript.call_made", start=self._next):
+        for each in self._log.notifications("transcript.call_made", start=self._next):
             call: Any = self._log.mapper.to_domain_event(each)
             if call.outcome == "usable" and call.endpoint == self._endpoint and call.response:
                 self._answers[str(call.request)] = call.response

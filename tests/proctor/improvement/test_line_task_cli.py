@@ -12,7 +12,6 @@ import proctor
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.reference_set import load
 from policies.errors import PolicyError
-from proctor.home import notifications
 from proctor.improvement.server import LineServer, read_server, write_server
 from proctor.sample.init import git
 
@@ -104,7 +103,7 @@ def test_every_call_for_a_task_is_recorded_and_a_silent_server_is_nobodys_loss(
         with pytest.raises(GauntletError, match="did not answer a reference task") as caught:
             asked.ask(messages, schema, seed=5)
         assert not isinstance(caught.value, CandidateError)
-        calls = notifications(log, "transcript.call_made")
+        calls = log.notifications("transcript.call_made")
         outcomes = [log.mapper.to_domain_event(each).outcome for each in calls]  # type: ignore[attr-defined]
     assert outcomes == ["usable", "rejected", "unreachable"]
     with pytest.raises(PolicyError, match="modell"):
@@ -125,7 +124,7 @@ def test_task_from_a_commit_is_examined_admitted_and_asked(line: Line) -> None:
     assert "all of 10 runs without the change fail" in task(line, "admit", "cap", *into)
     assert "has this task already" not in task(line, "admit", "late-rows", *into, code=2)
     with line.log() as log:
-        (admitted,) = notifications(log, "task.admitted")
+        (admitted,) = log.notifications("task.admitted")
         assert log.mapper.to_domain_event(admitted).task == "cap"  # type: ignore[attr-defined]
     whole = load(line.repo / "judge/reference_tasks")
     assert [each.task_id for each in whole.tasks] == ["late-rows", "cap"]

@@ -25,7 +25,7 @@ from policies.asking.settings import ModelSettings
 from policies.proposing.tuner import Pattern
 from proctor.cli.campaign_jobs import describe_campaign
 from proctor.cli.jobs import judge_here
-from proctor.home import Home, notifications
+from proctor.home import Home
 from proctor.improvement.marks import marks_on
 from proctor.improvement.scenario_tests import SETTINGS
 from proctor.improvement.tuning import Tuner
@@ -159,7 +159,7 @@ def test_replay_derives_the_requests_with_their_advice(done: Done) -> None:
 def test_marks_of_people_become_scenarios_and_constraints(done: Done) -> None:
     made: list[tuple[int, Any]] = []
     with done.home.open_log() as log:
-        for each in notifications(log, "run.decision_made"):
+        for each in log.notifications("run.decision_made"):
             made.append((each.id - 1, log.mapper.to_domain_event(each)))
         deferred = next(index for index, event in made if event.direction == "defer")
         acted = next(index for index, event in made if event.direction == "decrease_lr")
