@@ -19,7 +19,7 @@ I/O: processes, and folders below `workspace`.  Units: seconds, bytes.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os.path import isfile
 from pathlib import Path
 from random import Random
@@ -96,17 +96,17 @@ class Suite:
             with discarded(self.workspace) as folder:
                 self._export(folder / "tree", self.base)
                 planted = plant(folder / "tree", self._tests(), {})
-                found = _go_again(folder, self.manifest, expected={}, planted=planted)
+                found = _Run(folder, self.manifest, planted=planted).again()
                 files = _files_of(_failed(found.cases), folder / "tree")
             if planted and found.passed:
                 return replace(found, cases={**found.cases, PLANTED: "failed"})
         with discarded(self.workspace) as folder:  # they fail, or do not bear others beside them
             self._export(folder / "tree", self.base)
             if files:
-                alone = _go(folder, self.manifest, expected={}, only=files)
+                alone = _Run(folder, self.manifest).once(files)
                 if _failed(alone.cases):  # they fail by themselves, so the rest needs no second run
                     return replace(found, output=found.output + alone.output)
-            return _go_again(folder, self.manifest, expected={})
+            return _Run(folder, self.manifest).again()
 
     def run(
         self, commit: str, *, expected: Mapping[str, str], without: Collection[str] = ()
@@ -123,7 +123,7 @@ class Suite:
             if not added or first.problem is not None:
                 return replace(first, added=added)
             self.repository.export(commit, folder / "tree", keep=lambda path: path in added)
-            second = _go(folder, self.manifest, expected={}, only=added)
+            second = _Run(folder, self.manifest).once(added)
         problem = second.problem and f"in the added tests: {second.problem}"
         return replace(
             first,
@@ -210,9 +210,7 @@ class Suite:
         expected = {case: expected[case] for case in expected if case not in elsewhere}
         tests = [path for path in self._tests() if path not in set(without)]
         planted = plant(tree, tests if bears_plants else (), expected)
-        return _go_again(
-            folder, self.manifest, expected=expected, planted=planted, passed_over=passed_over
-        )
+        return _Run(folder, self.manifest, expected, planted, passed_over).again()
 
 
 def cases_fixed(
@@ -254,44 +252,93 @@ def run_files(
     """
     planted = plant(folder / "tree", {each.partition("::")[0] for each in files}, expected)
     beside = sorted({f"{case.partition('::')[0].replace('.', '/')}.py" for case in planted})
-    return _go(
-        folder,
-        replace_field(manifest, tests=command),
-        expected=expected,
-        only=[*files, *beside, *(f"--deselect={case}" for case in passed_over)],
-        planted=planted,
-    )
+    only = [*files, *beside, *(f"--deselect={case}" for case in passed_over)]
+    return _Run(folder, replace_field(manifest, tests=command), expected, planted).once(only)
 
 
-def _go_again(
-    folder: Path,
-    manifest: Manifest,
-    *,
-    expected: Mapping[str, str],
-    planted: frozenset[str] = frozenset(),
-    passed_over: Sequence[str] = (),
-) -> SuiteResult:
-    """Run the suite; run what fails again, to tell a flaky case from a broken one.
+@dataclass(frozen=True)
+class _Run:
+    """Runs of the manifest's command on the tree in a folder."""
 
-    The planted tests are in the first and in the last run, which are of the whole suite.
-    """
+    folder: Path
+    manifest: Manifest
+    expected: Mapping[str, str] = field(default_factory=dict)
+    planted: frozenset[str] = frozenset()
+    passed_over: Sequence[str] = ()
 
-    def go_whole() -> SuiteResult:
-        return _go(folder, manifest, expected=expected, planted=planted, passed_over=passed_over)
+    def again(self) -> SuiteResult:
+        """Run the suite; run what fails again, to tell a flaky case from a broken one.
 
-    first = go_whole()
-    failed = _failed(first.cases)
-    files = _files_of(failed, folder / "tree")
-    if first.missing or first.leftovers or not files or len(failed) > MOST_FLAKY:
-        return first
-    seconds, output = first.seconds, first.output
-    last = first
-    for number in range(_AGAIN + 1):
-        last = go_whole() if number == _AGAIN else _go(folder, manifest, expected={}, only=files)
-        seconds, output = seconds + last.seconds, output + last.output
-        if last.problem is not None or any(last.cases.get(case) != "passed" for case in failed):
-            return replace(first, seconds=seconds, output=output, leftovers=last.leftovers)
-    return replace(last, seconds=seconds, output=output, flaky=tuple(sorted(failed)))
+        The planted tests are in the first and in the last run, which are of the whole suite.
+        """
+        first = self.once()
+        failed = _failed(first.cases)
+        files = _files_of(failed, self.folder / "tree")
+        if first.missing or first.leftovers or not files or len(failed) > MOST_FLAKY:
+            return first
+        seconds, output = first.seconds, first.output
+        last = first
+        for number in range(_AGAIN + 1):
+            alone = _Run(self.folder, self.manifest)
+            last = self.once() if number == _AGAIN else alone.once(files)
+            seconds, output = seconds + last.seconds, output + last.output
+            if last.problem is not None or any(last.cases.get(case) != "passed" for case in failed):
+                return replace(first, seconds=seconds, output=output, leftovers=last.leftovers)
+        return replace(last, seconds=seconds, output=output, flaky=tuple(sorted(failed)))
+
+    def once(self, only: Sequence[str] = ()) -> SuiteResult:
+        """Run the command; hold what comes out against the expected cases."""
+        scratch = self.folder / "scratch"
+        scratch.mkdir()
+        tests = self.manifest.tests
+        options = [f"--ignore={path}" for path in self.passed_over]
+        if self.planted:
+            options.append("--maxfail=0")  # planted failures end no run
+        advanced("running tests", 0)
+        try:
+            ended = run(
+                [
+                    *(part.replace("{report}", str(scratch / _REPORT)) for part in tests.command),
+                    *options,
+                    *only,
+                ],
+                tree=self.folder / "tree",
+                scratch=scratch,
+                limits=ResourceLimits(
+                    seconds=tests.seconds,
+                    memory_bytes=tests.memory_bytes,
+                    output_bytes=MAX_OUTPUT,
+                    disk_bytes=MAX_DISK,
+                    file_bytes=MAX_LENGTH,
+                    leaving=LEAVING,
+                ),
+                environment=self.manifest.interpreter,
+            )
+            told, unread = {}, None
+            try:
+                told = dict(read_report(scratch / _REPORT))
+            except CandidateError as error:
+                unread = str(error)
+        finally:
+            advanced("running tests", 1, 1)
+            discard(scratch)
+        cases = {case: outcome for case, outcome in told.items() if case not in self.planted}
+        missing = tuple(sorted(self.expected.keys() - cases.keys()))
+        problem = _problem_of(ended, cases, planting=bool(self.planted)) or unread
+        if problem is None and self.planted:
+            problem = _problem_of_plants(ended, {case: told.get(case) for case in self.planted})
+        return SuiteResult(
+            problem=problem or _problem_in(cases, self.expected, missing),
+            cases=cases,
+            missing=missing,
+            added=(),
+            seconds=ended.seconds,
+            output=ended.output + ended.errors,
+            isolation=ended.isolation,
+            leftovers=ended.leftovers,
+            planted=len(self.planted),
+            only_missing=problem is None and bool(missing),
+        )
 
 
 def _files_of(cases: Sequence[str], tree: Path) -> tuple[str, ...]:
@@ -305,69 +352,6 @@ def _files_of(cases: Sequence[str], tree: Path) -> tuple[str, ...]:
             return ()
         found.add(file)
     return tuple(sorted(found))
-
-
-def _go(
-    folder: Path,
-    manifest: Manifest,
-    *,
-    expected: Mapping[str, str],
-    only: Sequence[str] = (),
-    planted: frozenset[str] = frozenset(),
-    passed_over: Sequence[str] = (),
-) -> SuiteResult:
-    """Run the command on the tree in a folder; hold what comes out against the expected cases."""
-    scratch = folder / "scratch"
-    scratch.mkdir()
-    tests = manifest.tests
-    options = [f"--ignore={path}" for path in passed_over]
-    if planted:
-        options.append("--maxfail=0")  # planted failures end no run
-    advanced("running tests", 0)
-    try:
-        ended = run(
-            [
-                *(part.replace("{report}", str(scratch / _REPORT)) for part in tests.command),
-                *options,
-                *only,
-            ],
-            tree=folder / "tree",
-            scratch=scratch,
-            limits=ResourceLimits(
-                seconds=tests.seconds,
-                memory_bytes=tests.memory_bytes,
-                output_bytes=MAX_OUTPUT,
-                disk_bytes=MAX_DISK,
-                file_bytes=MAX_LENGTH,
-                leaving=LEAVING,
-            ),
-            environment=manifest.interpreter,
-        )
-        told, unread = {}, None
-        try:
-            told = dict(read_report(scratch / _REPORT))
-        except CandidateError as error:
-            unread = str(error)
-    finally:
-        advanced("running tests", 1, 1)
-        discard(scratch)
-    cases = {case: outcome for case, outcome in told.items() if case not in planted}
-    missing = tuple(sorted(expected.keys() - cases.keys()))
-    problem = _problem_of(ended, cases, planting=bool(planted)) or unread
-    if problem is None and planted:
-        problem = _problem_of_plants(ended, {case: told.get(case) for case in planted})
-    return SuiteResult(
-        problem=problem or _problem_in(cases, expected, missing),
-        cases=cases,
-        missing=missing,
-        added=(),
-        seconds=ended.seconds,
-        output=ended.output + ended.errors,
-        isolation=ended.isolation,
-        leftovers=ended.leftovers,
-        planted=len(planted),
-        only_missing=problem is None and bool(missing),
-    )
 
 
 def _problem_of(ended: Ended, cases: Mapping[str, str], *, planting: bool) -> str | None:
