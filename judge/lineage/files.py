@@ -20,17 +20,12 @@ from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
 from ledger.errors import InclusionError, MalformedError
 from ledger.handover.proof_files import write_proofs
-from ledger.handover.selection import (
-    Selection,
-    Wanted,
-    choose,
-    read_selection,
-)
+from ledger.handover.selection import Selection, Wanted, choose, read_selection
 from ledger.mapper import readable_body
 from ledger.verification.proofs import MAX_PROOF
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
-from ledger.verification.verified_notes import TreeHead, decode_base64
+from ledger.verification.verified_notes import decode_base64
 from projections.counting import ENDS, CountingAudit, counting_audits, streams_of
 
 TITLE = "proctor/lineage/v2\n"
@@ -88,16 +83,6 @@ class OpenedLineage:
             for entry in entries
             if entry.name == "audit.scored"
         ]
-
-    @property
-    def head(self) -> TreeHead:
-        """The tree head that its entries are proved under."""
-        return self.selection.head
-
-    @property
-    def rotations(self) -> tuple[str, ...]:
-        """The notes of the rotations up to there, oldest first."""
-        return self.selection.rotations
 
 
 def find_lineage(
@@ -218,7 +203,7 @@ def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> 
     parts: Counter[str] = Counter()
     for step in opened.lineage.steps:
         parts[step.entry.name] += len(step.entry.body)
-        parts["key.rotated"] += sum(len(note.encode()) for note in opened.rotations)
+        parts["key.rotated"] += sum(len(note.encode()) for note in opened.selection.rotations)
     if opened.line is not None:
         parts["the line of the export"] = len(opened.line.data)
     name, most = parts.most_common(1)[0]

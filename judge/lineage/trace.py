@@ -326,26 +326,20 @@ class _LineageWalk:
 
     def proposal(self, proposal: UUID, checkpoint: str, *, line: VerifiedEntry) -> Body:
         """5. A proposal that was promoted, from its submission to its end; return its branch."""
-        last, take = self.last, self.take
-        submitted, change = last(
-            "proposal.submitted",
-            stream=proposal,
-            line=str(line.stream_id),
-            before=line.index,
-            created=True,
+        take, before = self.take, line.index  # which moved the line
+        stages: tuple[tuple[str, Body], ...] = (
+            ("submitted", {"line": str(line.stream_id), "created": True, "before": before}),
+            ("branched", {}),
+            ("tested", {"passed": True}),
+            ("evaluated", {"before": before}),
+            ("concluded", {"outcome": "promoted", "checkpoint": checkpoint}),
         )
-        branch, branched = last("proposal.branched", stream=proposal, after=submitted.index)
-        test, tested = last("proposal.tested", stream=proposal, passed=True, after=branch.index)
-        evaluation, evaluated = last(
-            "proposal.evaluated", stream=proposal, after=test.index, before=line.index
-        )
-        end, concluded = last(
-            "proposal.concluded",
-            stream=proposal,
-            outcome="promoted",
-            checkpoint=checkpoint,
-            after=evaluation.index,
-        )
+        found: list[Found] = []
+        for name, wanted in stages:  # each after the one before it
+            own: Body = {**wanted, "after": found[-1][0].index} if found else wanted
+            found.append(self.last(f"proposal.{name}", stream=proposal, **own))
+        (submitted, change), (branch, branched), (test, tested), *ends = found
+        (evaluation, evaluated), (end, concluded) = ends
         take(submitted, f"proposal {proposal} by {change.get('proposer')}")
         if branched.get("tier") == 1:
             self._reviewed(proposal, change, line=line, before=branch.index)
@@ -355,13 +349,8 @@ class _LineageWalk:
         verdict = evaluated.get("verdict")
         take(evaluation, f"evaluated: {verdict}")
         if left_out:
-            rest, _ = last(
-                "proposal.rest_tested",
-                stream=proposal,
-                passed=True,
-                after=evaluation.index,
-                before=line.index,
-            )
+            name, after = "proposal.rest_tested", evaluation.index
+            rest, _ = self.last(name, stream=proposal, passed=True, after=after, before=before)
             take(rest, "the tests that were left out passed")
         take(end, f"promoted: {concluded.get('reason')}")
         if verdict == "no worse":  # which is enough on an operator's word

@@ -318,7 +318,7 @@ def verify_file(
         )
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=vkey)
-    from judge.lineage.files import TITLES, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
+    from judge.lineage.files import TITLES, open_lineage  # noqa: PLC0415 - takes long
 
     if not text.startswith((_PROOF, *TITLES)):
         folder = path.absolute().parent
@@ -331,12 +331,12 @@ def verify_file(
     if vkey is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
     proved = open_proofs(text, vkey=vkey) if text.startswith(_PROOF) else ()
-    opened = proved[0] if proved else open_lineage(text, vkey=vkey)
-    _hold(opened, vkey, quorum)
+    opened = None if proved else open_lineage(text, vkey=vkey)
+    _hold(proved[0] if opened is None else opened.selection, vkey, quorum)
     witnessed = (
         "" if quorum is None or quorum.rule == "none" else ", as its witnesses have cosigned"
     )
-    if isinstance(opened, OpenedLineage):
+    if opened is not None:
         found = vouched(opened.selection, opened.audits, judge=judge)
         return _lineage_held(opened, found, witnessed)
     return _proofs_held(proved, witnessed)
@@ -410,7 +410,7 @@ def _figure(score: object) -> str:
 def _lineage_held(opened: "OpenedLineage", found: list[Vouched], witnessed: str) -> Output:
     told = VerifiedLineage.of(
         opened.lineage,
-        opened.head,
+        opened.selection.head,
         opened.selection,
         ok=True,
         steps=steps_of(opened.lineage),
@@ -422,8 +422,7 @@ def _lineage_held(opened: "OpenedLineage", found: list[Vouched], witnessed: str)
     def tell() -> None:
         console.print(
             f"{_held(told)}: {counted(len(opened.lineage.indexes), 'entry')} of "
-            f"{told.size} in "
-            f"{words(opened.head.origin)} lead to the example{witnessed}"
+            f"{told.size} in {words(opened.selection.head.origin)} lead to the example{witnessed}"
         )
         tell_lineage(told.example, told.steps)
         _tell_judged(told)
@@ -462,7 +461,7 @@ def _proofs_held(proved: Sequence[ProvedEntry], witnessed: str) -> Output:
 
 
 def _hold(
-    proved: "ProvedEntry | OpenedLineage | Selection",
+    proved: "ProvedEntry | Selection",
     vkey: str,
     quorum: Quorum | None,
     *,
