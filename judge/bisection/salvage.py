@@ -15,6 +15,7 @@ from aggregates.improvement.proposal import MAX_TEXT, Proposal
 from judge.errors import BisectionError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError
+from judge.gauntlet.reviews import again
 
 KIND = "salvage"  # of the evidence that names the proposal of before
 PROPOSER = "salvage"
@@ -97,30 +98,15 @@ def _again(
 def _submitted(
     controller: Controller, before: Proposal, retry: UUID, *, culprit: str, checkpoint: str
 ) -> Proposal:
-    """Put the diff of before on record for the head of now; raise DiffError if it does not apply.
-
-    The evidence of before comes along: what taints it taints the new one.
-    """
+    """Submit the diff of before for the head of now; raise DiffError if it does not apply."""
     diff = controller.place.blobs.get(before.diff)
     controller.tiers(diff)  # whether it applies
-    return controller.submit(
-        diff,
-        declared=before.targets,
-        rationale=f"Again, without checkpoint {culprit}: {before.rationale}"[:MAX_TEXT],
-        trigger=before.trigger,
-        proposer=PROPOSER,
-        task=before.task,
-        evidence=[
-            *(each for each in before.evidence if each.get("kind") != KIND),
-            {
-                "kind": KIND,
-                "proposal": str(before.id),
-                "checkpoint": checkpoint,
-                "culprit": culprit,
-            },
-        ],
-        proposal_id=retry,
-    )
+    why = {"proposal": str(before.id), "checkpoint": checkpoint, "culprit": culprit}
+    told = again(before, retry, KIND, **why) | {
+        "rationale": f"Again, without checkpoint {culprit}: {before.rationale}"[:MAX_TEXT],
+        "proposer": PROPOSER,
+    }
+    return controller.submit(diff, **told)
 
 
 def _latest(controller: Controller, original: str) -> tuple[int, Proposal | None]:

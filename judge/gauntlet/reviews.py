@@ -207,15 +207,23 @@ def carry(place: Workplace, proposal: Proposal, *, to: str) -> dict[str, Any] | 
     """
     if not (_is_approved(place, proposal, base=to) or _is_untouched(place, proposal, to)):
         return None
-    others = [each for each in proposal.evidence if each.get("kind") != CARRIED]
+    return again(proposal, uuid5(proposal.id, to), CARRIED, proposal=str(origin_of(proposal)))
+
+
+def again(proposal: Proposal, proposal_id: UUID, kind: str, /, **why: str) -> dict[str, Any]:
+    """Return what a proposal is submitted with once more; evidence of a kind says why.
+
+    Its other evidence comes along: what taints it taints the new one.
+    """
+    others = [each for each in proposal.evidence if each.get("kind") != kind]
     return {
         "declared": proposal.targets,
         "rationale": proposal.rationale,
         "trigger": proposal.trigger,
         "proposer": proposal.proposer,
         "task": proposal.task,
-        "evidence": [*others, {"kind": CARRIED, "proposal": str(origin_of(proposal))}],
-        "proposal_id": uuid5(proposal.id, to),
+        "evidence": [*others, {"kind": kind, **why}],
+        "proposal_id": proposal_id,
     }
 
 
