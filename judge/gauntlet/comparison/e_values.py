@@ -13,6 +13,7 @@ Clerico 2024, "On the optimality of coin-betting for mean estimation".
 I/O: none.  Units: natural logarithms.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,11 @@ def log_e(differences: npt.ArrayLike, counts: npt.ArrayLike, *, margin: float) -
     wins = np.log1p(np.multiply.outer(seen + margin, stakes))  # (V, stakes)
     wealth = np.asarray(counts, dtype=np.float64) @ wins  # (..., stakes)
     return log_mean(wealth)
+
+
+def log_e_of(differences: Sequence[float], *, margin: float = 0.0) -> float:
+    """Return log evidence against it of differences that were each seen once."""
+    return float(log_e(differences, [1.0] * len(differences), margin=margin))
 
 
 def log_mean(logs: Floats, *, weights: Floats | None = None) -> Floats:

@@ -15,7 +15,7 @@ from operator import attrgetter
 import numpy as np
 
 from judge.gauntlet.comparison.claims import Pair
-from judge.gauntlet.comparison.e_values import ComparisonSettings, log_e
+from judge.gauntlet.comparison.e_values import ComparisonSettings, log_e_of
 from judge.gauntlet.tasks.benchmark import TaskResult
 
 PACES: Mapping[str, Callable[[TaskResult], float | None]] = {
@@ -60,9 +60,9 @@ def pace_of(
     return Pace(
         counts=counts,
         ratio=float(2.0 ** np.mean([np.mean(each) for each in ratios.values()])) if ratios else 1.0,
-        slower=_log_e(together),
-        kept=_log_e([-each for each in together]),
-        slow=tuple(task for task, each in beyond.items() if _log_e(each) >= alone),
+        slower=log_e_of(together),
+        kept=log_e_of([-each for each in together]),
+        slow=tuple(task for task, each in beyond.items() if log_e_of(each) >= alone),
     )
 
 
@@ -74,7 +74,3 @@ def _ratios(pairs: Sequence[Pair], seconds: Callable[[TaskResult], float | None]
         if pair.base.success == pair.candidate.success
     ]
     return [float(np.log2(c / b)) for b, c in times if b and c]
-
-
-def _log_e(differences: Sequence[float]) -> float:
-    return float(log_e(differences, [1.0] * len(differences), margin=0.0))

@@ -33,7 +33,7 @@ from judge.gauntlet.comparison.e_values import (
     ComparisonSettings,
     LogEValues,
     SequentialState,
-    log_e,
+    log_e_of,
     standing,
 )
 from judge.gauntlet.comparison.pace import PACES, Pace, pace_of
@@ -286,11 +286,11 @@ def _prove(
     claims = {**better, **cheaper}
     margin = settings.margin
     return TaskEvidence(
-        improved={name: _log_e(each) for name, each in claims.items()},
-        harmed={name: _log_e(_less(each)) for name, each in guarded.items()},
-        costs={name: _log_e(each) for name, each in dearer.items()},
-        unharmed=min(_log_e(each, margin=margin) for each in guarded.values()),
-        hopeless=min(_log_e(_less(each), margin=margin) for each in claims.values()),
+        improved={name: log_e_of(each) for name, each in claims.items()},
+        harmed={name: log_e_of(_less(each)) for name, each in guarded.items()},
+        costs={name: log_e_of(each) for name, each in dearer.items()},
+        unharmed=min(log_e_of(each, margin=margin) for each in guarded.values()),
+        hopeless=min(log_e_of(_less(each), margin=margin) for each in claims.values()),
     )
 
 
@@ -308,10 +308,6 @@ def _repeated(pairs: Sequence[Pair]) -> list[float]:
 
 def _same(one: TaskResult, two: TaskResult) -> bool:
     return one.success and outcome(one) == outcome(two)
-
-
-def _log_e(differences: Sequence[float], *, margin: float = 0.0) -> float:
-    return float(log_e(differences, [1.0] * len(differences), margin=margin))
 
 
 def _less(differences: Sequence[float]) -> list[float]:

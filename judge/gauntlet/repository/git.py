@@ -91,7 +91,7 @@ class Repository:
                     raise RepositoryError(f"{path!r} is not the name of a file")
                 parts.append(f"M {FILE} inline {path}\ndata {len(content)}\n".encode())
                 parts += [content, b"\n"]
-        made._run(made._shared, ("fast-import", "--quiet"), b"".join(parts))
+        made._objects("fast-import", "--quiet", stdin=b"".join(parts), folder=made._shared)
         return made, made.head("main")
 
     def root(self, branch: str) -> str:
@@ -332,22 +332,17 @@ class Repository:
 
     def _refs(self, *arguments: str) -> bytes:
         """Run git in the repository itself: for branches and work trees only."""
-        return self._run(self._shared, arguments)
+        return self._objects(*arguments, folder=self._shared)
 
     def _objects(
-        self, *arguments: str, stdin: bytes = b"", extra: Mapping[str, str] = _NO_MORE
-    ) -> bytes:
-        """Run git in our own directory, beside the repository's objects."""
-        return self._run(self._own, arguments, stdin, extra)
-
-    def _run(
         self,
-        folder: Path,
-        arguments: Sequence[str],
+        *arguments: str,
         stdin: bytes = b"",
         extra: Mapping[str, str] = _NO_MORE,
+        folder: Path | None = None,
     ) -> bytes:
-        with self._running(folder, arguments, stdin, extra) as output:
+        """Run git, by default in our own directory, beside the repository's objects."""
+        with self._running(folder or self._own, arguments, stdin, extra) as output:
             found = output.read(MAX_OUTPUT + 1)
             if len(found) > MAX_OUTPUT:
                 raise RepositoryError(
@@ -360,7 +355,7 @@ class Repository:
         self,
         folder: Path,
         arguments: Sequence[str],
-        stdin: bytes = b"",
+        stdin: bytes,
         extra: Mapping[str, str] = _NO_MORE,
     ) -> Iterator[IO[bytes]]:
         """Give what git prints; raise RepositoryError where it fails or takes too long."""
