@@ -8,10 +8,9 @@ I/O: none; write_lineage() walks twice over a ledger that was verified.
 import base64
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 from uuid import UUID
 
 from aggregates.judged import is_as_judged
@@ -51,38 +50,8 @@ class OpenedLineage:
     lineage: Lineage
     selection: Selection
     line: ExportLine | None  # of an export
-    counting: tuple[CountingAudit, ...] | None  # for its runs; None: of the first form
-
-    @property
-    def earlier(self) -> bool:
-        """Whether an earlier version made it, which did not say which audit counts."""
-        return self.counting is None
-
-    @property
-    def audits(self) -> list[CountingAudit]:
-        """The audits that it shows; each held."""
-        return list(self.counting or self._shown)
-
-    @property
-    def _shown(self) -> list[CountingAudit]:
-        """The audits of a file of the first form, of which nothing says that they count."""
-        entries = [step.entry for step in self.lineage.steps]
-        runs = {
-            entry.stream_id: str((readable_body(entry.body) or {}).get("run"))
-            for entry in entries
-            if entry.name == "audit.started"
-        }
-        return [
-            CountingAudit(
-                run=runs[entry.stream_id],
-                audit=entry.stream_id,
-                scored=entry.index,
-                held=True,
-                signed=entry.author is not None and entry.author.role == "judge",
-            )
-            for entry in entries
-            if entry.name == "audit.scored"
-        ]
+    audits: tuple[CountingAudit, ...]  # that it shows; each held
+    earlier: bool  # an earlier version made it, which did not say which audit counts
 
 
 def find_lineage(
@@ -164,14 +133,9 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
     except InclusionError as e:
         raise type(e)(f"{e}; if an earlier version made it, have it made again") from e
     entries, authority = selection.entries, selection.authority
-    audits: tuple[CountingAudit, ...] | None = None
-    if match["form"] == "1":
+    if earlier := match["form"] == "1":
         lineage = trace(entries, example, authority=authority, line=line, whole=True)
-        if any("root" in _judged(step.entry) for step in lineage.steps):
-            raise InclusionError(
-                "the lineage has the form of an earlier version, whose audits name no root of the "
-                "ledger; have it made again"
-            )
+        audits = _shown(lineage)
     else:
         counting = cache(lambda: counting_audits(entries, authority=authority.stream_id))
         lineage = trace(entries, example, authority=authority, line=line, counting=counting)
@@ -181,18 +145,33 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
             if not any(e.stream_id == run and e.name == "run.ended" for e in entries):
                 raise InclusionError(f"the file leaves out the end of run {run}")
         audits = tuple(counting()[str(run)] for run in runs)
-    opened = OpenedLineage(lineage=lineage, selection=selection, line=line, counting=audits)
-    for audit in opened.audits:
+    for audit in audits:
         if audit.signed:
             is_as_judged(selection, audit.audit)
-    return opened
+    return OpenedLineage(
+        lineage=lineage, selection=selection, line=line, audits=audits, earlier=earlier
+    )
 
 
-def _judged(entry: VerifiedEntry) -> Mapping[str, Any]:
-    """Return the state of a run that an audit names at its start; empty if it names none."""
-    body = (readable_body(entry.body) or {}) if entry.name == "audit.started" else {}
-    judged = body.get("judged")
-    return judged if isinstance(judged, dict) else {}
+def _shown(lineage: Lineage) -> tuple[CountingAudit, ...]:
+    """Return the audits of a file of the first form, of which nothing says that they count."""
+    runs: dict[UUID, str] = {}
+    found = []
+    for entry in (step.entry for step in lineage.steps):
+        body, stream = readable_body(entry.body) or {}, entry.stream_id
+        if entry.name == "audit.started":
+            judged = body.get("judged")
+            if isinstance(judged, dict) and "root" in judged:
+                raise InclusionError(
+                    "the lineage has the form of an earlier version, whose audits name no root of "
+                    "the ledger; have it made again"
+                )
+            runs[stream] = str(body.get("run"))
+        elif entry.name == "audit.scored":
+            signed = entry.author is not None and entry.author.role == "judge"
+            audit = CountingAudit(runs[stream], stream, entry.index, held=True, signed=signed)
+            found.append(audit)
+    return tuple(found)
 
 
 def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:
