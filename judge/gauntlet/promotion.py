@@ -71,7 +71,7 @@ def promote(place: Workplace, proposal: Proposal) -> None:
     Where somebody else has moved the branch nothing is done; the proposal waits for an answer.
     """
     assert proposal.commit is not None
-    _verify_promotable(place.line(), proposal)
+    proposal.verify_promotable(_valley_of(place.line(), proposal))
     _intent(place).write_text(proposal.commit)
     try:
         place.repository.advance(place.branch, old=proposal.base, new=proposal.commit)
@@ -126,7 +126,7 @@ def settle(place: Workplace, records: ProposalIndex) -> None:
             proposal = place.proposal(proposal_id)
             if proposal.commit == head and proposal.base == line.head.commit:
                 try:
-                    _verify_promotable(line, proposal)
+                    proposal.verify_promotable(_valley_of(line, proposal))
                 except InvariantError:  # another word came before it was recorded
                     place.repository.advance(place.branch, old=head, new=line.head.commit)
                     continue
@@ -171,11 +171,6 @@ def settle_branch(place: Workplace) -> None:
 def _intent(place: Workplace) -> Path:
     """Return the file that says which commit the branch is about to be moved to, by us."""
     return place.folder / INTENT
-
-
-def _verify_promotable(line: Line, proposal: Proposal) -> None:
-    """Raise InvariantError where a promotion would not be recorded."""
-    proposal.verify_promotable(_valley_of(line, proposal))
 
 
 def _valley_of(line: Line, proposal: Proposal) -> str | None:
