@@ -230,9 +230,8 @@ def _run(place: Workplace, oracle: Command, commit: str, repeat: int, folder: Pa
         path = files / PurePosixPath(name).name
         path.write_bytes(place.blobs.get(content))
         path.chmod(0o755)
-    told = {_FILES: str(files), _REPEAT: str(repeat)}
     ended = run(
-        [_filled(part, told) for part in oracle.argv],
+        [part.replace(_FILES, str(files)).replace(_REPEAT, str(repeat)) for part in oracle.argv],
         tree=tree,
         scratch=scratch,
         limits=ResourceLimits(seconds=oracle.seconds, memory_bytes=oracle.memory_bytes),
@@ -312,9 +311,3 @@ def _asking(
                 )
 
         yield ask
-
-
-def _filled(part: str, told: Mapping[str, str]) -> str:
-    for name, value in told.items():
-        part = part.replace(name, value)
-    return part

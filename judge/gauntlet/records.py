@@ -50,11 +50,6 @@ class _Seen:
     ended_at: str | None = None  # the stage
     concluded: int = 0
 
-    @property
-    def found(self) -> bool:
-        """Whether it was promoted because it is better."""
-        return self.outcome == "promoted" and self.better
-
 
 class ProposalIndex:
     """An index over one line's proposals, brought up to date whenever it is asked."""
@@ -116,7 +111,7 @@ class ProposalIndex:
         seen = self._up_to_date()
         mine = seen[proposal].tested or _NEVER
         before = sorted(
-            (each.tested, each.found and each.concluded < mine)
+            (each.tested, each.better and each.outcome == "promoted" and each.concluded < mine)
             for each in seen.values()
             if each.tested is not None and each.tested < mine
             if each.free is None or each.free > mine

@@ -324,11 +324,11 @@ class _Run:
             discard(scratch)
         cases = {case: outcome for case, outcome in told.items() if case not in self.planted}
         missing = tuple(sorted(self.expected.keys() - cases.keys()))
-        problem = _problem_of(ended, cases, planting=bool(self.planted)) or unread
+        problem = self._problem_of(ended, cases) or unread
         if problem is None and self.planted:
             problem = _problem_of_plants(ended, {case: told.get(case) for case in self.planted})
         return SuiteResult(
-            problem=problem or _problem_in(cases, self.expected, missing),
+            problem=problem or self._problem_in(cases, missing),
             cases=cases,
             missing=missing,
             added=(),
@@ -339,6 +339,26 @@ class _Run:
             planted=len(self.planted),
             only_missing=problem is None and bool(missing),
         )
+
+    def _problem_of(self, ended: Ended, cases: Mapping[str, str]) -> str | None:
+        failed = _failed(cases)
+        told = f"; {_listed(failed)} failed" if failed else ""
+        expected = self.planted and ended.code == _FAILED and cases and not failed
+        if ended.status != "exited" or (ended.code and not expected):
+            return f"the tests do not pass: {ended.words}{told}"
+        if ended.leftovers:
+            return f"the tests leave {ended.leftovers} processes behind"
+        return None
+
+    def _problem_in(self, cases: Mapping[str, str], missing: Sequence[str]) -> str | None:
+        if missing:
+            return f"{_listed(missing)} of the base were not run"
+        if failed := _failed(cases):
+            return f"{_listed(failed)} failed, although the command exited with status 0"
+        passed = [case for case, outcome in self.expected.items() if outcome == "passed"]
+        if skipped := [case for case in passed if cases[case] == "skipped"]:
+            return f"{_listed(skipped)} passed in the base and were skipped"
+        return None
 
 
 def _files_of(cases: Sequence[str], tree: Path) -> tuple[str, ...]:
@@ -354,17 +374,6 @@ def _files_of(cases: Sequence[str], tree: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _problem_of(ended: Ended, cases: Mapping[str, str], *, planting: bool) -> str | None:
-    failed = _failed(cases)
-    told = f"; {_listed(failed)} failed" if failed else ""
-    expected = planting and ended.code == _FAILED and cases and not failed
-    if ended.status != "exited" or (ended.code and not expected):
-        return f"the tests do not pass: {ended.words}{told}"
-    if ended.leftovers:
-        return f"the tests leave {ended.leftovers} processes behind"
-    return None
-
-
 def _problem_of_plants(ended: Ended, told: Mapping[str, str | None]) -> str | None:
     """Return why a report on planted tests cannot be trusted."""
     if wrong := [outcome or "missing" for outcome in told.values() if outcome != "failed"]:
@@ -374,19 +383,6 @@ def _problem_of_plants(ended: Ended, told: Mapping[str, str | None]) -> str | No
         )
     if not ended.code:
         return "the report is not trusted: the command exited with status 0 although tests failed"
-    return None
-
-
-def _problem_in(
-    cases: Mapping[str, str], expected: Mapping[str, str], missing: Sequence[str]
-) -> str | None:
-    if missing:
-        return f"{_listed(missing)} of the base were not run"
-    if failed := _failed(cases):
-        return f"{_listed(failed)} failed, although the command exited with status 0"
-    passed = [case for case, outcome in expected.items() if outcome == "passed"]
-    if skipped := [case for case in passed if cases[case] == "skipped"]:
-        return f"{_listed(skipped)} passed in the base and were skipped"
     return None
 
 
