@@ -36,15 +36,20 @@ class JSONError(ValueError):
         self.problem, self.detail = problem, detail
 
 
-def read_json(data: str | bytes, *, most: int = MAX_VALUES) -> Any:
-    """Return the one value in a text, which may be UTF-8 bytes; raise JSONError."""
+def read_json(
+    data: str | bytes, *, most: int = MAX_VALUES, decoder: json.JSONDecoder | None = None
+) -> Any:
+    """Return the one value in a text, which may be UTF-8 bytes; raise JSONError.
+
+    With a `decoder`, keys and numbers are as that takes them.
+    """
     try:
         text = data if isinstance(data, str) else data.decode()
     except UnicodeDecodeError as error:
         raise JSONError("syntax", str(error)) from None
     if sum(map(text.count, "[{,")) > most:
         raise JSONError("values", str(most))
-    value = _guard(_DECODER.decode, text.strip(_SPACE))
+    value = _guard((decoder or _DECODER).decode, text.strip(_SPACE))
     _check(value, MAX_DEPTH)
     return value
 

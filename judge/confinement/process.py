@@ -27,9 +27,10 @@ from typing import IO, Any, Literal, get_args
 from judge.confinement.budget import Budget
 from judge.confinement.interpreter import variables
 from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
-from judge.confinement.pipes import ENCODER, MESSAGE, last_words, ready, send
+from judge.confinement.pipes import MESSAGE, last_words, ready, send
 from judge.errors import ConfinementError
 from ledger.held_folder import HeldFolder
+from ledger.strict_json import read_json
 from monitor.dispatch import current_variables
 from monitor.stored import PIECE, Spooled
 from monitor.task_form import Blob
@@ -41,7 +42,6 @@ ISOLATION: tuple[Measure, ...] = get_args(Measure)
 _WHAT = {"submission": "submitted code", "task": "the task's code", "images": "images"}
 _MAX_TEXT = 16 * 2**20  # bytes of one answer's JSON
 _MAX_VALUES = 1_000_000  # in it: a byte of JSON can cost a hundred in Python
-_MAX_DEPTH = 32
 _IN_MEMORY = 2 * PIECE  # bytes of an answer's tensors; larger ones go into a file
 _MOST_SECONDS = 30 * 24 * 3_600  # that are passed to the kernel
 _CHUNK = 2**20  # bytes that are written at once
@@ -118,10 +118,13 @@ class Confined:
         if text_size > _MAX_TEXT or blob_size > most:
             raise WorkerError("its answer is too large")
         self._budget.take(text_size + blob_size)
+        text = self._receive(text_size) if text_size else b"{}"
         try:
-            said = _read_json(self._receive(text_size)) if text_size else {}
-        except (ValueError, RecursionError) as error:
+            said = read_json(text, most=_MAX_VALUES, decoder=_DECODER)
+        except ValueError as error:
             raise WorkerError("its answer is malformed") from error
+        if not isinstance(said, dict):
+            raise WorkerError("its answer is malformed")
         if "problem" in said:
             raise ForeignError(said["problem"])
         if blob_size <= _IN_MEMORY or not spooling:
@@ -289,27 +292,8 @@ def end_group(process: Any) -> None:
         process.kill()
 
 
-def _read_json(text: bytes) -> dict[str, Any]:
-    """Return what an answer says, if a ledger could hold it; raises ValueError."""
-    if sum(map(text.count, (b"[", b"{", b","))) > _MAX_VALUES:
-        raise ValueError(f"more than {_MAX_VALUES} values")
-    said = _DECODER.decode(text.decode())
-    if not isinstance(said, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one error for all that is malformed
-    _check_depth(said, _MAX_DEPTH)
-    ENCODER.encode(said).encode()  # half of a surrogate pair is no text
-    return said
-
-
-def _check_depth(value: Any, left: int) -> None:
-    if not left:
-        raise ValueError(f"nested deeper than {_MAX_DEPTH} levels")
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            _check_depth(each, left - 1)
-
-
 def _whole(digits: str) -> int:
+    """Return a whole number that a ledger could hold."""
     if len(digits) > 18:
         raise ValueError("a number of more than 18 digits")
     return int(digits)
