@@ -86,18 +86,11 @@ class TaskGates(Gates):
         config = self.replay.task_config
         with _explained("the task's file does not fit the record"):
             text = read_task(self.submission.model, config.name)
-        said = {
-            "metric": text.metric,
-            "better": text.better,
-            "classes": text.classes,
-            "params": sorted(text.params),
-        }
-        recorded = {
-            "metric": config.metric,
-            "better": config.better,
-            "classes": config.classes,
-            "params": sorted({*config.params, *NEEDED}),
-        }
+        said, recorded = (
+            {name: getattr(each, name) for name in ("metric", "better", "classes")}
+            | {"params": sorted(params)}
+            for each, params in ((text, text.params), (config, {*config.params, *NEEDED}))
+        )
         if different := next(differences(recorded, said), None):
             raise StepError(
                 f"the task's file says otherwise than the configuration: {different.place} is "
@@ -175,11 +168,6 @@ class TaskGates(Gates):
                 f"the model does not follow from the recorded decisions: {problems[0]}",
                 problems=capped(problems),
             )
-        inputs = {
-            name: tensor
-            for name, tensor in {**self.data.parts, **self.data.fresh}.items()
-            if name.endswith(".inputs") and not name.startswith("train")
-        }
         self.outputs = {}
         with (
             _explained("the model's outputs cannot be computed"),
@@ -192,15 +180,21 @@ class TaskGates(Gates):
                     f"model() gives another model than the run records: {different.place} is "
                     f"{different.found!r}, recorded is {different.recorded!r}"
                 )
-            for name, rows in inputs.items():
-                self.outputs[name.removesuffix(".inputs")] = _outputs_of(
-                    worker, rows, order=_order(name, len(rows)), bounds=self._bounds
-                )
+            for name, rows in self._held_out("inputs").items():
+                order = _order(name, len(rows))
+                self.outputs[name] = _outputs_of(worker, rows, order=order, bounds=self._bounds)
         parts = list(self.outputs)
         return StepOutcome(
             "the model of the task takes the weights; it computed outputs without having targets",
             {"parts": parts, "spec": self.saved.spec.to_dict()},
         )
+
+    def _held_out(self, kind: str) -> dict[str, Rows]:
+        """Return inputs or targets of validation, test and fresh."""
+        found = {**self.data.parts, **self.data.fresh}
+        parts = (name for name in found if name.endswith(f".{kind}"))
+        names = (name.removesuffix(f".{kind}") for name in parts if not name.startswith("train"))
+        return {name: found[f"{name}.{kind}"] for name in names}
 
     # Step 7
     def probe(self) -> StepOutcome:
@@ -217,8 +211,11 @@ class TaskGates(Gates):
             "submitted weights are measured beside the task's code",
             *self._verify_metrics(),
             *self._verify_unseen(),
-            *self._open_files(),
         ]
+        if "hidden files" not in self.isolation:
+            unchecked.append(
+                "this kernel hides no files: data() may have read the test part's, too"
+            )
         executed = self.execute(differs)  # first: it tells what cannot be repeated from a forgery
         if self.weights_are_as_measured():
             self._verify_validation(tolerance)
@@ -234,11 +231,6 @@ class TaskGates(Gates):
                 "executed": executed,
             },
         )
-
-    def _open_files(self) -> list[str]:
-        if "hidden files" in self.isolation:
-            return []
-        return ["this kernel hides no files: data() may have read the test part's, too"]
 
     def _verify_data(self) -> None:
         recorded = self.replay.started.data
@@ -257,11 +249,7 @@ class TaskGates(Gates):
 
     def _score(self) -> Mapping[str, Any]:
         """Have outputs and targets scored by a process that never had the model."""
-        targets = {
-            name.removesuffix(".targets"): rows
-            for name, rows in {**self.data.parts, **self.data.fresh}.items()
-            if name.endswith(".targets") and not name.startswith("train")
-        }
+        targets = self._held_out("targets")
         self._pairs = {name: (self.outputs[name], targets[name]) for name in self.outputs}
         chosen = {name: (name, torch.arange(len(rows))) for name, rows in self.outputs.items()}
         self._chosen = chosen
