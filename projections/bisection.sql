@@ -6,13 +6,10 @@ SELECT bisection_id, 0 AS number, good AS checkpoint_id FROM bisections
 UNION ALL
 SELECT
     bisection_id,
-    UNNEST(RANGE(1, LEN(TRY_CAST(suspects AS VARCHAR[])) + 1)) AS number,
+    UNNEST(RANGE(1, LEN(TRY_CAST(suspects AS VARCHAR[])) + 1)) AS number,  -- From 1 in the order of the chain; 0: the good one before it
     UNNEST(TRY_CAST(suspects AS VARCHAR[])) AS checkpoint_id
 FROM bisections;
 COMMENT ON VIEW bisection_suspects IS 'The chain of checkpoints that each search covers';
-COMMENT ON COLUMN bisection_suspects.bisection_id IS 'The search';
-COMMENT ON COLUMN bisection_suspects.number IS 'From 1 in the order of the chain; 0: the good one before it';
-COMMENT ON COLUMN bisection_suspects.checkpoint_id IS 'The checkpoint';
 
 CREATE VIEW bisection_hypotheses AS
 WITH verdicts AS (
@@ -24,10 +21,10 @@ WITH verdicts AS (
 
 SELECT
     h.bisection_id,
-    h.number,
-    h.checkpoint_id,
-    b.error > 0 AND b.error < 0.5 AND b.rules <> 1 AS estimates,
-    COUNT(*) FILTER (v.number IS NOT NULL AND (v.verdict = 'bad') <> (v.number >= h.number)) AS against
+    h.number,  -- In the chain; 0: it is the good one, or lies before it
+    h.checkpoint_id,  -- The first bad checkpoint; NULL: none is bad
+    b.error > 0 AND b.error < 0.5 AND b.rules <> 1 AS estimates,  -- The search estimates its error rates (rules 2 and 3)
+    COUNT(*) FILTER (v.number IS NOT NULL AND (v.verdict = 'bad') <> (v.number >= h.number)) AS against  -- Verdicts that contradict it
 FROM (
     SELECT bisection_id, number, checkpoint_id FROM bisection_suspects
     UNION ALL
@@ -38,11 +35,6 @@ LEFT JOIN verdicts AS v USING (bisection_id)
 WHERE NOT b.ends_believed OR (h.number > 0 AND h.checkpoint_id IS NOT NULL)
 GROUP BY h.bisection_id, h.number, h.checkpoint_id, b.error, b.rules;
 COMMENT ON VIEW bisection_hypotheses IS 'What each search may find, and how many of its verdicts contradict it';
-COMMENT ON COLUMN bisection_hypotheses.bisection_id IS 'The search';
-COMMENT ON COLUMN bisection_hypotheses.number IS 'In the chain; 0: it is the good one, or lies before it';
-COMMENT ON COLUMN bisection_hypotheses.checkpoint_id IS 'The first bad checkpoint; NULL: none is bad';
-COMMENT ON COLUMN bisection_hypotheses.estimates IS 'The search estimates its error rates (rules 2 and 3)';
-COMMENT ON COLUMN bisection_hypotheses.against IS 'Verdicts that contradict it';
 
 -- Rules 2 and 3: models of how verdicts go wrong, as in judge/bisection/error_models.py. A checkpoint
 -- is of one of three kinds, with weights: not sticky, or sticky with a right or a wrong first verdict.
@@ -181,17 +173,14 @@ ranked AS (
 
 SELECT
     bisection_id,
-    number,
+    number,  -- In the chain; 0: it is the good one, or lies before it
     CASE
         WHEN rules = 2 THEN MIN(weight / evidence) FILTER (evidence >= 2 * (1 - confidence) * best)
         ELSE SUM(weight) / total
-    END AS probability
+    END AS probability  -- By all models of errors; rules 2: the least by a pattern of errors that is not refuted
 FROM ranked
 GROUP BY bisection_id, number, rules, total;
 COMMENT ON VIEW bisection_estimates IS 'The probabilities of what searches may find that estimate their error rates (rules 2 and 3)';
-COMMENT ON COLUMN bisection_estimates.bisection_id IS 'The search';
-COMMENT ON COLUMN bisection_estimates.number IS 'In the chain; 0: it is the good one, or lies before it';
-COMMENT ON COLUMN bisection_estimates.probability IS 'By all models of errors; rules 2: the least by a pattern of errors that is not refuted';
 
 -- Rules 1: each verdict is wrong with the same probability, independently, so the probability of a
 -- hypothesis follows from how many verdicts contradict it. NULL: certain verdicts contradict.
@@ -209,21 +198,16 @@ WITH weighed AS (
 
 SELECT
     w.bisection_id,
-    w.number,
-    w.checkpoint_id,
-    w.against,
+    w.number,  -- In the chain; 0: it is the good one, or lies before it
+    w.checkpoint_id,  -- The checkpoint; NULL: none is bad
+    w.against,  -- Verdicts that speak against it
     CASE
-        WHEN w.estimates THEN e.probability
+        WHEN w.estimates THEN e.probability  -- By all verdicts, rules 2: at least; NULL: sure verdicts contradict each other
         ELSE w.weight / NULLIF(SUM(w.weight) OVER (PARTITION BY w.bisection_id), 0)
     END AS probability
 FROM weighed AS w
 LEFT JOIN bisection_estimates AS e USING (bisection_id, number);
 COMMENT ON VIEW bisection_posterior IS 'The probability of each checkpoint of a search to be the first bad one';
-COMMENT ON COLUMN bisection_posterior.bisection_id IS 'The search';
-COMMENT ON COLUMN bisection_posterior.number IS 'In the chain; 0: it is the good one, or lies before it';
-COMMENT ON COLUMN bisection_posterior.checkpoint_id IS 'The checkpoint; NULL: none is bad';
-COMMENT ON COLUMN bisection_posterior.against IS 'Verdicts that speak against it';
-COMMENT ON COLUMN bisection_posterior.probability IS 'By all verdicts, rules 2: at least; NULL: sure verdicts contradict each other';
 
 CREATE VIEW bisection_standing AS
 WITH probed AS (
@@ -247,53 +231,37 @@ likeliest AS (
 
 SELECT
     b.bisection_id,
-    b.idx,
+    b.idx,  -- Ledger index of its opening
     b.line_id,
-    LEN(TRY_CAST(b.suspects AS VARCHAR[])) AS suspects,
-    b.error,
-    COALESCE(p.probes, 0) AS probes,
-    COALESCE(p.known, 0) AS known,
-    COALESCE(p.skipped, 0) AS skipped,
-    l.likeliest,
-    l.probability,
-    e.idx IS NOT NULL AS ended,
-    e.culprit,
-    TRY_CAST(e.candidates AS VARCHAR[]) AS candidates,
+    LEN(TRY_CAST(b.suspects AS VARCHAR[])) AS suspects,  -- Number of checkpoints that it began with
+    b.error,  -- Given share of wrong verdicts
+    COALESCE(p.probes, 0) AS probes,  -- Probes so far
+    COALESCE(p.known, 0) AS known,  -- Of these, known from another search with the same oracle
+    COALESCE(p.skipped, 0) AS skipped,  -- Of these, checkpoints that cannot be tested
+    l.likeliest,  -- The checkpoint that is most probably the first bad one; NULL: none is bad
+    l.probability,  -- With which it is; rules 2: at least
+    e.idx IS NOT NULL AS ended,  -- There is nothing more to ask
+    e.culprit,  -- What was found; NULL: nothing, or not yet
+    TRY_CAST(e.candidates AS VARCHAR[]) AS candidates,  -- Checkpoints among which the culprit is, at the end
     (
         SELECT LIST(c.proposal_id ORDER BY c.proposal_id)
         FROM checkpoint_proposals AS c WHERE c.checkpoint_id = e.culprit
-    ) AS proposals,
-    EXISTS(SELECT 1 FROM checkpoint_rollbacks AS r WHERE r.checkpoint_id = e.culprit) AS rolled_back,
-    e.reason
+    ) AS proposals,  -- Which the culprit came with
+    EXISTS(SELECT 1 FROM checkpoint_rollbacks AS r WHERE r.checkpoint_id = e.culprit) AS rolled_back,  -- The culprit was rolled back by name
+    e.reason  -- Explanation
 FROM bisections AS b
 JOIN likeliest AS l USING (bisection_id)
 LEFT JOIN probed AS p USING (bisection_id)
 LEFT JOIN bisection_ends AS e USING (bisection_id);
 COMMENT ON VIEW bisection_standing IS 'Each search for the checkpoint that made a line worse, and its progress';
-COMMENT ON COLUMN bisection_standing.bisection_id IS 'The search';
-COMMENT ON COLUMN bisection_standing.idx IS 'Ledger index of its opening';
-COMMENT ON COLUMN bisection_standing.line_id IS 'The line';
-COMMENT ON COLUMN bisection_standing.suspects IS 'Number of checkpoints that it began with';
-COMMENT ON COLUMN bisection_standing.error IS 'Given share of wrong verdicts';
-COMMENT ON COLUMN bisection_standing.probes IS 'Probes so far';
-COMMENT ON COLUMN bisection_standing.known IS 'Of these, known from another search with the same oracle';
-COMMENT ON COLUMN bisection_standing.skipped IS 'Of these, checkpoints that cannot be tested';
-COMMENT ON COLUMN bisection_standing.likeliest IS 'The checkpoint that is most probably the first bad one; NULL: none is bad';
-COMMENT ON COLUMN bisection_standing.probability IS 'With which it is; rules 2: at least';
-COMMENT ON COLUMN bisection_standing.ended IS 'There is nothing more to ask';
-COMMENT ON COLUMN bisection_standing.culprit IS 'What was found; NULL: nothing, or not yet';
-COMMENT ON COLUMN bisection_standing.candidates IS 'Checkpoints among which the culprit is, at the end';
-COMMENT ON COLUMN bisection_standing.proposals IS 'Which the culprit came with';
-COMMENT ON COLUMN bisection_standing.rolled_back IS 'The culprit was rolled back by name';
-COMMENT ON COLUMN bisection_standing.reason IS 'Explanation';
 
 CREATE VIEW salvages AS
 SELECT
-    proposal_id,
-    idx,
-    (told ->> '$.culprit') AS culprit,
-    (told ->> '$.checkpoint') AS checkpoint_id,
-    (told ->> '$.proposal') AS original
+    proposal_id,  -- The new proposal
+    idx,  -- Ledger index of its submission
+    (told ->> '$.culprit') AS culprit,  -- Checkpoint that it went back with
+    (told ->> '$.checkpoint') AS checkpoint_id,  -- Checkpoint that the change had made
+    (told ->> '$.proposal') AS original  -- The proposal of before
 FROM (
     SELECT proposal_id, idx, UNNEST(TRY_CAST(evidence AS JSON[])) AS told
     FROM infra_submissions
@@ -301,8 +269,3 @@ FROM (
 )
 WHERE (told ->> '$.kind') = 'salvage';
 COMMENT ON VIEW salvages IS 'Changes that were rolled back with a culprit, and proposed again without it';
-COMMENT ON COLUMN salvages.proposal_id IS 'The new proposal';
-COMMENT ON COLUMN salvages.idx IS 'Ledger index of its submission';
-COMMENT ON COLUMN salvages.culprit IS 'Checkpoint that it went back with';
-COMMENT ON COLUMN salvages.checkpoint_id IS 'Checkpoint that the change had made';
-COMMENT ON COLUMN salvages.original IS 'The proposal of before';

@@ -14,7 +14,6 @@ FROM (
 )
 GROUP BY run_id;
 COMMENT ON VIEW first_claims IS 'Where each run was first named by a comparison, a campaign or a measurement of credit; it belongs to that one only';
-COMMENT ON COLUMN first_claims.run_id IS 'The run';
 COMMENT ON COLUMN first_claims.idx IS 'Ledger index of the entry that names it';
 
 CREATE VIEW run_claims AS
@@ -237,14 +236,14 @@ compared AS (
 )
 
 SELECT
-    kind,
-    subject_id,
-    place,
-    idx,
+    kind,  -- comparison or campaign
+    subject_id,  -- The comparison or campaign
+    place,  -- The subject with the policy, condition and seed, or with the attempt's number, a line each
+    idx,  -- Ledger index of the entry that gave the run to the place
     run_id,
-    end_idx,
-    end_reason,
-    code,
+    end_idx,  -- Ledger index of the run's end; NULL: it has none
+    end_reason,  -- Why the run ended
+    code,  -- SHA-256 of the program's code, as the run recorded it; NULL: there is no such run
     CASE WHEN run_idx IS NULL THEN CAST([] AS VARCHAR []) ELSE LIST_FILTER([
         CASE WHEN planned IS NOT TRUE OR policy IS NULL OR asked_config IS NULL
             THEN 'the ' || kind || ' has no such place' END,
@@ -292,38 +291,29 @@ SELECT
             THEN 'it began with another model' END,
         CASE WHEN rules IS DISTINCT FROM first_rules THEN 'its rules have other thresholds' END,
         CASE WHEN data IS DISTINCT FROM first_data THEN 'it was trained on other data' END
-    ], lambda reason: reason IS NOT NULL) END AS why_not
+    ], lambda reason: reason IS NOT NULL) END AS why_not  -- What does not fit: policy, settings, seed, configuration, model, rules, data, order of entries or attempts, another owner; empty: it fits, or never began
 FROM compared;
 COMMENT ON VIEW run_claims IS 'Each run that a comparison or a campaign gave to one of its places, and what in the run''s own record contradicts that';
-COMMENT ON COLUMN run_claims.kind IS 'comparison or campaign';
-COMMENT ON COLUMN run_claims.subject_id IS 'The comparison or campaign';
-COMMENT ON COLUMN run_claims.place IS 'The subject with the policy, condition and seed, or with the attempt''s number, a line each';
-COMMENT ON COLUMN run_claims.idx IS 'Ledger index of the entry that gave the run to the place';
-COMMENT ON COLUMN run_claims.run_id IS 'The run';
-COMMENT ON COLUMN run_claims.end_idx IS 'Ledger index of the run''s end; NULL: it has none';
-COMMENT ON COLUMN run_claims.end_reason IS 'Why the run ended';
-COMMENT ON COLUMN run_claims.code IS 'SHA-256 of the program''s code, as the run recorded it; NULL: there is no such run';
-COMMENT ON COLUMN run_claims.why_not IS 'What does not fit: policy, settings, seed, configuration, model, rules, data, order of entries or attempts, another owner; empty: it fits, or never began';
 
 -- What a run asks, by its own first entry: which policy, in which training, with which seed. How and
 -- where it was computed is no part of that, nor how often a server is asked again and what it costs.
 CREATE VIEW run_questions AS
 SELECT
     s.run_id,
-    s.idx,
-    s.policy ->> '$.name' AS policy,
-    REGEXP_REPLACE(s.policy ->> '$.name', '[\s''"\\]', '', 'g') AS words,
+    s.idx,  -- Ledger index of its first entry
+    s.policy ->> '$.name' AS policy,  -- Name of the policy, as the run recorded it
+    REGEXP_REPLACE(s.policy ->> '$.name', '[\s''"\\]', '', 'g') AS words,  -- The same without spaces and quotation marks
     MAP_CONCAT(
         COALESCE(TRY_CAST(s.policy -> '$.proposer' AS MAP(VARCHAR, JSON)), MAP {}),
         TRY_CAST(s.policy AS MAP(VARCHAR, JSON))
-    ) AS settings,
+    ) AS settings,  -- What else the run recorded of its policy, by name
     LIST_SORT(LIST_FILTER(
         MAP_ENTRIES(TRY_CAST(s.config AS MAP(VARCHAR, JSON))),
         lambda each: NOT LIST_CONTAINS([{{computed}}], each.key)
-    ))::VARCHAR AS training,
-    TRY_CAST(s.config ->> '$.seed' AS BIGINT) AS seed,
-    s.campaign,
-    f.idx IS NOT NULL AS after_feedback
+    ))::VARCHAR AS training,  -- Its configuration without seed, machine, folders and snapshots
+    TRY_CAST(s.config ->> '$.seed' AS BIGINT) AS seed,  -- Its seed
+    s.campaign,  -- The campaign that it says it is of
+    f.idx IS NOT NULL AS after_feedback  -- Whether its policy was told of earlier attempts of that campaign
 FROM run_starts AS s
 ANTI JOIN forks AS k ON k.run_id = s.run_id
 LEFT JOIN (
@@ -335,15 +325,6 @@ LEFT JOIN (
 WHERE s.parent_run IS NULL
 QUALIFY ROW_NUMBER() OVER (PARTITION BY s.run_id ORDER BY s.idx) = 1;
 COMMENT ON VIEW run_questions IS 'What each run asks that is no fork and goes on from no other run: a policy, in a training, with a seed';
-COMMENT ON COLUMN run_questions.run_id IS 'The run';
-COMMENT ON COLUMN run_questions.idx IS 'Ledger index of its first entry';
-COMMENT ON COLUMN run_questions.policy IS 'Name of the policy, as the run recorded it';
-COMMENT ON COLUMN run_questions.words IS 'The same without spaces and quotation marks';
-COMMENT ON COLUMN run_questions.settings IS 'What else the run recorded of its policy, by name';
-COMMENT ON COLUMN run_questions.training IS 'Its configuration without seed, machine, folders and snapshots';
-COMMENT ON COLUMN run_questions.seed IS 'Its seed';
-COMMENT ON COLUMN run_questions.campaign IS 'The campaign that it says it is of';
-COMMENT ON COLUMN run_questions.after_feedback IS 'Whether its policy was told of earlier attempts of that campaign';
 
 -- A policy is asked once with each seed on each condition. Every further run that asks the same is a
 -- further draw, whoever names it: one that was cut off, one of another comparison, one that no
@@ -427,16 +408,16 @@ found AS (
 
 SELECT
     f.comparison_id,
-    f.policy,
+    f.policy,  -- Name of the policy
     f.condition,
-    f.seed,
-    f.run_id,
-    f.idx,
-    f.made_by,
-    r.run_id IS NOT NULL AS counted,
-    e.reason AS end_reason,
-    COALESCE(m.epochs, 0) AS epochs,
-    m.best_val_accuracy
+    f.seed,  -- Seed of the run
+    f.run_id,  -- A run that asks the same
+    f.idx,  -- Ledger index of the entry that gave it to a cell, or of its own first entry
+    f.made_by,  -- The comparison that had it made, this one or another one; NULL: none
+    r.run_id IS NOT NULL AS counted,  -- Whether it is the result of the cell
+    e.reason AS end_reason,  -- Why it ended; NULL: it never began, or has no end
+    COALESCE(m.epochs, 0) AS epochs,  -- That it has measured
+    m.best_val_accuracy  -- Its largest finite validation accuracy
 FROM found AS f
 LEFT JOIN (
     SELECT DISTINCT comparison_id, policy, condition, seed, run_id FROM comparison_results
@@ -452,17 +433,6 @@ LEFT JOIN (
     GROUP BY run_id
 ) AS m ON m.run_id = f.run_id;
 COMMENT ON VIEW comparison_draws IS 'Every run of the ledger that asks what a cell of a comparison asks: the same policy, condition and seed';
-COMMENT ON COLUMN comparison_draws.comparison_id IS 'The comparison';
-COMMENT ON COLUMN comparison_draws.policy IS 'Name of the policy';
-COMMENT ON COLUMN comparison_draws.condition IS 'Name of the condition';
-COMMENT ON COLUMN comparison_draws.seed IS 'Seed of the run';
-COMMENT ON COLUMN comparison_draws.run_id IS 'A run that asks the same';
-COMMENT ON COLUMN comparison_draws.idx IS 'Ledger index of the entry that gave it to a cell, or of its own first entry';
-COMMENT ON COLUMN comparison_draws.made_by IS 'The comparison that had it made, this one or another one; NULL: none';
-COMMENT ON COLUMN comparison_draws.counted IS 'Whether it is the result of the cell';
-COMMENT ON COLUMN comparison_draws.end_reason IS 'Why it ended; NULL: it never began, or has no end';
-COMMENT ON COLUMN comparison_draws.epochs IS 'That it has measured';
-COMMENT ON COLUMN comparison_draws.best_val_accuracy IS 'Its largest finite validation accuracy';
 
 -- A campaign asks its policy as often as it says. Other campaigns and runs that ask the same are
 -- further draws, and so is a run that says it is of the campaign without being one of its attempts.
@@ -503,20 +473,14 @@ found AS (
 
 SELECT
     f.campaign_id,
-    f.run_id,
-    s.idx,
-    n.made_by,
-    s.campaign IS NOT DISTINCT FROM f.campaign_id AS says_so,
-    e.reason AS end_reason
+    f.run_id,  -- A run with the same policy, configuration and seed
+    s.idx,  -- Ledger index of its first entry
+    n.made_by,  -- The campaign that has it as an attempt; NULL: none
+    s.campaign IS NOT DISTINCT FROM f.campaign_id AS says_so,  -- Whether the run says that it is of this campaign
+    e.reason AS end_reason  -- Why it ended; NULL: it has no end
 FROM found AS f
 ANTI JOIN attempts AS a ON a.campaign_id = f.campaign_id AND a.run_id = f.run_id
 JOIN run_starts AS s ON s.run_id = f.run_id
 LEFT JOIN named AS n ON n.run_id = f.run_id
 LEFT JOIN run_ends AS e ON e.run_id = f.run_id;
 COMMENT ON VIEW campaign_draws IS 'Every run that asks what a campaign asks, or says that it is of the campaign, and is none of its attempts';
-COMMENT ON COLUMN campaign_draws.campaign_id IS 'The campaign';
-COMMENT ON COLUMN campaign_draws.run_id IS 'A run with the same policy, configuration and seed';
-COMMENT ON COLUMN campaign_draws.idx IS 'Ledger index of its first entry';
-COMMENT ON COLUMN campaign_draws.made_by IS 'The campaign that has it as an attempt; NULL: none';
-COMMENT ON COLUMN campaign_draws.says_so IS 'Whether the run says that it is of this campaign';
-COMMENT ON COLUMN campaign_draws.end_reason IS 'Why it ended; NULL: it has no end';

@@ -35,9 +35,9 @@ answered AS (
 
 SELECT
     d.run_id,
-    d.number,
-    d.epoch,
-    d.source,
+    d.number,  -- Of the decision, from 1 in each run
+    d.epoch,  -- The epoch whose evaluation is answered
+    d.source,  -- driver, human or policy
     CASE
         WHEN d.source = 'human' THEN 'human'
         WHEN d.source = 'policy' THEN COALESCE(
@@ -53,23 +53,15 @@ SELECT
             END,
             s.policy ->> '$.name'
         )
-    END AS author,
-    a.call,
-    a.model,
-    a.request
+    END AS author,  -- human, a model as the policy names it, or a policy without a model; NULL: no decision
+    a.call,  -- Number in the transcript of the last usable call about its rules; NULL: no model was asked
+    a.model,  -- The model that was asked; a person may have said something else in its place
+    a.request  -- SHA-256 of the stored request
 FROM decisions AS d
 JOIN run_starts AS s USING (run_id)
 LEFT JOIN answered AS a USING (run_id, number)
 ANTI JOIN forks AS f ON f.run_id = d.run_id AND f.epoch > d.epoch;
 COMMENT ON VIEW decision_authors IS 'The author of each decision, and the models that were asked; without those that a fork repeats from its parent';
-COMMENT ON COLUMN decision_authors.run_id IS 'The run';
-COMMENT ON COLUMN decision_authors.number IS 'Of the decision, from 1 in each run';
-COMMENT ON COLUMN decision_authors.epoch IS 'The epoch whose evaluation is answered';
-COMMENT ON COLUMN decision_authors.source IS 'driver, human or policy';
-COMMENT ON COLUMN decision_authors.author IS 'human, a model as the policy names it, or a policy without a model; NULL: no decision';
-COMMENT ON COLUMN decision_authors.call IS 'Number in the transcript of the last usable call about its rules; NULL: no model was asked';
-COMMENT ON COLUMN decision_authors.model IS 'The model that was asked; a person may have said something else in its place';
-COMMENT ON COLUMN decision_authors.request IS 'SHA-256 of the stored request';
 
 -- What the checkpoint's own code makes, the label stands for, as long as no operator decides.
 CREATE VIEW origin_tags AS
@@ -118,19 +110,15 @@ named AS (
 
 SELECT
     run_id,
-    kind,
-    name,
+    kind,  -- data or model
+    name,  -- Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in
     BOOL_AND(COALESCE(made, FALSE)) AND NOT EXISTS (
         SELECT 1 FROM authority_events
         WHERE name = 'key.granted' AND (body ->> '$.role') = 'operator'
-    ) AS own
+    ) AS own  -- Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor fork) and no operator has a key: then it needs no admission
 FROM named
 GROUP BY run_id, kind, name;
 COMMENT ON VIEW origin_tags IS 'Everything that entered each run: the rows of run_origins, and the authors of its decisions';
-COMMENT ON COLUMN origin_tags.run_id IS 'The run';
-COMMENT ON COLUMN origin_tags.kind IS 'data or model';
-COMMENT ON COLUMN origin_tags.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
-COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor fork) and no operator has a key: then it needs no admission';
 
 CREATE VIEW run_forces AS
 WITH sampled AS (
@@ -169,21 +157,21 @@ authors AS (
 SELECT
     s.run_id,
     s.checkpoint,
-    s.policy ->> '$.name' AS policy_name,
-    COALESCE(a.decided_by, CAST([] AS VARCHAR [])) AS decided_by,
-    COALESCE(c.asked, 0) AS asked,
-    CASE WHEN c.unstated = 0 THEN c.temperature END AS temperature,
-    LIST_SORT(COALESCE(c.seeds, CAST([] AS BIGINT []))) AS sampling_seeds,
-    TRY_CAST(s.config ->> '$.seed' AS BIGINT) AS training_seed,
-    s.config ->> '$.dataset' AS dataset,
-    COALESCE(s.data ->> '$.fingerprints.train', s.data ->> '$.fingerprint') AS data_fingerprint,
-    p.name AS provocation,
-    e.origins,
-    COALESCE(e.kept_out, CAST([] AS VARCHAR [])) AS kept_out,
-    e.withdrawn,
-    u.accuracy_score,
-    u.process_score,
-    u.validation_accuracy
+    s.policy ->> '$.name' AS policy_name,  -- Who was asked to decide
+    COALESCE(a.decided_by, CAST([] AS VARCHAR [])) AS decided_by,  -- Authors of its decisions
+    COALESCE(c.asked, 0) AS asked,  -- Requests to models for decisions
+    CASE WHEN c.unstated = 0 THEN c.temperature END AS temperature,  -- The highest value requested; NULL: unknown for some request, or no request
+    LIST_SORT(COALESCE(c.seeds, CAST([] AS BIGINT []))) AS sampling_seeds,  -- Seeds that requests named
+    TRY_CAST(s.config ->> '$.seed' AS BIGINT) AS training_seed,  -- Of initialisation and data order
+    s.config ->> '$.dataset' AS dataset,  -- Name of the dataset
+    COALESCE(s.data ->> '$.fingerprints.train', s.data ->> '$.fingerprint') AS data_fingerprint,  -- Of the training examples
+    p.name AS provocation,  -- The provoked fault; NULL: none
+    e.origins,  -- Tags, each kind:name
+    COALESCE(e.kept_out, CAST([] AS VARCHAR [])) AS kept_out,  -- Those that are not admitted now
+    e.withdrawn,  -- Whether one of them was admitted or refused before and is now withdrawn
+    u.accuracy_score,  -- From 0 to 1, of the audit that counts
+    u.process_score,  -- From 0 to 1, likewise
+    u.validation_accuracy  -- As the judge measured it in the audit that counts
 FROM run_starts AS s
 JOIN entered AS e USING (run_id)
 LEFT JOIN authors AS a USING (run_id)
@@ -192,23 +180,6 @@ LEFT JOIN provocations AS p USING (run_id)
 LEFT JOIN counting_audits AS k USING (run_id)
 LEFT JOIN audit_scores AS u ON u.audit_id = k.audit_id AND u.idx = k.idx;
 COMMENT ON VIEW run_forces IS 'Properties of each run to select by: author of decisions, sampling, origin';
-COMMENT ON COLUMN run_forces.run_id IS 'The run';
-COMMENT ON COLUMN run_forces.checkpoint IS 'Version of the infrastructure that the run was made under';
-COMMENT ON COLUMN run_forces.policy_name IS 'Who was asked to decide';
-COMMENT ON COLUMN run_forces.decided_by IS 'Authors of its decisions';
-COMMENT ON COLUMN run_forces.asked IS 'Requests to models for decisions';
-COMMENT ON COLUMN run_forces.temperature IS 'The highest value requested; NULL: unknown for some request, or no request';
-COMMENT ON COLUMN run_forces.sampling_seeds IS 'Seeds that requests named';
-COMMENT ON COLUMN run_forces.training_seed IS 'Of initialisation and data order';
-COMMENT ON COLUMN run_forces.dataset IS 'Name of the dataset';
-COMMENT ON COLUMN run_forces.data_fingerprint IS 'Of the training examples';
-COMMENT ON COLUMN run_forces.provocation IS 'The provoked fault; NULL: none';
-COMMENT ON COLUMN run_forces.origins IS 'Tags, each kind:name';
-COMMENT ON COLUMN run_forces.kept_out IS 'Those that are not admitted now';
-COMMENT ON COLUMN run_forces.withdrawn IS 'Whether one of them was admitted or refused before and is now withdrawn';
-COMMENT ON COLUMN run_forces.accuracy_score IS 'From 0 to 1, of the audit that counts';
-COMMENT ON COLUMN run_forces.process_score IS 'From 0 to 1, likewise';
-COMMENT ON COLUMN run_forces.validation_accuracy IS 'As the judge measured it in the audit that counts';
 
 -- Two runs are in the same state if all that was measured so far is the same, to the last bit. The
 -- estimate and its interval stand for the noise probes and the spread, from which they follow.
@@ -274,22 +245,20 @@ chained AS (
 SELECT run_id, epoch, measured, SHA256(CAST(ROW(measured, rules) AS VARCHAR)) AS state
 FROM chained;
 COMMENT ON VIEW decision_states IS 'A hash of all measurements up to the end of each epoch; equal only if they are equal bit for bit';
-COMMENT ON COLUMN decision_states.run_id IS 'The run';
-COMMENT ON COLUMN decision_states.epoch IS 'From 0';
 COMMENT ON COLUMN decision_states.measured IS 'SHA-256 over configuration, data, model and all measurements up to the epoch';
 COMMENT ON COLUMN decision_states.state IS 'The same with what the rules said of the epoch, which depends on earlier remedies too';
 
 CREATE VIEW decision_marks AS
 SELECT
     d.run_id,
-    d.number,
-    r.mark,
-    r.note,
-    r.idx,
+    d.number,  -- Of the decision, from 1 in each run
+    r.mark,  -- gold or bad
+    r.note,  -- Explanation
+    r.idx,  -- Ledger index of the statement
     r.signed_by IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM revoked_keys AS k
         WHERE k.key_id = r.signed_by AND t.time >= k.since AND r.idx <= k.until_idx
-    ) AS vouched
+    ) AS vouched  -- Signed by an operator, or said when it was approved; without it only bad counts
 FROM reviews AS r
 JOIN events AS t ON t.idx = r.idx
 JOIN decisions AS d ON d.idx = r.decision_idx AND d.run_id = r.run_id
@@ -303,12 +272,6 @@ JOIN decisions AS d
         AND d.justification = (p.decision ->> '$.justification')
 WHERE p.mark IS NOT NULL AND p.verdict = 'approve';
 COMMENT ON VIEW decision_marks IS 'Valid reviews of decisions by people: reviews, and approvals at decision time';
-COMMENT ON COLUMN decision_marks.run_id IS 'The run';
-COMMENT ON COLUMN decision_marks.number IS 'Of the decision, from 1 in each run';
-COMMENT ON COLUMN decision_marks.mark IS 'gold or bad';
-COMMENT ON COLUMN decision_marks.note IS 'Explanation';
-COMMENT ON COLUMN decision_marks.idx IS 'Ledger index of the statement';
-COMMENT ON COLUMN decision_marks.vouched IS 'Signed by an operator, or said when it was approved; without it only bad counts';
 
 CREATE VIEW decision_rewards AS
 WITH counting AS MATERIALIZED (SELECT run_id, audit_id, idx FROM counting_audits),
@@ -359,22 +322,22 @@ marks AS (
 
 SELECT
     d.run_id,
-    d.number,
-    d.epoch,
-    d.cites,
+    d.number,  -- Of the decision, from 1 in each run
+    d.epoch,  -- The epoch whose evaluation is answered
+    d.cites,  -- Rules, in the order of their names
     d.direction,
-    d.outcome,
-    w.author,
-    g.advantage,
-    e.effect,
+    d.outcome,  -- applied, refused, restart, deferred or open
+    w.author,  -- Author of the decision; NULL: no decision
+    g.advantage,  -- Validation accuracy of its run, above the mean of judged runs from the same start; NULL: there is no other
+    e.effect,  -- 1: its remedy silenced the cited rules; -1: it did not; NULL: unknown
     CASE WHEN j.run_id IS NOT NULL
-        THEN COALESCE(f.violations, CASE WHEN u.run_id IS NULL THEN 0 END) END AS violations,
-    m.mark,
+        THEN COALESCE(f.violations, CASE WHEN u.run_id IS NULL THEN 0 END) END AS violations,  -- That the audit that counts found in it; NULL: not audited, or the audit does not list all that it found
+    m.mark,  -- gold or bad, as people said; NULL: unmarked
     CASE WHEN j.run_id IS NOT NULL THEN
         COALESCE(g.advantage, 0) + 0.1 * COALESCE(e.effect, 0)
         - 0.1 * COALESCE(f.violations, CASE WHEN u.run_id IS NULL THEN 0 END)
         + CASE m.mark WHEN 'gold' THEN 0.1 WHEN 'bad' THEN -0.1 ELSE 0 END
-    END AS reward
+    END AS reward  -- advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged, or its violations are not known
 FROM decision_outcomes AS d
 JOIN decision_authors AS w USING (run_id, number)
 LEFT JOIN judged AS j USING (run_id)
@@ -384,55 +347,30 @@ LEFT JOIN faults AS f ON f.run_id = d.run_id AND f.decision = d.number
 LEFT JOIN unlisted AS u ON u.run_id = d.run_id
 LEFT JOIN marks AS m ON m.run_id = d.run_id AND m.number = d.number;
 COMMENT ON VIEW decision_rewards IS 'The reward of each decision and its parts, for training by reward';
-COMMENT ON COLUMN decision_rewards.run_id IS 'The run';
-COMMENT ON COLUMN decision_rewards.number IS 'Of the decision, from 1 in each run';
-COMMENT ON COLUMN decision_rewards.epoch IS 'The epoch whose evaluation is answered';
-COMMENT ON COLUMN decision_rewards.cites IS 'Rules, in the order of their names';
-COMMENT ON COLUMN decision_rewards.direction IS 'The remedy asked for, or defer';
-COMMENT ON COLUMN decision_rewards.outcome IS 'applied, refused, restart, deferred or open';
-COMMENT ON COLUMN decision_rewards.author IS 'Author of the decision; NULL: no decision';
-COMMENT ON COLUMN decision_rewards.advantage IS 'Validation accuracy of its run, above the mean of judged runs from the same start; NULL: there is no other';
-COMMENT ON COLUMN decision_rewards.effect IS '1: its remedy silenced the cited rules; -1: it did not; NULL: unknown';
-COMMENT ON COLUMN decision_rewards.violations IS 'That the audit that counts found in it; NULL: not audited, or the audit does not list all that it found';
-COMMENT ON COLUMN decision_rewards.mark IS 'gold or bad, as people said; NULL: unmarked';
-COMMENT ON COLUMN decision_rewards.reward IS 'advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged, or its violations are not known';
 
 CREATE VIEW rule_credit AS
 WITH sides AS (SELECT run_id, epoch, rule, side FROM rule_evaluations WHERE side IS NOT NULL)
 
 SELECT
     c.rule,
-    e.side,
+    e.side,  -- On which its signal had left the band
     r.direction,
-    r.author,
-    COUNT(*) AS decisions,
-    COUNT(*) FILTER (r.outcome = 'applied') AS applied,
-    COUNT(*) FILTER (r.effect > 0) AS silenced,
-    COUNT(*) FILTER (r.effect < 0) AS not_silenced,
-    COALESCE(SUM(r.violations), 0) AS violations,
-    COUNT(*) FILTER (r.mark = 'gold') AS gold,
-    COUNT(*) FILTER (r.mark = 'bad') AS bad,
-    AVG(r.advantage) AS advantage,
-    AVG(r.reward) AS reward
+    r.author,  -- Author of the decision; NULL: no decision
+    COUNT(*) AS decisions,  -- How often it was taken
+    COUNT(*) FILTER (r.outcome = 'applied') AS applied,  -- How often it was carried out
+    COUNT(*) FILTER (r.effect > 0) AS silenced,  -- Of the applied: how many silenced it
+    COUNT(*) FILTER (r.effect < 0) AS not_silenced,  -- How many did not; the others are unknown
+    COALESCE(SUM(r.violations), 0) AS violations,  -- That audits found in these decisions, as far as they list them
+    COUNT(*) FILTER (r.mark = 'gold') AS gold,  -- How often people marked it so
+    COUNT(*) FILTER (r.mark = 'bad') AS bad,  -- Likewise
+    AVG(r.advantage) AS advantage,  -- Mean over these decisions, as reward; see decision_rewards
+    AVG(r.reward) AS reward  -- Mean over these decisions
 FROM decision_rewards AS r
 JOIN citations AS c USING (run_id, number)
 LEFT JOIN sides AS e ON e.run_id = r.run_id AND e.epoch = r.epoch AND e.rule = c.rule
 SEMI JOIN (FROM runs WHERE level = 'repeatable') AS l ON l.run_id = r.run_id
 GROUP BY ALL;
 COMMENT ON VIEW rule_credit IS 'The outcome of each direction taken for each rule, by author, without watched runs';
-COMMENT ON COLUMN rule_credit.rule IS 'R1 to R7';
-COMMENT ON COLUMN rule_credit.side IS 'On which its signal had left the band';
-COMMENT ON COLUMN rule_credit.direction IS 'The remedy asked for, or defer';
-COMMENT ON COLUMN rule_credit.author IS 'Author of the decision; NULL: no decision';
-COMMENT ON COLUMN rule_credit.decisions IS 'How often it was taken';
-COMMENT ON COLUMN rule_credit.applied IS 'How often it was carried out';
-COMMENT ON COLUMN rule_credit.silenced IS 'Of the applied: how many silenced it';
-COMMENT ON COLUMN rule_credit.not_silenced IS 'How many did not; the others are unknown';
-COMMENT ON COLUMN rule_credit.violations IS 'That audits found in these decisions, as far as they list them';
-COMMENT ON COLUMN rule_credit.gold IS 'How often people marked it so';
-COMMENT ON COLUMN rule_credit.bad IS 'Likewise';
-COMMENT ON COLUMN rule_credit.advantage IS 'Mean over these decisions, as reward; see decision_rewards';
-COMMENT ON COLUMN rule_credit.reward IS 'Mean over these decisions';
 
 -- Let in is only what every condition speaks for. A run that has something of another one needs the
 -- other one's origins to be admitted as well.
@@ -466,23 +404,18 @@ kept AS (
 
 SELECT
     s.run_id,
-    s.eligible IS TRUE AND LEN(s.why_not) = 0 AND k.run_id IS NULL AS let_in,
-    s.usable IS TRUE AND k.run_id IS NULL AS usable,
-    s.tainted OR COALESCE(k.withdrawn, FALSE) AS tainted,
+    s.eligible IS TRUE AND LEN(s.why_not) = 0 AND k.run_id IS NULL AS let_in,  -- Whether it may
+    s.usable IS TRUE AND k.run_id IS NULL AS usable,  -- Whether it may be learned from as a failure: as let_in, but exercised or not
+    s.tainted OR COALESCE(k.withdrawn, FALSE) AS tainted,  -- As run_standing says, or because an origin that it has something of was withdrawn
     LIST_CONCAT(
         s.why_not,
         CASE WHEN s.eligible IS TRUE OR LEN(s.why_not) > 0 THEN CAST([] AS VARCHAR [])
             ELSE ['not eligible'] END,
         LIST_TRANSFORM(COALESCE(k.tags, []), lambda tag: tag || ' is not admitted')
-    ) AS why_not
+    ) AS why_not  -- All that speaks against it: what run_standing says, and origins that are not admitted
 FROM run_standing AS s
 LEFT JOIN kept AS k USING (run_id);
 COMMENT ON VIEW curated_runs IS 'Runs that training data may come from: those that meet every condition';
-COMMENT ON COLUMN curated_runs.run_id IS 'The run';
-COMMENT ON COLUMN curated_runs.let_in IS 'Whether it may';
-COMMENT ON COLUMN curated_runs.usable IS 'Whether it may be learned from as a failure: as let_in, but exercised or not';
-COMMENT ON COLUMN curated_runs.tainted IS 'As run_standing says, or because an origin that it has something of was withdrawn';
-COMMENT ON COLUMN curated_runs.why_not IS 'All that speaks against it: what run_standing says, and origins that are not admitted';
 
 CREATE VIEW curated_decisions AS
 WITH reviewed AS (
@@ -532,34 +465,21 @@ judged AS (
 
 SELECT
     d.run_id,
-    d.number,
-    d.epoch,
-    d.author,
-    d.call,
-    d.request,
-    d.gold,
-    d.violated,
-    COALESCE(c.let_in, FALSE) AS run_let_in,
-    COALESCE(c.usable, FALSE) AS run_usable,
-    d.faults,
-    run_let_in AND LEN(d.faults) = 0 AS let_in,
-    LIST_CONCAT(COALESCE(c.why_not, ['its run is unknown']), d.faults) AS why_not
+    d.number,  -- Of the decision, from 1 in each run
+    d.epoch,  -- The epoch whose evaluation is answered
+    d.author,  -- Author of the decision; NULL: no decision
+    d.call,  -- Number in the transcript; NULL: no model was asked
+    d.request,  -- SHA-256 of the stored request; NULL: no model was asked
+    d.gold,  -- Marked gold by a valid reviewer, and marked bad by none
+    d.violated,  -- Whether the audit that counts names it in a violation that is not the harness's or the driver's
+    COALESCE(c.let_in, FALSE) AS run_let_in,  -- Whether its run is let in
+    COALESCE(c.usable, FALSE) AS run_usable,  -- Whether its run may be learned from as a failure
+    d.faults,  -- What speaks against the decision itself
+    run_let_in AND LEN(d.faults) = 0 AS let_in,  -- Its run is let in, and nothing speaks against it
+    LIST_CONCAT(COALESCE(c.why_not, ['its run is unknown']), d.faults) AS why_not  -- What speaks against its run, then what against it
 FROM judged AS d
 LEFT JOIN curated_runs AS c USING (run_id);
 COMMENT ON VIEW curated_decisions IS 'Decisions that may be training examples';
-COMMENT ON COLUMN curated_decisions.run_id IS 'The run';
-COMMENT ON COLUMN curated_decisions.number IS 'Of the decision, from 1 in each run';
-COMMENT ON COLUMN curated_decisions.epoch IS 'The epoch whose evaluation is answered';
-COMMENT ON COLUMN curated_decisions.author IS 'Author of the decision; NULL: no decision';
-COMMENT ON COLUMN curated_decisions.call IS 'Number in the transcript; NULL: no model was asked';
-COMMENT ON COLUMN curated_decisions.request IS 'SHA-256 of the stored request; NULL: no model was asked';
-COMMENT ON COLUMN curated_decisions.gold IS 'Marked gold by a valid reviewer, and marked bad by none';
-COMMENT ON COLUMN curated_decisions.violated IS 'Whether the audit that counts names it in a violation that is not the harness''s or the driver''s';
-COMMENT ON COLUMN curated_decisions.run_let_in IS 'Whether its run is let in';
-COMMENT ON COLUMN curated_decisions.run_usable IS 'Whether its run may be learned from as a failure';
-COMMENT ON COLUMN curated_decisions.faults IS 'What speaks against the decision itself';
-COMMENT ON COLUMN curated_decisions.let_in IS 'Its run is let in, and nothing speaks against it';
-COMMENT ON COLUMN curated_decisions.why_not IS 'What speaks against its run, then what against it';
 
 CREATE VIEW curated_answers AS
 WITH grouped AS (
@@ -594,14 +514,13 @@ asked AS (
 
 SELECT
     g.* EXCLUDE (open_to_use, faultless, let_in),
-    a.rules IS NULL OR a.rules = g.rules AS whole,
-    g.open_to_use AND whole AS usable,
-    g.faultless AND whole AS sound,
-    g.let_in AND whole AS let_in
+    a.rules IS NULL OR a.rules = g.rules AS whole,  -- Whether they answer each rule that was asked about, and no other
+    g.open_to_use AND whole AS usable,  -- Whole, and their run may be learned from as a failure: may be shown as what not to do
+    g.faultless AND whole AS sound,  -- As let_in, but its run exercised or not: may be shown as what to do where something else shows that it was right
+    g.let_in AND whole AS let_in  -- Whole, and each is let in: may be shown as what to do
 FROM grouped AS g
 LEFT JOIN asked AS a ON a.run_id = g.run_id AND a.call = g.call;
 COMMENT ON VIEW curated_answers IS 'Decisions that answer the same question; an example is made of one group';
-COMMENT ON COLUMN curated_answers.run_id IS 'The run';
 COMMENT ON COLUMN curated_answers.epoch IS 'The epoch decided on';
 COMMENT ON COLUMN curated_answers.call IS 'Number of the call in the transcript; NULL: no model was asked';
 COMMENT ON COLUMN curated_answers.number IS 'Of the first of its decisions; with the run it names the example';
@@ -612,10 +531,6 @@ COMMENT ON COLUMN curated_answers.request IS 'SHA-256 of the stored request; NUL
 COMMENT ON COLUMN curated_answers.does IS 'The remedies and their arguments, without the justifications';
 COMMENT ON COLUMN curated_answers.gold IS 'Whether one of them is marked so';
 COMMENT ON COLUMN curated_answers.violated IS 'Whether the audit that counts names one of them in a violation of its author';
-COMMENT ON COLUMN curated_answers.whole IS 'Whether they answer each rule that was asked about, and no other';
-COMMENT ON COLUMN curated_answers.usable IS 'Whole, and their run may be learned from as a failure: may be shown as what not to do';
-COMMENT ON COLUMN curated_answers.sound IS 'As let_in, but its run exercised or not: may be shown as what to do where something else shows that it was right';
-COMMENT ON COLUMN curated_answers.let_in IS 'Whole, and each is let in: may be shown as what to do';
 
 CREATE VIEW preference_pairs AS
 WITH answers AS MATERIALIZED (
@@ -635,34 +550,24 @@ WITH answers AS MATERIALIZED (
 )
 
 SELECT
-    c.state,
-    c.epoch,
-    c.rules,
-    c.run_id AS chosen_run,
-    c.number AS chosen,
-    r.run_id AS rejected_run,
-    r.number AS rejected,
-    c.accuracy - r.accuracy AS difference,
+    c.state,  -- As in decision_states
+    c.epoch,  -- The last in which both runs were the same
+    c.rules,  -- That both answer
+    c.run_id AS chosen_run,  -- The run whose answer was better
+    c.number AS chosen,  -- Number of the first decision of its answer
+    r.run_id AS rejected_run,  -- The run whose answer was worse
+    r.number AS rejected,  -- Number of the first decision of its answer
+    c.accuracy - r.accuracy AS difference,  -- In validation accuracy, as the judge measured both
     TRY(
         2 * SQRT((c.accuracy * (1 - c.accuracy) + r.accuracy * (1 - r.accuracy)) / c.examples)
-    ) AS noise,
-    r.violated
+    ) AS noise,  -- Two standard errors of that difference, from the size of the validation set; NULL: unknown, and no export takes it
+    r.violated  -- Whether the rejected answer broke the process, which the chosen one did not; such a pair needs no higher accuracy, but none that is lower by more than the noise
 FROM answers AS c
 JOIN answers AS r ON r.state = c.state AND r.rules = c.rules
 WHERE
     c.let_in AND c.does <> r.does AND c.followed IS DISTINCT FROM r.followed
     AND (c.accuracy > r.accuracy OR (r.violated AND difference >= -noise));
 COMMENT ON VIEW preference_pairs IS 'Two answers to the same state, after which two runs diverged; an export requires a difference above the noise, or a violation by the rejected answer alone';
-COMMENT ON COLUMN preference_pairs.state IS 'As in decision_states';
-COMMENT ON COLUMN preference_pairs.epoch IS 'The last in which both runs were the same';
-COMMENT ON COLUMN preference_pairs.rules IS 'That both answer';
-COMMENT ON COLUMN preference_pairs.chosen_run IS 'The run whose answer was better';
-COMMENT ON COLUMN preference_pairs.chosen IS 'Number of the first decision of its answer';
-COMMENT ON COLUMN preference_pairs.rejected_run IS 'The run whose answer was worse';
-COMMENT ON COLUMN preference_pairs.rejected IS 'Number of the first decision of its answer';
-COMMENT ON COLUMN preference_pairs.difference IS 'In validation accuracy, as the judge measured both';
-COMMENT ON COLUMN preference_pairs.noise IS 'Two standard errors of that difference, from the size of the validation set; NULL: unknown, and no export takes it';
-COMMENT ON COLUMN preference_pairs.violated IS 'Whether the rejected answer broke the process, which the chosen one did not; such a pair needs no higher accuracy, but none that is lower by more than the noise';
 
 -- What `proctor fork --decision` measured, in the forks' own audited records instead of its own words. The
 -- recorded answer is that of the run, the other one that of the fork in the run's own order.
@@ -713,25 +618,25 @@ settled AS (
 
 SELECT
     m.credit_id,
-    m.idx,
-    m.arm,
-    m.better,
-    b.question,
-    b.looks,
-    a.run_id AS recorded_run,
-    a.number AS recorded,
-    o.run_id AS other_run,
-    o.number AS other,
-    m.better = 'chosen' AS kept,
-    IF(kept, a.run_id, o.run_id) AS chosen_run,
-    IF(kept, a.number, o.number) AS chosen,
-    IF(kept, o.run_id, a.run_id) AS rejected_run,
-    IF(kept, o.number, a.number) AS rejected,
-    LIST_CONCAT(w.runs, o.runs) AS forks,
-    w.losses AS recorded_losses,
-    o.losses AS other_losses,
-    w.accuracies AS recorded_accuracies,
-    o.accuracies AS other_accuracies
+    m.idx,  -- Ledger index of its result
+    m.arm,  -- Name of the alternative
+    m.better,  -- chosen or other, as the measurement says
+    b.question,  -- As in decision_credit
+    b.looks,  -- As in decision_credit
+    a.run_id AS recorded_run,  -- The run whose decision was measured
+    a.number AS recorded,  -- Number of the first decision of its answer
+    o.run_id AS other_run,  -- The fork with the alternative, in the run's own order of the examples
+    o.number AS other,  -- Number of the first decision of its answer
+    m.better = 'chosen' AS kept,  -- Whether the recorded answer is the better one
+    IF(kept, a.run_id, o.run_id) AS chosen_run,  -- The run of the better answer
+    IF(kept, a.number, o.number) AS chosen,  -- Number of the first decision of the better answer
+    IF(kept, o.run_id, a.run_id) AS rejected_run,  -- The run of the worse answer
+    IF(kept, o.number, a.number) AS rejected,  -- Number of the first decision of the worse answer
+    LIST_CONCAT(w.runs, o.runs) AS forks,  -- All runs that the measurement rests on; each was judged, and none is tainted
+    w.losses AS recorded_losses,  -- Last validation losses of the forks with the recorded answer, by order of the examples
+    o.losses AS other_losses,  -- Of those with the alternative
+    w.accuracies AS recorded_accuracies,  -- Likewise, accuracies
+    o.accuracies AS other_accuracies  -- Likewise, of those with the alternative
 FROM credit_results AS m
 JOIN credit_starts AS s USING (credit_id)
 JOIN settled AS b
@@ -748,26 +653,6 @@ WHERE
     AND w.seeds = LIST_SORT(TRY_CAST(s.seeds AS BIGINT []))
     AND IF(kept, a.sound, a.usable AND o.sound);
 COMMENT ON VIEW measured_pairs IS 'Two answers to one situation, of which measured credit says which is better; an export computes the intervals again';
-COMMENT ON COLUMN measured_pairs.credit_id IS 'The measurement';
-COMMENT ON COLUMN measured_pairs.idx IS 'Ledger index of its result';
-COMMENT ON COLUMN measured_pairs.arm IS 'Name of the alternative';
-COMMENT ON COLUMN measured_pairs.better IS 'chosen or other, as the measurement says';
-COMMENT ON COLUMN measured_pairs.question IS 'As in decision_credit';
-COMMENT ON COLUMN measured_pairs.looks IS 'As in decision_credit';
-COMMENT ON COLUMN measured_pairs.recorded_run IS 'The run whose decision was measured';
-COMMENT ON COLUMN measured_pairs.recorded IS 'Number of the first decision of its answer';
-COMMENT ON COLUMN measured_pairs.other_run IS 'The fork with the alternative, in the run''s own order of the examples';
-COMMENT ON COLUMN measured_pairs.other IS 'Number of the first decision of its answer';
-COMMENT ON COLUMN measured_pairs.kept IS 'Whether the recorded answer is the better one';
-COMMENT ON COLUMN measured_pairs.chosen_run IS 'The run of the better answer';
-COMMENT ON COLUMN measured_pairs.chosen IS 'Number of the first decision of the better answer';
-COMMENT ON COLUMN measured_pairs.rejected_run IS 'The run of the worse answer';
-COMMENT ON COLUMN measured_pairs.rejected IS 'Number of the first decision of the worse answer';
-COMMENT ON COLUMN measured_pairs.forks IS 'All runs that the measurement rests on; each was judged, and none is tainted';
-COMMENT ON COLUMN measured_pairs.recorded_losses IS 'Last validation losses of the forks with the recorded answer, by order of the examples';
-COMMENT ON COLUMN measured_pairs.other_losses IS 'Of those with the alternative';
-COMMENT ON COLUMN measured_pairs.recorded_accuracies IS 'Likewise, accuracies';
-COMMENT ON COLUMN measured_pairs.other_accuracies IS 'Likewise, of those with the alternative';
 
 -- A proposal shows what a change came to. One that nobody may learn from any more, or whose author no
 -- operator has admitted, is kept out like a run.
@@ -821,18 +706,11 @@ reasoned AS (
 
 SELECT
     proposal_id,
-    idx,
-    author,
-    accepted,
-    LEN(why_not) = 0 AS let_in,
-    tainted OR rolled_back OR COALESCE(withdrawn, FALSE) AS tainted,
-    why_not
+    idx,  -- Ledger index of its submission
+    author,  -- The model that was asked for it, or else who proposed
+    accepted,  -- Whether it was promoted; NULL: it has not ended
+    LEN(why_not) = 0 AS let_in,  -- Whether it may
+    tainted OR rolled_back OR COALESCE(withdrawn, FALSE) AS tainted,  -- As proposal_standing says, or because its checkpoint was rolled back or its author withdrawn
+    why_not  -- What excludes it: not judged, tainted, entry unreadable, its author is not admitted
 FROM reasoned;
 COMMENT ON VIEW curated_proposals IS 'Proposals that may be training examples, rejected ones too';
-COMMENT ON COLUMN curated_proposals.proposal_id IS 'The proposal';
-COMMENT ON COLUMN curated_proposals.idx IS 'Ledger index of its submission';
-COMMENT ON COLUMN curated_proposals.author IS 'The model that was asked for it, or else who proposed';
-COMMENT ON COLUMN curated_proposals.accepted IS 'Whether it was promoted; NULL: it has not ended';
-COMMENT ON COLUMN curated_proposals.let_in IS 'Whether it may';
-COMMENT ON COLUMN curated_proposals.tainted IS 'As proposal_standing says, or because its checkpoint was rolled back or its author withdrawn';
-COMMENT ON COLUMN curated_proposals.why_not IS 'What excludes it: not judged, tainted, entry unreadable, its author is not admitted';

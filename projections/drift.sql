@@ -8,29 +8,19 @@ WITH numbered AS (
 
 SELECT
     a.line_id,
-    a.number,
+    a.number,  -- Of the alarm on its line, from 1
     a.idx,
-    t.time,
-    a.checkpoint_id,
-    a.kind,
-    a.detail,
-    r.idx IS NULL AS open,
-    r.idx AS answered_idx,
-    r.note
+    t.time,  -- When it was raised
+    a.checkpoint_id,  -- Active at the time
+    a.kind,  -- ratchet, decline, three sigma, circuit breaker, complexity, production, not promoted, worse; velocity is no alarm but a word to the operator
+    a.detail,  -- Explanation
+    r.idx IS NULL AS open,  -- Whether it waits for an operator
+    r.idx AS answered_idx,  -- Ledger index of the answer; NULL: there is none
+    r.note  -- What the operator said
 FROM numbered AS a
 JOIN events AS t ON t.idx = a.idx
 LEFT JOIN drift_answers AS r ON r.line_id = a.line_id AND r.alarm = a.number AND r.idx > a.idx;
 COMMENT ON VIEW alarms IS 'Each alarm with the operator''s answer';
-COMMENT ON COLUMN alarms.line_id IS 'The line';
-COMMENT ON COLUMN alarms.number IS 'Of the alarm on its line, from 1';
-COMMENT ON COLUMN alarms.idx IS 'Ledger index';
-COMMENT ON COLUMN alarms.time IS 'When it was raised';
-COMMENT ON COLUMN alarms.checkpoint_id IS 'Active at the time';
-COMMENT ON COLUMN alarms.kind IS 'ratchet, decline, three sigma, circuit breaker, complexity, production, not promoted, worse; velocity is no alarm but a word to the operator';
-COMMENT ON COLUMN alarms.detail IS 'Explanation';
-COMMENT ON COLUMN alarms.open IS 'Whether it waits for an operator';
-COMMENT ON COLUMN alarms.answered_idx IS 'Ledger index of the answer; NULL: there is none';
-COMMENT ON COLUMN alarms.note IS 'What the operator said';
 
 -- Which audits count is as in counting_audits, but for what came to a run after its audit: an audit
 -- that failed, or that gave few points for the process, speaks against a run that goes on, too.
@@ -77,7 +67,8 @@ ended AS (
     ANTI JOIN provocations AS p ON p.run_id = r.run_id
     ANTI JOIN forks AS f ON f.run_id = r.run_id
     WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL AND r.level = 'repeatable'
-        AND r.config ->> '$.task' IS NULL  -- whose metric need not be an accuracy
+        -- whose metric need not be an accuracy
+        AND r.config ->> '$.task' IS NULL
 ),
 
 results AS (
@@ -109,28 +100,18 @@ ranges AS (
 
 SELECT
     r.run_id,
-    r.checkpoint_id,
+    r.checkpoint_id,  -- That it is labelled with
     r.started_idx,
-    r.task,
-    r.accuracy,
-    r.chance,
-    g.low,
-    r.process_score,
-    r.exercised,
-    r.learned AND COALESCE(r.accuracy >= g.low, TRUE) AS success
+    r.task,  -- Same for runs with the same configuration and data, whatever their seed
+    r.accuracy,  -- On the validation set: as the audit that checked most measured it, else of the last epoch; where a judge has a key, of the signed audits
+    r.chance,  -- Accuracy of guessing, from the number of classes
+    g.low,  -- Lower end of the healthy range of its task: the median accuracy of the first 20 runs of the task that learned, less 3 robust deviations; NULL: there are fewer than 10
+    r.process_score,  -- In the same audit; NULL: there is none
+    r.exercised,  -- Whether enough rules fired and were answered in it; NULL: there is no audit
+    r.learned AND COALESCE(r.accuracy >= g.low, TRUE) AS success  -- Completed, no hard fail and a process score of at least 0.5 in the audit that checked most, an accuracy of at least chance + 0.1 * (1 - chance), and within the healthy range of its task
 FROM results AS r
 LEFT JOIN ranges AS g USING (task);
 COMMENT ON VIEW production_runs IS 'Finished runs under each checkpoint, without watched runs and runs that have a provoked fault';
-COMMENT ON COLUMN production_runs.run_id IS 'The run';
-COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
-COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN production_runs.accuracy IS 'On the validation set: as the audit that checked most measured it, else of the last epoch; where a judge has a key, of the signed audits';
-COMMENT ON COLUMN production_runs.chance IS 'Accuracy of guessing, from the number of classes';
-COMMENT ON COLUMN production_runs.task IS 'Same for runs with the same configuration and data, whatever their seed';
-COMMENT ON COLUMN production_runs.low IS 'Lower end of the healthy range of its task: the median accuracy of the first 20 runs of the task that learned, less 3 robust deviations; NULL: there are fewer than 10';
-COMMENT ON COLUMN production_runs.process_score IS 'In the same audit; NULL: there is none';
-COMMENT ON COLUMN production_runs.exercised IS 'Whether enough rules fired and were answered in it; NULL: there is no audit';
-COMMENT ON COLUMN production_runs.success IS 'Completed, no hard fail and a process score of at least 0.5 in the audit that checked most, an accuracy of at least chance + 0.1 * (1 - chance), and within the healthy range of its task';
 
 -- The sum of failures less successes that never falls below zero. It begins again with each
 -- checkpoint, and when an operator has answered an alarm of production.
@@ -161,21 +142,15 @@ walks AS (
 
 SELECT
     run_id,
-    line_id,
-    checkpoint_id,
+    line_id,  -- The line of its checkpoint
+    checkpoint_id,  -- That it is labelled with
     started_idx,
-    answers,
+    answers,  -- Alarms of production on the line that operators had answered by then; each begins the sum again
     CAST(walk - LEAST(0, MIN(walk) OVER (
         PARTITION BY line_id, checkpoint_id, answers ORDER BY started_idx
-    )) AS INTEGER) AS deficit
+    )) AS INTEGER) AS deficit  -- Failures less successes since the sum was last zero
 FROM walks;
 COMMENT ON VIEW production_charts IS 'How far failures outnumber successes after each run of a checkpoint; 8 is an alarm';
-COMMENT ON COLUMN production_charts.run_id IS 'The run';
-COMMENT ON COLUMN production_charts.line_id IS 'The line of its checkpoint';
-COMMENT ON COLUMN production_charts.checkpoint_id IS 'That it is labelled with';
-COMMENT ON COLUMN production_charts.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN production_charts.answers IS 'Alarms of production on the line that operators had answered by then; each begins the sum again';
-COMMENT ON COLUMN production_charts.deficit IS 'Failures less successes since the sum was last zero';
 
 -- Each answer is recorded before the next one is asked for. So the time of an answer is that since
 -- the event before it in the proposal's stream; a median, because a stopped process leaves a gap.
@@ -191,18 +166,18 @@ WITH timed AS (
 SELECT
     t.proposal_id,
     s.line_id,
-    CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END AS commit,
-    t.arm,
-    t.task,
-    COUNT(*) AS answers,
-    AVG(CAST(t.success AS INTEGER)) AS success,
-    AVG(CAST(t.validation_failures = 0 AS INTEGER)) AS valid,
-    MEDIAN(d.seconds) AS seconds,
-    AVG(TRY_CAST(t.metrics ->> '$.bytes' AS DOUBLE)) AS bytes,
-    AVG(TRY_CAST(t.metrics ->> '$.prompt_tokens' AS DOUBLE)) AS prompt_tokens,
-    AVG(TRY_CAST(t.metrics ->> '$.tokens' AS DOUBLE)) AS tokens,
-    AVG(TRY_CAST(t.metrics ->> '$.budget' AS DOUBLE)) AS budget_utilisation,
-    AVG(TRY_CAST(t.metrics ->> '$.precision' AS DOUBLE)) AS "precision"
+    CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END AS commit,  -- That answered
+    t.arm,  -- base or candidate
+    t.task,  -- The task
+    COUNT(*) AS answers,  -- How many
+    AVG(CAST(t.success AS INTEGER)) AS success,  -- Share of them that were right
+    AVG(CAST(t.validation_failures = 0 AS INTEGER)) AS valid,  -- Share of them without a part that was refused
+    MEDIAN(d.seconds) AS seconds,  -- Wall clock of one answer, median
+    AVG(TRY_CAST(t.metrics ->> '$.bytes' AS DOUBLE)) AS bytes,  -- Mean size of the prompt that was made; NULL: the task makes none
+    AVG(TRY_CAST(t.metrics ->> '$.prompt_tokens' AS DOUBLE)) AS prompt_tokens,  -- Mean tokens that a model was asked with; NULL: the task asks no model, or its server counts none
+    AVG(TRY_CAST(t.metrics ->> '$.tokens' AS DOUBLE)) AS tokens,  -- Mean tokens that it answered with; NULL: likewise
+    AVG(TRY_CAST(t.metrics ->> '$.budget' AS DOUBLE)) AS budget_utilisation,  -- Mean share of the tokens that it may answer with; NULL: likewise
+    AVG(TRY_CAST(t.metrics ->> '$.precision' AS DOUBLE)) AS "precision"  -- Mean precision of the selected rows; NULL: the task does not measure it
 FROM infra_task_scores AS t
 JOIN infra_branches AS b USING (proposal_id)
 JOIN infra_submissions AS s USING (proposal_id)
@@ -210,20 +185,6 @@ JOIN timed AS d ON d.idx = t.idx
 WHERE NOT t.cached
 GROUP BY ALL;
 COMMENT ON VIEW task_use IS 'What each arm of a proposal needed for each reference task, and how well it answered';
-COMMENT ON COLUMN task_use.proposal_id IS 'The proposal';
-COMMENT ON COLUMN task_use.line_id IS 'The line';
-COMMENT ON COLUMN task_use.commit IS 'That answered';
-COMMENT ON COLUMN task_use.arm IS 'base or candidate';
-COMMENT ON COLUMN task_use.task IS 'The task';
-COMMENT ON COLUMN task_use.answers IS 'How many';
-COMMENT ON COLUMN task_use.success IS 'Share of them that were right';
-COMMENT ON COLUMN task_use.valid IS 'Share of them without a part that was refused';
-COMMENT ON COLUMN task_use.seconds IS 'Wall clock of one answer, median';
-COMMENT ON COLUMN task_use.bytes IS 'Mean size of the prompt that was made; NULL: the task makes none';
-COMMENT ON COLUMN task_use.prompt_tokens IS 'Mean tokens that a model was asked with; NULL: the task asks no model, or its server counts none';
-COMMENT ON COLUMN task_use.tokens IS 'Mean tokens that it answered with; NULL: likewise';
-COMMENT ON COLUMN task_use.budget_utilisation IS 'Mean share of the tokens that it may answer with; NULL: likewise';
-COMMENT ON COLUMN task_use.precision IS 'Mean precision of the selected rows; NULL: the task does not measure it';
 
 -- Stages of a run are what models were asked for, and the rest of it; those of a proposal are the
 -- gauntlet's, and what its proposer asked for.
@@ -285,13 +246,12 @@ WHERE stage IS NOT NULL
 GROUP BY subject, stage
 UNION ALL
 SELECT
-    a.subject,
+    a.subject,  -- The run or the proposal
     CASE WHEN r.run_id IS NULL THEN 'proposal' ELSE 'run' END,
     a.* EXCLUDE (subject)
 FROM asked AS a
 LEFT JOIN run_starts AS r ON r.run_id = a.subject;
 COMMENT ON VIEW stage_use IS 'Time, tokens and use of the budget in each stage of a run and of a proposal';
-COMMENT ON COLUMN stage_use.subject IS 'The run or the proposal';
 COMMENT ON COLUMN stage_use.kind IS 'run or proposal';
 COMMENT ON COLUMN stage_use.stage IS 'Of a run: train, or what a model was asked for (decide, repair, probe); of a proposal: propose, branch, test, benchmark, evaluate, test the rest, conclude';
 COMMENT ON COLUMN stage_use.seconds IS 'Wall clock between events, with the time in which a process was stopped; of calls, with all retries';
@@ -395,33 +355,33 @@ proposed AS (
 SELECT
     c.line_id,
     c.checkpoint_id,
-    c.idx,
-    ROW_NUMBER() OVER (PARTITION BY c.line_id ORDER BY c.idx) - 1 AS place,
+    c.idx,  -- Ledger index at which it began
+    ROW_NUMBER() OVER (PARTITION BY c.line_id ORDER BY c.idx) - 1 AS place,  -- On its line, from 0; rolled-back ones are counted
     EXISTS (
         SELECT 1 FROM checkpoint_reach AS b WHERE b.checkpoint_id = c.checkpoint_id
-    ) AS rolled_back,
-    COALESCE(e.evaluations, 0) AS evaluations,
-    COALESCE(b.answers, 0) AS benchmark_answers,
-    COALESCE(b.tasks, 0) AS benchmark_tasks,
-    b.success AS benchmark_success,
-    b.seconds AS benchmark_seconds,
-    COALESCE(e.reference_success, b.success) AS reference_success,
-    a.used AS budget_utilisation,
-    COALESCE(e.retrieval_precision, b."precision") AS retrieval_precision,
-    COALESCE(p.runs, 0) AS production_runs,
-    COALESCE(p.good, 0) AS production_good,
-    p.good / p.runs AS production_success,
-    p.process_score AS production_process,
-    p.exercised AS production_exercised,
-    COALESCE(d.deficit, 0) AS production_deficit,
-    COALESCE(d.deficit >= 8, FALSE) AS production_alarm,
-    COALESCE(e.validation_pass, b.valid) AS validation_pass,
-    COALESCE(q.proposals, 0) AS proposals,
-    COALESCE(q.accepted, 0) AS accepted,
-    q.accepted / q.proposals AS proposal_acceptance,
-    e.lines,
-    e.functions,
-    e.complexity
+    ) AS rolled_back,  -- Whether it, or one that it descends from, was rolled back
+    COALESCE(e.evaluations, 0) AS evaluations,  -- Without confirmations
+    COALESCE(b.answers, 0) AS benchmark_answers,  -- To reference tasks, in the comparisons of the proposals that it came from or that would change it
+    COALESCE(b.tasks, 0) AS benchmark_tasks,  -- That these answers are to
+    b.success AS benchmark_success,  -- Share that was right, the mean over the tasks
+    b.seconds AS benchmark_seconds,  -- Wall clock of one answer: the mean over the tasks of their medians
+    COALESCE(e.reference_success, b.success) AS reference_success,  -- Share of reference tasks that were answered rightly in its evaluations; if there is none, in its benchmarks, as in the next two measures of tasks
+    a.used AS budget_utilisation,  -- Mean share of the tokens that a model may answer with, over the calls of its runs
+    COALESCE(e.retrieval_precision, b."precision") AS retrieval_precision,  -- Mean precision of the selected rows, over the reference tasks that measure it
+    COALESCE(p.runs, 0) AS production_runs,  -- Runs that have ended under it; those with a fault on purpose are left out
+    COALESCE(p.good, 0) AS production_good,  -- Of these, successes (production_runs)
+    p.good / p.runs AS production_success,  -- Their share
+    p.process_score AS production_process,  -- Mean process score of those that exercised it
+    p.exercised AS production_exercised,  -- Share of the judged ones that exercised the process
+    COALESCE(d.deficit, 0) AS production_deficit,  -- The largest deficit since the last answer to an alarm (production_charts)
+    COALESCE(d.deficit >= 8, FALSE) AS production_alarm,  -- Whether it has reached 8: more runs fail than chance allows
+    COALESCE(e.validation_pass, b.valid) AS validation_pass,  -- Share of reference tasks without an answer that was refused
+    COALESCE(q.proposals, 0) AS proposals,  -- Changes to it that were judged
+    COALESCE(q.accepted, 0) AS accepted,  -- Of these, promoted
+    q.accepted / q.proposals AS proposal_acceptance,  -- Their share
+    e.lines,  -- Of the code of tiers 1 and 2, when it was last weighed
+    e.functions,  -- Likewise
+    e.complexity  -- Likewise, cyclomatic
 FROM checkpoint_starts AS c
 LEFT JOIN evaluated AS e ON e.checkpoint_id = c.checkpoint_id
 LEFT JOIN benchmarked AS b ON b.checkpoint_id = c.checkpoint_id
@@ -430,33 +390,6 @@ LEFT JOIN charted AS d ON d.checkpoint_id = c.checkpoint_id AND d.line_id = c.li
 LEFT JOIN asked AS a ON a.checkpoint_id = c.checkpoint_id
 LEFT JOIN proposed AS q ON q.checkpoint_id = c.checkpoint_id;
 COMMENT ON VIEW checkpoint_metrics IS 'Six measures of each checkpoint, and the size of its code; NULL: nothing was measured';
-COMMENT ON COLUMN checkpoint_metrics.line_id IS 'The line';
-COMMENT ON COLUMN checkpoint_metrics.checkpoint_id IS 'The checkpoint';
-COMMENT ON COLUMN checkpoint_metrics.idx IS 'Ledger index at which it began';
-COMMENT ON COLUMN checkpoint_metrics.place IS 'On its line, from 0; rolled-back ones are counted';
-COMMENT ON COLUMN checkpoint_metrics.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
-COMMENT ON COLUMN checkpoint_metrics.evaluations IS 'Without confirmations';
-COMMENT ON COLUMN checkpoint_metrics.benchmark_answers IS 'To reference tasks, in the comparisons of the proposals that it came from or that would change it';
-COMMENT ON COLUMN checkpoint_metrics.benchmark_tasks IS 'That these answers are to';
-COMMENT ON COLUMN checkpoint_metrics.benchmark_success IS 'Share that was right, the mean over the tasks';
-COMMENT ON COLUMN checkpoint_metrics.benchmark_seconds IS 'Wall clock of one answer: the mean over the tasks of their medians';
-COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference tasks that were answered rightly in its evaluations; if there is none, in its benchmarks, as in the next two measures of tasks';
-COMMENT ON COLUMN checkpoint_metrics.budget_utilisation IS 'Mean share of the tokens that a model may answer with, over the calls of its runs';
-COMMENT ON COLUMN checkpoint_metrics.retrieval_precision IS 'Mean precision of the selected rows, over the reference tasks that measure it';
-COMMENT ON COLUMN checkpoint_metrics.production_runs IS 'Runs that have ended under it; those with a fault on purpose are left out';
-COMMENT ON COLUMN checkpoint_metrics.production_good IS 'Of these, successes (production_runs)';
-COMMENT ON COLUMN checkpoint_metrics.production_success IS 'Their share';
-COMMENT ON COLUMN checkpoint_metrics.production_process IS 'Mean process score of those that exercised it';
-COMMENT ON COLUMN checkpoint_metrics.production_exercised IS 'Share of the judged ones that exercised the process';
-COMMENT ON COLUMN checkpoint_metrics.production_deficit IS 'The largest deficit since the last answer to an alarm (production_charts)';
-COMMENT ON COLUMN checkpoint_metrics.production_alarm IS 'Whether it has reached 8: more runs fail than chance allows';
-COMMENT ON COLUMN checkpoint_metrics.validation_pass IS 'Share of reference tasks without an answer that was refused';
-COMMENT ON COLUMN checkpoint_metrics.proposals IS 'Changes to it that were judged';
-COMMENT ON COLUMN checkpoint_metrics.accepted IS 'Of these, promoted';
-COMMENT ON COLUMN checkpoint_metrics.proposal_acceptance IS 'Their share';
-COMMENT ON COLUMN checkpoint_metrics.lines IS 'Of the code of tiers 1 and 2, when it was last weighed';
-COMMENT ON COLUMN checkpoint_metrics.functions IS 'Likewise';
-COMMENT ON COLUMN checkpoint_metrics.complexity IS 'Likewise, cyclomatic';
 
 CREATE VIEW metric_trends AS
 WITH measured AS (
@@ -476,17 +409,11 @@ WITH measured AS (
 
 SELECT
     line_id,
-    metric,
-    COUNT(*) AS checkpoints,
-    ARG_MIN(value, place) AS first,
-    ARG_MAX(value, place) AS last,
-    CASE WHEN COUNT(*) > 1 THEN REGR_SLOPE(value, place) END AS slope
+    metric,  -- Column of checkpoint_metrics
+    COUNT(*) AS checkpoints,  -- That have a value
+    ARG_MIN(value, place) AS first,  -- Value of the first of them
+    ARG_MAX(value, place) AS last,  -- Value of the last of them
+    CASE WHEN COUNT(*) > 1 THEN REGR_SLOPE(value, place) END AS slope  -- Gain per checkpoint, least squares; NULL: there is only one
 FROM measured
 GROUP BY line_id, metric;
 COMMENT ON VIEW metric_trends IS 'The trend of each of the six measures over the valid checkpoints of each line';
-COMMENT ON COLUMN metric_trends.line_id IS 'The line';
-COMMENT ON COLUMN metric_trends.metric IS 'Column of checkpoint_metrics';
-COMMENT ON COLUMN metric_trends.checkpoints IS 'That have a value';
-COMMENT ON COLUMN metric_trends.first IS 'Value of the first of them';
-COMMENT ON COLUMN metric_trends.last IS 'Value of the last of them';
-COMMENT ON COLUMN metric_trends.slope IS 'Gain per checkpoint, least squares; NULL: there is only one';

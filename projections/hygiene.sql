@@ -13,7 +13,6 @@ WITH RECURSIVE descent AS (
 
 SELECT checkpoint_id, ancestor FROM descent;
 COMMENT ON VIEW checkpoint_descent IS 'Each checkpoint with itself and its ancestors';
-COMMENT ON COLUMN checkpoint_descent.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_descent.ancestor IS 'Itself, or one before it in the chain';
 
 -- Whoever descends from what was rolled back is reached, whether it came before the rollback or after.
@@ -42,28 +41,21 @@ again AS (
 )
 
 SELECT
-    checkpoint_id,
-    rolled_back_by,
-    MIN(idx) AS idx,
+    checkpoint_id,  -- A checkpoint that is reached
+    rolled_back_by,  -- The checkpoint that was rolled back: it, one that it descends from, or one whose code a line begins with
+    MIN(idx) AS idx,  -- Ledger index of the rollback
     ARG_MIN(reason, idx) AS reason,
-    ARG_MIN({'key': signed_by}, idx)['key'] AS signed_by
+    ARG_MIN({'key': signed_by}, idx)['key'] AS signed_by  -- Key id of the operator who signed it, hexadecimal; NULL if none did
 FROM (FROM own UNION ALL FROM again)
 GROUP BY checkpoint_id, rolled_back_by;
 COMMENT ON VIEW checkpoint_reach IS 'What each rollback affects: the checkpoint, lines that start from its code, and all their descendants';
-COMMENT ON COLUMN checkpoint_reach.checkpoint_id IS 'A checkpoint that is reached';
-COMMENT ON COLUMN checkpoint_reach.rolled_back_by IS 'The checkpoint that was rolled back: it, one that it descends from, or one whose code a line begins with';
-COMMENT ON COLUMN checkpoint_reach.idx IS 'Ledger index of the rollback';
-COMMENT ON COLUMN checkpoint_reach.reason IS 'Why';
-COMMENT ON COLUMN checkpoint_reach.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
 
 CREATE VIEW checkpoint_moves AS
 SELECT line_id, idx, checkpoint_id FROM checkpoint_starts
 UNION ALL
 SELECT line_id, idx, to_checkpoint FROM checkpoint_rollbacks;
 COMMENT ON VIEW checkpoint_moves IS 'When each checkpoint became the active one of its line';
-COMMENT ON COLUMN checkpoint_moves.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_moves.idx IS 'Ledger index from which on it is active';
-COMMENT ON COLUMN checkpoint_moves.checkpoint_id IS 'The checkpoint';
 
 CREATE VIEW run_labels AS
 WITH known AS (
@@ -82,22 +74,15 @@ WITH known AS (
 
 SELECT
     run_id,
-    ANY_VALUE(idx) AS idx,
-    ANY_VALUE(checkpoint) AS checkpoint,
-    ANY_VALUE(checkpoint) IS NOT NULL AS labelled,
-    COALESCE(BOOL_OR(before), FALSE) AND COUNT(DISTINCT idx) = 1 AS label_known,
-    COALESCE(BOOL_AND(COALESCE(checkpoint_code = code, FALSE)), FALSE) AS label_matches,
-    COALESCE(BOOL_OR(before AND active = checkpoint), FALSE) AS label_active
+    ANY_VALUE(idx) AS idx,  -- Ledger index of its start
+    ANY_VALUE(checkpoint) AS checkpoint,  -- As recorded at its start; NULL: none
+    ANY_VALUE(checkpoint) IS NOT NULL AS labelled,  -- Whether it says one
+    COALESCE(BOOL_OR(before), FALSE) AND COUNT(DISTINCT idx) = 1 AS label_known,  -- Whether that checkpoint was on record before the run began, which it did once
+    COALESCE(BOOL_AND(COALESCE(checkpoint_code = code, FALSE)), FALSE) AS label_matches,  -- Whether the code that ran is the code that is on record for the checkpoint
+    COALESCE(BOOL_OR(before AND active = checkpoint), FALSE) AS label_active  -- Whether it was the active one of its line when the run began; a work tree may lag behind
 FROM known
 GROUP BY run_id;
 COMMENT ON VIEW run_labels IS 'The checkpoint that each run claims, and whether the ledger confirms it';
-COMMENT ON COLUMN run_labels.run_id IS 'The run';
-COMMENT ON COLUMN run_labels.idx IS 'Ledger index of its start';
-COMMENT ON COLUMN run_labels.checkpoint IS 'As recorded at its start; NULL: none';
-COMMENT ON COLUMN run_labels.labelled IS 'Whether it says one';
-COMMENT ON COLUMN run_labels.label_known IS 'Whether that checkpoint was on record before the run began, which it did once';
-COMMENT ON COLUMN run_labels.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
-COMMENT ON COLUMN run_labels.label_active IS 'Whether it was the active one of its line when the run began; a work tree may lag behind';
 
 CREATE VIEW run_origins AS
 SELECT run_id, idx, 'data' AS kind, fingerprint AS name
@@ -114,7 +99,6 @@ SELECT run_id, idx, 'model', COALESCE(policy ->> '$.model', policy ->> '$.name')
 FROM run_starts
 WHERE COALESCE(policy ->> '$.model', policy ->> '$.name') IS NOT NULL;
 COMMENT ON VIEW run_origins IS 'The data each run was trained on, and the authors of its decisions';
-COMMENT ON COLUMN run_origins.run_id IS 'The run';
 COMMENT ON COLUMN run_origins.idx IS 'Ledger index of its start';
 COMMENT ON COLUMN run_origins.kind IS 'data or model';
 COMMENT ON COLUMN run_origins.name IS 'SHA-256 of the training split; the model that was asked, or else the name of the policy';
@@ -122,12 +106,12 @@ COMMENT ON COLUMN run_origins.name IS 'SHA-256 of the training split; the model 
 -- Anybody may withdraw; only an operator lets in again.
 CREATE VIEW origin_standing AS
 SELECT
-    kind,
-    name,
-    ARG_MAX(what, idx) AS what,
-    MAX(idx) AS idx,
-    ARG_MAX(note, idx) AS note,
-    ARG_MAX(what, idx) = 'admitted' AS admitted
+    kind,  -- data or model
+    name,  -- As in run_origins
+    ARG_MAX(what, idx) AS what,  -- admitted or withdrawn: the latest word that counts
+    MAX(idx) AS idx,  -- Ledger index of that word
+    ARG_MAX(note, idx) AS note,  -- Why
+    ARG_MAX(what, idx) = 'admitted' AS admitted  -- Whether it may enter
 FROM corpus_origins AS o
 WHERE
     what = 'withdrawn' OR (
@@ -138,12 +122,6 @@ WHERE
     )
 GROUP BY kind, name;
 COMMENT ON VIEW origin_standing IS 'Whether each origin may enter training data; an operator never admitted the origins that have no row';
-COMMENT ON COLUMN origin_standing.kind IS 'data or model';
-COMMENT ON COLUMN origin_standing.name IS 'As in run_origins';
-COMMENT ON COLUMN origin_standing.what IS 'admitted or withdrawn: the latest word that counts';
-COMMENT ON COLUMN origin_standing.idx IS 'Ledger index of that word';
-COMMENT ON COLUMN origin_standing.note IS 'Why';
-COMMENT ON COLUMN origin_standing.admitted IS 'Whether it may enter';
 
 CREATE VIEW run_sources AS
 SELECT run_id, parent_run AS source, 'goes on from' AS how
@@ -157,7 +135,6 @@ FROM feedback AS f
 JOIN attempts AS a ON a.campaign_id = f.campaign_id AND a.number = f.number
 JOIN judged_attempts AS e ON e.campaign_id = f.campaign_id AND e.number < f.number;
 COMMENT ON VIEW run_sources IS 'What each run takes from earlier runs';
-COMMENT ON COLUMN run_sources.run_id IS 'The run';
 COMMENT ON COLUMN run_sources.source IS 'The earlier run';
 COMMENT ON COLUMN run_sources.how IS 'goes on from (its restart, as the attempt before it, or as its fork) or was told of (a campaign''s feedback)';
 
@@ -188,7 +165,6 @@ own AS (
 
 SELECT DISTINCT run_id FROM own;
 COMMENT ON VIEW unread_runs IS 'Runs that an unreadable entry may be about, and runs derived from these';
-COMMENT ON COLUMN unread_runs.run_id IS 'The run';
 
 CREATE VIEW run_taints AS
 WITH RECURSIVE own AS (
@@ -220,22 +196,17 @@ reached AS (
 
 SELECT
     r.run_id,
-    r.origin,
-    o.checkpoint_id,
-    GREATEST(o.idx, s.idx) AS idx,
+    r.origin,  -- Where the taint comes from: itself, or a run that it has something of
+    o.checkpoint_id,  -- The checkpoint that was rolled back; NULL: an origin was withdrawn
+    GREATEST(o.idx, s.idx) AS idx,  -- Ledger index since which the run is tainted for this reason
     CASE
-        WHEN r.run_id = r.origin THEN o.reason
+        WHEN r.run_id = r.origin THEN o.reason  -- Explanation
         ELSE FORMAT('it derives from run {}, and {}', r.origin, o.reason)
     END AS reason
 FROM reached AS r
 JOIN own AS o ON o.run_id = r.origin
 JOIN run_starts AS s ON s.run_id = r.run_id;
 COMMENT ON VIEW run_taints IS 'The reasons why runs are tainted';
-COMMENT ON COLUMN run_taints.run_id IS 'The run';
-COMMENT ON COLUMN run_taints.origin IS 'Where the taint comes from: itself, or a run that it has something of';
-COMMENT ON COLUMN run_taints.checkpoint_id IS 'The checkpoint that was rolled back; NULL: an origin was withdrawn';
-COMMENT ON COLUMN run_taints.idx IS 'Ledger index since which the run is tainted for this reason';
-COMMENT ON COLUMN run_taints.reason IS 'Explanation';
 
 CREATE VIEW run_standing AS
 WITH RECURSIVE taints AS (
@@ -316,47 +287,27 @@ reasoned AS (
 
 SELECT
     run_id,
-    idx,
-    checkpoint,
-    labelled,
-    label_known,
-    label_matches,
-    label_active,
-    audit_id,
-    judged,
-    held,
-    audit_signed,
-    exercised,
-    provoked,
-    tainted,
-    tainted_by,
+    idx,  -- Ledger index of its start
+    checkpoint,  -- Its label: the checkpoint that its start names; NULL: none
+    labelled,  -- Whether its start names one
+    label_known,  -- Whether that checkpoint was on record before the run began
+    label_matches,  -- Whether the code that ran is the code that is on record for the checkpoint
+    label_active,  -- Whether it was the active one of its line when the run started; information only, excludes nothing
+    audit_id,  -- The audit that counts, see counting_audits; NULL: there is none
+    judged,  -- Whether there is one
+    held,  -- Whether all its gates passed, with every check in force
+    audit_signed,  -- Whether a judge signed it; demanded wherever a judge has a key
+    exercised,  -- Whether enough rules fired and were answered
+    provoked,  -- Whether a fault was provoked; information only, excludes nothing
+    tainted,  -- Whether it descends from a checkpoint that was rolled back or from an origin that was withdrawn
+    tainted_by,  -- The checkpoints whose rollback taints it; empty where only an origin does
     taint_reasons,
     tainted_idx,
-    LEN(why_not) = 0 AS eligible,
-    LEN(LIST_FILTER(why_not, lambda reason: reason <> 'not exercised')) = 0 AS usable,
-    why_not
+    LEN(why_not) = 0 AS eligible,  -- Whether it may enter training data, as far as the run itself goes
+    LEN(LIST_FILTER(why_not, lambda reason: reason <> 'not exercised')) = 0 AS usable,  -- Whether it may be learned from as a failure: as eligible, but exercised or not
+    why_not  -- What excludes it: not repeatable (a watched run), no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted, entry unreadable
 FROM reasoned;
 COMMENT ON VIEW run_standing IS 'Whether each run may enter training data, and why not';
-COMMENT ON COLUMN run_standing.run_id IS 'The run';
-COMMENT ON COLUMN run_standing.idx IS 'Ledger index of its start';
-COMMENT ON COLUMN run_standing.checkpoint IS 'Its label: the checkpoint that its start names; NULL: none';
-COMMENT ON COLUMN run_standing.labelled IS 'Whether its start names one';
-COMMENT ON COLUMN run_standing.label_known IS 'Whether that checkpoint was on record before the run began';
-COMMENT ON COLUMN run_standing.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
-COMMENT ON COLUMN run_standing.label_active IS 'Whether it was the active one of its line when the run started; information only, excludes nothing';
-COMMENT ON COLUMN run_standing.audit_id IS 'The audit that counts, see counting_audits; NULL: there is none';
-COMMENT ON COLUMN run_standing.judged IS 'Whether there is one';
-COMMENT ON COLUMN run_standing.held IS 'Whether all its gates passed, with every check in force';
-COMMENT ON COLUMN run_standing.audit_signed IS 'Whether a judge signed it; demanded wherever a judge has a key';
-COMMENT ON COLUMN run_standing.exercised IS 'Whether enough rules fired and were answered';
-COMMENT ON COLUMN run_standing.provoked IS 'Whether a fault was provoked; information only, excludes nothing';
-COMMENT ON COLUMN run_standing.tainted IS 'Whether it descends from a checkpoint that was rolled back or from an origin that was withdrawn';
-COMMENT ON COLUMN run_standing.tainted_by IS 'The checkpoints whose rollback taints it; empty where only an origin does';
-COMMENT ON COLUMN run_standing.taint_reasons IS 'Explanation';
-COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
-COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
-COMMENT ON COLUMN run_standing.usable IS 'Whether it may be learned from as a failure: as eligible, but exercised or not';
-COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: not repeatable (a watched run), no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted, entry unreadable';
 
 -- Evidence points to entries of the ledger, or names runs and proposals as they are.
 CREATE VIEW proposal_sources AS
@@ -399,7 +350,6 @@ FROM named AS n
 JOIN streams AS s ON s.stream_id = n.stream_id
 WHERE s.source <> n.proposal_id;
 COMMENT ON VIEW proposal_sources IS 'The runs and earlier proposals that the evidence of each proposal cites';
-COMMENT ON COLUMN proposal_sources.proposal_id IS 'The proposal';
 COMMENT ON COLUMN proposal_sources.source IS 'A run or a proposal';
 
 CREATE VIEW proposal_standing AS
@@ -438,31 +388,21 @@ taints AS (
 
 SELECT
     s.proposal_id,
-    s.idx,
-    s.line_id,
-    s.base,
+    s.idx,  -- Ledger index of its submission
+    s.line_id,  -- The line that it would change
+    s.base,  -- Commit that it changes
     (
         SELECT LIST(c.checkpoint_id ORDER BY c.checkpoint_id) FROM checkpoint_proposals AS c
         WHERE c.proposal_id = s.proposal_id
-    ) AS checkpoints,
-    t.idx IS NOT NULL AS tainted,
-    COALESCE(t.tainted_sources, []) AS tainted_sources,
-    COALESCE(t.tainted_by, []) AS tainted_by,
+    ) AS checkpoints,  -- The checkpoints that contain it; NULL: none
+    t.idx IS NOT NULL AS tainted,  -- Whether something that it rests on is
+    COALESCE(t.tainted_sources, []) AS tainted_sources,  -- The tainted runs, or the checkpoint that it changes
+    COALESCE(t.tainted_by, []) AS tainted_by,  -- The checkpoints whose rollback taints it
     COALESCE(t.taint_reasons, []) AS taint_reasons,
     CASE WHEN t.idx IS NOT NULL THEN GREATEST(t.idx, s.idx) END AS tainted_idx
 FROM infra_submissions AS s
 LEFT JOIN taints AS t USING (proposal_id);
 COMMENT ON VIEW proposal_standing IS 'Whether the evidence or the base of each proposal is tainted';
-COMMENT ON COLUMN proposal_standing.proposal_id IS 'The proposal';
-COMMENT ON COLUMN proposal_standing.idx IS 'Ledger index of its submission';
-COMMENT ON COLUMN proposal_standing.line_id IS 'The line that it would change';
-COMMENT ON COLUMN proposal_standing.base IS 'Commit that it changes';
-COMMENT ON COLUMN proposal_standing.checkpoints IS 'The checkpoints that contain it; NULL: none';
-COMMENT ON COLUMN proposal_standing.tainted IS 'Whether something that it rests on is';
-COMMENT ON COLUMN proposal_standing.tainted_sources IS 'The tainted runs, or the checkpoint that it changes';
-COMMENT ON COLUMN proposal_standing.tainted_by IS 'The checkpoints whose rollback taints it';
-COMMENT ON COLUMN proposal_standing.taint_reasons IS 'Explanation';
-COMMENT ON COLUMN proposal_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 
 CREATE VIEW checkpoint_standing AS
 WITH reached AS (
@@ -495,87 +435,56 @@ used AS (
 SELECT
     c.checkpoint_id,
     c.line_id,
-    c.idx,
+    c.idx,  -- Ledger index at which it was recorded
     (
         SELECT COUNT(*) - 1 FROM checkpoint_descent AS d WHERE d.checkpoint_id = c.checkpoint_id
-    ) AS place,
-    c.parent,
-    c.commit,
-    c.tree,
-    c.code,
-    c.origin,
+    ) AS place,  -- In the chain; 0: the original baseline
+    c.parent,  -- The checkpoint before it
+    c.commit,  -- Its commit in the repository
+    c.tree,  -- Its tree
+    c.code,  -- SHA-256 over the files in it that decide a run; NULL: recorded before this existed
+    c.origin,  -- opened, promoted or adopted (committed by people)
     (
         SELECT LIST(p.proposal_id ORDER BY p.proposal_id) FROM checkpoint_proposals AS p
         WHERE p.checkpoint_id = c.checkpoint_id
-    ) AS proposals,
-    COALESCE(a.checkpoint_id = c.checkpoint_id, FALSE) AS active,
-    r.idx IS NOT NULL AS rolled_back,
-    r.idx AS rolled_back_idx,
-    r.rolled_back_by,
-    r.reason AS rollback_reason,
-    r.signed_by AS rollback_signed_by,
+    ) AS proposals,  -- The proposals that it contains; NULL: none
+    COALESCE(a.checkpoint_id = c.checkpoint_id, FALSE) AS active,  -- Whether it is the active one of its line
+    r.idx IS NOT NULL AS rolled_back,  -- Whether it, or one that it descends from, was rolled back
+    r.idx AS rolled_back_idx,  -- Ledger index of that rollback, the first if there were several
+    r.rolled_back_by,  -- The checkpoint that was rolled back: it, or one that it descends from
+    r.reason AS rollback_reason,  -- Why
+    r.signed_by AS rollback_signed_by,  -- Key id of the operator who signed the rollback, hexadecimal; NULL if none did
     EXISTS (
         SELECT 1 FROM checkpoint_proposals AS p
         JOIN proposal_standing AS s USING (proposal_id)
         WHERE p.checkpoint_id = c.checkpoint_id AND s.tainted
-    ) AS tainted_evidence,
-    COALESCE(u.runs, 0) AS runs,
-    COALESCE(u.false_labels, 0) AS false_labels,
-    COALESCE(u.eligible_runs, 0) AS eligible_runs
+    ) AS tainted_evidence,  -- Whether a proposal that it came with rests on tainted runs; it passed the gauntlet all the same, so this excludes nothing by itself
+    COALESCE(u.runs, 0) AS runs,  -- Runs that name it as theirs
+    COALESCE(u.false_labels, 0) AS false_labels,  -- Of these, runs that it cannot have been: it was not on record yet, or other code ran
+    COALESCE(u.eligible_runs, 0) AS eligible_runs  -- Of these, runs that may be learned from
 FROM checkpoint_starts AS c
 LEFT JOIN reached AS r USING (checkpoint_id)
 LEFT JOIN active AS a ON a.line_id = c.line_id
 LEFT JOIN used AS u ON u.checkpoint_id = c.checkpoint_id;
 COMMENT ON VIEW checkpoint_standing IS 'Whether each checkpoint is trusted, and what was made under it';
-COMMENT ON COLUMN checkpoint_standing.checkpoint_id IS 'The checkpoint';
-COMMENT ON COLUMN checkpoint_standing.line_id IS 'The line';
-COMMENT ON COLUMN checkpoint_standing.idx IS 'Ledger index at which it was recorded';
-COMMENT ON COLUMN checkpoint_standing.place IS 'In the chain; 0: the original baseline';
-COMMENT ON COLUMN checkpoint_standing.parent IS 'The checkpoint before it';
-COMMENT ON COLUMN checkpoint_standing.commit IS 'Its commit in the repository';
-COMMENT ON COLUMN checkpoint_standing.tree IS 'Its tree';
-COMMENT ON COLUMN checkpoint_standing.code IS 'SHA-256 over the files in it that decide a run; NULL: recorded before this existed';
-COMMENT ON COLUMN checkpoint_standing.origin IS 'opened, promoted or adopted (committed by people)';
-COMMENT ON COLUMN checkpoint_standing.proposals IS 'The proposals that it contains; NULL: none';
-COMMENT ON COLUMN checkpoint_standing.active IS 'Whether it is the active one of its line';
-COMMENT ON COLUMN checkpoint_standing.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
-COMMENT ON COLUMN checkpoint_standing.rolled_back_idx IS 'Ledger index of that rollback, the first if there were several';
-COMMENT ON COLUMN checkpoint_standing.rolled_back_by IS 'The checkpoint that was rolled back: it, or one that it descends from';
-COMMENT ON COLUMN checkpoint_standing.rollback_reason IS 'Why';
-COMMENT ON COLUMN checkpoint_standing.rollback_signed_by IS 'Key id of the operator who signed the rollback, hexadecimal; NULL if none did';
-COMMENT ON COLUMN checkpoint_standing.tainted_evidence IS 'Whether a proposal that it came with rests on tainted runs; it passed the gauntlet all the same, so this excludes nothing by itself';
-COMMENT ON COLUMN checkpoint_standing.runs IS 'Runs that name it as theirs';
-COMMENT ON COLUMN checkpoint_standing.false_labels IS 'Of these, runs that it cannot have been: it was not on record yet, or other code ran';
-COMMENT ON COLUMN checkpoint_standing.eligible_runs IS 'Of these, runs that may be learned from';
 
 CREATE VIEW infra_checkpoints AS
 SELECT
     c.checkpoint_id,
     c.line_id,
     c.idx,
-    c.parent,
-    c.commit,
-    c.origin,
-    c.proposals,
-    t.time AS created_at,
-    c.rolled_back,
-    w.time AS rolled_back_at,
-    c.rollback_reason
+    c.parent,  -- The checkpoint before it; NULL: the line began here
+    c.commit,  -- Its commit in the repository
+    c.origin,  -- opened, promoted or adopted (committed by people)
+    c.proposals,  -- That it came with; NULL for where the line began and for what people committed
+    t.time AS created_at,  -- When it was recorded
+    c.rolled_back,  -- Whether it, or one that it descends from, was rolled back
+    w.time AS rolled_back_at,  -- When that was recorded
+    c.rollback_reason  -- Why
 FROM checkpoint_standing AS c
 JOIN events AS t ON t.idx = c.idx
 LEFT JOIN events AS w ON w.idx = c.rolled_back_idx;
 COMMENT ON VIEW infra_checkpoints IS 'A summary of each checkpoint, with times; checkpoint_standing has more columns';
-COMMENT ON COLUMN infra_checkpoints.checkpoint_id IS 'The checkpoint';
-COMMENT ON COLUMN infra_checkpoints.line_id IS 'The line';
-COMMENT ON COLUMN infra_checkpoints.idx IS 'Ledger index';
-COMMENT ON COLUMN infra_checkpoints.parent IS 'The checkpoint before it; NULL: the line began here';
-COMMENT ON COLUMN infra_checkpoints.commit IS 'Its commit in the repository';
-COMMENT ON COLUMN infra_checkpoints.origin IS 'opened, promoted or adopted (committed by people)';
-COMMENT ON COLUMN infra_checkpoints.proposals IS 'That it came with; NULL for where the line began and for what people committed';
-COMMENT ON COLUMN infra_checkpoints.created_at IS 'When it was recorded';
-COMMENT ON COLUMN infra_checkpoints.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
-COMMENT ON COLUMN infra_checkpoints.rolled_back_at IS 'When that was recorded';
-COMMENT ON COLUMN infra_checkpoints.rollback_reason IS 'Why';
 
 -- A text is about what went wrong in runs, and is a change of the champion's text.
 CREATE VIEW advice_sources AS
@@ -615,7 +524,6 @@ SELECT p.advice_id, p.version, a.run_id
 FROM advice_proposals AS p
 JOIN attempts AS a ON a.campaign_id = p.campaign_id AND a.number = p.attempt;
 COMMENT ON VIEW advice_sources IS 'The runs that each advice block was proposed about';
-COMMENT ON COLUMN advice_sources.advice_id IS 'The advice to a model';
 COMMENT ON COLUMN advice_sources.version IS 'The block';
 COMMENT ON COLUMN advice_sources.run_id IS 'The attempt after which it was proposed, or a run that its evidence cites';
 
@@ -662,16 +570,16 @@ champions AS (
 
 SELECT
     p.advice_id,
-    l.model,
-    p.version,
-    p.idx,
+    l.model,  -- The model
+    p.version,  -- The block
+    p.idx,  -- Ledger index of its proposal
     p.version IN (
         SELECT c.version FROM changes AS c WHERE c.advice_id = p.advice_id
-    ) AS promoted,
-    COALESCE(c.version = p.version, FALSE) AS champion,
-    t.idx IS NOT NULL AS tainted,
-    COALESCE(t.tainted_sources, []) AS tainted_sources,
-    COALESCE(t.tainted_by, []) AS tainted_by,
+    ) AS promoted,  -- Whether it was promoted
+    COALESCE(c.version = p.version, FALSE) AS champion,  -- Whether it is the block that is in force
+    t.idx IS NOT NULL AS tainted,  -- Whether a run that it is about, or the block that it changes, is tainted
+    COALESCE(t.tainted_sources, []) AS tainted_sources,  -- The tainted runs
+    COALESCE(t.tainted_by, []) AS tainted_by,  -- The checkpoints whose rollback taints it
     COALESCE(t.taint_reasons, []) AS taint_reasons,
     CASE WHEN t.idx IS NOT NULL THEN GREATEST(t.idx, p.idx) END AS tainted_idx
 FROM advice_proposals AS p
@@ -679,17 +587,6 @@ JOIN advice_lines AS l USING (advice_id)
 LEFT JOIN champions AS c ON c.advice_id = p.advice_id
 LEFT JOIN taints AS t ON t.advice_id = p.advice_id AND t.version = p.version;
 COMMENT ON VIEW advice_standing IS 'Whether the runs that each advice block was proposed about are tainted; it passed its scenarios all the same, so this excludes nothing by itself';
-COMMENT ON COLUMN advice_standing.advice_id IS 'The advice to a model';
-COMMENT ON COLUMN advice_standing.model IS 'The model';
-COMMENT ON COLUMN advice_standing.version IS 'The block';
-COMMENT ON COLUMN advice_standing.idx IS 'Ledger index of its proposal';
-COMMENT ON COLUMN advice_standing.promoted IS 'Whether it was promoted';
-COMMENT ON COLUMN advice_standing.champion IS 'Whether it is the block that is in force';
-COMMENT ON COLUMN advice_standing.tainted IS 'Whether a run that it is about, or the block that it changes, is tainted';
-COMMENT ON COLUMN advice_standing.tainted_sources IS 'The tainted runs';
-COMMENT ON COLUMN advice_standing.tainted_by IS 'The checkpoints whose rollback taints it';
-COMMENT ON COLUMN advice_standing.taint_reasons IS 'Explanation';
-COMMENT ON COLUMN advice_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 
 CREATE VIEW tainted_uses AS
 SELECT s.source AS run_id, 'run' AS used_for, s.run_id AS what, r.idx, s.how AS detail

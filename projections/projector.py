@@ -46,7 +46,12 @@ _CODE = tuple(
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
-_EVERYWHERE = re.compile(r"^COMMENT ON COLUMN \*\.(\w+) IS (.*?');\n", re.DOTALL | re.MULTILINE)
+_EVERYWHERE = re.compile(r"^COMMENT ON COLUMN \*\.(\w+) IS '(.*)';\n", re.MULTILINE)
+_DEFINED = re.compile(r"^CREATE (?:TABLE|VIEW) (\w+).*?;$", re.DOTALL | re.MULTILINE)
+# A column's definition, or its place in a view's SELECT, with what it means behind it.
+_MEANING = re.compile(
+    r'^ +(?:.*?[ .])??"?(\w+)"?(?: [A-Z]+(?: NOT NULL)?)?,?  -- (.+)$', re.MULTILINE
+)
 _NOTE = re.compile(r'^ *"""[\s\S]*?"""$|(?:^| ) *(?:--|#) .*$', re.MULTILINE)
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
@@ -75,32 +80,38 @@ def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     that stand as of the entry whose index the variable `as_of` holds, or all; every other view
     reads these. Comments are for those who ask without our pages.
     """
-    schema = SCHEMA.read_text(encoding="utf-8")
-    said = _comments(schema)
+    schema, views = SCHEMA.read_text(encoding="utf-8"), _view_texts()
     with transaction(connection):
         connection.execute("CREATE SCHEMA log; USE log")
-        connection.execute(_COMMENT.sub("", schema) + said)
+        connection.execute(_EVERYWHERE.sub("", schema))
         connection.execute("USE main")
         for table, columns in TABLES.items():
             then = (_AS_OF if "idx" in columns else "") + _first_of(table)
             connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
-        said = said.replace("COMMENT ON TABLE", "COMMENT ON VIEW")
-        for source in (said, *_view_texts()):
+        tables = "".join(_COMMENT.findall(_EVERYWHERE.sub("", schema)))
+        for source in (tables.replace("COMMENT ON TABLE", "COMMENT ON VIEW"), *views):
             connection.execute(source)
+        _comment(connection, schema, views)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
 
 
-def _comments(schema: str) -> str:
-    """Return the comments on tables; one on `*.idx` is for each idx that has none of its own."""
-    own = _EVERYWHERE.sub("", "".join(_COMMENT.findall(schema)))
-    known = set(re.findall(r"^COMMENT ON COLUMN (\S+)", own, re.MULTILINE))
-    shared = [
-        f"COMMENT ON COLUMN {table}.{column} IS {text};\n"
-        for column, text in _EVERYWHERE.findall(schema)
-        for table, columns in TABLES.items()
-        if column in columns and f"{table}.{column}" not in known
-    ]
-    return "".join((own, *shared))
+def _comment(connection: duckdb.DuckDBPyConnection, schema: str, views: Sequence[str]) -> None:
+    """Give columns the comments that stand behind them, or those on `*` and their name."""
+    everywhere = {name: text.replace("''", "'") for name, text in _EVERYWHERE.findall(schema)}
+    own = {
+        (made[1], column): text
+        for source in (schema, *views)
+        for made in _DEFINED.finditer(source)
+        for column, text in _MEANING.findall(made[0])
+    }
+    columns = connection.execute(
+        "SELECT schema_name, table_name, column_name FROM duckdb_columns() "
+        "WHERE NOT internal AND comment IS NULL"
+    ).fetchall()
+    for place, table, column in columns:
+        if text := own.get((table, column)) or everywhere.get(column):
+            quoted = text.replace("'", "''")
+            connection.execute(f"COMMENT ON COLUMN {place}.{table}.\"{column}\" IS '{quoted}'")
 
 
 def _first_of(table: str) -> str:

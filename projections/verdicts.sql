@@ -3,28 +3,23 @@
 
 CREATE VIEW revoked_keys AS
 SELECT
-    idx,
-    (body ->> '$.role') AS role,
+    idx,  -- Ledger index of the revocation
+    (body ->> '$.role') AS role,  -- Role of the key
     TRY(SHA256(ARRAY_SLICE(
         FROM_BASE64(REGEXP_EXTRACT(body ->> '$.vkey', '^[^+]+[+][0-9a-f]{8}[+](.*)$', 1)), 2, 92
-    ))) AS key_id,
-    MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since,
+    ))) AS key_id,  -- SHA-256 of the raw public key, hexadecimal, as in signed_by
+    MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since,  -- UTC; signatures from this time on do not count
     COALESCE(
         MIN(idx) FILTER (name = 'key.granted') OVER (
             PARTITION BY body ->> '$.role', body ->> '$.vkey'
             ORDER BY idx ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         ),
         9223372036854775807
-    ) AS until_idx
+    ) AS until_idx  -- Ledger index of the entry that granted the key again, after which signatures count; the largest number if none did
 FROM authority_events
 WHERE name IN ('key.granted', 'key.revoked')
 QUALIFY name = 'key.revoked';
 COMMENT ON VIEW revoked_keys IS 'Keys that are not trusted from a given time on, which may be before their revocation';
-COMMENT ON COLUMN revoked_keys.idx IS 'Ledger index of the revocation';
-COMMENT ON COLUMN revoked_keys.role IS 'Role of the key';
-COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
-COMMENT ON COLUMN revoked_keys.since IS 'UTC; signatures from this time on do not count';
-COMMENT ON COLUMN revoked_keys.until_idx IS 'Ledger index of the entry that granted the key again, after which signatures count; the largest number if none did';
 
 -- An audit counts if it has all steps and judged the complete run, as it is. Its start names the state
 -- of the run that was judged: the hash of the run's last entry, which covers all entries before it,
@@ -184,11 +179,9 @@ SELECT
         PARTITION BY run_id, valid AND complete
         ORDER BY
             signed DESC, other_files, all_checks DESC, reach DESC, revision DESC, idx DESC
-    ) = 1 AS counting
+    ) = 1 AS counting  -- Whether it is the audit that counts for its run, see counting_audits
 FROM told;
 COMMENT ON VIEW audit_strengths IS 'What each finished audit checked; this decides which audit counts';
-COMMENT ON COLUMN audit_strengths.run_id IS 'The run';
-COMMENT ON COLUMN audit_strengths.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_strengths.idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN audit_strengths.hard_fail IS 'A gate failed';
 COMMENT ON COLUMN audit_strengths.held IS 'Whether all seven gates passed, with every check in force';
@@ -202,15 +195,12 @@ COMMENT ON COLUMN audit_strengths.revision IS 'Revision of the judge''s checks; 
 COMMENT ON COLUMN audit_strengths.valid IS 'Whether it has all eleven steps and, where a judge has a key, is signed';
 COMMENT ON COLUMN audit_strengths.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
 COMMENT ON COLUMN audit_strengths.complete IS 'Whether it judged the complete run, as it is: of a bound audit, with this last entry and this transcript';
-COMMENT ON COLUMN audit_strengths.counting IS 'Whether it is the audit that counts for its run, see counting_audits';
 
 CREATE VIEW counting_audits AS
 SELECT run_id, audit_id, idx, held, exercised, signed, bound, retrained
 FROM audit_strengths
 WHERE counting;
 COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: of the audits of the complete run, the one that checked most; of equal ones the latest; if a judge has a key, only signed ones';
-COMMENT ON COLUMN counting_audits.run_id IS 'The run';
-COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';
 COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN counting_audits.held IS 'Whether all seven gates passed, with every check in force';
 COMMENT ON COLUMN counting_audits.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';

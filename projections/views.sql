@@ -5,58 +5,33 @@ SELECT
     s.run_id,
     s.idx AS started_idx,
     started.time AS started_at,
-    e.idx AS ended_idx,
-    ended.time AS ended_at,
-    e.reason AS end_reason,
-    COALESCE(s.config ->> '$.level', 'repeatable') AS level,
-    COALESCE(s.config ->> '$.dataset', s.config ->> '$.name') AS dataset,
-    TRY_CAST((s.config ->> '$.seed') AS BIGINT) AS seed,
-    TRY_CAST((s.config ->> '$.epochs') AS INTEGER) AS epochs_planned,
+    e.idx AS ended_idx,  -- Ledger index of its end
+    ended.time AS ended_at,  -- NULL while the run is running, as are all columns about its end
+    e.reason AS end_reason,  -- completed, crashed, failed, interrupted, restart or stopped
+    COALESCE(s.config ->> '$.level', 'repeatable') AS level,  -- What it is evidence of: repeatable (a judge can train it again), measured (hooks saw the live model in a loop of its owner) or reported (the loop says so)
+    COALESCE(s.config ->> '$.dataset', s.config ->> '$.name') AS dataset,  -- By name
+    TRY_CAST((s.config ->> '$.seed') AS BIGINT) AS seed,  -- That the training begins from
+    TRY_CAST((s.config ->> '$.epochs') AS INTEGER) AS epochs_planned,  -- How many it may have
     s.config,
-    s.config_hash,
-    (s.rules ->> '$.profile') AS profile,
-    s.rules,
-    s.rules_hash,
-    s.spec,
-    s.policy,
+    s.config_hash,  -- SHA-256 of the configuration, as recorded
+    (s.rules ->> '$.profile') AS profile,  -- Profile of the rules
+    s.rules,  -- Signals, thresholds and windows of the rules
+    s.rules_hash,  -- SHA-256 of the rules configuration, as recorded
+    s.spec,  -- Model specification at the start
+    s.policy,  -- The policy's own description
     (s.policy ->> '$.name') AS policy_name,
-    (s.config ->> '$.edits') AS edits,
-    TRY_CAST((s.config ->> '$.target_accuracy') AS DOUBLE) AS target_accuracy,
+    (s.config ->> '$.edits') AS edits,  -- live, or restart: structural changes are left to a following run
+    TRY_CAST((s.config ->> '$.target_accuracy') AS DOUBLE) AS target_accuracy,  -- Target of the run; NULL: none
     s.parent_run,
-    s.campaign,
+    s.campaign,  -- The campaign that this run is an attempt of
     s.checkpoint,
-    s.environment,
-    s.data
+    s.environment,  -- Versions, machine, threads, identity of the code
+    s.data  -- Dataset, sizes and fingerprints
 FROM run_starts AS s
 JOIN events AS started ON started.idx = s.idx
 LEFT JOIN run_ends AS e ON e.run_id = s.run_id
 LEFT JOIN events AS ended ON ended.idx = e.idx;
 COMMENT ON VIEW runs IS 'Each run with its configuration, its start and its end';
-COMMENT ON COLUMN runs.run_id IS 'The run';
-COMMENT ON COLUMN runs.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN runs.started_at IS 'When the ledger took its start';
-COMMENT ON COLUMN runs.ended_idx IS 'Ledger index of its end';
-COMMENT ON COLUMN runs.ended_at IS 'NULL while the run is running, as are all columns about its end';
-COMMENT ON COLUMN runs.end_reason IS 'completed, crashed, failed, interrupted, restart or stopped';
-COMMENT ON COLUMN runs.level IS 'What it is evidence of: repeatable (a judge can train it again), measured (hooks saw the live model in a loop of its owner) or reported (the loop says so)';
-COMMENT ON COLUMN runs.dataset IS 'By name';
-COMMENT ON COLUMN runs.seed IS 'That the training begins from';
-COMMENT ON COLUMN runs.epochs_planned IS 'How many it may have';
-COMMENT ON COLUMN runs.config IS 'Configuration as recorded';
-COMMENT ON COLUMN runs.config_hash IS 'SHA-256 of the configuration, as recorded';
-COMMENT ON COLUMN runs.profile IS 'Profile of the rules';
-COMMENT ON COLUMN runs.rules IS 'Signals, thresholds and windows of the rules';
-COMMENT ON COLUMN runs.rules_hash IS 'SHA-256 of the rules configuration, as recorded';
-COMMENT ON COLUMN runs.spec IS 'Model specification at the start';
-COMMENT ON COLUMN runs.policy IS 'The policy''s own description';
-COMMENT ON COLUMN runs.policy_name IS 'Who decided';
-COMMENT ON COLUMN runs.edits IS 'live, or restart: structural changes are left to a following run';
-COMMENT ON COLUMN runs.target_accuracy IS 'Target of the run; NULL: none';
-COMMENT ON COLUMN runs.parent_run IS 'The run that this one restarts from';
-COMMENT ON COLUMN runs.campaign IS 'The campaign that this run is an attempt of';
-COMMENT ON COLUMN runs.checkpoint IS 'Version of the infrastructure that the run was made under';
-COMMENT ON COLUMN runs.environment IS 'Versions, machine, threads, identity of the code';
-COMMENT ON COLUMN runs.data IS 'Dataset, sizes and fingerprints';
 
 -- The first event of a kind that a stream has once counts, and nothing that follows the end.
 CREATE VIEW misplaced_entries AS
@@ -86,7 +61,6 @@ FROM again AS a
 LEFT JOIN ends AS l ON l.stream_id = a.stream_id AND l.idx < a.idx
 WHERE l.idx IS NULL;
 COMMENT ON VIEW misplaced_entries IS 'Entries where an honest program appends none: after the end of their stream, or a second one of what a stream has once. Somebody who can append to the ledger added them';
-COMMENT ON COLUMN misplaced_entries.idx IS 'Ledger index';
 COMMENT ON COLUMN misplaced_entries.stream_id IS 'The run, campaign or audit';
 COMMENT ON COLUMN misplaced_entries.name IS 'Kind of event';
 COMMENT ON COLUMN misplaced_entries.why IS 'after the end: they follow the end of their stream; again: the stream has such an event already, and the first one counts';
@@ -96,48 +70,32 @@ SELECT run_id, UNNEST(TRY_CAST(config -> '$.waived' AS VARCHAR [])) AS rule
 FROM run_starts
 WHERE JSON_TYPE(config, '$.waived') = 'ARRAY';
 COMMENT ON VIEW run_waived IS 'Rules that are advisory in a run';
-COMMENT ON COLUMN run_waived.run_id IS 'The run';
-COMMENT ON COLUMN run_waived.rule IS 'R1 to R7';
 
 CREATE VIEW campaigns AS
 SELECT
     s.campaign_id,
     s.idx AS started_idx,
     started.time AS started_at,
-    e.idx AS ended_idx,
-    ended.time AS ended_at,
-    e.reason AS end_reason,
+    e.idx AS ended_idx,  -- Ledger index of its end
+    ended.time AS ended_at,  -- NULL while the campaign is running, as are all columns about its end
+    e.reason AS end_reason,  -- Why no attempt follows
     s.mode,
     s.config,
-    s.policy,
-    s.feedback,
-    s.ranked_by,
-    s.max_attempts,
+    s.policy,  -- Who decides, with its settings
+    s.feedback,  -- Whether attempts get feedback on earlier ones
+    s.ranked_by,  -- Which axis is compared first: process (the process score) or quality (the validation accuracy)
+    s.max_attempts,  -- How many runs it may have
     (
         SELECT COUNT(*)
         FROM attempts AS a ANTI JOIN abandoned_attempts AS b USING (campaign_id, run_id)
         WHERE a.campaign_id = s.campaign_id
-    ) AS attempts,
-    e.ranking
+    ) AS attempts,  -- Runs so far, without those that were abandoned
+    e.ranking  -- Runs, the best first
 FROM campaign_starts AS s
 JOIN events AS started ON started.idx = s.idx
 LEFT JOIN campaign_ends AS e ON e.campaign_id = s.campaign_id
 LEFT JOIN events AS ended ON ended.idx = e.idx;
 COMMENT ON VIEW campaigns IS 'Each campaign with its start and its end';
-COMMENT ON COLUMN campaigns.campaign_id IS 'The campaign';
-COMMENT ON COLUMN campaigns.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN campaigns.started_at IS 'When the ledger took its start';
-COMMENT ON COLUMN campaigns.ended_idx IS 'Ledger index of its end';
-COMMENT ON COLUMN campaigns.ended_at IS 'NULL while the campaign is running, as are all columns about its end';
-COMMENT ON COLUMN campaigns.end_reason IS 'Why no attempt follows';
-COMMENT ON COLUMN campaigns.mode IS 'What kind of improvement it is';
-COMMENT ON COLUMN campaigns.config IS 'Configuration as recorded';
-COMMENT ON COLUMN campaigns.policy IS 'Who decides, with its settings';
-COMMENT ON COLUMN campaigns.feedback IS 'Whether attempts get feedback on earlier ones';
-COMMENT ON COLUMN campaigns.ranked_by IS 'Which axis is compared first: process (the process score) or quality (the validation accuracy)';
-COMMENT ON COLUMN campaigns.max_attempts IS 'How many runs it may have';
-COMMENT ON COLUMN campaigns.attempts IS 'Runs so far, without those that were abandoned';
-COMMENT ON COLUMN campaigns.ranking IS 'Runs, the best first';
 
 CREATE VIEW audits AS
 WITH listed AS (
@@ -166,29 +124,29 @@ SELECT
     s.audit_id,
     s.idx AS started_idx,
     started.time AS started_at,
-    s.run_id,
-    s.tree_head,
-    s.config,
-    s.environment,
-    e.idx AS scored_idx,
-    scored.time AS scored_at,
-    e.hard_fail,
-    e.accuracy_score,
+    s.run_id,  -- The run that is judged
+    s.tree_head,  -- The signed state of the ledger that is judged
+    s.config,  -- Settings of the judge
+    s.environment,  -- Versions and machine of the judge
+    e.idx AS scored_idx,  -- Ledger index of its scores
+    scored.time AS scored_at,  -- NULL if the audit was begun and not ended, as are the scores
+    e.hard_fail,  -- A gate failed, so both scores are zero
+    e.accuracy_score,  -- From 0 to 1; NULL for a watched run
     e.process_score,
-    e.process_axis_exercised,
+    e.process_axis_exercised,  -- Whether enough rules fired and were answered
     e.test_accuracy,
     e.validation_accuracy,
-    e.obligations,
-    e.decisions,
-    e.signed_by,
-    g.signed,
-    s.judged IS NOT NULL AS bound,
-    g.retrained,
-    COALESCE(g.counting, FALSE) AS standing,
-    e.idx IS NOT NULL AS ended,
-    TRY_CAST(GREATEST(COALESCE(l.violations, 0), COALESCE(t.violations, 0)) AS BIGINT) AS violations,
-    t.idx IS NOT NULL AND t.violations IS NULL AS more_violations,
-    COALESCE(l.listed, 0) AS violations_listed
+    e.obligations,  -- Denominator of the process score: episodes of firings, and violated firings
+    e.decisions,  -- Decisions that were made
+    e.signed_by,  -- Key id of the judge who signed the scores, hexadecimal; NULL if none did
+    g.signed,  -- Whether a judge signed all of it with a key that is not revoked for that time; anybody who can append can forge an unsigned one
+    s.judged IS NOT NULL AS bound,  -- Whether its start names the state of the run that was judged; older audits name none
+    g.retrained,  -- Share of the epochs that the judge retrained, from 0 to 1
+    COALESCE(g.counting, FALSE) AS standing,  -- Whether it is the audit that counts for its run, see counting_audits
+    e.idx IS NOT NULL AS ended,  -- FALSE: it was begun and not ended; it still runs, or it was broken off
+    TRY_CAST(GREATEST(COALESCE(l.violations, 0), COALESCE(t.violations, 0)) AS BIGINT) AS violations,  -- How many were found, also those that the audit does not list
+    t.idx IS NOT NULL AND t.violations IS NULL AS more_violations,  -- Whether there may be more: an earlier version listed 150, and no step has the number
+    COALESCE(l.listed, 0) AS violations_listed  -- How many of them are in audit_violations one by one; of the others only the number is recorded
 FROM audit_starts AS s
 JOIN events AS started ON started.idx = s.idx
 LEFT JOIN audit_strengths AS g ON g.audit_id = s.audit_id
@@ -197,58 +155,22 @@ LEFT JOIN events AS scored ON scored.idx = e.idx
 LEFT JOIN listed AS l ON l.audit_id = e.audit_id AND l.idx = e.idx
 LEFT JOIN told AS t ON t.audit_id = e.audit_id AND t.idx = e.idx;
 COMMENT ON VIEW audits IS 'Each audit with its scores; one that was begun and not ended has none';
-COMMENT ON COLUMN audits.audit_id IS 'The audit';
-COMMENT ON COLUMN audits.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN audits.started_at IS 'When the ledger took its start';
-COMMENT ON COLUMN audits.run_id IS 'The run that is judged';
-COMMENT ON COLUMN audits.tree_head IS 'The signed state of the ledger that is judged';
-COMMENT ON COLUMN audits.config IS 'Settings of the judge';
-COMMENT ON COLUMN audits.environment IS 'Versions and machine of the judge';
-COMMENT ON COLUMN audits.scored_idx IS 'Ledger index of its scores';
-COMMENT ON COLUMN audits.scored_at IS 'NULL if the audit was begun and not ended, as are the scores';
-COMMENT ON COLUMN audits.hard_fail IS 'A gate failed, so both scores are zero';
-COMMENT ON COLUMN audits.accuracy_score IS 'From 0 to 1; NULL for a watched run';
-COMMENT ON COLUMN audits.process_score IS 'From 0 to 1; says little unless the axis was exercised';
-COMMENT ON COLUMN audits.process_axis_exercised IS 'Whether enough rules fired and were answered';
-COMMENT ON COLUMN audits.test_accuracy IS 'On the split that only the judge reads';
-COMMENT ON COLUMN audits.validation_accuracy IS 'The one that attempts are ranked by';
-COMMENT ON COLUMN audits.obligations IS 'Denominator of the process score: episodes of firings, and violated firings';
-COMMENT ON COLUMN audits.decisions IS 'Decisions that were made';
-COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
-COMMENT ON COLUMN audits.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time; anybody who can append can forge an unsigned one';
-COMMENT ON COLUMN audits.bound IS 'Whether its start names the state of the run that was judged; older audits name none';
-COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
-COMMENT ON COLUMN audits.standing IS 'Whether it is the audit that counts for its run, see counting_audits';
-COMMENT ON COLUMN audits.ended IS 'FALSE: it was begun and not ended; it still runs, or it was broken off';
-COMMENT ON COLUMN audits.violations IS 'How many were found, also those that the audit does not list';
-COMMENT ON COLUMN audits.more_violations IS 'Whether there may be more: an earlier version listed 150, and no step has the number';
-COMMENT ON COLUMN audits.violations_listed IS 'How many of them are in audit_violations one by one; of the others only the number is recorded';
 
 CREATE VIEW violations AS
 SELECT
     v.audit_id,
     s.run_id,
-    v.place,
-    v.kind,
+    v.place,  -- Order in the audit, from 0
+    v.kind,  -- What was violated
     v.rule,
     v.epoch,
-    v.decision,
+    v.decision,  -- Number of the decision
     v.emitter,
-    v.detail,
-    v.times
+    v.detail,  -- Explanation; NULL after the first 150, which alone are recorded in words
+    v.times  -- 1; or, in a row without an epoch, how many more of its kind, rule and emitter there are: sum it to count violations
 FROM audit_violations AS v
 JOIN counting_audits AS s ON s.audit_id = v.audit_id AND s.idx = v.idx;
 COMMENT ON VIEW violations IS 'What the audit that counts found in each run; those of all audits are in audit_violations';
-COMMENT ON COLUMN violations.audit_id IS 'The audit';
-COMMENT ON COLUMN violations.run_id IS 'The run';
-COMMENT ON COLUMN violations.place IS 'Order in the audit, from 0';
-COMMENT ON COLUMN violations.kind IS 'What was violated';
-COMMENT ON COLUMN violations.rule IS 'R1 to R7';
-COMMENT ON COLUMN violations.epoch IS 'From 0';
-COMMENT ON COLUMN violations.decision IS 'Number of the decision';
-COMMENT ON COLUMN violations.emitter IS 'driver, harness, human or policy';
-COMMENT ON COLUMN violations.detail IS 'Explanation; NULL after the first 150, which alone are recorded in words';
-COMMENT ON COLUMN violations.times IS '1; or, in a row without an epoch, how many more of its kind, rule and emitter there are: sum it to count violations';
 
 CREATE VIEW decision_outcomes AS
 WITH cited AS (
@@ -257,38 +179,25 @@ WITH cited AS (
 
 SELECT
     d.run_id,
-    d.number,
-    d.epoch,
-    d.source,
-    c.cites,
-    d.event_type,
+    d.number,  -- From 1 in each run
+    d.epoch,  -- The epoch whose evaluation is answered
+    d.source,  -- driver, human or policy
+    c.cites,  -- Rules, in the order of their names
+    d.event_type,  -- hyperparameter_change, architecture_change or rule_triggered_no_action
     d.direction,
-    d.params,
+    d.params,  -- Arguments of the remedy
     d.deferred_to,
-    d.justification,
+    d.justification,  -- The author's words
     CASE
         WHEN d.event_type = 'rule_triggered_no_action' THEN 'deferred'
         ELSE COALESCE(r.outcome, 'open')
-    END AS outcome,
-    r.changes,
-    r.reason
+    END AS outcome,  -- applied, refused, restart, deferred, or open: neither done nor refused yet
+    r.changes,  -- Old and new values of an applied remedy
+    r.reason  -- Why not; of a refused remedy
 FROM decisions AS d
 LEFT JOIN cited AS c ON c.run_id = d.run_id AND c.number = d.number
 LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number;
 COMMENT ON VIEW decision_outcomes IS 'Each decision with the rules that it cites and its outcome';
-COMMENT ON COLUMN decision_outcomes.run_id IS 'The run';
-COMMENT ON COLUMN decision_outcomes.number IS 'From 1 in each run';
-COMMENT ON COLUMN decision_outcomes.epoch IS 'The epoch whose evaluation is answered';
-COMMENT ON COLUMN decision_outcomes.source IS 'driver, human or policy';
-COMMENT ON COLUMN decision_outcomes.cites IS 'Rules, in the order of their names';
-COMMENT ON COLUMN decision_outcomes.event_type IS 'hyperparameter_change, architecture_change or rule_triggered_no_action';
-COMMENT ON COLUMN decision_outcomes.direction IS 'The remedy asked for, or defer';
-COMMENT ON COLUMN decision_outcomes.params IS 'Arguments of the remedy';
-COMMENT ON COLUMN decision_outcomes.deferred_to IS 'The rule that goes first, where a deferral names one';
-COMMENT ON COLUMN decision_outcomes.justification IS 'The author''s words';
-COMMENT ON COLUMN decision_outcomes.outcome IS 'applied, refused, restart, deferred, or open: neither done nor refused yet';
-COMMENT ON COLUMN decision_outcomes.changes IS 'Old and new values of an applied remedy';
-COMMENT ON COLUMN decision_outcomes.reason IS 'Why not; of a refused remedy';
 
 CREATE VIEW deferrals AS
 WITH deferred AS (
@@ -325,11 +234,9 @@ answered AS (
 
 SELECT *, LEAST(silent_epoch, acted_epoch) AS cleared_epoch FROM answered;
 COMMENT ON VIEW deferrals IS 'Each rule that a decision deferred, and when a later decision answered it';
-COMMENT ON COLUMN deferrals.run_id IS 'The run';
 COMMENT ON COLUMN deferrals.number IS 'The decision';
 COMMENT ON COLUMN deferrals.epoch IS 'The epoch decided on';
 COMMENT ON COLUMN deferrals.rule IS 'The rule that was put off';
-COMMENT ON COLUMN deferrals.deferred_to IS 'The rule that goes first, where a deferral names one';
 COMMENT ON COLUMN deferrals.silent_epoch IS 'First later epoch in which the rule was silent';
 COMMENT ON COLUMN deferrals.acted_epoch IS 'First epoch, the same or later, behind which a remedy of the rule took effect';
 COMMENT ON COLUMN deferrals.cleared_epoch IS 'The earlier of the two; NULL: not cleared';
@@ -339,48 +246,33 @@ SELECT
     e.run_id,
     e.epoch,
     e.rule,
-    e.precedence,
-    e.fired,
-    e.side,
-    e.streak,
+    e.precedence,  -- Among the seven rules; 1 is acted on first
+    e.fired,  -- Whether the rule wants a decision
+    e.side,  -- high, low, guessing, plateau, stalled or not_finite; NULL while silent
+    e.streak,  -- Consecutive epochs in which the condition held
     EXISTS (
         SELECT 1 FROM run_waived AS w WHERE w.run_id = e.run_id AND w.rule = e.rule
-    ) AS waived,
+    ) AS waived,  -- Whether the rule is advisory in the run
     (
         SELECT ARG_MAX(o.outcome, o.number)
         FROM decision_outcomes AS o
         WHERE o.run_id = e.run_id AND o.epoch = e.epoch AND LIST_CONTAINS(o.cites, e.rule)
-    ) AS outcome
+    ) AS outcome  -- Of the last decision in the epoch that cites the rule; NULL: no decision cites it
 FROM rule_evaluations AS e;
 COMMENT ON VIEW rule_heatmap IS 'One cell for each run, epoch and rule';
-COMMENT ON COLUMN rule_heatmap.run_id IS 'The run';
-COMMENT ON COLUMN rule_heatmap.epoch IS 'From 0';
-COMMENT ON COLUMN rule_heatmap.rule IS 'R1 to R7';
-COMMENT ON COLUMN rule_heatmap.precedence IS 'Among the seven rules; 1 is acted on first';
-COMMENT ON COLUMN rule_heatmap.fired IS 'Whether the rule wants a decision';
-COMMENT ON COLUMN rule_heatmap.side IS 'high, low, guessing, plateau, stalled or not_finite; NULL while silent';
-COMMENT ON COLUMN rule_heatmap.streak IS 'Consecutive epochs in which the condition held';
-COMMENT ON COLUMN rule_heatmap.waived IS 'Whether the rule is advisory in the run';
-COMMENT ON COLUMN rule_heatmap.outcome IS 'Of the last decision in the epoch that cites the rule; NULL: no decision cites it';
 
 CREATE VIEW layer_extremes AS
 SELECT
     run_id,
     epoch,
-    ARG_MAX(layer, grad_norm) AS largest_layer,
-    MAX(grad_norm) AS largest_grad_norm,
-    ARG_MIN(layer, grad_norm) AS smallest_layer,
-    MIN(grad_norm) AS smallest_grad_norm
+    ARG_MAX(layer, grad_norm) AS largest_layer,  -- The layer with the largest gradient norm
+    MAX(grad_norm) AS largest_grad_norm,  -- NaN counts as larger than any number
+    ARG_MIN(layer, grad_norm) AS smallest_layer,  -- The one with the smallest
+    MIN(grad_norm) AS smallest_grad_norm  -- NaN only where nothing else was measured
 FROM layer_metrics
 WHERE rank >= 2
 GROUP BY run_id, epoch;
 COMMENT ON VIEW layer_extremes IS 'The layers behind R7 and R6 in each epoch, among weight tensors of rank two and more';
-COMMENT ON COLUMN layer_extremes.run_id IS 'The run';
-COMMENT ON COLUMN layer_extremes.epoch IS 'From 0';
-COMMENT ON COLUMN layer_extremes.largest_layer IS 'The layer with the largest gradient norm';
-COMMENT ON COLUMN layer_extremes.largest_grad_norm IS 'NaN counts as larger than any number';
-COMMENT ON COLUMN layer_extremes.smallest_layer IS 'The one with the smallest';
-COMMENT ON COLUMN layer_extremes.smallest_grad_norm IS 'NaN only where nothing else was measured';
 
 CREATE VIEW run_lineage AS
 WITH RECURSIVE lineage AS (
@@ -395,7 +287,6 @@ WITH RECURSIVE lineage AS (
 
 SELECT run_id, ancestor, distance FROM lineage;
 COMMENT ON VIEW run_lineage IS 'Each run with itself and its ancestors';
-COMMENT ON COLUMN run_lineage.run_id IS 'The run';
 COMMENT ON COLUMN run_lineage.ancestor IS 'A run; the nearest have the smallest distance';
 COMMENT ON COLUMN run_lineage.distance IS '0 is the run itself, 1 its parent';
 
@@ -430,69 +321,41 @@ counting AS (SELECT * FROM audits WHERE standing)
 SELECT
     r.run_id,
     r.started_at,
-    r.ended_at,
-    COALESCE(r.end_reason, 'running') AS state,
-    r.level,
-    r.dataset,
-    r.seed,
-    r.profile,
+    r.ended_at,  -- NULL while the run goes on
+    COALESCE(r.end_reason, 'running') AS state,  -- running, or the reason of its end
+    r.level,  -- What the run is evidence of: repeatable, measured or reported, see runs; that it is repeatable is only shown by a judge who trained it again, see retrained
+    r.dataset,  -- By name; of a watched run, the name that its owner gave
+    r.seed,  -- That the training begins from
+    r.profile,  -- Profile of the rules
     r.policy_name,
     r.parent_run,
-    COALESCE(m.epochs, 0) AS epochs,
-    r.epochs_planned,
-    m.best_val_accuracy,
-    m.best_val_loss,
-    COALESCE(f.firings, 0) AS firings,
-    COALESCE(a.decisions, 0) AS decisions,
-    COALESCE(a.applied, 0) AS applied,
-    COALESCE(a.refused, 0) AS refused,
-    COALESCE(a.deferred, 0) AS deferred,
-    l.audit_id,
+    COALESCE(m.epochs, 0) AS epochs,  -- Measured so far
+    r.epochs_planned,  -- How many it may have
+    m.best_val_accuracy,  -- Largest finite one; of a watched run, as its loop reported it
+    m.best_val_loss,  -- Smallest finite one, likewise
+    COALESCE(f.firings, 0) AS firings,  -- Rules that fired, counted once in each epoch
+    COALESCE(a.decisions, 0) AS decisions,  -- Answers to fired rules
+    COALESCE(a.applied, 0) AS applied,  -- Decisions whose remedy was applied
+    COALESCE(a.refused, 0) AS refused,  -- Decisions whose remedy was refused
+    COALESCE(a.deferred, 0) AS deferred,  -- Decisions that put something off
+    l.audit_id,  -- The audit that counts; NULL: none, and then the columns after it are NULL too
     CASE WHEN l.hard_fail THEN 'failed'
         WHEN NOT l.hard_fail AND r.level <> 'repeatable' THEN 'consistent'
-        WHEN NOT l.hard_fail THEN 'held' END AS verdict,
-    l.accuracy_score,
+        WHEN NOT l.hard_fail THEN 'held' END AS verdict,  -- failed: a gate failed; held: no gate failed; consistent: no gate failed that is possible for a watched run
+    l.accuracy_score,  -- From 0 to 1; NULL for a watched run
     l.process_score,
     CASE WHEN l.process_axis_exercised THEN 'exercised'
-        WHEN NOT l.process_axis_exercised THEN 'unexercised' END AS process_axis,
-    l.violations,
-    l.signed AS audit_signed,
-    l.bound AS audit_bound,
-    l.retrained
+        WHEN NOT l.process_axis_exercised THEN 'unexercised' END AS process_axis,  -- unexercised: the process score says little; the audit names the reason
+    l.violations,  -- How many that audit found
+    l.signed AS audit_signed,  -- Whether a judge signed that audit; required if a judge has a key
+    l.bound AS audit_bound,  -- Whether that audit names the state of the run that it judged; older ones name none
+    l.retrained  -- Share of the epochs that the judge retrained, from 0 to 1
 FROM runs AS r
 LEFT JOIN measured AS m ON m.run_id = r.run_id
 LEFT JOIN firings AS f ON f.run_id = r.run_id
 LEFT JOIN answers AS a ON a.run_id = r.run_id
 LEFT JOIN counting AS l ON l.run_id = r.run_id;
 COMMENT ON VIEW run_summary IS 'One row for each run, with the scores of the audit that counts, see counting_audits';
-COMMENT ON COLUMN run_summary.run_id IS 'The run';
-COMMENT ON COLUMN run_summary.started_at IS 'When the ledger took its start';
-COMMENT ON COLUMN run_summary.ended_at IS 'NULL while the run goes on';
-COMMENT ON COLUMN run_summary.state IS 'running, or the reason of its end';
-COMMENT ON COLUMN run_summary.level IS 'What the run is evidence of: repeatable, measured or reported, see runs; that it is repeatable is only shown by a judge who trained it again, see retrained';
-COMMENT ON COLUMN run_summary.dataset IS 'By name; of a watched run, the name that its owner gave';
-COMMENT ON COLUMN run_summary.seed IS 'That the training begins from';
-COMMENT ON COLUMN run_summary.profile IS 'Profile of the rules';
-COMMENT ON COLUMN run_summary.policy_name IS 'Who decided';
-COMMENT ON COLUMN run_summary.parent_run IS 'The run that this one restarts from';
-COMMENT ON COLUMN run_summary.epochs IS 'Measured so far';
-COMMENT ON COLUMN run_summary.epochs_planned IS 'How many it may have';
-COMMENT ON COLUMN run_summary.best_val_accuracy IS 'Largest finite one; of a watched run, as its loop reported it';
-COMMENT ON COLUMN run_summary.best_val_loss IS 'Smallest finite one, likewise';
-COMMENT ON COLUMN run_summary.firings IS 'Rules that fired, counted once in each epoch';
-COMMENT ON COLUMN run_summary.decisions IS 'Answers to fired rules';
-COMMENT ON COLUMN run_summary.applied IS 'Decisions whose remedy was applied';
-COMMENT ON COLUMN run_summary.refused IS 'Decisions whose remedy was refused';
-COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
-COMMENT ON COLUMN run_summary.audit_id IS 'The audit that counts; NULL: none, and then the columns after it are NULL too';
-COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate failed; held: no gate failed; consistent: no gate failed that is possible for a watched run';
-COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1; NULL for a watched run';
-COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless the axis was exercised';
-COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: the process score says little; the audit names the reason';
-COMMENT ON COLUMN run_summary.violations IS 'How many that audit found';
-COMMENT ON COLUMN run_summary.audit_signed IS 'Whether a judge signed that audit; required if a judge has a key';
-COMMENT ON COLUMN run_summary.audit_bound IS 'Whether that audit names the state of the run that it judged; older ones name none';
-COMMENT ON COLUMN run_summary.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
 
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.
 CREATE VIEW provocation_outcomes AS
@@ -529,82 +392,51 @@ ends AS (
 
 SELECT
     p.run_id,
-    p.name,
-    p.seed,
-    TRY_CAST(p.expects AS VARCHAR []) AS expects,
+    p.name,  -- Which of the catalogue
+    p.seed,  -- What its severity and its place are drawn from
+    TRY_CAST(p.expects AS VARCHAR []) AS expects,  -- Rules that the fault is meant to make fire
     s.policy_name,
-    s.state,
-    COALESCE(f.fired_rules, 0) = LEN(TRY_CAST(p.expects AS VARCHAR [])) AS fired,
-    f.fired_epoch,
-    COALESCE(f.fired_epochs, 0) AS fired_epochs,
-    m.remedied_epoch,
-    s.best_val_accuracy,
-    e.last_val_accuracy,
-    s.process_axis
+    s.state,  -- Of the run: running, or the reason of its end
+    COALESCE(f.fired_rules, 0) = LEN(TRY_CAST(p.expects AS VARCHAR [])) AS fired,  -- Whether all of them did
+    f.fired_epoch,  -- The first epoch in which one of them did
+    COALESCE(f.fired_epochs, 0) AS fired_epochs,  -- Epochs in which one of them did
+    m.remedied_epoch,  -- The first epoch behind which a remedy for one of them took effect
+    s.best_val_accuracy,  -- Largest finite one
+    e.last_val_accuracy,  -- Of the last epoch
+    s.process_axis  -- unexercised: the process score says little; the audit names the reason
 FROM provocations AS p
 JOIN run_summary AS s ON s.run_id = p.run_id
 LEFT JOIN firings AS f ON f.run_id = p.run_id
 LEFT JOIN remedied AS m ON m.run_id = p.run_id
 LEFT JOIN ends AS e ON e.run_id = p.run_id;
 COMMENT ON VIEW provocation_outcomes IS 'The effect of each provoked fault';
-COMMENT ON COLUMN provocation_outcomes.run_id IS 'The run';
-COMMENT ON COLUMN provocation_outcomes.name IS 'Which of the catalogue';
-COMMENT ON COLUMN provocation_outcomes.seed IS 'What its severity and its place are drawn from';
-COMMENT ON COLUMN provocation_outcomes.expects IS 'Rules that the fault is meant to make fire';
-COMMENT ON COLUMN provocation_outcomes.policy_name IS 'Who decided';
-COMMENT ON COLUMN provocation_outcomes.state IS 'Of the run: running, or the reason of its end';
-COMMENT ON COLUMN provocation_outcomes.fired IS 'Whether all of them did';
-COMMENT ON COLUMN provocation_outcomes.fired_epoch IS 'The first epoch in which one of them did';
-COMMENT ON COLUMN provocation_outcomes.fired_epochs IS 'Epochs in which one of them did';
-COMMENT ON COLUMN provocation_outcomes.remedied_epoch IS 'The first epoch behind which a remedy for one of them took effect';
-COMMENT ON COLUMN provocation_outcomes.best_val_accuracy IS 'Largest finite one';
-COMMENT ON COLUMN provocation_outcomes.last_val_accuracy IS 'Of the last epoch';
-COMMENT ON COLUMN provocation_outcomes.process_axis IS 'unexercised: the process score says little; the audit names the reason';
 
 CREATE VIEW call_summary AS
 SELECT
-    t.run_id,
+    t.run_id,  -- The run or the proposal; the id of the transcript is derived from it
     t.mode,
-    (t.policy ->> '$.model') AS model,
-    (t.policy ->> '$.rung') AS rung,
-    COUNT(c.model) AS calls,
-    COUNT(c.model) FILTER (c.cached) AS cached,
-    COALESCE(SUM(JSON_ARRAY_LENGTH(c.retries)), 0) AS retries,
-    COUNT(c.model) FILTER (c.decides) AS asked,
-    COUNT(c.model) FILTER (c.decides AND c.outcome = 'usable') AS usable,
-    usable / NULLIF(asked, 0) AS usable_share,
-    SUM(c.prompt_tokens) AS prompt_tokens,
-    SUM(c.completion_tokens) AS completion_tokens,
-    SUM(c.cost) AS cost,
-    COUNT(c.model) FILTER (c.cost IS NULL AND NOT c.cached) AS unpriced,
-    COALESCE(SUM(c.seconds), 0) AS seconds,
-    MIN(c.request_bytes) FILTER (c.decides) AS min_request_bytes,
-    MEDIAN(c.request_bytes) FILTER (c.decides) AS median_request_bytes,
-    MAX(c.request_bytes) FILTER (c.decides) AS max_request_bytes
+    (t.policy ->> '$.model') AS model,  -- The model's name as the policy gives it; NULL: none
+    (t.policy ->> '$.rung') AS rung,  -- How the form of answers is asked for
+    COUNT(c.model) AS calls,  -- To a model, probes too; steps of other agents are not counted
+    COUNT(c.model) FILTER (c.cached) AS cached,  -- Of these, answered from an earlier call
+    COALESCE(SUM(JSON_ARRAY_LENGTH(c.retries)), 0) AS retries,  -- Attempts before the last of each call
+    COUNT(c.model) FILTER (c.decides) AS asked,  -- Calls for decisions: all but probes
+    COUNT(c.model) FILTER (c.decides AND c.outcome = 'usable') AS usable,  -- Of these, answers that became decisions
+    usable / NULLIF(asked, 0) AS usable_share,  -- Usable answers as a share of the calls for decisions; NULL: no call
+    SUM(c.prompt_tokens) AS prompt_tokens,  -- As reported by the servers; NULL: no server reported it
+    SUM(c.completion_tokens) AS completion_tokens,  -- Likewise
+    SUM(c.cost) AS cost,  -- US dollars, as far as it is known; NULL: of no call
+    COUNT(c.model) FILTER (c.cost IS NULL AND NOT c.cached) AS unpriced,  -- Calls of unknown cost
+    COALESCE(SUM(c.seconds), 0) AS seconds,  -- With all retries
+    MIN(c.request_bytes) FILTER (c.decides) AS min_request_bytes,  -- Smallest request for a decision
+    MEDIAN(c.request_bytes) FILTER (c.decides) AS median_request_bytes,  -- Of the calls for decisions, as the smallest and the largest
+    MAX(c.request_bytes) FILTER (c.decides) AS max_request_bytes  -- Largest request for a decision
 FROM transcripts AS t
 LEFT JOIN (
     SELECT *, action <> 'probe' AS decides FROM calls WHERE model IS NOT NULL
 ) AS c USING (transcript_id)
 GROUP BY ALL;
 COMMENT ON VIEW call_summary IS 'The requests of each run to language models, and their cost; a run without a transcript has no row';
-COMMENT ON COLUMN call_summary.run_id IS 'The run or the proposal; the id of the transcript is derived from it';
-COMMENT ON COLUMN call_summary.mode IS 'What kind of improvement it is';
-COMMENT ON COLUMN call_summary.model IS 'The model''s name as the policy gives it; NULL: none';
-COMMENT ON COLUMN call_summary.rung IS 'How the form of answers is asked for';
-COMMENT ON COLUMN call_summary.calls IS 'To a model, probes too; steps of other agents are not counted';
-COMMENT ON COLUMN call_summary.cached IS 'Of these, answered from an earlier call';
-COMMENT ON COLUMN call_summary.retries IS 'Attempts before the last of each call';
-COMMENT ON COLUMN call_summary.asked IS 'Calls for decisions: all but probes';
-COMMENT ON COLUMN call_summary.usable IS 'Of these, answers that became decisions';
-COMMENT ON COLUMN call_summary.usable_share IS 'Usable answers as a share of the calls for decisions; NULL: no call';
-COMMENT ON COLUMN call_summary.prompt_tokens IS 'As reported by the servers; NULL: no server reported it';
-COMMENT ON COLUMN call_summary.completion_tokens IS 'Likewise';
-COMMENT ON COLUMN call_summary.cost IS 'US dollars, as far as it is known; NULL: of no call';
-COMMENT ON COLUMN call_summary.unpriced IS 'Calls of unknown cost';
-COMMENT ON COLUMN call_summary.seconds IS 'With all retries';
-COMMENT ON COLUMN call_summary.min_request_bytes IS 'Smallest request for a decision';
-COMMENT ON COLUMN call_summary.median_request_bytes IS 'Of the calls for decisions, as the smallest and the largest';
-COMMENT ON COLUMN call_summary.max_request_bytes IS 'Largest request for a decision';
 
 -- The order is that of judge.auditing.scores.rank(), by the audits that count.
 CREATE VIEW campaign_progress AS
@@ -677,40 +509,40 @@ ranked AS (
 SELECT
     r.campaign_id,
     c.mode,
-    r.number,
+    r.number,  -- From 1; the replacement of an abandoned attempt has the same number
     r.run_id,
-    r.parent_run,
-    r.abandoned,
-    CASE WHEN r.began THEN r.state END AS state,
-    CASE WHEN r.began THEN COALESCE(m.epochs, 0) END AS epochs,
-    m.best_val_accuracy,
-    r.audit_id,
+    r.parent_run,  -- The earlier attempt that it goes on from
+    r.abandoned,  -- Whether it was cut off and does not count
+    CASE WHEN r.began THEN r.state END AS state,  -- running, or the reason of its end
+    CASE WHEN r.began THEN COALESCE(m.epochs, 0) END AS epochs,  -- Measured, by abandoned attempts too; NULL: the run never began
+    m.best_val_accuracy,  -- Largest finite one
+    r.audit_id,  -- The audit that counts, see counting_audits; NULL: none, and then verdict, scores and violations are NULL too
     CASE WHEN r.hard_fail THEN 'failed'
         WHEN NOT r.hard_fail AND r.level <> 'repeatable' THEN 'consistent'
-        WHEN NOT r.hard_fail THEN 'held' END AS verdict,
-    r.accuracy_score,
+        WHEN NOT r.hard_fail THEN 'held' END AS verdict,  -- failed or held; consistent for a watched run, which no campaign has made
+    r.accuracy_score,  -- From 0 to 1
     r.process_score,
     CASE WHEN r.process_axis_exercised THEN 'exercised'
-        WHEN NOT r.process_axis_exercised THEN 'unexercised' END AS process_axis,
+        WHEN NOT r.process_axis_exercised THEN 'unexercised' END AS process_axis,  -- exercised or unexercised
     r.validation_accuracy,
-    CASE WHEN r.scored_idx IS NOT NULL THEN r.violations END AS violations,
-    CASE WHEN r.began THEN COALESCE(d.decisions, 0) END AS decisions,
-    t.calls,
-    t.usable_share,
-    t.prompt_tokens,
-    t.completion_tokens,
-    t.cost,
-    t.unpriced,
-    t.seconds,
+    CASE WHEN r.scored_idx IS NOT NULL THEN r.violations END AS violations,  -- How many that audit found
+    CASE WHEN r.began THEN COALESCE(d.decisions, 0) END AS decisions,  -- Decisions that were made
+    t.calls,  -- NULL: no transcript, as all behind it
+    t.usable_share,  -- Usable answers as a share of the calls for decisions; NULL: no call
+    t.prompt_tokens,  -- As reported by the servers; NULL: no server reported it
+    t.completion_tokens,  -- Likewise
+    t.cost,  -- US dollars, as far as it is known; NULL: of no call
+    t.unpriced,  -- Calls of unknown cost
+    t.seconds,  -- With all retries
     CASE WHEN e.ranking IS NOT NULL AND NOT r.abandoned AND LEN(r.why_not) = 0 THEN r.place END
-        AS place,
-    NULLIF(LIST_POSITION(TRY_CAST(e.ranking AS VARCHAR []), r.run_id), 0) AS recorded_place,
-    j.audit_id AS recorded_audit_id,
-    r.signed AS audit_signed,
-    r.retrained,
-    r.code,
-    r.why_not,
-    LEN(r.why_not) = 0 AS fits
+        AS place,  -- Rank by the audits that count, 1 is the best; NULL: abandoned, not fitting, or the campaign is running
+    NULLIF(LIST_POSITION(TRY_CAST(e.ranking AS VARCHAR []), r.run_id), 0) AS recorded_place,  -- Rank that the campaign recorded at its end; NULL: not ranked
+    j.audit_id AS recorded_audit_id,  -- The audit that the campaign names, used for its feedback and ranking; anybody who can append can name any audit
+    r.signed AS audit_signed,  -- Whether a judge signed the audit that counts
+    r.retrained,  -- Share of the epochs that the judge retrained, from 0 to 1
+    r.code,  -- SHA-256 of the program's code that the run was made with, as it recorded it
+    r.why_not,  -- What in the run's own record contradicts the attempt, as in run_claims; empty: it fits
+    LEN(r.why_not) = 0 AS fits  -- Whether the run is what the campaign says; an attempt that does not fit has no place
 FROM ranked AS r
 JOIN campaign_starts AS c USING (campaign_id)
 LEFT JOIN campaign_ends AS e USING (campaign_id)
@@ -719,38 +551,6 @@ LEFT JOIN measured AS m ON m.run_id = r.run_id AND r.began
 LEFT JOIN answers AS d ON d.run_id = r.run_id
 LEFT JOIN call_summary AS t ON t.run_id = r.run_id;
 COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and the cost of its calls';
-COMMENT ON COLUMN campaign_progress.campaign_id IS 'The campaign';
-COMMENT ON COLUMN campaign_progress.mode IS 'What kind of improvement it is';
-COMMENT ON COLUMN campaign_progress.number IS 'From 1; the replacement of an abandoned attempt has the same number';
-COMMENT ON COLUMN campaign_progress.run_id IS 'The run';
-COMMENT ON COLUMN campaign_progress.parent_run IS 'The earlier attempt that it goes on from';
-COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and does not count';
-COMMENT ON COLUMN campaign_progress.state IS 'running, or the reason of its end';
-COMMENT ON COLUMN campaign_progress.epochs IS 'Measured, by abandoned attempts too; NULL: the run never began';
-COMMENT ON COLUMN campaign_progress.best_val_accuracy IS 'Largest finite one';
-COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts, see counting_audits; NULL: none, and then verdict, scores and violations are NULL too';
-COMMENT ON COLUMN campaign_progress.verdict IS 'failed or held; consistent for a watched run, which no campaign has made';
-COMMENT ON COLUMN campaign_progress.accuracy_score IS 'From 0 to 1';
-COMMENT ON COLUMN campaign_progress.process_score IS 'From 0 to 1; says little unless the axis was exercised';
-COMMENT ON COLUMN campaign_progress.process_axis IS 'exercised or unexercised';
-COMMENT ON COLUMN campaign_progress.validation_accuracy IS 'The one that attempts are ranked by';
-COMMENT ON COLUMN campaign_progress.violations IS 'How many that audit found';
-COMMENT ON COLUMN campaign_progress.decisions IS 'Decisions that were made';
-COMMENT ON COLUMN campaign_progress.calls IS 'NULL: no transcript, as all behind it';
-COMMENT ON COLUMN campaign_progress.usable_share IS 'Usable answers as a share of the calls for decisions; NULL: no call';
-COMMENT ON COLUMN campaign_progress.prompt_tokens IS 'As reported by the servers; NULL: no server reported it';
-COMMENT ON COLUMN campaign_progress.completion_tokens IS 'Likewise';
-COMMENT ON COLUMN campaign_progress.cost IS 'US dollars, as far as it is known; NULL: of no call';
-COMMENT ON COLUMN campaign_progress.unpriced IS 'Calls of unknown cost';
-COMMENT ON COLUMN campaign_progress.seconds IS 'With all retries';
-COMMENT ON COLUMN campaign_progress.place IS 'Rank by the audits that count, 1 is the best; NULL: abandoned, not fitting, or the campaign is running';
-COMMENT ON COLUMN campaign_progress.recorded_place IS 'Rank that the campaign recorded at its end; NULL: not ranked';
-COMMENT ON COLUMN campaign_progress.recorded_audit_id IS 'The audit that the campaign names, used for its feedback and ranking; anybody who can append can name any audit';
-COMMENT ON COLUMN campaign_progress.audit_signed IS 'Whether a judge signed the audit that counts';
-COMMENT ON COLUMN campaign_progress.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
-COMMENT ON COLUMN campaign_progress.code IS 'SHA-256 of the program''s code that the run was made with, as it recorded it';
-COMMENT ON COLUMN campaign_progress.why_not IS 'What in the run''s own record contradicts the attempt, as in run_claims; empty: it fits';
-COMMENT ON COLUMN campaign_progress.fits IS 'Whether the run is what the campaign says; an attempt that does not fit has no place';
 
 CREATE VIEW violation_causes AS
 WITH told AS (
@@ -788,29 +588,25 @@ SELECT
         WHEN emitter = 'human' THEN 'human'
         WHEN told OR NOT asked THEN 'policy'
         ELSE 'prompt'
-    END AS cause
+    END AS cause  -- harness; human; policy: it repeated a violation after feedback, or no model was asked about the rule in that epoch; prompt: a different prompt may help
 FROM known;
 COMMENT ON VIEW violation_causes IS 'What must change to avoid a violation, according to the audit that counts';
-COMMENT ON COLUMN violation_causes.audit_id IS 'The audit';
-COMMENT ON COLUMN violation_causes.run_id IS 'The run';
 COMMENT ON COLUMN violation_causes.place IS 'Order in the audit, from 0';
 COMMENT ON COLUMN violation_causes.kind IS 'What was violated';
-COMMENT ON COLUMN violation_causes.rule IS 'R1 to R7';
-COMMENT ON COLUMN violation_causes.epoch IS 'From 0';
 COMMENT ON COLUMN violation_causes.decision IS 'Number of the decision';
-COMMENT ON COLUMN violation_causes.emitter IS 'driver, harness, human or policy';
 COMMENT ON COLUMN violation_causes.detail IS 'Explanation; NULL after the first 150, which alone are recorded in words';
 COMMENT ON COLUMN violation_causes.times IS 'As in violations';
 COMMENT ON COLUMN violation_causes.told IS 'Whether feedback told the attempt about a violation of this kind and rule';
-COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it repeated a violation after feedback, or no model was asked about the rule in that epoch; prompt: a different prompt may help';
 
 CREATE VIEW strategy_phases AS
 WITH phases (phase, first_epoch, end_epoch, expected) AS (
-    VALUES {{phases}}  -- aggregates.strategy.PHASES
+    -- aggregates.strategy.PHASES
+    VALUES {{phases}}
 ),
 
 rules (rule, class, standing) AS (
-    VALUES {{rules}}  -- aggregates.rules.RULE_CLASSES, by precedence
+    -- aggregates.rules.RULE_CLASSES, by precedence
+    VALUES {{rules}}
 ),
 
 classified AS (
@@ -837,28 +633,18 @@ counted AS (
 
 SELECT
     c.run_id,
-    c.phase,
-    c.first_epoch,
-    MAX(c.last_epoch) AS last_epoch,
-    c.expected,
-    ARG_MAX(c.class, c.firings * 8 - c.standing) FILTER (c.firings > 0) AS dominant,
-    MAX(c.firings) FILTER (c.class = 'stability') AS stability,
-    MAX(c.firings) FILTER (c.class = 'capacity') AS capacity,
-    MAX(c.firings) FILTER (c.class = 'tuning') AS tuning,
-    MAX(c.firings) FILTER (c.class = 'process') AS process
+    c.phase,  -- stabilise, capacity, tune or process
+    c.first_epoch,  -- Of the part
+    MAX(c.last_epoch) AS last_epoch,  -- Of the part, as far as the run has come
+    c.expected,  -- Class of rule that should need most of the attention
+    ARG_MAX(c.class, c.firings * 8 - c.standing) FILTER (c.firings > 0) AS dominant,  -- Class whose rules fired most, by precedence where equal; NULL: none fired
+    MAX(c.firings) FILTER (c.class = 'stability') AS stability,  -- How often R7 and R6 fired
+    MAX(c.firings) FILTER (c.class = 'capacity') AS capacity,  -- How often R4 and R5 fired
+    MAX(c.firings) FILTER (c.class = 'tuning') AS tuning,  -- How often R1 and R2 fired
+    MAX(c.firings) FILTER (c.class = 'process') AS process  -- How often R3 fired
 FROM counted AS c
 GROUP BY ALL;
 COMMENT ON VIEW strategy_phases IS 'The class of rules that dominated each part that a run has reached';
-COMMENT ON COLUMN strategy_phases.run_id IS 'The run';
-COMMENT ON COLUMN strategy_phases.phase IS 'stabilise, capacity, tune or process';
-COMMENT ON COLUMN strategy_phases.first_epoch IS 'Of the part';
-COMMENT ON COLUMN strategy_phases.last_epoch IS 'Of the part, as far as the run has come';
-COMMENT ON COLUMN strategy_phases.expected IS 'Class of rule that should need most of the attention';
-COMMENT ON COLUMN strategy_phases.dominant IS 'Class whose rules fired most, by precedence where equal; NULL: none fired';
-COMMENT ON COLUMN strategy_phases.stability IS 'How often R7 and R6 fired';
-COMMENT ON COLUMN strategy_phases.capacity IS 'How often R4 and R5 fired';
-COMMENT ON COLUMN strategy_phases.tuning IS 'How often R1 and R2 fired';
-COMMENT ON COLUMN strategy_phases.process IS 'How often R3 fired';
 
 CREATE VIEW remedy_effects AS
 WITH applied AS (
@@ -885,22 +671,17 @@ followed AS (
 
 SELECT
     f.run_id,
-    f.decision,
-    f.rule,
-    f.epoch,
+    f.decision,  -- Number of the decision
+    f.rule,  -- A rule that the decision cites
+    f.epoch,  -- The epoch behind which the remedy took effect
     CASE
         WHEN e.epoch IS NOT NULL THEN NOT e.fired AND f.again IS DISTINCT FROM e.epoch
-    END AS worked
+    END AS worked  -- True: the rule is silent three epochs later, trials aside; false: it fires then, or was remedied again before; NULL: not known yet
 FROM followed AS f
 LEFT JOIN rule_evaluations AS e
     ON e.run_id = f.run_id AND e.rule = f.rule
         AND e.epoch = LEAST(f.epoch + f.trials + 3, f.again);
 COMMENT ON VIEW remedy_effects IS 'Whether each applied remedy silenced the rules that it cites';
-COMMENT ON COLUMN remedy_effects.run_id IS 'The run';
-COMMENT ON COLUMN remedy_effects.decision IS 'Number of the decision';
-COMMENT ON COLUMN remedy_effects.rule IS 'A rule that the decision cites';
-COMMENT ON COLUMN remedy_effects.epoch IS 'The epoch behind which the remedy took effect';
-COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later, trials aside; false: it fires then, or was remedied again before; NULL: not known yet';
 
 CREATE VIEW advice_scoreboard AS
 WITH begun AS (
@@ -908,28 +689,22 @@ WITH begun AS (
 )
 
 SELECT
-    l.model,
-    r.technique,
-    COUNT(*) FILTER (r.outcome = 'promoted') AS wins,
+    l.model,  -- The model
+    r.technique,  -- The technique
+    COUNT(*) FILTER (r.outcome = 'promoted') AS wins,  -- Blocks that were promoted
     COUNT(*) FILTER (
         r.outcome IN ('unusable', 'refused') OR (r.outcome = 'kept' AND r.verdict <> 'cannot tell')
-    ) AS losses,
+    ) AS losses,  -- Blocks that were worse, or not allowed
     COUNT(*) FILTER (
         r.outcome = 'nothing' OR (r.outcome = 'kept' AND r.verdict = 'cannot tell')
-    ) AS ties,
-    TRY_CAST(SUM(r.calls) AS BIGINT) AS calls
+    ) AS ties,  -- Blocks that were neither
+    TRY_CAST(SUM(r.calls) AS BIGINT) AS calls  -- Calls to language models
 FROM advice_rounds AS r
 JOIN advice_lines AS l USING (advice_id)
 LEFT JOIN begun AS b ON b.advice_id = r.advice_id
 WHERE r.technique IS NOT NULL AND r.idx > COALESCE(b.idx, -1)
 GROUP BY l.model, r.technique;
 COMMENT ON VIEW advice_scoreboard IS 'How often each technique has improved a model''s advice since the last reset, over all campaigns';
-COMMENT ON COLUMN advice_scoreboard.model IS 'The model';
-COMMENT ON COLUMN advice_scoreboard.technique IS 'The technique';
-COMMENT ON COLUMN advice_scoreboard.wins IS 'Blocks that were promoted';
-COMMENT ON COLUMN advice_scoreboard.losses IS 'Blocks that were worse, or not allowed';
-COMMENT ON COLUMN advice_scoreboard.ties IS 'Blocks that were neither';
-COMMENT ON COLUMN advice_scoreboard.calls IS 'Calls to language models';
 
 CREATE VIEW infra_proposals AS
 WITH reviewed AS (
@@ -944,31 +719,31 @@ WITH reviewed AS (
 SELECT
     s.proposal_id,
     s.idx,
-    s.line_id,
-    s.task,
-    s.tier,
-    s.targets,
-    s.diff,
-    s.base,
+    s.line_id,  -- The line that it would change
+    s.task,  -- The task or request that led to the proposal
+    s.tier,  -- The strictest tier that it declares
+    s.targets,  -- Path to tier, as declared
+    s.diff,  -- SHA-256 of the stored diff
+    s.base,  -- Commit that the diff applies to
     s.rationale,
-    s.trigger,
-    s.proposer,
+    s.trigger,  -- error_pattern, operator_request or performance_regression
+    s.proposer,  -- Who proposes
     CASE
         WHEN c.outcome IS NOT NULL THEN c.outcome
         WHEN b.proposal_id IS NOT NULL THEN 'testing'
         WHEN r.verdict IN ('approve', 'refactor') THEN 'approved'
         WHEN r.verdict = 'revise' THEN 'revise'
         ELSE 'proposed'
-    END AS status,
-    CASE WHEN r.verdict IN ('approve', 'refactor') THEN r.key END AS approved_by,
-    CASE WHEN r.verdict IN ('approve', 'refactor') THEN a.time END AS approved_at,
-    b.commit,
-    coalesce(w.passed, v.passed) AS tests_passed,
-    e.verdict,
-    c.stage,
-    c.reason,
-    c.checkpoint,
-    t.time AS created_at
+    END AS status,  -- proposed, approved, revise, testing, promoted, rejected, halted, superseded or withdrawn
+    CASE WHEN r.verdict IN ('approve', 'refactor') THEN r.key END AS approved_by,  -- The vkey of the operator with the latest statement, if it is an approval
+    CASE WHEN r.verdict IN ('approve', 'refactor') THEN a.time END AS approved_at,  -- When that was recorded
+    b.commit,  -- The candidate; NULL: there is none yet
+    coalesce(w.passed, v.passed) AS tests_passed,  -- Whether the tests that have run passed; NULL: none has run
+    e.verdict,  -- better, no worse, worse or cannot tell; NULL: not evaluated
+    c.stage,  -- The stage that it ended at; NULL: it goes on
+    c.reason,  -- Why it ended
+    c.checkpoint,  -- The checkpoint that a promotion made
+    t.time AS created_at  -- When it was submitted
 FROM infra_submissions AS s
 JOIN events AS t ON t.idx = s.idx
 LEFT JOIN reviewed AS r USING (proposal_id)
@@ -979,27 +754,6 @@ LEFT JOIN infra_rest_results AS w USING (proposal_id)
 LEFT JOIN infra_evaluations AS e USING (proposal_id)
 LEFT JOIN infra_conclusions AS c USING (proposal_id);
 COMMENT ON VIEW infra_proposals IS 'Each proposed change with its state';
-COMMENT ON COLUMN infra_proposals.proposal_id IS 'The proposal';
-COMMENT ON COLUMN infra_proposals.idx IS 'Ledger index';
-COMMENT ON COLUMN infra_proposals.line_id IS 'The line that it would change';
-COMMENT ON COLUMN infra_proposals.task IS 'The task or request that led to the proposal';
-COMMENT ON COLUMN infra_proposals.tier IS 'The strictest tier that it declares';
-COMMENT ON COLUMN infra_proposals.targets IS 'Path to tier, as declared';
-COMMENT ON COLUMN infra_proposals.diff IS 'SHA-256 of the stored diff';
-COMMENT ON COLUMN infra_proposals.base IS 'Commit that the diff applies to';
-COMMENT ON COLUMN infra_proposals.rationale IS 'The proposer''s words';
-COMMENT ON COLUMN infra_proposals.trigger IS 'error_pattern, operator_request or performance_regression';
-COMMENT ON COLUMN infra_proposals.proposer IS 'Who proposes';
-COMMENT ON COLUMN infra_proposals.status IS 'proposed, approved, revise, testing, promoted, rejected, halted, superseded or withdrawn';
-COMMENT ON COLUMN infra_proposals.approved_by IS 'The vkey of the operator with the latest statement, if it is an approval';
-COMMENT ON COLUMN infra_proposals.approved_at IS 'When that was recorded';
-COMMENT ON COLUMN infra_proposals.commit IS 'The candidate; NULL: there is none yet';
-COMMENT ON COLUMN infra_proposals.tests_passed IS 'Whether the tests that have run passed; NULL: none has run';
-COMMENT ON COLUMN infra_proposals.verdict IS 'better, no worse, worse or cannot tell; NULL: not evaluated';
-COMMENT ON COLUMN infra_proposals.stage IS 'The stage that it ended at; NULL: it goes on';
-COMMENT ON COLUMN infra_proposals.reason IS 'Why it ended';
-COMMENT ON COLUMN infra_proposals.checkpoint IS 'The checkpoint that a promotion made';
-COMMENT ON COLUMN infra_proposals.created_at IS 'When it was submitted';
 
 -- A cell counts by the audit that stands for its run, whichever the comparison names.
 CREATE VIEW comparison_cells AS
@@ -1047,24 +801,24 @@ given AS (
 
 SELECT
     c.comparison_id,
-    c.policy,
+    c.policy,  -- Name of the policy
     c.condition,
-    c.seed,
+    c.seed,  -- Seed of the run
     c.run_id,
     CASE WHEN NOT a.hard_fail AND (c.problem IS NULL OR q.own_end) THEN NULL
-        ELSE COALESCE(c.problem, 'no verdict that holds') END AS problem,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(r.end_reason, 'running') END AS state,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(m.epochs, 0) END AS epochs,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(f.firings, 0) END AS firings,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.decisions, 0) END AS decisions,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.applied, 0) END AS applied,
-    a.audit_id,
+        ELSE COALESCE(c.problem, 'no verdict that holds') END AS problem,  -- Why it counts as failed, with both scores 0; NULL: it does not
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(r.end_reason, 'running') END AS state,  -- The reason of the run's end
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(m.epochs, 0) END AS epochs,  -- Measured
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(f.firings, 0) END AS firings,  -- Rules that fired, counted once in each epoch
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.decisions, 0) END AS decisions,  -- Answers to them
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.applied, 0) END AS applied,  -- Answers that were carried out
+    a.audit_id,  -- The audit that counts
     a.test_accuracy,
-    a.process_score,
-    a.process_axis_exercised AS exercised,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.refused, 0) END AS refused,
-    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.unusable, 0) END AS unusable,
-    q.code,
+    a.process_score,  -- From 0 to 1
+    a.process_axis_exercised AS exercised,  -- Whether enough rules fired and were answered
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.refused, 0) END AS refused,  -- Answers that could not be carried out
+    CASE WHEN r.run_id IS NOT NULL THEN COALESCE(d.unusable, 0) END AS unusable,  -- Firings without a usable answer, which the driver deferred
+    q.code,  -- SHA-256 of the program's code that the run was made with, as it recorded it
     LIST_CONCAT(
         COALESCE(q.of_run, ['the comparison had not given the run to this cell']),
         LIST_FILTER([
@@ -1076,8 +830,8 @@ SELECT
             CASE WHEN c.problem IS NULL AND q.end_idx > c.idx
                 THEN 'the run ended after the result' END
         ], lambda reason: reason IS NOT NULL)
-    ) AS why_not,
-    LEN(why_not) = 0 AS fits
+    ) AS why_not,  -- What in the run's own record contradicts the cell, as in run_claims; empty: it fits
+    LEN(why_not) = 0 AS fits  -- Whether the run is what the cell says; a cell that does not fit is in no figure
 FROM results AS c
 LEFT JOIN given AS q
     ON q.place = c.cell AND q.run_id = c.run_id AND q.idx < c.idx
@@ -1087,26 +841,6 @@ LEFT JOIN firings AS f ON f.run_id = c.run_id
 LEFT JOIN answers AS d ON d.run_id = c.run_id
 LEFT JOIN audits AS a ON a.run_id = c.run_id AND a.standing;
 COMMENT ON VIEW comparison_cells IS 'Each finished cell of a comparison with the scores of its run';
-COMMENT ON COLUMN comparison_cells.comparison_id IS 'The comparison';
-COMMENT ON COLUMN comparison_cells.policy IS 'Name of the policy';
-COMMENT ON COLUMN comparison_cells.condition IS 'Name of the condition';
-COMMENT ON COLUMN comparison_cells.seed IS 'Seed of the run';
-COMMENT ON COLUMN comparison_cells.run_id IS 'The run';
-COMMENT ON COLUMN comparison_cells.problem IS 'Why it counts as failed, with both scores 0; NULL: it does not';
-COMMENT ON COLUMN comparison_cells.state IS 'The reason of the run''s end';
-COMMENT ON COLUMN comparison_cells.epochs IS 'Measured';
-COMMENT ON COLUMN comparison_cells.firings IS 'Rules that fired, counted once in each epoch';
-COMMENT ON COLUMN comparison_cells.decisions IS 'Answers to them';
-COMMENT ON COLUMN comparison_cells.applied IS 'Answers that were carried out';
-COMMENT ON COLUMN comparison_cells.audit_id IS 'The audit that counts';
-COMMENT ON COLUMN comparison_cells.test_accuracy IS 'On the split that only the judge reads';
-COMMENT ON COLUMN comparison_cells.process_score IS 'From 0 to 1';
-COMMENT ON COLUMN comparison_cells.exercised IS 'Whether enough rules fired and were answered';
-COMMENT ON COLUMN comparison_cells.refused IS 'Answers that could not be carried out';
-COMMENT ON COLUMN comparison_cells.unusable IS 'Firings without a usable answer, which the driver deferred';
-COMMENT ON COLUMN comparison_cells.code IS 'SHA-256 of the program''s code that the run was made with, as it recorded it';
-COMMENT ON COLUMN comparison_cells.why_not IS 'What in the run''s own record contradicts the cell, as in run_claims; empty: it fits';
-COMMENT ON COLUMN comparison_cells.fits IS 'Whether the run is what the cell says; a cell that does not fit is in no figure';
 
 -- What a credit says of its forks, against the forks themselves.
 CREATE VIEW credit_evidence AS
@@ -1173,12 +907,12 @@ said AS (
 
 SELECT
     c.credit_id,
-    c.decision,
-    c.arm,
-    c.seed,
-    c.run_id,
-    e.val_loss,
-    e.val_accuracy,
+    c.decision,  -- Number of the decision in the run that was forked
+    c.arm,  -- chosen: the decision as recorded; else the alternative
+    c.seed,  -- Order of the examples that it is told to have
+    c.run_id,  -- The fork
+    e.val_loss,  -- Of the fork's last epoch; NULL: not finite, or no such run
+    e.val_accuracy,  -- Likewise, accuracy
     COALESCE(
         c.uses = 1
         AND k.idx = c.idx
@@ -1202,7 +936,7 @@ SELECT
         AND e.val_loss IS NOT DISTINCT FROM c.told_loss
         AND e.val_accuracy IS NOT DISTINCT FROM c.told_accuracy,
         FALSE
-    ) AS backed
+    ) AS backed  -- Whether the ledger has this fork, once, of that run, epoch, order and policy, with this answer and this end, begun for this measurement
 FROM listed AS c
 JOIN credit_starts AS s USING (credit_id)
 LEFT JOIN ordered AS f ON f.run_id = c.run_id
@@ -1218,14 +952,6 @@ LEFT JOIN decisions AS g
 LEFT JOIN said AS w
     ON w.credit_id = c.credit_id AND w.decision = c.decision AND w.arm = c.arm;
 COMMENT ON VIEW credit_evidence IS 'Each fork that a measurement names, and whether the ledger holds it as told';
-COMMENT ON COLUMN credit_evidence.credit_id IS 'The measurement';
-COMMENT ON COLUMN credit_evidence.decision IS 'Number of the decision in the run that was forked';
-COMMENT ON COLUMN credit_evidence.arm IS 'chosen: the decision as recorded; else the alternative';
-COMMENT ON COLUMN credit_evidence.seed IS 'Order of the examples that it is told to have';
-COMMENT ON COLUMN credit_evidence.run_id IS 'The fork';
-COMMENT ON COLUMN credit_evidence.val_loss IS 'Of the fork''s last epoch; NULL: not finite, or no such run';
-COMMENT ON COLUMN credit_evidence.val_accuracy IS 'Likewise, accuracy';
-COMMENT ON COLUMN credit_evidence.backed IS 'Whether the ledger has this fork, once, of that run, epoch, order and policy, with this answer and this end, begun for this measurement';
 
 CREATE VIEW decision_credit AS
 WITH arms AS (
@@ -1428,13 +1154,11 @@ SELECT
         why_not,
         CASE WHEN COUNT(DISTINCT own) OVER (PARTITION BY question) > 1
             THEN 'with another policy after the decision, the opposite was measured' END
-    ) AS why_not,
+    ) AS why_not,  -- Why it decides nothing: it is not backed, not whole, not the largest, or contradicted, or its forks differ in more than the answer; NULL: it is the answer
     IF(why_not IS NULL AND COUNT(DISTINCT own) OVER (PARTITION BY question) = 1,
-        own, NULL) AS better
+        own, NULL) AS better  -- chosen or other; NULL: undecided, or it decides nothing
 FROM judged;
 COMMENT ON VIEW decision_credit IS 'What recorded decisions were worth beside their alternatives, measured with forks';
-COMMENT ON COLUMN decision_credit.credit_id IS 'The measurement';
-COMMENT ON COLUMN decision_credit.run_id IS 'The run';
 COMMENT ON COLUMN decision_credit.decision IS 'Number of the decision, from 1 in each run';
 COMMENT ON COLUMN decision_credit.epoch IS 'The epoch whose evaluation is answered';
 COMMENT ON COLUMN decision_credit.rules IS 'That the decision cites';
@@ -1454,8 +1178,6 @@ COMMENT ON COLUMN decision_credit.question IS 'Equal for measurements of the sam
 COMMENT ON COLUMN decision_credit.measurements IS 'How many measurements of the same the ledger has, with whichever policy after it';
 COMMENT ON COLUMN decision_credit.looks IS 'How many of them differ in that policy or in the orders; an export corrects its interval for so many';
 COMMENT ON COLUMN decision_credit.orders IS 'Orders of the examples in the largest of them';
-COMMENT ON COLUMN decision_credit.why_not IS 'Why it decides nothing: it is not backed, not whole, not the largest, or contradicted, or its forks differ in more than the answer; NULL: it is the answer';
-COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided, or it decides nothing';
 
 -- The answer to the question about each measured decision and alternative, in the forks' own records.
 CREATE VIEW decision_worth AS
@@ -1493,34 +1215,21 @@ gains AS (
 
 SELECT
     c.run_id,
-    c.decision,
-    c.epoch,
-    c.arm,
-    c.other,
-    a.credit_id,
-    a.after,
-    a.looks,
-    LEN(g.loss_saved) AS orders,
-    g.loss_saved,
-    g.accuracy_gained,
-    COALESCE(g.other_code, FALSE) AS other_code,
-    IF(a.credit_id IS NULL, c.why_not, NULL) AS why_not
+    c.decision,  -- Number of the decision, from 1 in each run
+    c.epoch,  -- The epoch whose evaluation is answered
+    c.arm,  -- Name of the alternative; nothing: no action
+    c.other,  -- The alternative
+    a.credit_id,  -- The measurement that answers; NULL: none does
+    a.after,  -- The policy that decides after the decision, in all forks
+    a.looks,  -- As in decision_credit
+    LEN(g.loss_saved) AS orders,  -- Orders of the examples that it has
+    g.loss_saved,  -- Final validation loss of the fork with the alternative minus that with the decision, for each order; NULL: one is not finite
+    g.accuracy_gained,  -- Likewise, final validation accuracy: decision minus alternative
+    COALESCE(g.other_code, FALSE) AS other_code,  -- Whether another version of the program trained the forks than the run
+    IF(a.credit_id IS NULL, c.why_not, NULL) AS why_not  -- Why no measurement answers; NULL: one does
 FROM credit AS c
 LEFT JOIN answers AS a ON a.question = c.question
 LEFT JOIN gains AS g
     ON g.credit_id = a.credit_id AND g.decision = a.decision AND g.arm = a.arm
 QUALIFY ROW_NUMBER() OVER (PARTITION BY c.run_id, c.decision, c.arm ORDER BY c.credit_id) = 1;
 COMMENT ON VIEW decision_worth IS 'What each measured decision was worth beside each alternative: the answer to their question, which may have been measured with the same run trained once more';
-COMMENT ON COLUMN decision_worth.run_id IS 'The run';
-COMMENT ON COLUMN decision_worth.decision IS 'Number of the decision, from 1 in each run';
-COMMENT ON COLUMN decision_worth.epoch IS 'The epoch whose evaluation is answered';
-COMMENT ON COLUMN decision_worth.arm IS 'Name of the alternative; nothing: no action';
-COMMENT ON COLUMN decision_worth.other IS 'The alternative';
-COMMENT ON COLUMN decision_worth.credit_id IS 'The measurement that answers; NULL: none does';
-COMMENT ON COLUMN decision_worth.after IS 'The policy that decides after the decision, in all forks';
-COMMENT ON COLUMN decision_worth.looks IS 'As in decision_credit';
-COMMENT ON COLUMN decision_worth.orders IS 'Orders of the examples that it has';
-COMMENT ON COLUMN decision_worth.loss_saved IS 'Final validation loss of the fork with the alternative minus that with the decision, for each order; NULL: one is not finite';
-COMMENT ON COLUMN decision_worth.accuracy_gained IS 'Likewise, final validation accuracy: decision minus alternative';
-COMMENT ON COLUMN decision_worth.other_code IS 'Whether another version of the program trained the forks than the run';
-COMMENT ON COLUMN decision_worth.why_not IS 'Why no measurement answers; NULL: one does';
