@@ -8,12 +8,12 @@ I/O: none.  Units: learning rates per step, batch sizes in examples, windows in 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from aggregates.declared import build, check, check_fields, one_of
+from aggregates.declared import Plain, build, check, check_fields, one_of
 from aggregates.errors import DecisionError, SpecError
 from aggregates.playbook import (
     ARCHITECTURE_DIRECTIONS,
@@ -40,14 +40,14 @@ _MAX_REASON = 600  # characters
 
 
 @dataclass(frozen=True)
-class Decision:
-    """One answer to one or more fired rules."""
+class Decision(Plain):
+    """One answer to one or more fired rules; parse_decision() checks it, its parameters too."""
 
-    event_type: str
-    cites: tuple[str, ...]
-    direction: str  # of the remedy, or `defer`
+    event_type: Annotated[str, one_of(EVENT_TYPES)]
+    cites: Annotated[tuple[Annotated[str, one_of(RULES)], ...], Meta(min_length=1)]
+    direction: Annotated[str, one_of(sorted(REMEDIES))]  # of the remedy, or `defer`
     params: Mapping[str, Any]
-    justification: str
+    justification: Annotated[str, Meta(min_length=1, max_length=MAX_JUSTIFICATION)]
 
     @property
     def acts(self) -> bool:
@@ -78,24 +78,6 @@ class Decision:
         """Return a decision of the kind that its direction belongs to."""
         return cls(REMEDIES[direction].event_type, cites, direction, params, justification)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**vars(self), "cites": list(self.cites), "params": dict(self.params)}
-
-
-@dataclass(frozen=True)
-class _Form:
-    """The form of a decision before its parameters are looked at."""
-
-    event_type: Annotated[str, one_of(EVENT_TYPES)]
-    cites: Annotated[list[Annotated[str, one_of(RULES)]], Meta(min_length=1)]
-    direction: Annotated[str, one_of(sorted(REMEDIES))]
-    params: dict[str, Any]
-    justification: Annotated[str, Meta(min_length=1, max_length=MAX_JUSTIFICATION)]
-
-    def __post_init__(self) -> None:
-        check_fields(self, DecisionError)
-
 
 @dataclass(frozen=True)
 class Said:
@@ -118,7 +100,7 @@ def printable(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Plain):
     """The hyperparameters in force; the schedule multiplies or replaces `lr` step by step."""
 
     lr: float
@@ -126,10 +108,6 @@ class Settings:
     accumulation: int = 1  # batches per optimizer step
     clip_norm: float | None = None
     schedule: Mapping[str, Any] = field(default_factory=lambda: {"kind": "constant"})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**vars(self), "schedule": dict(self.schedule)}
 
 
 def learning_rate(settings: Settings, *, epoch: int, fraction: float) -> float:
@@ -229,7 +207,8 @@ def parse_decision(value: Mapping[str, Any]) -> Decision:
 
     Checks the form alone: types, closed choices, finite and bounded numbers.
     """
-    said = build(_Form, value, what="a decision", error=DecisionError)
+    said = build(Decision, value, what="a decision", error=DecisionError)
+    check_fields(said, DecisionError)
     if len(set(said.cites)) != len(said.cites):
         raise DecisionError(f"cites names a rule more than once: {said.cites!r}")
     if not said.justification.strip():
@@ -246,7 +225,7 @@ def parse_decision(value: Mapping[str, Any]) -> Decision:
         raise DecisionError(
             f"direction {said.direction} belongs to {expected}, not to {said.event_type}"
         )
-    decision = Decision(**{**vars(said), "cites": tuple(said.cites), "params": dict(said.params)})
+    decision = replace(said, params=dict(said.params))
     try:
         _ = decision.edit
     except SpecError as error:

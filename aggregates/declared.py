@@ -8,10 +8,10 @@ I/O: none.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, inspect
@@ -28,6 +28,28 @@ _JSON = {
     inspect.ListType: "array",
     inspect.StrType: "string",
 }
+
+
+class Plain:
+    """A dataclass whose fields events and files hold as plain values."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as events hold them."""
+        found: Any = self  # a dataclass
+        return {each.name: plain(getattr(self, each.name)) for each in fields(found)}
+
+
+def plain(value: Any) -> Any:
+    """Return a value with sequences made lists and mappings made dicts, all of them new."""
+    if isinstance(value, Plain):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [plain(part) for part in value]
+    return value
 
 
 def one_of(choices: Sequence[str]) -> Meta:
@@ -71,6 +93,8 @@ def build(
 ) -> T:
     """Build a dataclass that checks its fields from a map; raise `error` naming what is wrong.
 
+    A list becomes a tuple where the field is one, and its items dataclasses: in an error, `block 3`
+    is an item of `blocks`.
     With `suggest`, the message names the known key that is closest to a mistyped one. It is for
     what people type: messages on what a model answered are recorded, and stay as they are.
     """
@@ -86,7 +110,16 @@ def build(
         )
     if missing := sorted(needed - set(value)):
         raise error(f"{within}{', '.join(missing)} is missing")
-    return kind(**value)
+    told = dict(value)
+    for name, item in _tuples(kind).items():  # type: ignore[arg-type]  # a type is hashable
+        if isinstance(found := told.get(name), list | tuple):
+            told[name] = tuple(
+                build(item, part, error=error, what=f"{name.removesuffix('s')} {number}")
+                if is_dataclass(item)
+                else part
+                for number, part in enumerate(found)
+            )
+    return kind(**told)
 
 
 def closest(given: str, known: Iterable[str]) -> str | None:
@@ -146,6 +179,13 @@ def _names(kind: type) -> tuple[frozenset[str], frozenset[str]]:
     declared = fields(kind)
     plain = (f for f in declared if f.default is MISSING and f.default_factory is MISSING)
     return frozenset(f.name for f in declared), frozenset(f.name for f in plain)
+
+
+@cache
+def _tuples(kind: type) -> dict[str, type[Any]]:
+    """Return the type of the items of each field that is a tuple."""
+    hints = get_type_hints(kind).items()
+    return {name: get_args(hint)[0] for name, hint in hints if get_origin(hint) is tuple}
 
 
 @cache

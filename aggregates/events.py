@@ -44,6 +44,7 @@ from uuid import UUID, uuid4
 
 from eventsourcing.domain import Aggregate, MetaDomainEvent
 
+from aggregates.declared import plain
 from aggregates.errors import InvariantError
 from ledger.mapper import LIBRARY_FIELDS, EventRegistry, Upcaster
 
@@ -210,9 +211,9 @@ def record(aggregate: Aggregate, kind: Callable[P, E], /, *args: P.args, **kwarg
     if isinstance(aggregate, Closing):
         aggregate.verify_open()
     for name, attribute in _declaration(event_class).counted.items():
-        said[name] = _plain(getattr(aggregate, attribute))
+        said[name] = plain(getattr(aggregate, attribute))
     found = _unfinished(event_class, said).check(aggregate)
-    aggregate.trigger_event(event_class, **{**said, **_plain(found or {})})
+    aggregate.trigger_event(event_class, **{**said, **plain(found or {})})
     return aggregate.pending_events[-1]  # type: ignore[return-value]
 
 
@@ -260,7 +261,7 @@ class Beginning(Generic[P]):
             event_class = getattr(owner, self._kind.__name__)
             said, given = _said(event_class, args, kwargs)
             first = _unfinished(event_class, said)
-            said |= _plain(first.check() or {})
+            said |= plain(first.check() or {})
             stream = _unfinished(event_class, said).stream(*given)
             return owner._create(event_class, id=stream, **said)
 
@@ -336,7 +337,7 @@ def _said(
     bound = declared.parameters.bind(*args, **kwargs)
     bound.apply_defaults()
     given = [bound.arguments.pop(name) for name in declared.given]
-    said = _plain(bound.arguments)
+    said = plain(bound.arguments)
     for name, bounds in declared.bounds:
         if name in said:
             said[name] = _bounded(said[name], bounds)
@@ -359,15 +360,6 @@ def cut(text: str, characters: int) -> str:
     return text[:characters].encode("utf-8", "replace").decode("utf-8")
 
 
-def _plain(value: Any) -> Any:
-    """Return a value with sequences made lists and mappings made dicts, all of them new."""
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(part) for part in value]
-    return value
-
-
 def _unfinished(event_class: type[T], said: Mapping[str, Any]) -> T:
     event = object.__new__(event_class)
     vars(event).update(said)
@@ -375,4 +367,4 @@ def _unfinished(event_class: type[T], said: Mapping[str, Any]) -> T:
 
 
 def _lift(added: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    return {**body, **_plain(added)}
+    return {**body, **plain(added)}

@@ -9,11 +9,12 @@ I/O: none.  Units: epochs from 0.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
 from aggregates.decisions import Decision
+from aggregates.declared import Plain, build
 from aggregates.errors import InvariantError
 from aggregates.events import Event, again
 from aggregates.run import Run
@@ -24,7 +25,7 @@ MAX_ORDER = 2**53
 
 
 @dataclass(frozen=True)
-class Order:
+class Order(Plain):
     """Another order of the training examples for the epochs after this one; 0: the run's own."""
 
     after: int
@@ -32,7 +33,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Fork:
+class Fork(Plain):
     """What a fork records of its parent."""
 
     parent: str  # its id
@@ -52,22 +53,13 @@ class Fork:
                 "the orders of a fork must rise, up to the epoch that it starts at"
             )
 
-    @classmethod
-    def from_event(cls, event: Any) -> "Fork":
-        """Return what run.forked records."""
-        orders = tuple(Order(**order) for order in event.orders)
-        return cls(event.parent, event.epoch, event.digest, event.state, orders)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.forked holds them."""
-        return {**asdict(self), "orders": [asdict(order) for order in self.orders]}
-
 
 def fork_of(events: Iterable[Any]) -> Fork | None:
     """Return the fork that a run's events begin with, None if it is no fork."""
     for event in events:
         if type(event) is Run.Forked:
-            return Fork.from_event(event)
+            told = {each.name: getattr(event, each.name) for each in fields(Fork)}
+            return build(Fork, told, error=InvariantError)
         if type(event) is Run.EpochMeasured:
             break
     return None
@@ -103,7 +95,7 @@ def shared_digest(events: Sequence[Any], epoch: int) -> str:
     start = {
         **{key: getattr(started, key) for key in ("config_hash", "rules_hash", "spec", "data")},
         "parent_run": started.parent_run,
-        "orders": [asdict(o) for o in (fork.orders if fork else ()) if o.after < epoch],
+        "orders": [o.to_dict() for o in (fork.orders if fork else ()) if o.after < epoch],
     }
     hasher = hashlib.sha256(encode_body(start))
     for event in shared_events(events, epoch):

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from aggregates.declared import Plain
 from aggregates.errors import ProvocationError
 
 MAX_SEED = 2**53
@@ -33,13 +34,13 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Fault:
+class Fault(Plain):
     """One drawn provocation: what it does, and the rules that it is meant to make fire."""
 
     name: str
     seed: int
-    expects: tuple[str, ...]
     changes: Mapping[str, Mapping[str, Any]]  # by part; parts that stay as they are are not there
+    expects: tuple[str, ...]
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -52,15 +53,6 @@ class Fault:
         if loss is None or not loss["first"] <= epoch < loss["first"] + loss["epochs"]:
             return 1.0
         return float(loss["factor"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.provoked holds them."""
-        return {
-            "name": self.name,
-            "seed": self.seed,
-            "changes": {part: dict(change) for part, change in self.changes.items()},
-            "expects": list(self.expects),
-        }
 
 
 class _Draws:
@@ -243,7 +235,7 @@ def draw_fault(name: str, seed: int, config: Mapping[str, Any]) -> Fault:
             f"the seed of a provocation must be a whole number of at least 0, not {seed!r}"
         )
     rule, changes = CATALOGUE[name].draw(_Draws(name, seed), config)
-    return Fault(name, seed, (rule,), changes)
+    return Fault(name, seed, changes, (rule,))
 
 
 def apply_to_config(config: Mapping[str, Any], name: str, seed: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, InitVar, field
+from dataclasses import KW_ONLY, InitVar, field, fields
 from itertools import takewhile
 from typing import Annotated, Any
 from uuid import UUID
@@ -40,7 +40,6 @@ WEIGHTS_KINDS = ("best", "last")
 # judge can train it again. measured: hooks saw the live model in a loop of its owner. reported: the
 # loop says so. A run records its level in its configuration; without one it is repeatable.
 REPEATABLE, MEASURED, REPORTED = LEVELS = ("repeatable", "measured", "reported")
-_SAID = ("event_type", "cites", "direction", "params", "justification")  # of a decision
 
 
 def verify_source(source: str, decision: Decision) -> None:
@@ -157,7 +156,7 @@ class Run(Aggregate):
             """Keep the decision, still without an outcome."""
             parsed, run.parsed = run.parsed, None
             if parsed is None or parsed[0] is not self.cites:
-                told = {key: getattr(self, key) for key in _SAID}
+                told = {each.name: getattr(self, each.name) for each in fields(Decision)}
                 parsed = self.cites, parse_decision(told)
             run.decisions.append(
                 PastDecision(self.number, self.epoch, self.source, parsed[1], None)

@@ -6,12 +6,12 @@ I/O: none.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, overload
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Self, overload
 
 from msgspec import Meta
 
-from aggregates.declared import build, check_fields, one_of
+from aggregates.declared import Plain, build, check_fields, one_of
 from aggregates.errors import SpecError
 
 ACTIVATIONS = ("gelu", "leaky_relu", "prelu", "relu")
@@ -29,7 +29,22 @@ Factor = Annotated[int, Meta(ge=2, le=8)]
 
 
 @dataclass(frozen=True)
-class BlockSpec:
+class _Checked(Plain):
+    """Its fields are as they are declared; raises SpecError."""
+
+    WHAT: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self, SpecError)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Build it from plain values; raises SpecError naming what is wrong."""
+        return build(cls, value, what=cls.WHAT, error=SpecError)
+
+
+@dataclass(frozen=True)
+class BlockSpec(_Checked):
     """One pre-activation block: norm, activation, 3x3 convolution, twice; both without bias.
 
     `width` is the number of hidden channels between the two convolutions; the trunk's width is the
@@ -41,17 +56,15 @@ class BlockSpec:
     norm: Norm
     activation: Activation
 
-    def __post_init__(self) -> None:
-        check_fields(self, SpecError)
-
 
 @dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(_Checked):
     """Stem convolution, blocks, then norm, activation, global average pooling and a linear layer.
 
     Input is (B, 3, 32, 32); output is (B, classes) logits.
     """
 
+    WHAT = "model specification"
     classes: Annotated[int, Meta(ge=2, le=10_000)]
     channels: Channels  # width of the trunk
     stem_stride: Annotated[int, Meta(ge=1, le=4)]  # 1 keeps 32x32, 2 halves it
@@ -60,45 +73,27 @@ class ModelSpec:
     activation: Activation  # of the head
 
     def __post_init__(self) -> None:
-        check_fields(self, SpecError)
+        super().__post_init__()
         if not 1 <= len(self.blocks) <= MAX_BLOCKS:
             raise SpecError(f"a model must have 1 to {MAX_BLOCKS} blocks, not {len(self.blocks)}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as events hold them."""
-        return {**asdict(self), "blocks": [asdict(block) for block in self.blocks]}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "ModelSpec":
-        """Build a specification from plain values; raises SpecError naming what is wrong."""
-        blocks = value.get("blocks") if isinstance(value, Mapping) else None
-        if isinstance(blocks, list | tuple):
-            built = [
-                build(BlockSpec, block, what=f"block {number}", error=SpecError)
-                for number, block in enumerate(blocks)
-            ]
-            value = {**value, "blocks": tuple(built)}
-        return build(cls, value, what="model specification", error=SpecError)
-
 
 @dataclass(frozen=True)
-class WatchedActivation:
+class WatchedActivation(_Checked):
     """An activation module of a model that is watched in a loop of its owner."""
 
     name: Annotated[str, Meta(min_length=1, max_length=500)]  # as named_modules() has it
     kind: Activation
 
-    def __post_init__(self) -> None:
-        check_fields(self, SpecError)
-
 
 @dataclass(frozen=True)
-class WatchedModel:
+class WatchedModel(_Checked):
     """A model that somebody else built: what is known of it, and what may be changed in it.
 
     Policies see each activation module as a block, so that one of them can be swapped.
     """
 
+    WHAT = "watched model"
     model: Annotated[str, Meta(min_length=1, max_length=500)]  # name of its class
     parameters: Annotated[int, Meta(ge=0)]
     sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # of its parameters' names and shapes
@@ -107,7 +102,7 @@ class WatchedModel:
     classes: Annotated[int, Meta(ge=2)] | None = None  # None: the loss is no cross-entropy
 
     def __post_init__(self) -> None:
-        check_fields(self, SpecError)
+        super().__post_init__()
         if len(self.activations) > MAX_BLOCKS:
             raise SpecError(f"a watched model lists at most {MAX_BLOCKS} activations")
 
@@ -126,27 +121,6 @@ class WatchedModel:
         """The last activation."""
         return self.activations[-1].kind if self.activations else "relu"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as events hold them."""
-        return {
-            **asdict(self),
-            "activations": [asdict(each) for each in self.activations],
-            "offers": list(self.offers),
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "WatchedModel":
-        """Build a description from plain values; raises SpecError naming what is wrong."""
-        lists = {"activations": value.get("activations"), "offers": value.get("offers")}
-        if not all(isinstance(each, list | tuple) for each in lists.values()):
-            raise SpecError("a watched model needs the lists activations and offers")
-        activations = tuple(
-            build(WatchedActivation, each, what=f"activation {number}", error=SpecError)
-            for number, each in enumerate(lists["activations"] or ())
-        )
-        built = {**value, "activations": activations, "offers": tuple(lists["offers"] or ())}
-        return build(cls, built, what="watched model", error=SpecError)
-
 
 Spec = ModelSpec | WatchedModel
 
@@ -158,7 +132,7 @@ def spec_of(value: Mapping[str, Any]) -> Spec:
 
 
 @dataclass(frozen=True)
-class Edit:
+class Edit(_Checked):
     """A change of a specification; `block` None means wherever it applies."""
 
     op: Annotated[str, one_of(OPERATIONS)]
@@ -167,7 +141,7 @@ class Edit:
     factor: Factor | None = None  # widen: what the hidden width is multiplied by
 
     def __post_init__(self) -> None:
-        check_fields(self, SpecError)
+        super().__post_init__()
         if (self.op == "swap_activation") != (self.to is not None):
             raise SpecError("swap_activation, and nothing else, needs 'to'")
         if (self.op == "widen") != (self.factor is not None):

@@ -79,8 +79,7 @@ class _Config:
             raise ConfigurationError(
                 f"waived must be a list of rules, as in 'waived=[\"R2\"]', not {waived!r}"
             )
-        read = {**value, "waived": tuple(waived)}
-        return build(cls, read, error=ConfigurationError, suggest=True)
+        return build(cls, value, error=ConfigurationError, suggest=True)
 
     def to_dict(self: Any) -> dict[str, Any]:
         """Return plain values, as run.started holds them.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aggregates.decisions import _Form
+from aggregates.decisions import Decision
 from aggregates.declared import _hints, check, check_fields
 from aggregates.spec import BlockSpec, Edit, ModelSpec, WatchedModel
 from monitor.config import RunConfig, TaskConfig
@@ -18,7 +18,7 @@ ODD: tuple[Any, ...] = (
     *("x", "", "R5", "defer", HALF, [], ["R1"], ("R1",), [["R1"]], [HALF]),
     *({}, {"a": None}, {1: 2}, {HALF: 1}, {"a": HALF}),
 )
-KINDS = (_Form, BlockSpec, Edit, ModelSpec, ModelSettings, RunConfig, TaskConfig, WatchedModel)
+KINDS = (Decision, BlockSpec, Edit, ModelSpec, ModelSettings, RunConfig, TaskConfig, WatchedModel)
 
 
 def one_by_one(value: Any) -> None:
