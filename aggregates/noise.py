@@ -22,8 +22,7 @@ from aggregates.sums import added
 # What measures the noise of a loop that somebody else owns: the halves of a step that is made of
 # several batches, a loss of other examples that the loop gives, or nothing.
 HALVES, PROBE, NOTHING = SOURCES = ("halves", "probe", "none")
-CONFIDENCE = 0.9  # of the interval, both sides together
-_Z = 1.6448536269514722  # 95% quantile of the normal distribution
+_Z = 1.6448536269514722  # 95% quantile of the normal distribution: of a 90% interval
 _MIN_PAIRS = 3  # pairs of successive steps below which the shape is unknown
 _LARGEST = 1e6  # a ratio that no interval reaches: the search ends here
 _TINY = 1e-200  # squares of squared norms below this are lost in rounding

@@ -233,11 +233,6 @@ def project(
     return count
 
 
-def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Return each table's SHA-256 over its columns and its rows in sorted order."""
-    return {table: _digest(connection, table) for table in sorted(TABLES)}
-
-
 @dataclass(frozen=True)
 class _Writer:
     """Writes batches of entries, with the position behind them."""
@@ -329,12 +324,3 @@ def settled(connection: duckdb.DuckDBPyConnection, *views: str) -> Iterator[None
         yield
     finally:
         connection.rollback()
-
-
-def _digest(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    cursor = connection.execute(f'SELECT * FROM log."{table}" ORDER BY ALL')  # noqa: S608 - a table's own name
-    hashed = hashlib.sha256(repr(cursor.description).encode())
-    while rows := cursor.fetchmany(10_000):
-        for row in rows:
-            hashed.update(repr(row).encode() + b"\n")
-    return hashed.hexdigest()

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 from synthetic import synthetic_run
+from table_digests import table_digests
 
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
@@ -22,7 +23,6 @@ from ledger.paths import LedgerPaths
 from projections import template
 from projections.cache import CatchUp, catch_up
 from projections.errors import BusyError, ProjectionError
-from projections.projector import table_digests
 from projections.reading import query
 
 pytest_plugins = ("projection_fixtures",)

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from table_digests import table_digests
 
 from aggregates.registry import REGISTRY
 from ledger.bodies import decode_body, encode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError
 from projections.mapping import TABLES
-from projections.projector import project, read_position, table_digests
+from projections.projector import project, read_position
 from projections.rows import ROWS
 
 pytest_plugins = ("projection_fixtures",)

@@ -11,12 +11,13 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from table_digests import table_digests
 
 from ledger.bodies import decode_body, encode_body
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from projections import bulk
 from projections.bulk import write_stretch
-from projections.projector import project, table_digests
+from projections.projector import project
 from projections.source import open_source
 from projections.stretches import stretch_of, unpacked
 

@@ -18,12 +18,12 @@ import pytest
 from postgres_server import missing, running_server
 from stores import tables_of
 from synthetic import synthetic_run
+from table_digests import table_digests
 
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from ledger.verification.reader import check_ledger, open_verified
 from projections.cache import catch_up
-from projections.projector import table_digests
 
 PRODUCERS = 8
 SECONDS = float(os.environ.get("PRODUCERS_SECONDS", "20"))
