@@ -137,6 +137,7 @@ class Campaign(Aggregate):
     class Ended(Event):
         """No attempt follows; the ranking's first is the best."""
 
+        ENDS = "campaign {aggregate.id} has ended"
         reason: str
         ranking: Kept[Sequence[str]]
 
@@ -157,6 +158,7 @@ class Campaign(Aggregate):
     told: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     advised: dict[int, str] = field(default_factory=dict)
     ranking: Sequence[str] | None = None
+    ended: str | None = None
 
     start = begins(Started)
     start_attempt = records(AttemptStarted, lambda told: told.number)
@@ -175,8 +177,3 @@ class Campaign(Aggregate):
     def next_number(self) -> int:
         """The number of the attempt that would start now."""
         return self.number + 1
-
-    def verify_open(self) -> None:
-        """Raise InvariantError if the campaign has ended."""
-        if self.ranking is not None:
-            raise InvariantError(f"campaign {self.id} has ended")

@@ -132,12 +132,11 @@ class Comparison(Aggregate):
     class Ended(Event):
         """Every cell is done."""
 
-        def check(self, comparison: "Comparison") -> None:
-            if comparison.ended or len(comparison.done) != len(comparison.cells):
-                raise InvariantError("a comparison ends once, when all of its cells are done")
+        ENDS = "a comparison ends once, when all of its cells are done"
 
-        def apply(self, comparison: "Comparison") -> None:
-            comparison.ended = True
+        def check(self, comparison: "Comparison") -> None:
+            if len(comparison.done) != len(comparison.cells):
+                raise InvariantError(self.ENDS)
 
     policies: list[dict[str, Any]]
     conditions: dict[str, Any]
@@ -145,7 +144,7 @@ class Comparison(Aggregate):
     runs: dict[Cell, str] = field(default_factory=dict)  # the newest of each cell
     # Its problem, None where there is a result.
     done: dict[Cell, str | None] = field(default_factory=dict)
-    ended: bool = False
+    ended: str | None = None
 
     start = begins(Started)
     end = records(Ended)

@@ -131,21 +131,15 @@ class Credit(Aggregate):
     class Ended(Event):
         """Everything is measured."""
 
-        def apply(self, credit: "Credit") -> None:
-            credit.ended = True
+        ENDS = "this credit has ended"
 
     after: str
     seeds: list[int]
     forks: dict[Place, "Credit.ForkEnded"] = field(default_factory=dict)
     measured: dict[tuple[int, str], str | None] = field(default_factory=dict)
-    ended: bool = False
+    ended: str | None = None
 
     start = begins(Started)
     record_fork = records(ForkEnded)
     measure = records(Measured)
     end = records(Ended)
-
-    def verify_open(self) -> None:
-        """Raise InvariantError if the credit has ended."""
-        if self.ended:
-            raise InvariantError("this credit has ended")

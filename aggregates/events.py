@@ -34,11 +34,9 @@ from typing import (
     Literal,
     NoReturn,
     ParamSpec,
-    Protocol,
     TypeVar,
     dataclass_transform,
     overload,
-    runtime_checkable,
 )
 from uuid import UUID, uuid4
 
@@ -112,6 +110,12 @@ class _Declared:
     NAME: ClassVar[str] = ""
     """The stored name, if it is not that of the aggregate and of the class."""
 
+    ENDS: ClassVar[str] = ""
+    """What is said of the stream once this event has ended it: nothing can be recorded any more.
+
+    The aggregate keeps it in its attribute `ended`. It may name `aggregate` and `event`.
+    """
+
     @classmethod
     def event_name(cls) -> str:
         """Return the stored name: `campaign.attempt_started` of Campaign.AttemptStarted."""
@@ -132,6 +136,8 @@ class _Declared:
         kept = _declaration(type(self)).kept  # type: ignore[arg-type]  # a type is hashable
         for name, attribute in kept.items():
             setattr(aggregate, attribute, getattr(self, name))
+        if self.ENDS:
+            aggregate.ended = self.ENDS.format(aggregate=aggregate, event=self)
 
 
 class _OnceMade(MetaDomainEvent):
@@ -195,12 +201,10 @@ class First(_Declared, Aggregate.Created, metaclass=_OnceMade):
         return next((each for each in given if each is not None), None) or uuid4()
 
 
-@runtime_checkable
-class Closing(Protocol):
-    """An aggregate that comes to an end, after which nothing is recorded."""
-
-    def verify_open(self) -> None:
-        """Raise InvariantError after the end; record() asks before every event."""
+def verify_open(aggregate: Aggregate) -> None:
+    """Raise InvariantError if the stream has ended; record() asks before every event."""
+    if ended := getattr(aggregate, "ended", None):
+        raise InvariantError(ended)
 
 
 def record(aggregate: Aggregate, kind: Callable[P, E], /, *args: P.args, **kwargs: P.kwargs) -> E:
@@ -208,8 +212,7 @@ def record(aggregate: Aggregate, kind: Callable[P, E], /, *args: P.args, **kwarg
     # The library gives an aggregate subclasses of the nested classes.
     event_class = getattr(type(aggregate), kind.__name__)
     said, _ = _said(event_class, args, kwargs)
-    if isinstance(aggregate, Closing):
-        aggregate.verify_open()
+    verify_open(aggregate)
     for name, attribute in _declaration(event_class).counted.items():
         said[name] = plain(getattr(aggregate, attribute))
     found = _unfinished(event_class, said).check(aggregate)

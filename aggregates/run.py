@@ -17,7 +17,16 @@ from eventsourcing.domain import Aggregate
 from aggregates.canonical import digest
 from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
-from aggregates.events import Event, First, KeptAs, OneOf, begins, counted, records
+from aggregates.events import (
+    Event,
+    First,
+    KeptAs,
+    OneOf,
+    begins,
+    counted,
+    records,
+    verify_open,
+)
 from aggregates.firing import RuleMemory
 from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, TRY_RATES, UNDONE, restarted
 from aggregates.provocations import fault_of
@@ -245,6 +254,7 @@ class Run(Aggregate):
     class Ended(Event):
         """Nothing follows; a crashed or interrupted run may end anywhere."""
 
+        ENDS = "run {aggregate.id} has ended ({event.reason}): no event may follow"
         reason: Annotated[str, OneOf("the end reason of a run", END_REASONS), KeptAs("end_reason")]
         _: KW_ONLY
         detail: str = ""
@@ -293,6 +303,7 @@ class Run(Aggregate):
     weights: dict[str, "Run.WeightsSaved"] = field(default_factory=dict)
     restart_spec: Spec | None = None
     end_reason: str | None = None
+    ended: str | None = None
 
     start = begins(Started)
     provoke = records(Provoked)
@@ -346,7 +357,7 @@ class Run(Aggregate):
 
     def measure_epoch(self, measured: Mapping[str, Any], reported: Mapping[str, Any]) -> int:
         """Record the next epoch; its number is counted here and cannot be passed in."""
-        self.verify_open()
+        verify_open(self)
         if self.config.get("provocation") != self.provocation:
             raise InvariantError(
                 f"the configuration names the provocation {self.config.get('provocation')!r}, but "
@@ -372,7 +383,7 @@ class Run(Aggregate):
 
     def evaluate_rules(self) -> dict[str, RuleEvaluation]:
         """Evaluate the rules on the epoch just measured, once, and record the outcome."""
-        self.verify_open()
+        verify_open(self)
         if self.epoch < 0 or self.epoch in self.evaluations:
             raise InvariantError("rules must be evaluated once after each measured epoch")
         evaluations = self.memory.evaluate(self.history, self.remedies)
@@ -496,7 +507,7 @@ class Run(Aggregate):
 
     def decide(self, decision: Decision, *, source: str) -> int:
         """Record a decision as it was said, false citations too: falsely_cited() names these."""
-        self.verify_open()
+        verify_open(self)
         if self.epoch not in self.evaluations:
             raise InvariantError("a decision must follow the evaluation of the rules")
         verify_source(source, decision)
@@ -540,13 +551,6 @@ class Run(Aggregate):
         settled = PastDecision(old.number, old.epoch, old.source, old.decision, outcome)
         self.decisions[number - 1] = settled
         return settled
-
-    def verify_open(self) -> None:
-        """Raise InvariantError if the run has ended."""
-        if self.end_reason is not None:
-            raise InvariantError(
-                f"run {self.id} has ended ({self.end_reason}): no event may follow"
-            )
 
     def _check_settled(self) -> None:
         if self.restart_spec is not None:

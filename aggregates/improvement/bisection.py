@@ -69,6 +69,7 @@ class Bisection(Aggregate):
     class Ended(Event):
         """A culprit was found, or it was seen that none can be."""
 
+        ENDS = "this search has ended"
         culprit: Kept[str | None]
         # That cannot be told apart; the culprit alone where there is one, the good checkpoint where
         # it was bad already.
@@ -83,10 +84,6 @@ class Bisection(Aggregate):
             if culprit is not None and (culprit not in search.suspects or candidates != [culprit]):
                 raise InvariantError(f"{culprit} is not the only remaining suspect")
 
-        def apply(self, search: "Bisection") -> None:
-            super().apply(search)
-            search.ended = True
-
     line: str
     good: str
     suspects: list[str]
@@ -96,7 +93,7 @@ class Bisection(Aggregate):
     ends_believed: bool
     rules: int
     probes: list[tuple[str, str]] = field(default_factory=list)
-    ended: bool = False
+    ended: str | None = None
     culprit: str | None = None
 
     open = begins(Opened)
@@ -112,8 +109,3 @@ class Bisection(Aggregate):
     def next_number(self) -> int:
         """The number of the probe that would be next."""
         return len(self.probes) + 1
-
-    def verify_open(self) -> None:
-        """Raise InvariantError if the search has ended."""
-        if self.ended:
-            raise InvariantError("this search has ended")

@@ -97,12 +97,12 @@ class Proposal(Aggregate):
 
         branch: Kept[str]
         commit: Kept[str]
-        tree: Kept[str]
+        tree: str
         changes: Sequence[Mapping[str, Any]]
         tier: Annotated[int, KeptAs("real_tier")]  # the strictest that is really touched
         configuration_only: Kept[bool]
-        manifest: Kept[str]  # SHA-256 of the file in the base
-        reference_set: Kept[str]  # SHA-256
+        manifest: str  # SHA-256 of the file in the base
+        reference_set: str  # SHA-256
         against: Kept[str]  # commit that it is compared with: its base, or where a valley began
 
         def check(self, proposal: "Proposal") -> None:
@@ -214,6 +214,7 @@ class Proposal(Aggregate):
     class Concluded(Event):
         """The end, whatever it is, with the stage that it came at."""
 
+        ENDS = "proposal {aggregate.id} is already concluded: {event.outcome}"
         outcome: Kept[str]
         _: KW_ONLY
         stage: str
@@ -248,11 +249,8 @@ class Proposal(Aggregate):
     note: str = ""
     branch: str | None = None
     commit: str | None = None
-    tree: str | None = None
     real_tier: int | None = None
     configuration_only: bool = False
-    manifest: str | None = None
-    reference_set: str | None = None
     against: str | None = None
     tested: bool | None = None
     problem: str | None = None
@@ -267,6 +265,7 @@ class Proposal(Aggregate):
     improvements: Sequence[str] = field(default_factory=list)
     reasons: Sequence[str] = field(default_factory=list)
     outcome: str | None = None
+    ended: str | None = None
     reason: str | None = None
     checkpoint: str | None = None
 
@@ -289,11 +288,6 @@ class Proposal(Aggregate):
         if self.tested is None:
             return "test"
         return "benchmark"
-
-    def verify_open(self) -> None:
-        """Raise InvariantError if the proposal has ended."""
-        if self.outcome is not None:
-            raise InvariantError(f"proposal {self.id} is already concluded: {self.outcome}")
 
     def verify_stage(self, stage: str) -> None:
         """Raise InvariantError unless this stage comes next."""

@@ -150,7 +150,7 @@ def summary(found: Bisection) -> dict[str, Any]:
         "false_alarms": None if (rates := estimated(search, probes)) is None else rates[0],
         "missed": None if rates is None else rates[1],
         "independent": None if rates is None else rates[2],
-        "ended": found.ended,
+        "ended": found.ended is not None,
         "culprit": found.culprit,
         "believed": believed_of(found) if found.ended else [],
         "reason": reason_of(found) if found.ended else None,

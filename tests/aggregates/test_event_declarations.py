@@ -75,22 +75,14 @@ class Ship(Aggregate):
         """The end."""
 
         NAME = "wreck.found"
-
-        def apply(self, ship: "Ship") -> None:
-            """Sink."""
-            ship.sunk = True
+        ENDS = "the ship has sunk"
 
     name: str
     decks: int
     to: str | None = None
     flag: str = ""
-    sunk: bool = False
+    ended: str | None = None
     voyages: list[int] = field(default_factory=list)
-
-    def verify_open(self) -> None:
-        """Refuse all that follows the end."""
-        if self.sunk:
-            raise InvariantError("the ship has sunk")
 
     build = begins(Built)
     sail = records(Sailed)
