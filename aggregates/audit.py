@@ -65,7 +65,7 @@ class Audit(Aggregate):
     class StepCompleted(Event):
         """One step's outcome with its evidence."""
 
-        step: int = counted("next_step")
+        step: int = counted(after="statuses")
         name: str
         status: Annotated[str, OneOf("a step's status", STATUSES)]
         summary: str
@@ -127,8 +127,3 @@ class Audit(Aggregate):
     def hard_fail(self) -> bool:
         """Whether a gate, one of the steps 1 to 7, did not hold."""
         return any(status in ("failed", "not_run") for status in self.statuses[:GATES])
-
-    @property
-    def next_step(self) -> int:
-        """The number of the step that comes next."""
-        return len(self.statuses) + 1

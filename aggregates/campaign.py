@@ -45,7 +45,7 @@ class Campaign(Aggregate):
     class AttemptStarted(Event):
         """An attempt is given its run."""
 
-        number: int = counted("next_number")
+        number: int = counted(after="runs")
         run: str
         parent_run: str | None = None
 
@@ -106,7 +106,7 @@ class Campaign(Aggregate):
     class FeedbackGiven(Event):
         """What the next attempt is told of the earlier ones, once."""
 
-        number: int = counted("next_number")
+        number: int = counted(after="runs")
         feedback: Mapping[str, Any]
 
         def check(self, campaign: "Campaign") -> None:
@@ -122,7 +122,7 @@ class Campaign(Aggregate):
     class Advised(Event):
         """The advice block that the next attempt's prompt has; empty: the model has none."""
 
-        number: int = counted("next_number")
+        number: int = counted(after="runs")
         advice: str
         version: int  # of the model's advice; 0: none
 
@@ -172,8 +172,3 @@ class Campaign(Aggregate):
     def number(self) -> int:
         """The number of the latest attempt."""
         return len(self.runs)
-
-    @property
-    def next_number(self) -> int:
-        """The number of the attempt that would start now."""
-        return self.number + 1

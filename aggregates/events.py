@@ -25,6 +25,7 @@ from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, f
 from functools import cache, partial
 from inspect import Parameter, Signature, signature
 from itertools import chain
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -92,15 +93,23 @@ class Since:
 def counted(
     attribute: str = "",
     *,
+    after: str = "",
     default: Any = MISSING,
     init: Literal[False] = False,  # noqa: ARG001 - for type checkers
 ) -> Any:
     """Declare a field that the aggregate fills, not the caller.
 
-    Its value is that of an attribute of the aggregate, or check() returns it. The default is for
-    events that are made without a command.
+    Its value is that of an attribute of the aggregate; or the number `after` the one that an
+    attribute has, or after its items; or check() returns it. The default is for events that are
+    made without a command.
     """
-    return field(default=default, metadata={"counted": attribute})
+    count = partial(_next, after) if after else attrgetter(attribute) if attribute else None
+    return field(default=default, metadata={"counted": count})
+
+
+def _next(attribute: str, aggregate: Aggregate) -> int:
+    found: int | Sequence[Any] = getattr(aggregate, attribute)
+    return 1 + (found if isinstance(found, int) else len(found))
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, counted))
@@ -213,8 +222,8 @@ def record(aggregate: Aggregate, kind: Callable[P, E], /, *args: P.args, **kwarg
     event_class = getattr(type(aggregate), kind.__name__)
     said, _ = _said(event_class, args, kwargs)
     verify_open(aggregate)
-    for name, attribute in _declaration(event_class).counted.items():
-        said[name] = plain(getattr(aggregate, attribute))
+    for name, count in _declaration(event_class).counted.items():
+        said[name] = plain(count(aggregate))
     found = _unfinished(event_class, said).check(aggregate)
     aggregate.trigger_event(event_class, **{**said, **plain(found or {})})
     return aggregate.pending_events[-1]  # type: ignore[return-value]
@@ -292,7 +301,7 @@ class _Declaration:
     parameters: Signature  # of the command
     said: tuple[str, ...]  # parameters that are stored
     given: tuple[str, ...]  # and those that are not
-    counted: Mapping[str, str]  # field -> attribute
+    counted: Mapping[str, Callable[[Aggregate], Any]]
     bounds: Sequence[tuple[str, Cut | OneOf]]
     kept: Mapping[str, str]  # field -> attribute
 

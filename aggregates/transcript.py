@@ -80,7 +80,7 @@ class Transcript(Aggregate):
         """One request with its retries, or one step of an agent that is no model."""
 
         _: KW_ONLY
-        number: int = counted("next_number")
+        number: int = counted(after="calls")
         epoch: _Epoch | None = None  # None for a probe and for what is asked of no run
         agent: Annotated[str, Cut(MAX_NAME)]  # decider, voter 2, prober, playbook, human
         action: Annotated[str, one_of(ACTIONS)]
@@ -201,11 +201,6 @@ class Transcript(Aggregate):
     def id_of(run_id: UUID) -> UUID:
         """Return the id of a run's transcript."""
         return uuid5(run_id, "transcript")
-
-    @property
-    def next_number(self) -> int:
-        """The number of the call that would be next."""
-        return self.calls + 1
 
 
 def _check_parameters(parameters: Mapping[str, Any]) -> None:

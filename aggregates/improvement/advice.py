@@ -50,8 +50,8 @@ class Advice(Aggregate):
         """A text that is to be tested against the champion."""
 
         _: KW_ONLY
-        round: int = counted("next_round")
-        version: int = counted("next_version")
+        round: int = counted(after="rounds")
+        version: int = counted(after="versions")
         parent: int = counted("champion_version")  # the champion's version
         campaign: str | None = None
         attempt: int | None = None  # after which it was proposed
@@ -82,7 +82,7 @@ class Advice(Aggregate):
     class Answered(Event):
         """Both texts' answers to one scenario, asked one after the other."""
 
-        round: int = counted("next_round")
+        round: int = counted(after="rounds")
         scenario: str
         _: KW_ONLY
         repeat: int
@@ -107,7 +107,7 @@ class Advice(Aggregate):
         """What a round came to; `measured` is null where nothing was compared."""
 
         _: KW_ONLY
-        round: int = counted("next_round")
+        round: int = counted(after="rounds")
         campaign: str | None = None
         attempt: int | None = None
         proposer: str
@@ -212,16 +212,6 @@ class Advice(Aggregate):
     steer = records(Steered)
     record_scenario = records(ScenarioRecorded)
     admit_scenario = records(ScenarioAdmitted)
-
-    @property
-    def next_round(self) -> int:
-        """The number of the round that is open, or would be next."""
-        return self.rounds + 1
-
-    @property
-    def next_version(self) -> int:
-        """The number of the text that would be proposed next."""
-        return self.versions + 1
 
     @staticmethod
     def id_of(model: str) -> UUID:

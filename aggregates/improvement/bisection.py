@@ -52,7 +52,7 @@ class Bisection(Aggregate):
     class Probed(Event):
         """One checkpoint was put to the test once."""
 
-        number: int = counted("next_number")  # from 1
+        number: int = counted(after="probes")  # from 1
         checkpoint: str
         verdict: str  # one of VERDICTS
         evidence: Mapping[str, Any]
@@ -104,8 +104,3 @@ class Bisection(Aggregate):
     def checkpoints(self) -> set[str]:
         """The good checkpoint and the suspects."""
         return {self.good, *self.suspects}
-
-    @property
-    def next_number(self) -> int:
-        """The number of the probe that would be next."""
-        return len(self.probes) + 1

@@ -66,7 +66,7 @@ class Evolution(Aggregate):
         """What a round came to."""
 
         _: KW_ONLY
-        round: int = counted("next_round")
+        round: int = counted(after="rounds")
         outcome: Annotated[str, OneOf("a round's outcome", OUTCOMES)] = field(kw_only=False)
         proposal: str | None = None
         proposer: str
@@ -111,11 +111,6 @@ class Evolution(Aggregate):
     open = begins(Opened)
     end_round = records(RoundEnded, lambda told: told)
     steer = records(Steered)
-
-    @property
-    def next_round(self) -> int:
-        """The number of the round that would end next."""
-        return self.rounds + 1
 
     @staticmethod
     def id_of(line: UUID) -> UUID:

@@ -163,7 +163,7 @@ class Harness:
 
     def _make(self, this: Attempt) -> Run:
         campaign = self.campaign
-        number = campaign.next_number
+        number = campaign.number + 1
         if campaign.feedback and self.verdicts and number not in campaign.told:
             campaign.give_feedback(make_feedback(self.verdicts))
             self.log.save(campaign)

@@ -52,7 +52,7 @@ def test_attempt_is_told_once_also_when_it_is_made_again() -> None:
         campaign.give_feedback({"of": "a"})
     campaign.start_attempt("b")
     campaign.abandon_attempt("b", "its process died")
-    assert campaign.told[campaign.next_number] == {"of": "a"}
+    assert campaign.told[campaign.number + 1] == {"of": "a"}
     with pytest.raises(InvariantError, match="attempt 2 has already been given feedback"):
         campaign.give_feedback({"of": "b"})
 

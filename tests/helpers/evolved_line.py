@@ -46,7 +46,7 @@ def make_evolved_line(
                 _ask(log, evolution.proposal_id(evolution.rounds))
             wanted = number * (checkpoints - 1) // proposals > promotions
             end = "promoted" if wanted else "superseded" if number % 7 == 0 else "rejected"
-            name = evolution.proposal_id(evolution.next_round)
+            name = evolution.proposal_id(evolution.rounds + 1)
             text = f"--- a/component.py\n+++ b/component.py\n@@ -1 +1 @@\n-x\n+{number}\n{diff}"
             told: dict[str, Any] = {"diff": home.blobs.put(text.encode())}
             told |= {"diff_bytes": len(text.encode()), "proposal_id": name}
