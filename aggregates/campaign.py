@@ -12,7 +12,7 @@ from uuid import UUID
 from eventsourcing.domain import Aggregate
 
 from aggregates.errors import InvariantError
-from aggregates.events import Event, First, Kept, OneOf, Since, begins, counted, records
+from aggregates.events import Event, First, Kept, KeptAs, OneOf, Since, begins, counted, records
 
 MODE = "iterative_self_refine"  # not reinforcement learning
 PROCESS, QUALITY = "process", "quality"  # which of an attempt's two axes is compared first
@@ -88,7 +88,7 @@ class Campaign(Aggregate):
 
         number: int = counted()
         run: str
-        audit: str
+        audit: Annotated[str, KeptAs("audits", by="run")]
 
         def check(self, campaign: "Campaign") -> dict[str, Any]:
             """Number the attempt; which audit counts does not change any more."""
@@ -100,14 +100,12 @@ class Campaign(Aggregate):
                 raise InvariantError(f"run {self.run} is already judged")
             return {"number": campaign.runs.index(self.run) + 1}
 
-        def apply(self, campaign: "Campaign") -> None:
-            campaign.audits[self.run] = self.audit
-
     class FeedbackGiven(Event):
         """What the next attempt is told of the earlier ones, once."""
 
         number: int = counted(after="runs")
-        feedback: Mapping[str, Any]
+        # However often the attempt of this number is made.
+        feedback: Annotated[Mapping[str, Any], KeptAs("told", by="number")]
 
         def check(self, campaign: "Campaign") -> None:
             if not campaign.feedback:
@@ -115,24 +113,16 @@ class Campaign(Aggregate):
             if self.number in campaign.told:
                 raise InvariantError(f"attempt {self.number} has already been given feedback")
 
-        def apply(self, campaign: "Campaign") -> None:
-            """Keep what the attempt of this number is told, however often it is made."""
-            campaign.told[self.number] = self.feedback
-
     class Advised(Event):
         """The advice block that the next attempt's prompt has; empty: the model has none."""
 
         number: int = counted(after="runs")
-        advice: str
+        advice: Annotated[str, KeptAs("advised", by="number")]
         version: int  # of the model's advice; 0: none
 
         def check(self, campaign: "Campaign") -> None:
             if self.number in campaign.advised:
                 raise InvariantError(f"attempt {self.number} already has an advice block")
-
-        def apply(self, campaign: "Campaign") -> None:
-            """Keep what the attempt of this number is advised, however often it is made."""
-            campaign.advised[self.number] = self.advice
 
     class Ended(Event):
         """No attempt follows; the ranking's first is the best."""

@@ -66,9 +66,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class KeptAs:
-    """The aggregate keeps the latest value in this attribute; by default in one of that name."""
+    """The aggregate keeps the latest value in this attribute; by default in one of that name.
+
+    `by`: the attribute is a dict, with a value for each value of that other field.
+    """
 
     attribute: str = ""
+    by: str = ""
 
 
 Kept = Annotated[T, KeptAs()]
@@ -143,8 +147,11 @@ class _Declared:
     def apply(self, aggregate: Any) -> None:
         """Change the aggregate: kept values go into its attributes."""
         kept = _declaration(type(self)).kept  # type: ignore[arg-type]  # a type is hashable
-        for name, attribute in kept.items():
-            setattr(aggregate, attribute, getattr(self, name))
+        for name, mark in kept.items():
+            if mark.by:
+                getattr(aggregate, mark.attribute)[getattr(self, mark.by)] = getattr(self, name)
+            else:
+                setattr(aggregate, mark.attribute or name, getattr(self, name))
         if self.ENDS:
             aggregate.ended = self.ENDS.format(aggregate=aggregate, event=self)
 
@@ -303,7 +310,7 @@ class _Declaration:
     given: tuple[str, ...]  # and those that are not
     counted: Mapping[str, Callable[[Aggregate], Any]]
     bounds: Sequence[tuple[str, Cut | OneOf]]
-    kept: Mapping[str, str]  # field -> attribute
+    kept: Mapping[str, KeptAs]
 
 
 @cache
@@ -321,7 +328,7 @@ def _declaration(event_class: Any) -> _Declaration:
         given=tuple(each.name for each in parameters if each.name not in own),
         counted={name: found for name in own if (found := own[name].metadata.get("counted"))},
         bounds=[*_marks(event_class, OneOf), *_marks(event_class, Cut)],
-        kept={name: each.attribute or name for name, each in _marks(event_class, KeptAs)},
+        kept=dict(_marks(event_class, KeptAs)),
     )
 
 

@@ -234,7 +234,7 @@ class Run(Aggregate):
         """The training state after the latest epoch, before its decisions, stored by hash."""
 
         epoch: int = counted("epoch")
-        sha256: str
+        sha256: Annotated[str, KeptAs("snapshots", by="epoch")]
         size: int
         seconds: float  # that it took
 
@@ -247,9 +247,6 @@ class Run(Aggregate):
                 raise InvariantError(
                     f"epoch {self.epoch} has a decision already; save its snapshot before that"
                 )
-
-        def apply(self, run: "Run") -> None:
-            run.snapshots[self.epoch] = self.sha256
 
     class Ended(Event):
         """Nothing follows; a crashed or interrupted run may end anywhere."""

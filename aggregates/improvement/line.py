@@ -224,11 +224,8 @@ class Line(Aggregate):
 
         NAME = "task.admitted"
         task: str
-        sha256: str
+        sha256: Annotated[str, KeptAs("admitted", by="task")]
         envelope: str
-
-        def apply(self, line: "Line") -> None:
-            line.admitted[self.task] = self.sha256
 
     class DriftMeasured(Event):
         """What a commit of the line is worth, measured outside of any proposal."""
