@@ -20,6 +20,7 @@ from ledger.mapper import LIBRARY_FIELDS
 
 T = TypeVar("T")
 _WRONG = (msgspec.ValidationError, UnicodeEncodeError)  # the latter: half of a surrogate pair
+_ATOMS = frozenset({bool, bytes, float, int, str, type(None)})
 _TYPED = 64  # characters of a mistyped name that are compared with the known ones
 _JSON = {
     inspect.BoolType: "boolean",
@@ -31,18 +32,17 @@ _JSON = {
 
 
 class Plain:
-    """A dataclass whose fields events and files hold as plain values."""
-
-    __slots__ = ()
+    """A dataclass, without slots, whose fields events and files hold as plain values."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as events hold them."""
-        found: Any = self  # a dataclass
-        return {each.name: plain(getattr(self, each.name)) for each in fields(found)}
+        return {name: plain(value) for name, value in vars(self).items()}
 
 
 def plain(value: Any) -> Any:
     """Return a value with sequences made lists and mappings made dicts, all of them new."""
+    if type(value) in _ATOMS:
+        return value
     if isinstance(value, Plain):
         return value.to_dict()
     if isinstance(value, Mapping):
@@ -113,12 +113,13 @@ def build(
     told = dict(value)
     for name, item in _tuples(kind).items():  # type: ignore[arg-type]  # a type is hashable
         if isinstance(found := told.get(name), list | tuple):
-            told[name] = tuple(
-                build(item, part, error=error, what=f"{name.removesuffix('s')} {number}")
-                if is_dataclass(item)
-                else part
-                for number, part in enumerate(found)
-            )
+            if is_dataclass(item):
+                called = f"{name.removesuffix('s')} {{}}"
+                found = [
+                    build(item, part, error=error, what=called.format(number))
+                    for number, part in enumerate(found)
+                ]
+            told[name] = tuple(found)
     return kind(**told)
 
 
