@@ -46,6 +46,14 @@ class Export(Aggregate):
                     "an export needs an index and a number of examples, both at least 0"
                 )
 
+    kind: str
+    as_of: int
+    head: str
+    query: dict[str, Any]
+    code: str
+    examples: int
+    root: str
+    sha256: str
     members: str
 
     seal = begins(Sealed)
