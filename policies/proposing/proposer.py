@@ -32,7 +32,7 @@ MAX_RATIONALE = 2_000  # characters that are kept
 MOST_SHOWN = 60_000  # characters of files in a prompt
 MOST_EARLIER = 12  # proposals that are shown
 MOST_OF_TASK = 4_000  # characters of each part of a task
-_MOST_WORDS = 300  # bytes of each text that others wrote
+MOST_WORDS = 300  # bytes of each text that others wrote
 _PATH = re.compile(r"[A-Za-z0-9_./+@-]{1,300}")  # what a diff's header takes without quotation
 _PARTS: Mapping[str, tuple[str, ...]] = {  # what the rationale is made of
     "chain_of_thought": ("steps", "rationale"),
@@ -283,7 +283,7 @@ def _earlier(one: Earlier) -> str:
         "reported": one.reason,
         "measured": one.measured,
     }
-    words = [f"{name}: {quoted(text, _MOST_WORDS)}" for name, text in told.items() if text]
+    words = [f"{name}: {quoted(text, MOST_WORDS)}" for name, text in told.items() if text]
     return f"- {head}: {'; '.join((one.outcome, *words))}"
 
 

@@ -38,6 +38,7 @@ from policies.extraction import extract
 from policies.proposing.distiller import LEAST_SAVING
 from policies.proposing.proposer import (
     MOST_SHOWN,
+    MOST_WORDS,
     Change,
     Request,
     ask_for_change,
@@ -64,7 +65,6 @@ from proctor.runs.transcript_log import TranscriptLog
 BUILDING = 0.5  # of a model's rounds, if there is a change to build on
 _MOST_PARENTS = 20  # that are tried, of which the first that still applies is taken
 _MOST_DIFF = MOST_SHOWN // 3  # bytes of a change to build on
-_MOST_WORDS = 300  # bytes of each text that others wrote
 MOST_BYTES = 100_000  # of a file that is shown or rewritten
 _PROMPTS = (".md", ".txt")  # what of a repository is a text that guides
 _FOR_TEXTS = ("answer", "review", "violation")  # kinds of patterns that a text can do something for
@@ -425,7 +425,7 @@ def _request(seen: Situation, choice: Choice, parent: GivenUp | None) -> Request
 
 
 def _building_on(parent: GivenUp) -> str:
-    said, measured = (quoted(each, _MOST_WORDS) for each in (parent.rationale, parent.measured))
+    said, measured = (quoted(each, MOST_WORDS) for each in (parent.rationale, parent.measured))
     return (
         f"\n\nThe files below already hold an earlier change, {parent.proposal}, that could not be "
         f"shown to be better, and may be; said: {said}; measured: {measured}. Add to it: both are "

@@ -69,8 +69,9 @@ def hidden_set(place: Workplace, folder: Path, *, fresh: bool) -> Path | None:
             (scratch / folder.name).rename(folder)
     elif fresh:
         raise ProctorError(
-            "--fresh: no reference task is a call that the line answers rightly, and with other "
-            "arguments, too; add one with `proctor line task new NAME --function MODULE:NAME`"
+            "--fresh: no siblings can be drawn: no reference task is a call that is answered "
+            "correctly, and the same each time, with other arguments; add one with "
+            "`proctor line task new NAME --function MODULE:NAME`"
         )
     return folder if folder.is_dir() else None
 

@@ -3,8 +3,8 @@
 A candidate cannot write beside its files, so that an interpreter would compile what it imports
 whenever it starts. What is compiled is kept by its source, and shared by all trees that hold it.
 
-What is compiled is held against its source whenever it is imported: tests may change copies. What
-warns is left to be compiled by each process, which may take a warning for an error.
+Each import compares the compiled module with its source, since tests may change copies. A module
+that gives a warning is left to each process, which may take warnings for errors.
 
 Source: the `compileall` module's documentation; PEP 552 for files that are held against no date.
 Trust: the sources are hostile. They are compiled in confinement, by an interpreter that finds no
