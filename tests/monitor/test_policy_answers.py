@@ -143,7 +143,7 @@ UNUSABLE: Mapping[str, Any] = {
     ],
     "cites must be a list": [decision(cites=["R7"] * 9 + ["R8"])],
     "cites names a rule more than once": [decision(cites=["R7"] * 100_000)],
-    "'NoneType' object": [decision(cites=None)],
+    "R7, not None": [decision(cites=None)],
     "half of a surrogate pair": [decision(justification="\ud800")],
     "it is not a decision, but of the type str": "decrease_lr",
     "it is not a decision, but of the type Said": [Said("decrease_lr")],  # type: ignore[arg-type]
