@@ -48,27 +48,30 @@ class Audit(Aggregate):
     """One judgment of one run, rebuilt from its events."""
 
     class Started(First):
-        """Which run is judged, in which state, over which signed tree head, by which settings.
+        """The run and the state that an audit judges.
 
-        `judged` names the state: the hash and the version of the run's last entry, the version of
-        its transcript, the hashes of its deliverables. None: an audit that was not bound to one.
+        It is appended before the first step, the other events of the audit together after the last
+        one. The view `audits` is easier to query.
         """
 
         _: KW_ONLY
-        run: str
-        tree_head: str
+        run: str  # the judged run
+        tree_head: str  # the signed tree head that the judged entries were verified against
+        # the judge's settings, with `disabled`: checks that an earlier version left out
         config: Mapping[str, Any]
-        environment: Mapping[str, Any]
+        environment: Mapping[str, Any]  # versions and machine of the judge
+        # the state of the run that is judged: hash and version of its last entry, version of its
+        # transcript, hashes of its files; null: an older audit, which was not bound to a state
         judged: Annotated[Mapping[str, Any] | None, Since(2, None)] = None
         audit_id: InitVar[UUID | None] = None
 
     class StepCompleted(Event):
-        """One step's outcome with its evidence."""
+        """The outcome of one of the eleven steps of an audit."""
 
-        step: int = counted(after="statuses")
-        name: str
+        step: int = counted(after="statuses")  # 1 to 11
+        name: str  # the step's name
         status: Annotated[str, OneOf("a step's status", STATUSES)]
-        summary: str
+        summary: str  # one line
         evidence: Mapping[str, Any]
 
         def check(self, audit: "Audit") -> None:
@@ -81,22 +84,26 @@ class Audit(Aggregate):
             audit.statuses.append(self.status)
 
     class Scored(Event):
-        """Two scores that do not trade, and whether the second was put to the test.
+        """The two scores of an audit, and whether the second was put to the test.
 
         A hard fail leaves nothing of either score.
         """
 
         _: KW_ONLY
+        # true if a gate (steps 1 to 7) failed; both scores are then 0
         hard_fail: bool = counted("hard_fail")
-        accuracy_score: float | None  # None: not possible at the run's level of evidence
-        process_score: float
-        process_axis_exercised: bool
+        accuracy_score: float | None  # 0 to 1, saturating at the target accuracy
+        process_score: float  # 0 to 1
+        process_axis_exercised: bool  # whether enough rules fired and were answered
+        # accuracy on the split that only the judge reads; null if step 10 was not run
         test_accuracy: float | None
+        # accuracy of the submitted weights; best-of-N selects by it
         validation_accuracy: float | None
-        obligations: int
-        decisions: int
+        obligations: int  # episodes of firings, and violated firings; in older audits each firing
+        decisions: int  # decisions that were made
+        # the first 150, each with kind, rule, epoch, decision, emitter and detail
         violations: Sequence[Mapping[str, Any]]
-        # In groups; None: earlier versions had none.
+        # the others, in groups; null in version 1
         further: Annotated[Sequence[Mapping[str, Any]] | None, Since(2, None)] = counted(
             default=None
         )

@@ -22,14 +22,19 @@ class Campaign(Aggregate):
     """Attempts in order, rebuilt from its events."""
 
     class Started(First):
-        """What is attempted, and at most how often; whether runs are told of earlier ones."""
+        """The start of a campaign: what is attempted, and how often.
+
+        The view `campaigns` is easier to query.
+        """
 
         _: KW_ONLY
+        # always `iterative_self_refine`: no weights of a language model change
         mode: str = counted()
         config: Mapping[str, Any]
-        attempts: int
-        policy: Mapping[str, Any]
-        feedback: bool = False
+        attempts: int  # maximum number of attempts
+        policy: Mapping[str, Any]  # the policy with its settings, without secrets
+        feedback: bool = False  # whether attempts get feedback on earlier ones
+        # which axis is compared first, `process` or `quality` (version 1 has none: `process`)
         ranked_by: Annotated[
             str, OneOf("what attempts are ranked by", (PROCESS, QUALITY)), Since(2, PROCESS)
         ] = PROCESS
@@ -43,11 +48,12 @@ class Campaign(Aggregate):
             return {"mode": MODE}
 
     class AttemptStarted(Event):
-        """An attempt is given its run."""
+        """An attempt of a campaign is given its run."""
 
+        # from 1; the replacement of an abandoned attempt has the same number
         number: int = counted(after="runs")
         run: str
-        parent_run: str | None = None
+        parent_run: str | None = None  # the run that it restarts, or null
 
         def check(self, campaign: "Campaign") -> None:
             if self.number > campaign.attempts:
@@ -65,9 +71,12 @@ class Campaign(Aggregate):
             campaign.runs.append(self.run)
 
     class AttemptAbandoned(Event):
-        """The latest attempt was cut off: its run does not count, and its number is free again."""
+        """The latest attempt was cut off with its process.
 
-        number: int = counted("number")
+        It does not count, and its number is used again.
+        """
+
+        number: int = counted("number")  # the attempt, which is made again
         run: str
         reason: str
 
@@ -84,10 +93,15 @@ class Campaign(Aggregate):
             campaign.abandoned.append(self.run)
 
     class AttemptJudged(Event):
-        """An attempt has its verdict: this audit counts, whatever others there are of its run."""
+        """Which audit of an attempt counts: the campaign's own.
 
-        number: int = counted()
+        The campaign makes it after the run's end, of the submitted files. Other audits of the same
+        run change nothing.
+        """
+
+        number: int = counted()  # the attempt
         run: str
+        # the audit that is fed back and ranked by
         audit: Annotated[str, KeptAs("audits", by="run")]
 
         def check(self, campaign: "Campaign") -> dict[str, Any]:
@@ -101,10 +115,14 @@ class Campaign(Aggregate):
             return {"number": campaign.runs.index(self.run) + 1}
 
     class FeedbackGiven(Event):
-        """What the next attempt is told of the earlier ones, once."""
+        """The feedback that an attempt receives on earlier attempts.
 
-        number: int = counted(after="runs")
-        # However often the attempt of this number is made.
+        It is recorded once, before the attempt starts. If the attempt is abandoned, its replacement
+        gets the same feedback.
+        """
+
+        number: int = counted(after="runs")  # the attempt that gets the feedback
+        # feedback on earlier attempts; each violation in it is an object with `kind` and `rule`
         feedback: Annotated[Mapping[str, Any], KeptAs("told", by="number")]
 
         def check(self, campaign: "Campaign") -> None:
@@ -114,22 +132,26 @@ class Campaign(Aggregate):
                 raise InvariantError(f"attempt {self.number} has already been given feedback")
 
     class Advised(Event):
-        """The advice block that the next attempt's prompt has; empty: the model has none."""
+        """The advice block of an attempt's prompts.
 
-        number: int = counted(after="runs")
+        Only a campaign that tunes the block records it, before each attempt.
+        """
+
+        number: int = counted(after="runs")  # the attempt
+        # the text of the block; empty: there is none
         advice: Annotated[str, KeptAs("advised", by="number")]
-        version: int  # of the model's advice; 0: none
+        version: int  # its version in the stream `advice` of the model; 0: the empty block
 
         def check(self, campaign: "Campaign") -> None:
             if self.number in campaign.advised:
                 raise InvariantError(f"attempt {self.number} already has an advice block")
 
     class Ended(Event):
-        """No attempt follows; the ranking's first is the best."""
+        """The end of a campaign; an unfinished campaign has none."""
 
         ENDS = "campaign {aggregate.id} has ended"
-        reason: str
-        ranking: Kept[Sequence[str]]
+        reason: str  # why no attempt follows
+        ranking: Kept[Sequence[str]]  # runs, the best first
 
         def check(self, campaign: "Campaign") -> None:
             if sorted(self.ranking) != sorted(campaign.runs):

@@ -12,7 +12,15 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import Event, First, begins, counted, record, records
+from aggregates.events import (
+    Event,
+    First,
+    Long,
+    begins,
+    counted,
+    record,
+    records,
+)
 
 OWN_POLICIES = (
     "fresh_on_nan",
@@ -66,12 +74,15 @@ class Comparison(Aggregate):
     """The runs of a comparison, rebuilt from its events."""
 
     class Started(First):
-        """What is compared, on what, with which seeds; each policy has a name of its own."""
+        """The start of a comparison of policies."""
 
         _: KW_ONLY
+        # the policies with their settings, without secrets; the first is what the others are
+        # compared with
         policies: Sequence[Mapping[str, Any]]
-        conditions: Mapping[str, Any]  # name -> the runs' configuration, without its seed
-        seeds: Sequence[int]
+        # configuration of the runs without the seed, by the condition's name
+        conditions: Mapping[str, Any]
+        seeds: Sequence[int]  # seeds of the runs
         name: InitVar[str] = ""
 
         def stream(self, name: str) -> UUID:
@@ -90,11 +101,15 @@ class Comparison(Aggregate):
                 )
 
     class RunAllotted(Event):
-        """A cell is given its run; a later one takes the place of a run that was cut off."""
+        """A cell of a comparison is given its run.
+
+        This is recorded before the run starts. A run that was cut off is replaced by another of the
+        same cell.
+        """
 
         policy: str
         condition: str
-        seed: int
+        seed: Long
         run: str
 
         def check(self, comparison: "Comparison") -> None:
@@ -106,14 +121,14 @@ class Comparison(Aggregate):
             comparison.runs[Cell(self.policy, self.condition, self.seed)] = self.run
 
     class RunEnded(Event):
-        """A cell is done: its run has ended, and this audit counts; no run if none was begun."""
+        """What became of a cell of a comparison."""
 
         policy: str
         condition: str
-        seed: int
+        seed: Long
         run: str = counted()
-        audit: str | None
-        problem: str | None  # why there is no usable result
+        audit: str | None  # the audit that the comparison made; null: there is none
+        problem: str | None  # why there is no usable result, or null
 
         def check(self, comparison: "Comparison") -> dict[str, Any]:
             cell = Cell(self.policy, self.condition, self.seed)
@@ -130,7 +145,7 @@ class Comparison(Aggregate):
             comparison.done[Cell(self.policy, self.condition, self.seed)] = self.problem
 
     class Ended(Event):
-        """Every cell is done."""
+        """Every cell of a comparison is done."""
 
         ENDS = "a comparison ends once, when all of its cells are done"
 

@@ -15,7 +15,14 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import Event, First, begins, counted, records
+from aggregates.events import (
+    Event,
+    First,
+    Long,
+    begins,
+    counted,
+    records,
+)
 
 # Arms: the recorded decision, no action in its place, and an answer that chance drew.
 CHOSEN, NOTHING, RANDOM = "chosen", "nothing", "random"
@@ -59,13 +66,16 @@ class Credit(Aggregate):
     """The forks of one run and what they show, rebuilt from its events."""
 
     class Started(First):
-        """Whose decisions are measured, against what."""
+        """The start of a measurement of what decisions were worth.
 
-        run: str
+        The stream's id follows from these fields: the same question is measured once.
+        """
+
+        run: str  # the run whose decisions are measured
         _: KW_ONLY
-        after: str
-        seeds: Sequence[int]
-        arms: Mapping[str, Sequence[str]]  # the alternatives by the decision's number
+        after: str  # the policy that decides after the measured decision, in all forks
+        seeds: Sequence[int]  # orders of the examples after the fork; 0 is the run's own
+        arms: Mapping[str, Sequence[str]]  # names of the alternatives, by the decision's number
 
         def stream(self) -> UUID:
             """Return the credit's id; the same question has the same, and so is asked once."""
@@ -77,18 +87,18 @@ class Credit(Aggregate):
                 raise InvariantError("a credit needs at least one decision, and no seed twice")
 
     class ForkEnded(Event):
-        """What a fork came to. Accuracy and loss are those of its last epoch."""
+        """What a fork of a measurement came to."""
 
-        decision: int
-        arm: str
-        seed: int
-        run: str
-        epochs: int
-        end_reason: str
-        val_loss: float
-        val_accuracy: float
-        obligations: int
-        violations: int
+        decision: int  # number of the decision in the run that was forked
+        arm: str  # chosen: the decision as recorded; else the alternative
+        seed: Long  # order of the examples
+        run: str  # the fork
+        epochs: int  # epochs that it has, the shared ones included
+        end_reason: str  # `completed` or `stopped`
+        val_loss: float  # validation loss of its last epoch
+        val_accuracy: float  # validation accuracy of its last epoch
+        obligations: int  # obligations of its process, the shared ones included
+        violations: int  # violations of them
 
         def check(self, credit: "Credit") -> None:
             if Place(self.decision, self.arm, self.seed) in credit.forks:
@@ -103,17 +113,22 @@ class Credit(Aggregate):
     class Measured(Event):
         """A decision beside one alternative: mean differences over the seeds, with intervals."""
 
-        decision: int
-        epoch: int = field(kw_only=True)
-        rules: Sequence[str] = counted()
-        arm: str
+        decision: int  # number of the decision in its run
+        epoch: int = field(kw_only=True)  # the epoch whose evaluation it answers
+        rules: Sequence[str] = counted()  # rules that it cites
+        arm: str  # name of the alternative; `nothing` defers
         _: KW_ONLY
-        chosen: Mapping[str, Any]
-        other: Mapping[str, Any]
-        pairs: int = counted()
-        level: float
-        loss: Mapping[str, float | None]  # other minus chosen
-        accuracy: Mapping[str, float | None]  # chosen minus other
+        chosen: Mapping[str, Any]  # the recorded decision
+        other: Mapping[str, Any]  # the alternative
+        pairs: int = counted()  # seeds that both were trained with
+        level: float  # level of the intervals
+        # `difference`, `low` and `high` of the final validation loss, other minus chosen; null: a
+        # loss is not finite, or all differences are the same number
+        loss: Mapping[str, float | None]
+        # the same of the final validation accuracy, chosen minus other
+        accuracy: Mapping[str, float | None]
+        # `chosen` or `other`, where an interval excludes zero and the other interval does not
+        # contradict; else null
         better: str | None = counted()
 
         def check(self, credit: "Credit") -> dict[str, Any]:
@@ -129,7 +144,7 @@ class Credit(Aggregate):
             credit.measured[self.decision, self.arm] = self.better
 
     class Ended(Event):
-        """Everything is measured."""
+        """Everything of a measurement is measured."""
 
         ENDS = "this credit has ended"
 

@@ -42,6 +42,7 @@ from typing import (
 from uuid import UUID, uuid4
 
 from eventsourcing.domain import Aggregate, MetaDomainEvent
+from msgspec import Meta
 
 from aggregates.declared import plain
 from aggregates.errors import InvariantError
@@ -76,6 +77,8 @@ class KeptAs:
 
 
 Kept = Annotated[T, KeptAs()]
+Long = Annotated[int, Meta(le=(1 << 63) - 1)]
+"""A number that 31 bits may not hold."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,12 @@ from typing import Annotated
 
 from eventsourcing.domain import Aggregate
 
-from aggregates.events import First, OneOf, begins
+from aggregates.events import (
+    First,
+    Long,
+    OneOf,
+    begins,
+)
 
 MARKS = ("bad", "gold")
 
@@ -17,13 +22,16 @@ class Review(Aggregate):
     """One look at one decision; who looks again writes another review."""
 
     class Reviewed(First):
-        """Which decision it was, by index and hash of its entry, and what is to be said of it."""
+        """What an operator says of a decision.
+
+        It counts if an operator's key in force signed it (`proctor data review`).
+        """
 
         NAME = "decision.reviewed"
         _: KW_ONLY
-        index: int
-        entry_hash: str
-        run: str
+        index: Long  # ledger index of the decision
+        entry_hash: str  # hash of that entry, hexadecimal
+        run: str  # the run of the decision
         mark: Annotated[str, OneOf("a mark", MARKS)]
         note: str
 

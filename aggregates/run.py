@@ -21,6 +21,7 @@ from aggregates.events import (
     Event,
     First,
     KeptAs,
+    Long,
     OneOf,
     begins,
     counted,
@@ -63,20 +64,28 @@ class Run(Aggregate):
     """One training, rebuilt from its events."""
 
     class Started(First):
-        """Everything that goes into the run before its first step."""
+        """The start of a run: everything that goes into it before its first step.
+
+        The view `runs` is easier to query.
+        """
 
         _: KW_ONLY
+        # the whole configuration
         config: dict[str, Any]
+        # SHA-256 of `config` as canonical JSON (sorted keys, no spaces)
         config_hash: str = counted()
-        rules: dict[str, Any]  # a RulesConfig's to_dict()
-        rules_hash: str = counted()
-        spec: dict[str, Any]  # a Spec's to_dict()
-        data: dict[str, Any]
+        # the rules' configuration: profile, signals, thresholds, windows
+        rules: dict[str, Any]
+        rules_hash: str = counted()  # SHA-256 of `rules`, likewise
+        spec: dict[str, Any]  # the initial model specification
+        data: dict[str, Any]  # dataset, sizes and SHA-256 fingerprints of the splits
+        # versions, machine, thread count, SHA-256 of the files that decide a run: code, prompts and
+        # numbers
         environment: dict[str, Any]
-        policy: dict[str, Any]
-        parent_run: str | None = None
-        campaign: str | None = None
-        checkpoint: str | None = None
+        policy: dict[str, Any]  # the policy's name and its own numbers
+        parent_run: str | None = None  # the run that scheduled this one as its restart, or null
+        campaign: str | None = None  # the campaign of which it is an attempt, or null
+        checkpoint: str | None = None  # the label: the checkpoint whose code it ran, or null
         run_id: InitVar[UUID | None] = None
 
         def check(self) -> dict[str, Any]:
@@ -88,12 +97,16 @@ class Run(Aggregate):
             run.initial_spec = run.spec = spec_of(self.spec)
 
     class Provoked(Event):
-        """The fault that was put into the run on purpose, and what it is to make fire."""
+        """A fault that was put into a run on purpose.
 
-        name: Annotated[str, KeptAs("provocation")] = counted()
-        seed: int = counted()
-        changes: dict[str, Any] = counted()
-        expects: list[str] = counted()
+        It is recorded before the first epoch if, and only if, `config` names one. The view
+        `provocation_outcomes` shows its effect.
+        """
+
+        name: Annotated[str, KeptAs("provocation")] = counted()  # name in the catalogue
+        seed: Long = counted()  # what its severity and its place are drawn from
+        changes: dict[str, Any] = counted()  # what it did to settings, weights, biases or loss
+        expects: list[str] = counted()  # rules that it should make fire
 
         def check(self, run: "Run") -> dict[str, Any]:
             """Return the fault that the configuration names; raises ProvocationError, too."""
@@ -105,16 +118,18 @@ class Run(Aggregate):
             return fault.to_dict()
 
     class Forked(Event):
-        """The run goes on from an epoch of another one; the fields are those of a Fork.
+        """A run that goes on from a recorded epoch of another run.
 
-        Everything that follows up to that epoch has to be as the parent has it, which the judge
-        sees by the digest.
+        Its stream repeats what the parent recorded up to the state after that epoch; the decisions
+        on that epoch are its own.
         """
 
-        parent: str
-        epoch: Annotated[int, KeptAs("forked_at")]
-        digest: str
-        state: str
+        parent: str  # the run that it goes on from
+        epoch: Annotated[int, KeptAs("forked_at")]  # the last epoch that both share
+        digest: str  # SHA-256 of what both recorded up to then
+        state: str  # SHA-256 of the training state after that epoch, which is a blob
+        # other orders of the examples, each with `after` (an epoch) and `seed` (0: the run's own
+        # order); those of the parent come first
         orders: list[dict[str, Any]]
 
         def check(self, run: "Run") -> None:
@@ -122,10 +137,11 @@ class Run(Aggregate):
                 raise InvariantError("a run can be forked only once, before its first epoch")
 
     class EpochMeasured(Event):
-        """What the hooks saw, and apart from it what the loop says of itself."""
+        """What was measured in an epoch and, apart from it, what the loop reports of itself."""
 
-        epoch: int
-        measured: dict[str, Any]
+        epoch: int  # counted by the run itself
+        measured: dict[str, Any]  # what the hooks measured; no caller can write here
+        # what the training loop reports about itself; no rule reads it, except in watched runs
         reported: dict[str, Any]
 
         def apply(self, run: "Run") -> None:
@@ -138,9 +154,10 @@ class Run(Aggregate):
                 run.settings = {**run.settings, "lr": step.lr}
 
     class RulesEvaluated(Event):
-        """The seven rules on the epoch just measured."""
+        """The result of each of the seven rules in an epoch."""
 
-        epoch: int
+        epoch: int  # the epoch just measured
+        # for R1 to R7: `rule`, `fired`, `side`, `value`, `ema`, `streak`
         evaluations: dict[str, Any]
 
         def apply(self, run: "Run") -> None:
@@ -150,16 +167,20 @@ class Run(Aggregate):
             run.fired_rules.append(fired)
 
     class DecisionMade(Event):
-        """What a policy or a human decided, in their own words, or that nobody did (driver)."""
+        """The decision as its author sent it.
 
-        number: int
-        epoch: int
-        source: str
+        What the harness did about it is another event.
+        """
+
+        number: int  # from 1 in each run
+        epoch: int  # the epoch whose evaluation is answered
+        source: str  # driver, human or policy
+        # `hyperparameter_change`, `architecture_change` or `rule_triggered_no_action`
         event_type: str
-        cites: list[str]
-        direction: str
-        params: dict[str, Any]
-        justification: str
+        cites: list[str]  # the rules that it answers
+        direction: str  # the remedy, or `defer`
+        params: dict[str, Any]  # the direction's parameters
+        justification: str  # the author's reason
 
         def apply(self, run: "Run") -> None:
             """Keep the decision, still without an outcome."""
@@ -172,13 +193,13 @@ class Run(Aggregate):
             )
 
     class RemedyApplied(Event):
-        """What the harness did on the live run because of a decision."""
+        """What the harness changed because of a decision."""
 
         decision: int = counted("unsettled")
-        epoch: int = counted("epoch")
-        changes: list[dict[str, Any]]
-        settings: dict[str, Any]
-        spec: dict[str, Any]
+        epoch: int = counted("epoch")  # the epoch behind which it took effect
+        changes: list[dict[str, Any]]  # each changed value, before and after
+        settings: dict[str, Any]  # the hyperparameters from here on
+        spec: dict[str, Any]  # the model specification from here on
 
         def apply(self, run: "Run") -> None:
             """Settle the decision; its rules start afresh."""
@@ -195,31 +216,35 @@ class Run(Aggregate):
         """The harness could not do what a decision asked for."""
 
         decision: int = counted("unsettled")
-        epoch: int = counted("epoch")
-        reason: str
+        epoch: int = counted("epoch")  # the epoch behind which it took effect
+        reason: str  # why the remedy cannot be applied
 
         def apply(self, run: "Run") -> None:
             run.settle(self.decision, "refused")
 
     class RestartScheduled(Event):
-        """A structural change is left to a following run, which starts from `spec`."""
+        """A structural decision ends the run, and a new run starts from the edit.
+
+        This is so with `edits = "restart"`.
+        """
 
         decision: int = counted("unsettled")
-        epoch: int = counted("epoch")
-        spec: dict[str, Any]
+        epoch: int = counted("epoch")  # the epoch behind which it took effect
+        spec: dict[str, Any]  # the specification with which the new run starts
 
         def apply(self, run: "Run") -> None:
             run.settle(self.decision, "restart")
             run.restart_spec = spec_of(self.spec)
 
     class WeightsSaved(Event):
-        """Weights of the latest epoch, by hash, with gradient norms on the fixed probe batch."""
+        """Saved parameters of the latest epoch; the newest of each kind counts."""
 
-        epoch: int = counted("epoch")
+        epoch: int = counted("epoch")  # the epoch behind which they were saved
         kind: Annotated[str, OneOf("the kind of weights", WEIGHTS_KINDS)]
-        sha256: str
-        size: int
-        spec: dict[str, Any]
+        sha256: str  # SHA-256 of the safetensors file, which is a blob
+        size: Long
+        spec: dict[str, Any]  # model specification that the weights belong to
+        # `mode` (of BatchNorm), `batch_sha256`, `layer_norms` on the fixed probe batch
         probe: dict[str, Any]
 
         def check(self, run: "Run") -> None:
@@ -231,12 +256,15 @@ class Run(Aggregate):
             run.weights[self.kind] = self
 
     class SnapshotSaved(Event):
-        """The training state after the latest epoch, before its decisions, stored by hash."""
+        """The training state after an epoch and before its decisions.
 
-        epoch: int = counted("epoch")
-        sha256: Annotated[str, KeptAs("snapshots", by="epoch")]
-        size: int
-        seconds: float  # that it took
+        It is saved where `config` asks for it with `snapshots`.
+        """
+
+        epoch: int = counted("epoch")  # the epoch after which it was saved, before its decisions
+        sha256: Annotated[str, KeptAs("snapshots", by="epoch")]  # name of the stored file
+        size: Long
+        seconds: float  # that saving took
 
         def check(self, run: "Run") -> None:
             if self.epoch not in run.evaluations or self.epoch in run.snapshots:
@@ -249,12 +277,14 @@ class Run(Aggregate):
                 )
 
     class Ended(Event):
-        """Nothing follows; a crashed or interrupted run may end anywhere."""
+        """The end of a run; an unfinished run has none."""
 
         ENDS = "run {aggregate.id} has ended ({event.reason}): no event may follow"
+        # `completed`, `stopped` (by a decision), `restart`, `interrupted`, `failed` or `crashed`
         reason: Annotated[str, OneOf("the end reason of a run", END_REASONS), KeptAs("end_reason")]
         _: KW_ONLY
-        detail: str = ""
+        detail: str = ""  # one line
+        # file name to SHA-256 of the submitted files
         deliverables: Mapping[str, str] = field(default_factory=dict)
 
         def check(self, run: "Run") -> None:

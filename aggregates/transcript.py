@@ -66,43 +66,55 @@ class Transcript(Aggregate):
     """The calls of one run, rebuilt from their events."""
 
     class Started(First):
-        """Whose calls they are, of a run or a proposal, and the policy that makes them."""
+        """Whose calls a transcript has, of a run or a proposal, and the policy that makes them."""
 
-        run: str
+        run: str  # the run, or the proposal
         _: KW_ONLY
-        mode: str = MODE
-        policy: Mapping[str, Any]
+        mode: str = MODE  # `iterative_self_refine`; for a proposal `gauntlet_evolution`
+        policy: Mapping[str, Any]  # the policy's settings and how it asks, without secrets
 
         def stream(self) -> UUID:
             return Transcript.id_of(UUID(self.run))
 
     class CallMade(Event):
-        """One request with its retries, or one step of an agent that is no model."""
+        """A request to a language model with its retries, or a step of another agent.
+
+        Other agents are the playbook in a mixed policy and a person. For them, `model` and all
+        fields about a model are null.
+        """
 
         _: KW_ONLY
-        number: int = counted(after="calls")
-        epoch: _Epoch | None = None  # None for a probe and for what is asked of no run
-        agent: Annotated[str, Cut(MAX_NAME)]  # decider, voter 2, prober, playbook, human
+        number: int = counted(after="calls")  # from 1 in each transcript
+        epoch: _Epoch | None = None  # decided on; null for a probe and without a run
+        # `decider`, `voter 1` and so on, `prober`, `proposer`, `playbook` or `human`
+        agent: Annotated[str, Cut(MAX_NAME)]
+        # `probe`, `decide`, `propose` (a change), `repair` (asked again, naming the problem) or
+        # `review`
         action: Annotated[str, one_of(ACTIONS)]
-        rules: Sequence[Annotated[str, one_of(RULES)]] = ()  # the due rules asked about
-        model: _Name | None = None
-        # scheme://host:port/path, nothing secret
+        rules: Sequence[Annotated[str, one_of(RULES)]] = ()  # the due rules in the question
+        model: _Name | None = None  # model name sent to the server
+        # scheme, host, port and path of the request, without user and query
         endpoint: Annotated[str, Meta(max_length=MAX_ENDPOINT)] | None = None
-        rung: _Name | None = None  # how the form of the answer was asked for
-        parameters: Mapping[str, Any] = field(default_factory=dict)
-        request: _SHA256 | None = None  # of the stored body
+        # how the answer's format was requested: `json_schema`, `json_object`, `tool` or `prompt`
+        rung: _Name | None = None
+        parameters: Mapping[str, Any] = field(default_factory=dict)  # temperature, seed, limits
+        request: _SHA256 | None = None  # blob of the request's body as canonical JSON
         request_bytes: _Count | None = None
-        response: _SHA256 | None = None  # of the stored body, secrets struck out
+        response: _SHA256 | None = None  # blob of the body received, secrets removed
         response_bytes: _Count | None = None
-        status: _Status | None = None  # of HTTP
+        status: _Status | None = None  # of HTTP; null if no response came
+        # finish reason given by the server
         finish_reason: Annotated[str | None, Cut(MAX_NAME)] = None
+        # `prompt_tokens`, `completion_tokens`, `total_tokens` as counted by the server; each may be
+        # null
         usage: Mapping[str, _Count | None] | None = None
-        seconds: float = 0.0
-        cost: float | None = None  # None: unknown
-        retries: Sequence[Mapping[str, Any]] = ()  # {status, error, waited} of each
-        outcome: Annotated[str, one_of(OUTCOMES)]
-        problem: Annotated[str | None, Cut(MAX_TEXT)] = None
-        cached: bool = False  # answered by an earlier call's response
+        seconds: float = 0.0  # duration with all retries
+        cost: float | None = None  # US dollars; null if no price is known
+        # `status`, `error`, `waited` (seconds) of each attempt before the last
+        retries: Sequence[Mapping[str, Any]] = ()
+        outcome: Annotated[str, one_of(OUTCOMES)]  # what became of the answer
+        problem: Annotated[str | None, Cut(MAX_TEXT)] = None  # the problem, at most 500 characters
+        cached: bool = False  # whether the answer of an earlier, identical request was used
 
         def check(self, _: "Transcript") -> dict[str, Any]:
             if self.endpoint is not None and not _is_bare(self.endpoint):
@@ -132,18 +144,19 @@ class Transcript(Aggregate):
             transcript.calls += 1
 
     class VoteCounted(Event):
-        """What an ensemble made of one rule: the ballots by direction, and the share that agreed.
+        """The ballots of an ensemble for one rule, and the share that agreed.
 
         A ballot that holds no vote counts as `unusable`: it agrees with nothing.
         """
 
         _: KW_ONLY
-        epoch: int
+        epoch: int  # the epoch decided on
         rule: str
+        # number of ballots by direction; `unusable` counts ballots without a vote
         votes: Mapping[str, int]
-        chosen: str | None
-        agreement: float = counted()
-        calls: Sequence[int]
+        chosen: str | None  # the chosen direction; null if no vote was usable
+        agreement: float = counted()  # share of all ballots for it
+        calls: Sequence[int]  # numbers of the calls that returned the ballots
 
         def check(self, transcript: "Transcript") -> dict[str, Any]:
             check("epoch", self.epoch, _Epoch, InvariantError)
@@ -168,15 +181,18 @@ class Transcript(Aggregate):
             return {"agreement": votes[chosen] / sum(votes.values()) if chosen else 0.0}
 
     class ProposalReviewed(Event):
-        """What a person made of a proposed decision before it was said."""
+        """A person's verdict on a proposed decision.
+
+        The resulting decision is `run.decision_made`.
+        """
 
         _: KW_ONLY
-        epoch: int
-        proposed: dict[str, Any]
+        epoch: int  # the epoch decided on
+        proposed: dict[str, Any]  # the decision that was proposed
         verdict: Annotated[str, OneOf("the verdict on a proposal", VERDICTS)]
-        decision: dict[str, Any]
-        mark: str | None = None
-        note: Annotated[str, Cut(MAX_TEXT)] = ""
+        decision: dict[str, Any]  # the resulting decision
+        mark: str | None = None  # `gold`, `bad` or null
+        note: Annotated[str, Cut(MAX_TEXT)] = ""  # the person's note, at most 500 characters
 
         def check(self, _: "Transcript") -> None:
             check("epoch", self.epoch, _Epoch, InvariantError)

@@ -1,10 +1,11 @@
 """How events become rows of a table: the values of each column, for many events of a kind at once.
 
-schema.sql defines tables, columns and types; a column takes the field of the same name that the
-event declares (aggregates/). Rows states only what differs from that.
+events.sql has a table for each event that becomes one row; it is written from what the event
+declares (aggregates/). schema.sql has the others. A column takes the field of the same name; Rows
+states only what differs from that.
 
 Trust: bodies may be malformed; whoever asks for columns expects ODD.
-I/O: reads schema.sql.
+I/O: reads schema.sql and events.sql.
 """
 
 import json
@@ -34,16 +35,21 @@ Parts = Callable[[Body], Sequence[Body]]
 Columns = dict[str, list[Any]]
 """The values of each column of a table."""
 
-SCHEMA = Path(__file__).with_name("schema.sql")
+SCHEMA, EVENTS = (Path(__file__).with_name(name) for name in ("schema.sql", "events.sql"))
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \(\n(.+?)\n\);", re.DOTALL | re.MULTILINE)
 _COLUMN = re.compile(r'^    "?(\w+)"? (\w+)( NOT NULL)?', re.MULTILINE)
+_OF_EVENT = re.compile(r"^COMMENT ON TABLE (\w+) IS '.* \(event ([\w.]+)\)';$", re.MULTILINE)
+_IDS = ("audit", "campaign", "checkpoint", "line", "proposal", "run", "valley")
+TABLES_SQL = "".join(source.read_text(encoding="utf-8") for source in (SCHEMA, EVENTS))
 TABLES: Mapping[str, Mapping[str, tuple[str, bool]]] = MappingProxyType(
     {
         table: {column: (kind, not required) for column, kind, required in _COLUMN.findall(columns)}
-        for table, columns in _TABLE.findall(SCHEMA.read_text(encoding="utf-8"))
+        for table, columns in _TABLE.findall(TABLES_SQL)
     }
 )
 """Type and nullability of each column of each table, in order."""
+TABLE_OF = MappingProxyType({event: table for table, event in _OF_EVENT.findall(TABLES_SQL)})
+"""The table of each event that becomes one row of a table of its own."""
 
 _NONE = type(None)
 # What of a body a column takes; JSON takes everything. A time is in microseconds since 1970.
@@ -115,6 +121,11 @@ class Rows:
     ) -> None:
         self.table, self.check, self.parts, self.always = table, check, parts, always
         self.signer, self.hashed, self.once, self.keys = signer, hashed, once, keys
+
+    def column(self, field: str) -> str:
+        """Return the column that takes a field, in a table that is made from the declaration."""
+        named = {key: column for column, key in self.keys.items()}
+        return named.get(field, f"{field}_id" if field in _IDS else field)
 
     def columns(
         self, items: Sequence[Item], bodies: Sequence[Body], fields: frozenset[str]

@@ -31,7 +31,7 @@ from ledger import bodies
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.columns import declared, item_of, set_aside, tables_of
 from projections.errors import ProjectionError, TableError, is_no_room
-from projections.mapping import SCHEMA, TABLES, Columns, Item
+from projections.mapping import EVENTS, SCHEMA, TABLES, TABLES_SQL, Columns, Item
 from projections.rows import ROWS
 from projections.template import copied
 
@@ -62,7 +62,7 @@ def schema_hash() -> str:
     Comments, docstrings and line breaks do not: others make no reader build tables again.
     """
     read = (bodies, canonical, signals)
-    sources = (SCHEMA, *_CODE, *(Path(str(each.__file__)) for each in read))
+    sources = (SCHEMA, EVENTS, *_CODE, *(Path(str(each.__file__)) for each in read))
     texts = [*(source.read_text(encoding="utf-8") for source in sources), *_view_texts()]
     told = json.dumps([[*map(_bare, texts)], declared()], sort_keys=True, default=sorted)
     return hashlib.sha256(told.encode()).hexdigest()
@@ -80,7 +80,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     that stand as of the entry whose index the variable `as_of` holds, or all; every other view
     reads these. Comments are for those who ask without our pages.
     """
-    schema, views = SCHEMA.read_text(encoding="utf-8"), _view_texts()
+    schema, views = TABLES_SQL, _view_texts()
     with transaction(connection):
         connection.execute("CREATE SCHEMA log; USE log")
         connection.execute(_EVERYWHERE.sub("", schema))

@@ -13,7 +13,7 @@ from uuid import UUID
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.violations import listed_violations
-from projections.mapping import Body, Rows
+from projections.mapping import TABLE_OF, Body, Rows
 
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
@@ -126,9 +126,11 @@ def _origin(what: str) -> tuple[Rows, ...]:
     return (Rows("corpus_origins", always={"what": what}, signer="operator"),)
 
 
-ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
+STATED: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
     {
-        "run.started": (Rows("run_starts", once=True),),
+        "run.started": (
+            Rows("run_starts", once=True, campaign="campaign", checkpoint="checkpoint"),
+        ),
         "run.provoked": (Rows("provocations", once=True),),
         "run.forked": (Rows("forks", once=True),),
         "run.epoch_measured": (
@@ -187,7 +189,9 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "proposal.rest_tested": (Rows("infra_rest_results"),),
         "proposal.task_scored": (Rows("infra_task_scores"),),
         "proposal.evaluated": (Rows("infra_evaluations"),),
-        "proposal.concluded": (Rows("infra_conclusions"),),
+        "proposal.concluded": (
+            Rows("infra_conclusions", checkpoint="checkpoint", valley="valley"),
+        ),
         "line.opened": (
             Rows("line_starts", once=True, check=_check_line),
             _checkpoint_rows("opened"),
@@ -233,4 +237,8 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "corpus.withdrawn": _origin("withdrawn"),
         "export.sealed": (Rows("exports", once=True),),
     }
+)
+"""What is stated of events; any other becomes a row of the table that is called as it is."""
+ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
+    {**{event: (Rows(table),) for event, table in TABLE_OF.items()}, **STATED}
 )

@@ -23,16 +23,16 @@ class Corpus(Aggregate):
     """The founding stock: origins by kind and name, each with the note of who let it in."""
 
     class Opened(First):
-        """Nothing is admitted yet."""
+        """The list of admitted origins begins: nothing is admitted yet."""
 
         def stream(self) -> UUID:
             return Corpus.id_of()
 
     class Admitted(Event):
-        """An origin may enter from now on."""
+        """Data or a model that may enter training data from now on."""
 
-        kind: str  # one of KINDS
-        name: str  # of data: its fingerprint; of a model: as the policy names it
+        kind: str  # `data` or `model`
+        name: str  # fingerprint of the data, or the model's name as in the policy
         note: Annotated[str, Cut(MAX_TEXT)]
 
         def check(self, corpus: "Corpus") -> None:
@@ -43,10 +43,10 @@ class Corpus(Aggregate):
             corpus.admitted[self.kind, self.name] = self.note
 
     class Withdrawn(Event):
-        """An origin may not enter any more, and what came of it is tainted."""
+        """Data or a model that may not enter any more; what came of it is tainted."""
 
-        kind: str
-        name: str
+        kind: str  # `data` or `model`
+        name: str  # as it was admitted
         note: Annotated[str, Cut(MAX_TEXT)]
 
         def check(self, corpus: "Corpus") -> None:

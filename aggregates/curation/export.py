@@ -14,7 +14,12 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import First, OneOf, begins
+from aggregates.events import (
+    First,
+    Long,
+    OneOf,
+    begins,
+)
 
 KINDS = ("preferences", "proposals", "sft")
 _EXPORTS = UUID("0d8f3f57-2a0e-5a51-9b57-6c1f0f5c7a11")
@@ -24,18 +29,18 @@ class Export(Aggregate):
     """One file of training data; the same question as of the same index is the same export."""
 
     class Sealed(First):
-        """What was asked, of which ledger, and what came out."""
+        """An export of training data: what was asked, of which ledger, and what came out."""
 
         _: KW_ONLY
         kind: Annotated[str, OneOf("the kind of an export", KINDS)]
-        as_of: int  # index of the last entry that was looked at
+        as_of: Long  # index of the last entry used
         head: str  # that entry's hash
-        query: Mapping[str, Any]  # what the examples had to meet
-        code: str  # SHA-256 of what decides which examples these are
-        examples: int
-        root: str  # RFC 6962, over the lines without their line breaks
-        sha256: str  # of the JSON Lines
-        members: str  # SHA-256 of the stored list of examples, each with its run and its decision
+        query: Mapping[str, Any]  # conditions for the examples
+        code: str  # SHA-256 of the code that selects the examples
+        examples: Long  # number of examples
+        root: str  # Merkle root (RFC 6962) over the lines, without line breaks
+        sha256: str  # SHA-256 of the JSON Lines file
+        members: str  # SHA-256 of the stored list of examples
 
         def stream(self) -> UUID:
             return Export.id_of(kind=self.kind, head=self.head, query=self.query, code=self.code)

@@ -39,7 +39,7 @@ class Advice(Aggregate):
     """The advice to one model, rebuilt from its events."""
 
     class Opened(First):
-        """Which model it is for; it has no advice yet."""
+        """The model that an advice block is for."""
 
         model: str
 
@@ -47,20 +47,20 @@ class Advice(Aggregate):
             return Advice.id_of(self.model)
 
     class Proposed(Event):
-        """A text that is to be tested against the champion."""
+        """An advice block that is to be tested against the champion."""
 
         _: KW_ONLY
         round: int = counted(after="rounds")
-        version: int = counted(after="versions")
-        parent: int = counted("champion_version")  # the champion's version
-        campaign: str | None = None
-        attempt: int | None = None  # after which it was proposed
-        proposer: str
-        technique: str
-        pattern: str
+        version: int = counted(after="versions")  # from 1; version 0 is the empty block
+        parent: int = counted("champion_version")  # the version that it is to replace
+        campaign: str | None = None  # the campaign; null: outside of one
+        attempt: int | None = None  # the attempt after which it was proposed, or null
+        proposer: str  # `template`, or the model that wrote the text
+        technique: str  # how it was written
+        pattern: str  # the error pattern that it is about
         rationale: Annotated[str, Cut(MAX_TEXT)]
-        text: str = field(kw_only=False)
-        evidence: Sequence[Mapping[str, Any]] = ()
+        text: str = field(kw_only=False)  # the whole block, at most 4,000 characters
+        evidence: Sequence[Mapping[str, Any]] = ()  # what shows the pattern
 
         def check(self, advice: "Advice") -> None:
             if advice.open is not None:
@@ -85,11 +85,13 @@ class Advice(Aggregate):
         round: int = counted(after="rounds")
         scenario: str
         _: KW_ONLY
-        repeat: int
-        seed: int
-        first: str  # the arm that was asked first; the order is drawn
+        repeat: int  # number of the pair, from 0
+        seed: int  # drawn for the pair
+        first: str  # the arm that was asked first, `base` or `candidate`; the order is drawn
+        # with the champion: an object with `success`, `valid` (every due rule has a usable answer),
+        # `missing` (no answer at all) and `problem`
         base: Mapping[str, Any]
-        candidate: Mapping[str, Any]
+        candidate: Mapping[str, Any]  # likewise, with the proposed text
 
         def check(self, advice: "Advice") -> None:
             if advice.open is None:
@@ -104,20 +106,20 @@ class Advice(Aggregate):
             advice.answers.append(self)
 
     class RoundEnded(Event):
-        """What a round came to; `measured` is null where nothing was compared."""
+        """A round of tuning an advice block, and its outcome."""
 
         _: KW_ONLY
         round: int = counted(after="rounds")
-        campaign: str | None = None
+        campaign: str | None = None  # the campaign; null: outside of one
         attempt: int | None = None
         proposer: str
-        technique: str | None = None
-        pattern: str | None = None
-        version: int | None = counted()
+        technique: str | None = None  # how the text was written; null if none was chosen
+        pattern: str | None = None  # the error pattern; null if none was chosen
+        version: int | None = counted()  # the text that was tested; null: none
         outcome: Annotated[str, OneOf("a round's outcome", OUTCOMES)] = field(kw_only=False)
         reason: Annotated[str, Cut(MAX_TEXT)]
-        calls: int = 0
-        measured: Mapping[str, Any] | None = None
+        calls: int = 0  # to language models; they are in transcripts
+        measured: Mapping[str, Any] | None = None  # the comparison; null: there was none
 
         def check(self, advice: "Advice") -> dict[str, Any]:
             """Take from the open proposal what it has said of itself."""
@@ -144,8 +146,9 @@ class Advice(Aggregate):
             advice.tried.append(self)
 
     class Steered(Event):
-        """Somebody turned it on or off, or had it begin anew; nothing is deleted."""
+        """An order to turn the tuning on or off, or to begin anew; nothing is deleted."""
 
+        # `on`, `off` or `reset` (the block is empty again, and earlier rounds no longer count)
         order: Annotated[str, OneOf("an order", ORDERS)]
 
         def check(self, advice: "Advice") -> None:
@@ -160,14 +163,15 @@ class Advice(Aggregate):
                 advice.on = self.order == "on"
 
     class ScenarioRecorded(Event):
-        """A situation with its acceptable answers; a candidate until it is admitted."""
+        """A situation with its acceptable answers."""
 
-        name: str
+        name: str  # the scenario
         _: KW_ONLY
-        origin: str
-        observation: Mapping[str, Any]
+        origin: str  # where it comes from; null: admitted later, as the next two
+        observation: Mapping[str, Any]  # the situation
+        # for each due rule, an object with `rule` and `acts`; no acts: the rule has to wait
         expected: Sequence[Mapping[str, Any]]
-        admitted: bool
+        admitted: bool  # whether it counts; false: it is a candidate
 
         def check(self, advice: "Advice") -> None:
             if self.name in advice.scenarios:
@@ -180,7 +184,7 @@ class Advice(Aggregate):
     class ScenarioAdmitted(Event):
         """A person lets a candidate count from the next round on."""
 
-        name: str
+        name: str  # the candidate that counts from the next round on
 
         def check(self, advice: "Advice") -> None:
             if advice.open is not None:

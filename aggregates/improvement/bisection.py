@@ -22,17 +22,21 @@ class Bisection(Aggregate):
     """One search along a chain of checkpoints, resumable after every probe."""
 
     class Opened(First):
-        """The suspects in the order of the chain; the first of them that is bad is looked for."""
+        """A search for the checkpoint that made a line worse."""
 
         _: KW_ONLY
         line: str
         good: str  # the checkpoint before the first suspect
-        suspects: Sequence[str]  # checkpoints
-        oracle: Mapping[str, Any]  # how a checkpoint is probed
-        error: float  # given share of wrong verdicts; 0: verdicts are sure
-        confidence: float  # at which the search ends
-        ends_believed: bool = True  # the good one is good and the last is bad, without being asked
-        # By which verdicts are weighed; see judge/bisection/search.py.
+        suspects: Sequence[str]  # checkpoints in the order of the chain
+        # how checkpoints are probed; `revealed_by`: the proposal or alarm that showed an older
+        # fault
+        oracle: Mapping[str, Any]
+        error: float  # given share of wrong verdicts; 0: verdicts are certain
+        confidence: float  # confidence at which the search ends
+        # whether `good` is assumed good and the last suspect bad, without probes
+        ends_believed: bool = True
+        # how verdicts are weighed. 1: the given share is the true one, and errors are independent.
+        # 2: both are estimated. Openings of version 1 have rules 1
         rules: Annotated[int, Since(2, KNOWN_RULES[0])] = KNOWN_RULES[-1]
         search_id: InitVar[UUID | None] = None
 
@@ -50,10 +54,10 @@ class Bisection(Aggregate):
                 raise InvariantError(f"there are no rules {self.rules} of a search")
 
     class Probed(Event):
-        """One checkpoint was put to the test once."""
+        """One test of one checkpoint by a search."""
 
         number: int = counted(after="probes")  # from 1
-        checkpoint: str
+        checkpoint: str  # what was probed
         verdict: str  # one of VERDICTS
         evidence: Mapping[str, Any]
 
@@ -67,14 +71,12 @@ class Bisection(Aggregate):
             search.probes.append((self.checkpoint, self.verdict))
 
     class Ended(Event):
-        """A culprit was found, or it was seen that none can be."""
+        """The outcome of a search."""
 
         ENDS = "this search has ended"
-        culprit: Kept[str | None]
-        # That cannot be told apart; the culprit alone where there is one, the good checkpoint where
-        # it was bad already.
-        candidates: Sequence[str]
-        posterior: float  # that the culprit is among them
+        culprit: Kept[str | None]  # the first bad checkpoint, or null
+        candidates: Sequence[str]  # remaining candidates; only the culprit if there is one
+        posterior: float  # probability that the culprit is among them; with rules 2, at least
         reason: Annotated[str, Cut(MAX_TEXT)]
 
         def check(self, search: "Bisection") -> None:

@@ -34,7 +34,7 @@ class Evolution(Aggregate):
     """What has been tried on one line, round by round, rebuilt from its events."""
 
     class Opened(First):
-        """Which line it is."""
+        """The line of an evolution."""
 
         line: str
 
@@ -42,12 +42,12 @@ class Evolution(Aggregate):
             return Evolution.id_of(UUID(self.line))
 
     class Begun(Event):
-        """So many rounds are to be gone through, by this proposer."""
+        """An order to run rounds, with this proposer."""
 
-        rounds: int
+        rounds: int  # number of rounds to run
         _: KW_ONLY
-        proposer: Mapping[str, Any]
-        technique: str | None = None  # that is to be used, whatever was learned
+        proposer: Mapping[str, Any]  # the proposer with its settings, without secrets
+        technique: str | None = None  # the requested technique; null: chosen from earlier results
 
         def check(self, evolution: "Evolution") -> None:
             if not evolution.on:
@@ -63,17 +63,17 @@ class Evolution(Aggregate):
             evolution.begun = evolution.rounds
 
     class RoundEnded(Event):
-        """What a round came to."""
+        """A round that searched for an improvement, and its outcome."""
 
         _: KW_ONLY
         round: int = counted(after="rounds")
         outcome: Annotated[str, OneOf("a round's outcome", OUTCOMES)] = field(kw_only=False)
-        proposal: str | None = None
-        proposer: str
-        technique: str | None = None
-        pattern: str | None = None  # that it was about
-        calls: int = 0  # to a language model
-        reason: Annotated[str, Cut(MAX_TEXT)] = ""
+        proposal: str | None = None  # the proposal, else null
+        proposer: str  # who looked
+        technique: str | None = None  # how; null: it did not come to that
+        pattern: str | None = None  # the error pattern, else null
+        calls: int = 0  # number of calls to a language model
+        reason: Annotated[str, Cut(MAX_TEXT)] = ""  # why there is no proposal, or a remark
 
         def check(self, _: "Evolution") -> None:
             if (self.outcome == "proposed") != (self.proposal is not None):
@@ -88,7 +88,7 @@ class Evolution(Aggregate):
             evolution.left = max(0, evolution.left - 1)
 
     class Steered(Event):
-        """Somebody turned it on or off, or had it begin anew; nothing is deleted."""
+        """An order to turn the evolution on or off, or to begin anew; nothing is deleted."""
 
         order: Annotated[str, OneOf("an order", ORDERS)]
 

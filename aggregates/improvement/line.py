@@ -50,16 +50,15 @@ class Line(Aggregate):
     """A chain of checkpoints, rebuilt from its events."""
 
     class Opened(First):
-        """The original baseline, which everything later is measured against."""
+        """A branch that the gauntlet manages, with its first checkpoint."""
 
-        root: str  # the repository's first commit
+        root: str  # first commit of the repository
         branch: str
         checkpoint: str = counted()
         commit: str
         tree: str
-        manifest: str  # SHA-256
-        reference_set: str  # SHA-256
-        # SHA-256 of what in it decides a run; None: recorded before that was
+        manifest: str
+        reference_set: str
         code: Annotated[str | None, Since(2, None)] = None
 
         def stream(self) -> UUID:
@@ -76,8 +75,8 @@ class Line(Aggregate):
     class Halted(Event):
         """A proposal reached for the controller: nothing goes on before an operator answers."""
 
-        proposal: Annotated[str, KeptAs("halted_by")]
-        reason: Annotated[str, Cut(MAX_TEXT), KeptAs("halt")]
+        proposal: Annotated[str, KeptAs("halted_by")]  # the proposal that touched the controller
+        reason: Annotated[str, Cut(MAX_TEXT), KeptAs("halt")]  # the touched files
 
         def check(self, line: "Line") -> None:
             line.verify_going()
@@ -85,7 +84,7 @@ class Line(Aggregate):
     class Resumed(Event):
         """The operator's answer to a halt."""
 
-        proposal: str = counted("halted_by")
+        proposal: str = counted("halted_by")  # the proposal that halted the line
         envelope: str
 
         def check(self, line: "Line") -> None:
@@ -100,7 +99,7 @@ class Line(Aggregate):
 
         NAME = "checkpoint.promoted"
         checkpoint: str = counted()
-        parent: str = counted("active")
+        parent: str = counted("active")  # the checkpoint before it; null: the line began here
         proposals: Sequence[str]
         commit: str
         tree: str
@@ -120,16 +119,16 @@ class Line(Aggregate):
                 line.valley["passed"] += 1
 
     class Adopted(Event):
-        """People changed the line by commits of their own: a checkpoint without a proposal."""
+        """A commit that a person made on the line, adopted by an operator."""
 
         NAME = "checkpoint.adopted"
         checkpoint: str = counted()
-        parent: str = counted("active")
+        parent: str = counted("active")  # the checkpoint before it; null: the line began here
         commit: str
         tree: str
         manifest: str
         reference_set: str
-        envelope: str  # an operator's signature
+        envelope: str
         code: Annotated[str | None, Since(2, None)] = None
 
         def check(self, line: "Line") -> dict[str, Any]:
@@ -142,14 +141,14 @@ class Line(Aggregate):
             line.add(self, self.parent)
 
     class RolledBack(Event):
-        """A checkpoint and all that descend from it are not to be trusted.
+        """A checkpoint that was rolled back, with all that descend from it.
 
         One that was marked with an ancestor can be rolled back by name: it is not to come back.
         """
 
         NAME = "checkpoint.rolled_back"
-        checkpoint: str
-        to: str = counted()  # the checkpoint that is active from now on
+        checkpoint: str  # the checkpoint that is rolled back, with all its descendants
+        to: str = counted()  # the checkpoint that becomes active
         reason: Annotated[str, Cut(MAX_TEXT)]
 
         def check(self, line: "Line") -> dict[str, Any]:
@@ -177,8 +176,8 @@ class Line(Aggregate):
         """
 
         NAME = "valley.opened"
-        valley: str  # SHA-256 of what the operator has signed
-        steps: Sequence[str]  # SHA-256 of the diffs
+        valley: str  # SHA-256 of the signed content
+        steps: Sequence[str]  # SHA-256 of the allowed diffs, in order
         envelope: str
         expires: int  # s
 
@@ -220,23 +219,23 @@ class Line(Aggregate):
             line.valley = None
 
     class TaskAdmitted(Event):
-        """An operator lets a candidate, with this content, into the reference set."""
+        """A task, with this content, that an operator added to the reference set."""
 
         NAME = "task.admitted"
         task: str
-        sha256: Annotated[str, KeptAs("admitted", by="task")]
+        sha256: Annotated[str, KeptAs("admitted", by="task")]  # of its content
         envelope: str
 
     class DriftMeasured(Event):
-        """What a commit of the line is worth, measured outside of any proposal."""
+        """A measurement of a commit of the line, outside of any proposal."""
 
         NAME = "drift.measured"
-        checkpoint: str = counted("active")
-        commit: str
-        set: str  # one of SETS
-        sha256: str  # of the set
-        tasks: Mapping[str, Mapping[str, Any]]  # each {success, metrics}
-        success: float = counted()  # share of tasks
+        checkpoint: str = counted("active")  # active checkpoint at the time
+        commit: str  # the measured commit
+        set: str  # `reference`, or `hidden` for tasks outside the repository
+        sha256: str
+        tasks: Mapping[str, Mapping[str, Any]]  # task to success and metrics
+        success: float = counted()  # share of tasks that succeeded
 
         def check(self, _: "Line") -> dict[str, Any]:
             if self.set not in SETS or not self.tasks:
@@ -245,14 +244,14 @@ class Line(Aggregate):
             return {"success": right / len(self.tasks)}
 
     class DriftAlarmed(Event):
-        """What is active is worse than what was promoted, or is not what was promoted."""
+        """An alarm: the line scored worse than the promoted commit, or is another commit."""
 
         NAME = "drift.alarmed"
-        checkpoint: str = counted("active")
-        commit: str
-        kind: str
+        checkpoint: str = counted("active")  # active checkpoint at the time
+        commit: str  # commit that raised the alarm
+        kind: str  # of alarm
         detail: Annotated[str, Cut(MAX_TEXT)]
-        tasks: Sequence[str] = ()
+        tasks: Sequence[str] = ()  # tasks that raised it
 
         def apply(self, line: "Line") -> None:
             line.alarms += 1
@@ -260,12 +259,15 @@ class Line(Aggregate):
             line.open_alarms[found.number] = found
 
     class AlarmAnswered(Event):
-        """An operator has looked into an alarm; sums that led to it begin again."""
+        """An operator's answer to an alarm; sums that led to it begin again.
+
+        The view `alarms` is easier to query.
+        """
 
         NAME = "drift.answered"
-        alarm: int  # its number
-        kind: str = counted()
-        note: Annotated[str, Cut(MAX_TEXT)]
+        alarm: int  # number of the alarm on its line, from 1
+        kind: str = counted()  # of the alarm
+        note: Annotated[str, Cut(MAX_TEXT)]  # the operator's answer
 
         def check(self, line: "Line") -> dict[str, Any]:
             if self.alarm not in line.open_alarms:
@@ -278,21 +280,21 @@ class Line(Aggregate):
             del line.open_alarms[self.alarm]
 
     class Evaluated(Event):
-        """What a checkpoint is worth on tasks that were made for this, once."""
+        """An evaluation of a checkpoint on generated tasks."""
 
         NAME = "checkpoint.evaluated"
-        checkpoint: str
-        commit: str = counted()
+        checkpoint: str  # what was evaluated
+        commit: str = counted()  # of the checkpoint
         purpose: str  # one of PURPOSES
-        number: int = counted()  # of that purpose for that checkpoint, from 1
-        seed: str | None  # what the tasks were made from; None: it is the set in the repository
-        sha256: str  # of the set
+        number: int = counted()  # number of the evaluation for that purpose and checkpoint, from 1
+        seed: str | None  # seed of the tasks, hexadecimal; null: the set in the repository
+        sha256: str
         tasks: int
-        right: int = counted()
-        valid: int  # without an answer that was refused
-        precision: float | None  # of what was chosen, on average; None: no task tells
-        wrong: Sequence[str]  # tasks, by kind and difficulty where they were made
-        # files, lines, functions and complexity of tiers 1 and 2
+        right: int = counted()  # number of right answers
+        valid: int  # number of tasks without a refused answer
+        precision: float | None  # mean precision of the selections; null: no task measures it
+        wrong: Sequence[str]  # tasks with a wrong answer
+        # files, lines, functions and cyclomatic complexity of tiers 1 and 2; null: not measured
         code: Mapping[str, int] | None
 
         def check(self, line: "Line") -> dict[str, Any]:

@@ -22,6 +22,7 @@ from aggregates.events import (
     First,
     Kept,
     KeptAs,
+    Long,
     OneOf,
     Since,
     begins,
@@ -51,21 +52,21 @@ class Proposal(Aggregate):
     """One proposed change, rebuilt from its events."""
 
     class Submitted(First):
-        """What is to change, against which commit, and why."""
+        """A proposed change: what is to change, against which commit, and why."""
 
         _: KW_ONLY
         line: str  # id of the line's stream
-        task: str | None = None  # that gave rise to it
-        tier: int = counted()  # the strictest that it declares; 0 is recorded, too, and halted
-        targets: Mapping[str, int]  # path -> tier, as declared
-        diff: str  # SHA-256 of the stored diff
-        diff_bytes: int
+        task: str | None = None  # the task that led to it, or null
+        tier: int = counted()  # strictest declared tier of its targets
+        targets: Mapping[str, int]  # declared path to tier
+        diff: str  # blob of the diff
+        diff_bytes: Long
         base: str  # commit
-        base_tree: str
-        rationale: str
+        base_tree: str  # the tree of that commit
+        rationale: str  # the proposer's reason, at most 4,000 characters
         trigger: Annotated[str, OneOf("a trigger", TRIGGERS)]
         proposer: str
-        evidence: Sequence[Mapping[str, Any]] = ()
+        evidence: Sequence[Mapping[str, Any]] = ()  # the evidence that the rationale refers to
         proposal_id: InitVar[UUID | None] = None
 
         def check(self) -> dict[str, Any]:
@@ -81,7 +82,7 @@ class Proposal(Aggregate):
             return {"tier": min(tiers), "targets": dict(sorted(self.targets.items()))}
 
     class Reviewed(Event):
-        """An operator's word, as the envelope that the operator's key has signed.
+        """An operator's review of a proposal.
 
         Whoever records it has checked the envelope.
         """
@@ -89,21 +90,22 @@ class Proposal(Aggregate):
         verdict: Annotated[str, OneOf("a review", REVIEWS), KeptAs("review")]
         envelope: Kept[str]
         key: str  # vkey
-        expires: int  # s since the POSIX epoch
-        note: Annotated[Kept[str], Cut(MAX_TEXT)]
+        expires: Long  # s since the POSIX epoch
+        note: Annotated[Kept[str], Cut(MAX_TEXT)]  # the operator's words
 
     class Branched(Event):
-        """The diff is applied to a branch of its own; these paths it really touches."""
+        """The branch that a proposal's diff was applied to, and what it really changes."""
 
-        branch: Kept[str]
-        commit: Kept[str]
+        branch: Kept[str]  # name of the branch that holds the candidate
+        commit: Kept[str]  # the candidate's commit
         tree: str
-        changes: Sequence[Mapping[str, Any]]
-        tier: Annotated[int, KeptAs("real_tier")]  # the strictest that is really touched
-        configuration_only: Kept[bool]
-        manifest: str  # SHA-256 of the file in the base
-        reference_set: str  # SHA-256
-        against: Kept[str]  # commit that it is compared with: its base, or where a valley began
+        changes: Sequence[Mapping[str, Any]]  # paths with the change to each
+        tier: Annotated[int, KeptAs("real_tier")]  # strictest tier actually changed
+        configuration_only: Kept[bool]  # whether only configuration changes
+        manifest: str  # SHA-256 of the base's manifest of tiers
+        reference_set: str  # SHA-256 of the base's reference set
+        # commit that the candidate is compared with: the base, or the start of a valley
+        against: Kept[str]
 
         def check(self, proposal: "Proposal") -> None:
             proposal.verify_stage("branch")
@@ -111,43 +113,52 @@ class Proposal(Aggregate):
                 raise InvariantError(f"a proposal that changes tier {self.tier} gets no branch")
 
     class Tested(Event):
-        """The base's tests ran against the candidate: all, or those that the change can reach."""
+        """The result of the base's tests on the candidate.
 
-        passed: Annotated[bool, KeptAs("tested")]
+        All of them run, or those that the change can reach.
+        """
+
+        passed: Annotated[bool, KeptAs("tested")]  # whether every case of the base passed
         problem: Annotated[Kept[str | None], Cut(MAX_TEXT)]
         cases: int
-        missing: Sequence[str]
-        added: Sequence[str]  # test files that the proposal brings
+        missing: Sequence[str]  # cases of the base that did not pass
+        added: Sequence[str]  # test files that the proposal adds
         seconds: float
         expected: Kept[str | None]  # SHA-256 of the base's cases with their outcomes
-        output: str | None  # SHA-256 of what was printed
+        output: str | None  # blob of the output, or null
         isolation: Sequence[str]
         leftovers: int  # processes that had to be ended
         flaky: Annotated[Sequence[str] | None, Since(2, None)] = ()  # failed, and then passed
-        # SHA-256 of the candidate's cases with their outcomes
+        # blob of the candidate's cases with their outcomes; null in version 1
         outcomes: Annotated[Kept[str | None], Since(2, None)] = None
-        left_out: Annotated[Kept[Sequence[str]], Since(3, ())] = ()  # run before the promotion
-        # Why these files; None: the manifest lets all tests run at once.
+        # test files that have not run yet; empty in versions 1 and 2
+        left_out: Annotated[Kept[Sequence[str]], Since(3, ())] = ()
+        # why these were left out; null if the manifest lets all tests run at once, and in versions
+        # 1 and 2
         choice: Annotated[str | None, Since(3, None)] = None
-        # Cases of added tests that fail without the change, and pass with it.
+        # cases of added tests that fail without the change and pass with it; empty in versions 1 to
+        # 3
         fixes: Annotated[Kept[Sequence[str]], Since(4, ())] = ()
 
         def check(self, proposal: "Proposal") -> None:
             proposal.verify_stage("test")
 
     class RestTested(Event):
-        """The tests that were left out before ran against the candidate, which is better."""
+        """The result of the tests that were left out, on a candidate that is to be promoted."""
 
+        # whether every case of the base in these files passed
         passed: Annotated[bool, KeptAs("tested")]
         problem: Annotated[Kept[str | None], Cut(MAX_TEXT)]
         cases: int
-        missing: Sequence[str]
+        missing: Sequence[str]  # cases of the base in these files that did not pass
         seconds: float
         output: str  # SHA-256 of what was printed
         isolation: Sequence[str]
         leftovers: int  # processes that had to be ended
-        flaky: Sequence[str]
-        outcomes: str  # SHA-256 of all cases of the candidate, from both runs
+        flaky: Sequence[str]  # cases that failed at first and then passed in every repeated run
+        # SHA-256 of the blob that holds all cases of the candidate, from both runs, with their
+        # outcomes
+        outcomes: str
 
         def check(self, proposal: "Proposal") -> None:
             proposal.verify_stage("conclude")
@@ -159,24 +170,27 @@ class Proposal(Aggregate):
             proposal.left_out = ()
 
     class TaskScored(Event):
-        """One arm's answer to one reference task, as the scorer saw it."""
+        """The answer of one arm to one reference task."""
 
         arm: Annotated[str, OneOf("an arm", ARMS)]
-        task: str
+        task: str  # the reference task
         _: KW_ONLY
         repeat: int  # from 0
-        seed: int
-        success: bool
-        validation_failures: int
-        metrics: Mapping[str, float]
+        seed: Long  # seed of this repeat, the same in both arms
+        success: bool  # whether the answer was right
+        validation_failures: int  # number of invalid parts of the answer
+        metrics: Mapping[str, float]  # other metrics
         problem: Annotated[str | None, Cut(MAX_TEXT)]
-        # From an earlier proposal; no longer done, and it decides nothing.
+        # whether the result comes from an earlier proposal; only in records of older versions, and
+        # such results decide nothing
         cached: bool = counted()
         isolation: Sequence[str]
-        # There is no answer; None: nobody recorded whether there was one.
+        # whether there was no answer at all; null: nobody recorded it
         missing: Annotated[bool | None, Since(2, None)] = False
-        # Until the answer came, and of the processor; None: not measured, or there is none.
+        # until the answer came, from the start of the process
         seconds: Annotated[float | None, Since(3, None)] = None
+        # processor time of all its processes; both null in versions 1 and 2, and where there is
+        # none
         cpu_seconds: Annotated[float | None, Since(3, None)] = None
 
         def check(self, proposal: "Proposal") -> dict[str, Any]:
@@ -193,14 +207,14 @@ class Proposal(Aggregate):
             proposal.results[self.arm, self.task, self.repeat] = told
 
     class Evaluated(Event):
-        """Both arms compared, task by task."""
+        """The comparison of candidate and base, task by task."""
 
         verdict: Annotated[Kept[str], OneOf("a verdict", VERDICTS)]
-        level: float  # of error that was spent on it
-        regressions: Kept[Sequence[str]]
-        improvements: Kept[Sequence[str]]
-        reasons: Kept[Sequence[str]]
-        comparisons: Sequence[Mapping[str, Any]]
+        level: float  # error level used for this comparison
+        regressions: Kept[Sequence[str]]  # tasks that became worse
+        improvements: Kept[Sequence[str]]  # what improved
+        reasons: Kept[Sequence[str]]  # reasons of the verdict
+        comparisons: Sequence[Mapping[str, Any]]  # comparison of each task
 
         def check(self, proposal: "Proposal") -> None:
             proposal.verify_stage("benchmark")
@@ -212,15 +226,16 @@ class Proposal(Aggregate):
                 )
 
     class Concluded(Event):
-        """The end, whatever it is, with the stage that it came at."""
+        """How a proposal ended, and at which stage."""
 
         ENDS = "proposal {aggregate.id} is already concluded: {event.outcome}"
+        # `promoted`, `rejected`, `halted`, `superseded` (the line has moved on) or `withdrawn`
         outcome: Kept[str]
         _: KW_ONLY
-        stage: str
+        stage: str  # `propose`, `branch`, `test`, `benchmark`, `evaluate` or `conclude`
         reason: Annotated[Kept[str], Cut(MAX_TEXT)]
-        checkpoint: Kept[str | None] = None
-        valley: str | None = None  # id of the one that let it through although it is not better
+        checkpoint: Kept[str | None] = None  # the checkpoint that a promotion made
+        valley: str | None = None  # the valley that allowed it without an improvement, else null
 
         def check(self, proposal: "Proposal") -> None:
             """Let only what passed every stage, or an open valley, be promoted."""

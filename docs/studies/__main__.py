@@ -32,6 +32,7 @@ Exit code 1: too few defects are detected. 2: wrong usage or input.
 """
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -141,7 +142,11 @@ def _write_pages() -> None:
     from studies.pages import PAGES  # noqa: PLC0415 - imports every command
 
     for name, text in PAGES.items():
-        (_DOCS / name).write_text(text(), encoding="utf-8")
+        page, told = _DOCS / name, text()
+        changed = told != page.read_text(encoding="utf-8")
+        page.write_text(told, encoding="utf-8")
+        if changed and page.suffix == ".sql":  # this process has read the tables of before
+            os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - no shell is meant
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -8,17 +8,24 @@ from aggregates.signals import losses_reported
 from ledger.bodies import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
+from projections.columns import declared as known
 from proctor.output.terminal import told_score
 
 
 def tell_entry(entry: VerifiedEntry) -> str:
     """Return one line on what an entry records."""
-    summary = _SUMMARIES.get(entry.name, "")
+    summary = _SUMMARIES.get(entry.name) or _plain(entry.name)
     try:
         body = decode_body(entry.body)
         return str(summary.format_map(body) if isinstance(summary, str) else summary(body))
     except Exception as error:  # a body may hold anything in any place
         return f"(its body is odd: {type(error).__name__}: {error})"
+
+
+def _plain(name: str) -> str:
+    """Return the template of an event that has no words of its own: all of its fields."""
+    _, declared = known().get(name, (0, frozenset()))
+    return ", ".join(f"{field} {{{field}}}" for field in sorted(declared))
 
 
 def _scored(body: Mapping[str, Any]) -> str:
