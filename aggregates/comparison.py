@@ -12,15 +12,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import (
-    Event,
-    First,
-    Long,
-    begins,
-    counted,
-    record,
-    records,
-)
+from aggregates.events import Event, First, Long, begins, counted, record, records
 
 OWN_POLICIES = (
     "fresh_on_nan",

@@ -15,14 +15,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import (
-    Event,
-    First,
-    Long,
-    begins,
-    counted,
-    records,
-)
+from aggregates.events import Event, First, Long, begins, counted, records
 
 # Arms: the recorded decision, no action in its place, and an answer that chance drew.
 CHOSEN, NOTHING, RANDOM = "chosen", "nothing", "random"

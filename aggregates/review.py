@@ -8,12 +8,7 @@ from typing import Annotated
 
 from eventsourcing.domain import Aggregate
 
-from aggregates.events import (
-    First,
-    Long,
-    OneOf,
-    begins,
-)
+from aggregates.events import First, Long, OneOf, begins
 
 MARKS = ("bad", "gold")
 

@@ -14,12 +14,7 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
-from aggregates.events import (
-    First,
-    Long,
-    OneOf,
-    begins,
-)
+from aggregates.events import First, Long, OneOf, begins
 
 KINDS = ("preferences", "proposals", "sft")
 _EXPORTS = UUID("0d8f3f57-2a0e-5a51-9b57-6c1f0f5c7a11")

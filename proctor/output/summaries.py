@@ -8,8 +8,8 @@ from aggregates.signals import losses_reported
 from ledger.bodies import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from ledger.wording import counted
-from projections.columns import declared as known
 from proctor.output.terminal import told_score
+from projections.columns import declared as known
 
 
 def tell_entry(entry: VerifiedEntry) -> str:

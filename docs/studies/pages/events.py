@@ -40,22 +40,26 @@ def events_page() -> str:
     """Return the page as Markdown; what stands in it beside fields and their meaning is kept."""
     page = _PAGE.read_text(encoding="utf-8")
     known = dict(_SECTION.findall(page))
-    last = ""
+    last: EventType | None = None
     for each in REGISTRY:
         told = _section(each, known.get(each.name, ""))
         if each.name in known:
             page = page.replace(f"### {each.name}\n{known[each.name]}", told)
-        elif each.name.split(".")[0] == last.split(".", maxsplit=1)[0]:
-            page = _after(page, last, told)
+        elif last is not None and _stream(last) == _stream(each):
+            page = _after(page, last.name, told)
         else:
-            page += f"\n## Stream: {each.name.split('.')[0]}\n\n{told}"
-        last = each.name
+            page = f"{page.rstrip()}\n\n## Stream: {_stream(each)}\n\n{told}"
+        last = each
     return page.rstrip("\n") + "\n"
 
 
 def events_tables() -> str:
     """Return the SQL of the tables that events are rows of, without anything to say by hand."""
     return "\n".join([_HEAD, *(_table(*told) for told in _own_tables())])
+
+
+def _stream(event: EventType) -> str:
+    return event.event_class.__qualname__.split(".")[-2].lower()
 
 
 def _after(page: str, name: str, told: str) -> str:
@@ -136,7 +140,7 @@ def _table(event: EventType, told: Rows) -> str:
     hints = get_type_hints(event.event_class, include_extras=True)
     meanings = _meanings(event.event_class)
     columns = [
-        (f"{event.event_class.__qualname__.split('.')[-2].lower()}_id VARCHAR NOT NULL", ""),
+        (f"{_stream(event)}_id VARCHAR NOT NULL", ""),
         ("idx BIGINT NOT NULL", ""),
         *((f"{told.column(name)} {_sql(hints[name])}", meanings[name]) for name in _fields(event)),
         *([(_SIGNED, "")] if told.signer else []),
