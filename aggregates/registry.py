@@ -4,6 +4,7 @@ docs/reference/events.md lists the fields. What an aggregate's events are called
 earlier versions of them, its declarations say; see aggregates/events.py.
 """
 
+from aggregates.annotation import Annotation
 from aggregates.audit import Audit
 from aggregates.campaign import Campaign
 from aggregates.comparison import Comparison
@@ -22,5 +23,5 @@ from aggregates.transcript import Transcript
 from ledger.mapper import EventRegistry
 
 REGISTRY = EventRegistry()
-register(REGISTRY, Run, Campaign, Comparison, Credit, Audit, Review, Transcript)
+register(REGISTRY, Run, Campaign, Comparison, Credit, Audit, Review, Transcript, Annotation)
 register(REGISTRY, Proposal, Line, Evolution, Advice, Bisection, Corpus, Export)

@@ -2,7 +2,7 @@
 -- event that becomes one row of a table of its own.
 
 CREATE TABLE run_starts (
-    run_id VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
     config JSON NOT NULL,  -- The whole configuration
     config_hash VARCHAR NOT NULL,  -- SHA-256 of config as canonical JSON (sorted keys, no spaces)
@@ -19,7 +19,7 @@ CREATE TABLE run_starts (
 COMMENT ON TABLE run_starts IS 'The start of a run: everything that goes into it before its first step (event run.started)';
 
 CREATE TABLE provocations (
-    run_id VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
     name VARCHAR NOT NULL,  -- Name in the catalogue
     seed BIGINT NOT NULL,  -- What its severity and its place are drawn from
@@ -29,7 +29,7 @@ CREATE TABLE provocations (
 COMMENT ON TABLE provocations IS 'A fault that was put into a run on purpose (event run.provoked)';
 
 CREATE TABLE forks (
-    run_id VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
     parent VARCHAR NOT NULL,  -- The run that it goes on from
     epoch INTEGER NOT NULL,  -- The last epoch that both share
@@ -40,7 +40,7 @@ CREATE TABLE forks (
 COMMENT ON TABLE forks IS 'A run that goes on from a recorded epoch of another run (event run.forked)';
 
 CREATE TABLE weights (
-    run_id VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
     epoch INTEGER NOT NULL,  -- The epoch behind which they were saved
     kind VARCHAR NOT NULL,  -- Best or last
@@ -52,7 +52,7 @@ CREATE TABLE weights (
 COMMENT ON TABLE weights IS 'Saved parameters of the latest epoch; the newest of each kind counts (event run.weights_saved)';
 
 CREATE TABLE snapshots (
-    run_id VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
     epoch INTEGER NOT NULL,  -- The epoch after which it was saved, before its decisions
     sha256 VARCHAR NOT NULL,  -- Name of the stored file
@@ -62,7 +62,7 @@ CREATE TABLE snapshots (
 COMMENT ON TABLE snapshots IS 'The training state after an epoch and before its decisions (event run.snapshot_saved)';
 
 CREATE TABLE run_ends (
-    run_id VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
     reason VARCHAR NOT NULL,  -- Completed, stopped (by a decision), restart, interrupted, failed or crashed
     detail VARCHAR NOT NULL,  -- One line
@@ -72,7 +72,7 @@ CREATE TABLE run_ends (
 COMMENT ON TABLE run_ends IS 'The end of a run; an unfinished run has none (event run.ended)';
 
 CREATE TABLE campaign_starts (
-    campaign_id VARCHAR NOT NULL,
+    campaign_id VARCHAR NOT NULL,  -- The campaign
     idx BIGINT NOT NULL,
     mode VARCHAR NOT NULL,  -- Always iterative_self_refine: no weights of a language model change
     config JSON NOT NULL,
@@ -84,7 +84,7 @@ CREATE TABLE campaign_starts (
 COMMENT ON TABLE campaign_starts IS 'The start of a campaign: what is attempted, and how often (event campaign.started)';
 
 CREATE TABLE attempts (
-    campaign_id VARCHAR NOT NULL,
+    campaign_id VARCHAR NOT NULL,  -- The campaign
     idx BIGINT NOT NULL,
     number INTEGER NOT NULL,  -- From 1; the replacement of an abandoned attempt has the same number
     run_id VARCHAR NOT NULL,
@@ -93,7 +93,7 @@ CREATE TABLE attempts (
 COMMENT ON TABLE attempts IS 'An attempt of a campaign is given its run (event campaign.attempt_started)';
 
 CREATE TABLE abandoned_attempts (
-    campaign_id VARCHAR NOT NULL,
+    campaign_id VARCHAR NOT NULL,  -- The campaign
     idx BIGINT NOT NULL,
     number INTEGER NOT NULL,  -- The attempt, which is made again
     run_id VARCHAR NOT NULL,
@@ -102,7 +102,7 @@ CREATE TABLE abandoned_attempts (
 COMMENT ON TABLE abandoned_attempts IS 'The latest attempt was cut off with its process (event campaign.attempt_abandoned)';
 
 CREATE TABLE judged_attempts (
-    campaign_id VARCHAR NOT NULL,
+    campaign_id VARCHAR NOT NULL,  -- The campaign
     idx BIGINT NOT NULL,
     number INTEGER NOT NULL,  -- The attempt
     run_id VARCHAR NOT NULL,
@@ -111,7 +111,7 @@ CREATE TABLE judged_attempts (
 COMMENT ON TABLE judged_attempts IS 'Which audit of an attempt counts: the campaign''s own (event campaign.attempt_judged)';
 
 CREATE TABLE feedback (
-    campaign_id VARCHAR NOT NULL,
+    campaign_id VARCHAR NOT NULL,  -- The campaign
     idx BIGINT NOT NULL,
     number INTEGER NOT NULL,  -- The attempt that gets the feedback
     feedback JSON NOT NULL  -- Feedback on earlier attempts; each violation in it is an object with kind and rule
@@ -119,7 +119,7 @@ CREATE TABLE feedback (
 COMMENT ON TABLE feedback IS 'The feedback that an attempt receives on earlier attempts (event campaign.feedback_given)';
 
 CREATE TABLE campaign_advice (
-    campaign_id VARCHAR NOT NULL,
+    campaign_id VARCHAR NOT NULL,  -- The campaign
     idx BIGINT NOT NULL,
     number INTEGER NOT NULL,  -- The attempt
     advice VARCHAR NOT NULL,  -- The text of the block; empty: there is none
@@ -128,7 +128,7 @@ CREATE TABLE campaign_advice (
 COMMENT ON TABLE campaign_advice IS 'The advice block of an attempt''s prompts (event campaign.advised)';
 
 CREATE TABLE campaign_ends (
-    campaign_id VARCHAR NOT NULL,
+    campaign_id VARCHAR NOT NULL,  -- The campaign
     idx BIGINT NOT NULL,
     reason VARCHAR NOT NULL,  -- Why no attempt follows
     ranking JSON NOT NULL  -- Runs, the best first
@@ -136,7 +136,7 @@ CREATE TABLE campaign_ends (
 COMMENT ON TABLE campaign_ends IS 'The end of a campaign; an unfinished campaign has none (event campaign.ended)';
 
 CREATE TABLE comparison_starts (
-    comparison_id VARCHAR NOT NULL,
+    comparison_id VARCHAR NOT NULL,  -- The comparison
     idx BIGINT NOT NULL,
     policies JSON NOT NULL,  -- The policies with their settings, without secrets; the first is what the others are compared with
     conditions JSON NOT NULL,  -- Configuration of the runs without the seed, by the condition's name
@@ -145,7 +145,7 @@ CREATE TABLE comparison_starts (
 COMMENT ON TABLE comparison_starts IS 'The start of a comparison of policies (event comparison.started)';
 
 CREATE TABLE comparison_runs (
-    comparison_id VARCHAR NOT NULL,
+    comparison_id VARCHAR NOT NULL,  -- The comparison
     idx BIGINT NOT NULL,
     policy VARCHAR NOT NULL,
     condition VARCHAR NOT NULL,
@@ -155,7 +155,7 @@ CREATE TABLE comparison_runs (
 COMMENT ON TABLE comparison_runs IS 'A cell of a comparison is given its run (event comparison.run_allotted)';
 
 CREATE TABLE comparison_results (
-    comparison_id VARCHAR NOT NULL,
+    comparison_id VARCHAR NOT NULL,  -- The comparison
     idx BIGINT NOT NULL,
     policy VARCHAR NOT NULL,
     condition VARCHAR NOT NULL,
@@ -167,13 +167,13 @@ CREATE TABLE comparison_results (
 COMMENT ON TABLE comparison_results IS 'What became of a cell of a comparison (event comparison.run_ended)';
 
 CREATE TABLE comparison_ends (
-    comparison_id VARCHAR NOT NULL,
+    comparison_id VARCHAR NOT NULL,  -- The comparison
     idx BIGINT NOT NULL
 );
 COMMENT ON TABLE comparison_ends IS 'Every cell of a comparison is done (event comparison.ended)';
 
 CREATE TABLE credit_starts (
-    credit_id VARCHAR NOT NULL,
+    credit_id VARCHAR NOT NULL,  -- The credit
     idx BIGINT NOT NULL,
     run_id VARCHAR NOT NULL,  -- The run whose decisions are measured
     after VARCHAR NOT NULL,  -- The policy that decides after the measured decision, in all forks
@@ -183,7 +183,7 @@ CREATE TABLE credit_starts (
 COMMENT ON TABLE credit_starts IS 'The start of a measurement of what decisions were worth (event credit.started)';
 
 CREATE TABLE credit_forks (
-    credit_id VARCHAR NOT NULL,
+    credit_id VARCHAR NOT NULL,  -- The credit
     idx BIGINT NOT NULL,
     decision INTEGER NOT NULL,  -- Number of the decision in the run that was forked
     arm VARCHAR NOT NULL,  -- Chosen: the decision as recorded; else the alternative
@@ -199,13 +199,13 @@ CREATE TABLE credit_forks (
 COMMENT ON TABLE credit_forks IS 'What a fork of a measurement came to (event credit.fork_ended)';
 
 CREATE TABLE credit_ends (
-    credit_id VARCHAR NOT NULL,
+    credit_id VARCHAR NOT NULL,  -- The credit
     idx BIGINT NOT NULL
 );
 COMMENT ON TABLE credit_ends IS 'Everything of a measurement is measured (event credit.ended)';
 
 CREATE TABLE audit_starts (
-    audit_id VARCHAR NOT NULL,
+    audit_id VARCHAR NOT NULL,  -- The audit
     idx BIGINT NOT NULL,
     run_id VARCHAR NOT NULL,  -- The judged run
     tree_head VARCHAR NOT NULL,  -- The signed tree head that the judged entries were verified against
@@ -217,7 +217,7 @@ CREATE TABLE audit_starts (
 COMMENT ON TABLE audit_starts IS 'The run and the state that an audit judges (event audit.started)';
 
 CREATE TABLE audit_steps (
-    audit_id VARCHAR NOT NULL,
+    audit_id VARCHAR NOT NULL,  -- The audit
     idx BIGINT NOT NULL,
     step INTEGER NOT NULL,  -- 1 to 11
     name VARCHAR NOT NULL,  -- The step's name
@@ -229,7 +229,7 @@ CREATE TABLE audit_steps (
 COMMENT ON TABLE audit_steps IS 'The outcome of one of the eleven steps of an audit (event audit.step_completed)';
 
 CREATE TABLE reviews (
-    review_id VARCHAR NOT NULL,
+    review_id VARCHAR NOT NULL,  -- The review
     idx BIGINT NOT NULL,
     decision_idx BIGINT NOT NULL,  -- Ledger index of the decision
     entry_hash VARCHAR NOT NULL,  -- Hash of that entry, hexadecimal
@@ -241,7 +241,7 @@ CREATE TABLE reviews (
 COMMENT ON TABLE reviews IS 'What an operator says of a decision (event decision.reviewed)';
 
 CREATE TABLE transcripts (
-    transcript_id VARCHAR NOT NULL,
+    transcript_id VARCHAR NOT NULL,  -- The transcript
     idx BIGINT NOT NULL,
     run_id VARCHAR NOT NULL,  -- The run, or the proposal
     mode VARCHAR NOT NULL,  -- Iterative_self_refine; for a proposal gauntlet_evolution
@@ -250,7 +250,7 @@ CREATE TABLE transcripts (
 COMMENT ON TABLE transcripts IS 'Whose calls a transcript has, of a run or a proposal, and the policy that makes them (event transcript.started)';
 
 CREATE TABLE votes (
-    transcript_id VARCHAR NOT NULL,
+    transcript_id VARCHAR NOT NULL,  -- The transcript
     idx BIGINT NOT NULL,
     epoch INTEGER NOT NULL,  -- The epoch decided on
     rule VARCHAR NOT NULL,
@@ -262,7 +262,7 @@ CREATE TABLE votes (
 COMMENT ON TABLE votes IS 'The ballots of an ensemble for one rule, and the share that agreed (event transcript.vote_counted)';
 
 CREATE TABLE proposal_reviews (
-    transcript_id VARCHAR NOT NULL,
+    transcript_id VARCHAR NOT NULL,  -- The transcript
     idx BIGINT NOT NULL,
     epoch INTEGER NOT NULL,  -- The epoch decided on
     proposed JSON NOT NULL,  -- The decision that was proposed
@@ -273,8 +273,18 @@ CREATE TABLE proposal_reviews (
 );
 COMMENT ON TABLE proposal_reviews IS 'A person''s verdict on a proposed decision (event transcript.proposal_reviewed)';
 
+CREATE TABLE run_annotated (
+    annotation_id VARCHAR NOT NULL,  -- The annotation
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    tags JSON NOT NULL,  -- Words to find the run by
+    notes VARCHAR NOT NULL,  -- In words
+    config JSON NOT NULL  -- The caller's own settings, which no rule reads
+);
+COMMENT ON TABLE run_annotated IS 'What somebody says of a run; the latest annotation of a run counts (event run.annotated)';
+
 CREATE TABLE infra_submissions (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     line_id VARCHAR NOT NULL,  -- Id of the line's stream
     task VARCHAR,  -- The task that led to it, or null
@@ -292,7 +302,7 @@ CREATE TABLE infra_submissions (
 COMMENT ON TABLE infra_submissions IS 'A proposed change: what is to change, against which commit, and why (event proposal.submitted)';
 
 CREATE TABLE infra_reviews (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     verdict VARCHAR NOT NULL,  -- Approve, reject, revise or refactor
     envelope VARCHAR NOT NULL,
@@ -303,7 +313,7 @@ CREATE TABLE infra_reviews (
 COMMENT ON TABLE infra_reviews IS 'An operator''s review of a proposal (event proposal.reviewed)';
 
 CREATE TABLE infra_branches (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     branch VARCHAR NOT NULL,  -- Name of the branch that holds the candidate
     commit VARCHAR NOT NULL,  -- The candidate's commit
@@ -318,7 +328,7 @@ CREATE TABLE infra_branches (
 COMMENT ON TABLE infra_branches IS 'The branch that a proposal''s diff was applied to, and what it really changes (event proposal.branched)';
 
 CREATE TABLE infra_validation_results (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     passed BOOLEAN NOT NULL,  -- Whether every case of the base passed
     problem VARCHAR,
@@ -339,7 +349,7 @@ CREATE TABLE infra_validation_results (
 COMMENT ON TABLE infra_validation_results IS 'The result of the base''s tests on the candidate (event proposal.tested)';
 
 CREATE TABLE infra_rest_results (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     passed BOOLEAN NOT NULL,  -- Whether every case of the base in these files passed
     problem VARCHAR,
@@ -355,7 +365,7 @@ CREATE TABLE infra_rest_results (
 COMMENT ON TABLE infra_rest_results IS 'The result of the tests that were left out, on a candidate that is to be promoted (event proposal.rest_tested)';
 
 CREATE TABLE infra_task_scores (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     arm VARCHAR NOT NULL,  -- Base or candidate
     task VARCHAR NOT NULL,  -- The reference task
@@ -374,7 +384,7 @@ CREATE TABLE infra_task_scores (
 COMMENT ON TABLE infra_task_scores IS 'The answer of one arm to one reference task (event proposal.task_scored)';
 
 CREATE TABLE infra_evaluations (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     verdict VARCHAR NOT NULL,  -- Better, no worse, cannot tell or worse
     level DOUBLE NOT NULL,  -- Error level used for this comparison
@@ -386,7 +396,7 @@ CREATE TABLE infra_evaluations (
 COMMENT ON TABLE infra_evaluations IS 'The comparison of candidate and base, task by task (event proposal.evaluated)';
 
 CREATE TABLE infra_conclusions (
-    proposal_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
     outcome VARCHAR NOT NULL,  -- Promoted, rejected, halted, superseded (the line has moved on) or withdrawn
     stage VARCHAR NOT NULL,  -- Propose, branch, test, benchmark, evaluate or conclude
@@ -397,7 +407,7 @@ CREATE TABLE infra_conclusions (
 COMMENT ON TABLE infra_conclusions IS 'How a proposal ended, and at which stage (event proposal.concluded)';
 
 CREATE TABLE checkpoint_rollbacks (
-    line_id VARCHAR NOT NULL,
+    line_id VARCHAR NOT NULL,  -- The line
     idx BIGINT NOT NULL,
     checkpoint_id VARCHAR NOT NULL,  -- The checkpoint that is rolled back, with all its descendants
     to_checkpoint VARCHAR NOT NULL,  -- The checkpoint that becomes active
@@ -407,7 +417,7 @@ CREATE TABLE checkpoint_rollbacks (
 COMMENT ON TABLE checkpoint_rollbacks IS 'A checkpoint that was rolled back, with all that descend from it (event checkpoint.rolled_back)';
 
 CREATE TABLE admitted_tasks (
-    line_id VARCHAR NOT NULL,
+    line_id VARCHAR NOT NULL,  -- The line
     idx BIGINT NOT NULL,
     task VARCHAR NOT NULL,
     sha256 VARCHAR NOT NULL,  -- Of its content
@@ -416,7 +426,7 @@ CREATE TABLE admitted_tasks (
 COMMENT ON TABLE admitted_tasks IS 'A task, with this content, that an operator added to the reference set (event task.admitted)';
 
 CREATE TABLE drift_measurements (
-    line_id VARCHAR NOT NULL,
+    line_id VARCHAR NOT NULL,  -- The line
     idx BIGINT NOT NULL,
     checkpoint_id VARCHAR NOT NULL,  -- Active checkpoint at the time
     commit VARCHAR NOT NULL,  -- The measured commit
@@ -428,7 +438,7 @@ CREATE TABLE drift_measurements (
 COMMENT ON TABLE drift_measurements IS 'A measurement of a commit of the line, outside of any proposal (event drift.measured)';
 
 CREATE TABLE drift_alarms (
-    line_id VARCHAR NOT NULL,
+    line_id VARCHAR NOT NULL,  -- The line
     idx BIGINT NOT NULL,
     checkpoint_id VARCHAR NOT NULL,  -- Active checkpoint at the time
     commit VARCHAR NOT NULL,  -- Commit that raised the alarm
@@ -439,7 +449,7 @@ CREATE TABLE drift_alarms (
 COMMENT ON TABLE drift_alarms IS 'An alarm: the line scored worse than the promoted commit, or is another commit (event drift.alarmed)';
 
 CREATE TABLE drift_answers (
-    line_id VARCHAR NOT NULL,
+    line_id VARCHAR NOT NULL,  -- The line
     idx BIGINT NOT NULL,
     alarm INTEGER NOT NULL,  -- Number of the alarm on its line, from 1
     kind VARCHAR NOT NULL,  -- Of the alarm
@@ -448,14 +458,14 @@ CREATE TABLE drift_answers (
 COMMENT ON TABLE drift_answers IS 'An operator''s answer to an alarm; sums that led to it begin again (event drift.answered)';
 
 CREATE TABLE evolutions (
-    evolution_id VARCHAR NOT NULL,
+    evolution_id VARCHAR NOT NULL,  -- The evolution
     idx BIGINT NOT NULL,
     line_id VARCHAR NOT NULL
 );
 COMMENT ON TABLE evolutions IS 'The line of an evolution (event evolution.opened)';
 
 CREATE TABLE evolution_rounds (
-    evolution_id VARCHAR NOT NULL,
+    evolution_id VARCHAR NOT NULL,  -- The evolution
     idx BIGINT NOT NULL,
     round INTEGER NOT NULL,
     outcome VARCHAR NOT NULL,  -- Proposed, nothing, unusable, unanswered or refused
@@ -469,14 +479,14 @@ CREATE TABLE evolution_rounds (
 COMMENT ON TABLE evolution_rounds IS 'A round that searched for an improvement, and its outcome (event evolution.round_ended)';
 
 CREATE TABLE advice_lines (
-    advice_id VARCHAR NOT NULL,
+    advice_id VARCHAR NOT NULL,  -- The advice
     idx BIGINT NOT NULL,
     model VARCHAR NOT NULL
 );
 COMMENT ON TABLE advice_lines IS 'The model that an advice block is for (event advice.opened)';
 
 CREATE TABLE advice_proposals (
-    advice_id VARCHAR NOT NULL,
+    advice_id VARCHAR NOT NULL,  -- The advice
     idx BIGINT NOT NULL,
     round INTEGER NOT NULL,
     version INTEGER NOT NULL,  -- From 1; version 0 is the empty block
@@ -493,14 +503,14 @@ CREATE TABLE advice_proposals (
 COMMENT ON TABLE advice_proposals IS 'An advice block that is to be tested against the champion (event advice.proposed)';
 
 CREATE TABLE advice_orders (
-    advice_id VARCHAR NOT NULL,
+    advice_id VARCHAR NOT NULL,  -- The advice
     idx BIGINT NOT NULL,
     what VARCHAR NOT NULL  -- On, off or reset (the block is empty again, and earlier rounds no longer count)
 );
 COMMENT ON TABLE advice_orders IS 'An order to turn the tuning on or off, or to begin anew; nothing is deleted (event advice.steered)';
 
 CREATE TABLE bisections (
-    bisection_id VARCHAR NOT NULL,
+    bisection_id VARCHAR NOT NULL,  -- The bisection
     idx BIGINT NOT NULL,
     line_id VARCHAR NOT NULL,
     good VARCHAR NOT NULL,  -- The checkpoint before the first suspect
@@ -514,7 +524,7 @@ CREATE TABLE bisections (
 COMMENT ON TABLE bisections IS 'A search for the checkpoint that made a line worse (event bisection.opened)';
 
 CREATE TABLE bisection_probes (
-    bisection_id VARCHAR NOT NULL,
+    bisection_id VARCHAR NOT NULL,  -- The bisection
     idx BIGINT NOT NULL,
     number INTEGER NOT NULL,  -- From 1
     checkpoint_id VARCHAR NOT NULL,  -- What was probed
@@ -524,7 +534,7 @@ CREATE TABLE bisection_probes (
 COMMENT ON TABLE bisection_probes IS 'One test of one checkpoint by a search (event bisection.probed)';
 
 CREATE TABLE bisection_ends (
-    bisection_id VARCHAR NOT NULL,
+    bisection_id VARCHAR NOT NULL,  -- The bisection
     idx BIGINT NOT NULL,
     culprit VARCHAR,  -- The first bad checkpoint, or null
     candidates JSON NOT NULL,  -- Remaining candidates; only the culprit if there is one
@@ -534,7 +544,7 @@ CREATE TABLE bisection_ends (
 COMMENT ON TABLE bisection_ends IS 'The outcome of a search (event bisection.ended)';
 
 CREATE TABLE exports (
-    export_id VARCHAR NOT NULL,
+    export_id VARCHAR NOT NULL,  -- The export
     idx BIGINT NOT NULL,
     kind VARCHAR NOT NULL,  -- Preferences, proposals or sft
     as_of BIGINT NOT NULL,  -- Index of the last entry used

@@ -14,6 +14,7 @@ from synthetic import (
     synthetic_transcript,
 )
 
+from aggregates.annotation import Annotation
 from aggregates.comparison import Comparison
 from aggregates.credit import Credit, Interval
 from aggregates.curation.corpus import Corpus
@@ -62,6 +63,7 @@ def write_some_of_everything(directory: Path) -> None:
         ]
         synthetic_campaign(log, [first, second], abandoned=[cut_off], audits=audits)
         log.save(Review.of(index=3, entry_hash="00", run=str(first.id), mark="gold", note=""))
+        log.save(Annotation.give(str(first.id), tags=["baseline"], notes="as before", config={}))
         line = synthetic_line(log)
         taken = synthetic_proposal(log, line)
         refused = synthetic_proposal(log, line, outcome="rejected")

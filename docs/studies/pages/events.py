@@ -140,7 +140,7 @@ def _table(event: EventType, told: Rows) -> str:
     hints = get_type_hints(event.event_class, include_extras=True)
     meanings = _meanings(event.event_class)
     columns = [
-        (f"{_stream(event)}_id VARCHAR NOT NULL", ""),
+        (f"{_stream(event)}_id VARCHAR NOT NULL", f"the {_stream(event)}"),
         ("idx BIGINT NOT NULL", ""),
         *((f"{told.column(name)} {_sql(hints[name])}", meanings[name]) for name in _fields(event)),
         *([(_SIGNED, "")] if told.signer else []),
