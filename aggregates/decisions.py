@@ -31,7 +31,8 @@ from aggregates.playbook import (
     moved_parameter,
     rises,
 )
-from aggregates.rules import RULES, AppliedRemedy, RuleEvaluation, RulesConfig
+from aggregates.rulebook import RULES
+from aggregates.rules import AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
 from aggregates.spec import Edit, ModelSpec, Spec
 

@@ -14,7 +14,8 @@ from msgspec import Meta
 
 from aggregates.declared import one_of
 from aggregates.noise import NOTHING
-from aggregates.rules import PRECEDENCE, RULES, RulesConfig
+from aggregates.rulebook import PRECEDENCE, RULEBOOK, RULES
+from aggregates.rules import RulesConfig
 from aggregates.spec import OPERATIONS, Activation, Block, Factor
 from aggregates.trials import MAX_TRIALS
 
@@ -89,56 +90,32 @@ REMEDIES: Mapping[str, Remedy] = {
 ARCHITECTURE_DIRECTIONS = OPERATIONS
 RATE_DIRECTIONS = tuple(name for name, remedy in REMEDIES.items() if remedy.moves == "lr")
 
-# rule -> side on which its signal left the band -> directions that answer it
 DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "R1": {
-        "high": ("decrease_lr", "warm_up_lr"),
-        "low": ("increase_lr", "cycle_lr"),
-        "plateau": ("decrease_lr", "cycle_lr"),
-    },
-    "R2": {
-        "low": ("increase_batch_size", "accumulate_gradients"),
-        "high": ("decrease_batch_size",),
-    },
-    "R3": {"plateau": ("stop",)},
-    "R4": {"stalled": ("add_block", "widen")},
-    "R5": {"high": ("swap_activation",)},
-    "R6": {"low": ("add_norm", "add_residual", "swap_activation")},
-    "R7": {"high": ("decrease_lr",), "not_finite": ("decrease_lr",)},
+    name: {side: told.directions for side, told in rule.sides.items() if told.directions}
+    for name, rule in RULEBOOK.items()
 }
-# rule -> sides on which a firing tells of damage, or of a rate, that going back can undo
+"""By rule and by the side on which it fired, the directions that answer it."""
 UNDONE: Mapping[str, tuple[str, ...]] = {
-    "R1": ("high", "low", "guessing"),
-    "R5": ("high",),
-    "R6": ("low",),
-    "R7": ("high", "not_finite"),
+    name: found
+    for name, rule in RULEBOOK.items()
+    if (found := tuple(side for side, told in rule.sides.items() if told.undone is True))
 }
-# rule -> sides on which rates may be tried: what is measured tells of no rate that is right
-TRIED: Mapping[str, tuple[str, ...]] = {
-    "R1": ("high", "low", "guessing"),
-    "R7": ("high", "not_finite"),
-}
-# rule -> the least and the largest factor by which its remedies move a setting
 FACTORS: Mapping[str, tuple[float, float]] = {
-    "R1": (3.0, 10.0),
-    "R2": (2.0, 2.0),
-    "R7": (10.0, 10.0),
+    name: rule.factors for name, rule in RULEBOOK.items() if rule.factors
 }
 
 
 def directions(rule: str, side: str | None, rules: RulesConfig) -> tuple[str, ...]:
     """Return the directions that answer a rule on a side, under a set of rules."""
-    found = DIRECTIONS[rule].get(side or "", ())
-    if rule == "R1" and side in ("low", "guessing") and rules.r1_adds_norm:
-        found = (*found, "add_norm")  # without it, deep models may have no gradient
-    if rule == "R2":
-        undone = rules.back_sets_batch and side == "high"
-    else:
-        undone = side in UNDONE.get(rule, ())
+    told = RULEBOOK[rule].sides.get(side or "")
+    if told is None:
+        return ()
+    more = (direction for direction, flag in told.under.items() if getattr(rules, flag))
+    found = (*told.directions, *more)
+    undone = getattr(rules, told.undone) if isinstance(told.undone, str) else told.undone
     if not undone or not rules.kept_states:
         return found
-    tried = rules.tries_rates and side in TRIED.get(rule, ())
-    return (*found, *RESTORING) if tried else (*found, GO_BACK)
+    return (*found, *RESTORING) if rules.tries_rates and told.tried else (*found, GO_BACK)
 
 
 def restoring(rules: RulesConfig, *, epochs: int | None) -> tuple[str, ...]:

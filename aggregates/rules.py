@@ -1,6 +1,6 @@
-"""The seven rules: their names, order and thresholds, and what they say of an epoch.
+"""The configurations of the rules, their versions, and what a rule says of an epoch.
 
-When they fire is in aggregates/firing.py.
+The rules themselves are in aggregates/rulebook/; aggregates/firing.py evaluates them.
 
 Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSignals.
 """
@@ -11,33 +11,9 @@ from typing import Any
 
 from aggregates.canonical import digest
 
-RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7")
-RULE_TITLES: Mapping[str, str] = {
-    "R1": "learning rate",
-    "R2": "batch size",
-    "R3": "early stopping",
-    "R4": "capacity",
-    "R5": "activations",
-    "R6": "vanishing gradients",
-    "R7": "exploding gradients",
-}
-RULE_CLASSES: Mapping[str, str] = {
-    "R7": "stability",
-    "R6": "stability",
-    "R4": "capacity",
-    "R5": "capacity",
-    "R1": "tuning",
-    "R2": "tuning",
-    "R3": "process",
-}
-PRECEDENCE = tuple(RULE_CLASSES)  # first goes first
+FIRST_RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7")
+"""The rules of each configuration that does not say which it has."""
 GROWTH = "grad_norm_growth"  # the largest layer norm, over its median in the epochs before
-SIGNAL_TITLES: Mapping[str, str] = {  # of R6 and R7
-    "min_layer_grad_norm": "smallest gradient norm",
-    "grad_norm_ratio": "smallest over largest gradient norm",
-    "max_layer_grad_norm": "largest gradient norm",
-    GROWTH: "largest gradient norm over its median before",
-}
 
 
 def _added(default: Any) -> Any:
@@ -98,6 +74,10 @@ class RulesConfig:
     # Update ratio above which R2 high is silent: a smaller batch makes long steps noisier still.
     r2_longest_steps: float | None = _added(None)
     r1_adds_norm: bool = _added(False)  # `add_norm` also answers R1 low and guessing
+    names: tuple[str, ...] = _added(FIRST_RULES)  # which rules there are
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))  # recorded as a list
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
@@ -252,8 +232,3 @@ class RuleEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.rules_evaluated holds them."""
         return {name: getattr(self, name) for name in self.__slots__}
-
-
-def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str, ...]:
-    """Return the rules that fired, the one to act on first in front."""
-    return tuple(rule for rule in PRECEDENCE if evaluations[rule].fired)

@@ -31,13 +31,8 @@ from aggregates.events import (
 from aggregates.firing import RuleMemory
 from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, TRY_RATES, UNDONE, restarted
 from aggregates.provocations import fault_of
-from aggregates.rules import (
-    PRECEDENCE,
-    AppliedRemedy,
-    RuleEvaluation,
-    RulesConfig,
-    fired_in_precedence,
-)
+from aggregates.rulebook import PRECEDENCE, fired_in_precedence
+from aggregates.rules import AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import UNSAID, EpochSignals, signals_of
 from aggregates.spec import Spec, WatchedModel, spec_of
 from aggregates.trials import Step, Trials

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregates.decisions import PastDecision
-from aggregates.rules import RULE_CLASSES
+from aggregates.rulebook import RULE_CLASSES
 
 # name, first epoch, class of rule that is expected to need most of the attention
 PHASES = (

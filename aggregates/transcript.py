@@ -25,7 +25,7 @@ from aggregates.errors import InvariantError
 from aggregates.events import Cut, Event, First, OneOf, begins, counted, cut, records
 from aggregates.playbook import NO_ACTION, REMEDIES
 from aggregates.review import MARKS
-from aggregates.rules import RULES
+from aggregates.rulebook import RULES
 
 ACTIONS = ("decide", "probe", "propose", "repair", "review")
 _TIMELESS = ("probe", "propose", "repair")  # what can belong to no epoch

@@ -18,7 +18,7 @@ from aggregates.decisions import (
     unanswered,
 )
 from aggregates.errors import DecisionError, RemedyRefused, SpecError
-from aggregates.rules import PRECEDENCE
+from aggregates.rulebook import PRECEDENCE
 from aggregates.run import Run, verify_source
 from aggregates.spec import WatchedModel, apply_edit
 from monitor.errors import PolicyError

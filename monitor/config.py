@@ -25,7 +25,8 @@ from aggregates.errors import ProvocationError, SpecError
 from aggregates.noise import SOURCES
 from aggregates.playbook import GO_BACK, MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
 from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
-from aggregates.rules import PROFILES, RULES
+from aggregates.rulebook import RULES
+from aggregates.rules import PROFILES
 from aggregates.run import MEASURED, REPORTED
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, NORMS, BlockSpec, ModelSpec
 from monitor.dispatch import FAST, NUMERICS, PORTABLE

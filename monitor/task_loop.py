@@ -114,12 +114,13 @@ def train_task(
     ):
         answer, _ = worker.ask("start", {}, data.blob)
         spec = _spec(answer, config)
-        waived = tuple(dict.fromkeys((*waived_without(spec), *config.waived)))
+        rules = rules or PROFILES[config.profile]
+        waived = tuple(dict.fromkeys((*waived_without(spec, rules), *config.waived)))
         config = replace(config, waived=waived)
         blobs.put(source)
         run = Run.start(
             config=config.to_dict(),
-            rules=(rules or PROFILES[config.profile]).to_dict(),
+            rules=rules.to_dict(),
             spec=spec.to_dict(),
             data={
                 "dataset": config.name,

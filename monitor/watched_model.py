@@ -29,7 +29,7 @@ from aggregates.playbook import (
     rate_remedies,
     unanswered_sides,
 )
-from aggregates.rules import RULES
+from aggregates.rules import RulesConfig
 from aggregates.spec import MAX_BLOCKS, WatchedActivation, WatchedModel, apply_edit
 from aggregates.trials import Step
 from monitor.config import TaskConfig, WatchConfig, initial_settings
@@ -132,9 +132,9 @@ def shapes_of(model: nn.Module | None) -> dict[str, list[int]]:
     return {name: list(parameter.shape) for name, parameter in named}
 
 
-def waived_without(spec: WatchedModel) -> tuple[str, ...]:
+def waived_without(spec: WatchedModel, rules: RulesConfig) -> tuple[str, ...]:
     """Return the rules with a side that no offered remedy answers."""
-    return tuple(rule for rule in RULES if unanswered_sides(rule, spec.offers))
+    return tuple(rule for rule in rules.names if unanswered_sides(rule, spec.offers))
 
 
 class WatchedState:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from aggregates.decisions import Decision, Observation
-from aggregates.rules import PRECEDENCE, RULE_CLASSES
+from aggregates.rulebook import PRECEDENCE, RULE_CLASSES
 from aggregates.transcript import UNUSABLE
 from policies.calls import CallLog
 

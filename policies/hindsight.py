@@ -8,7 +8,7 @@ I/O: none.
 
 from aggregates.decisions import Observation
 from aggregates.firing import evaluate_epochs
-from aggregates.rules import fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
 from aggregates.strategy import Effect, remedy_effects
 
 

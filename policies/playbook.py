@@ -15,8 +15,9 @@ from typing import Any
 from msgspec.structs import asdict
 
 from aggregates.decisions import Decision, Observation
-from aggregates.playbook import DEFER, FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
-from aggregates.rules import RULE_TITLES, RuleEvaluation
+from aggregates.playbook import DEFER, FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR, REMEDIES
+from aggregates.rulebook import RULE_TITLES
+from aggregates.rules import RuleEvaluation
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, ModelSpec, WatchedModel
 from policies.numbers import PlaybookNumbers, load_numbers
 
@@ -79,7 +80,7 @@ class PlaybookPolicy:
 
     def remedy(self, rule: str, seen: Observation, evaluation: RuleEvaluation) -> Chosen | None:
         """Return what answers a rule that fired, None if nothing is left."""
-        return _REMEDIES[rule](self.numbers, seen, evaluation)
+        return _REMEDIES.get(rule, _plainly)(self.numbers, seen, evaluation)
 
     def _reason_to_wait(self, rule: str, seen: Observation) -> tuple[str, bool] | None:
         """Return why a rule is not acted on in this epoch, and whether others act meanwhile."""
@@ -273,6 +274,12 @@ def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> Ch
     if more > MAX_ACCUMULATION:
         return None
     return Chosen("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
+
+
+def _plainly(_: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> Chosen | None:
+    """Return the first remedy of a rule that needs no number: the playbook's text has no other."""
+    able = (each for each in seen.directions(found.rule) if not REMEDIES[each].needs)
+    return next((Chosen(direction, {}, "it left its limits") for direction in able), None)
 
 
 _REMEDIES: Mapping[str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], Chosen | None]] = {

@@ -24,7 +24,7 @@ from aggregates import canonical, signals
 from aggregates.audit import REVISION
 from aggregates.comparison import ASKING, COMPUTED, NEUTRAL, OWN_POLICIES
 from aggregates.playbook import DIRECTIONS
-from aggregates.rules import RULE_CLASSES
+from aggregates.rulebook import RULE_CLASSES
 from aggregates.strategy import CLASSES, PHASES
 from aggregates.violations import LISTED
 from ledger import bodies

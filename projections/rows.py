@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from uuid import UUID
 
-from aggregates.rules import PRECEDENCE
+from aggregates.rulebook import PRECEDENCE
 from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.violations import listed_violations
 from projections.mapping import TABLE_OF, Body, Rows

@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
-from aggregates.rules import PROFILES, RULES, RulesConfig
+from aggregates.rulebook import RULES
+from aggregates.rules import PROFILES, RulesConfig
 from aggregates.signals import EpochSignals
 from studies.detection import fired_by_epoch
 from studies.starts import (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from aggregates.firing import evaluate_epochs
 from aggregates.provocations import Fault
-from aggregates.rules import RulesConfig, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
+from aggregates.rules import RulesConfig
 from aggregates.signals import EpochSignals
 
 SLACK = 2  # epochs after the earliest possible one in which a fault still counts as seen in time

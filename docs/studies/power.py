@@ -30,7 +30,8 @@ import torch
 from torch import nn
 
 from aggregates.firing import evaluate_epochs
-from aggregates.rules import PROFILES, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
+from aggregates.rules import PROFILES
 from proctor.errors import ProctorError
 from proctor.runs.standings import Recovered, recovered
 from studies.detection import SLACK

@@ -12,12 +12,13 @@ from typing import Any
 
 from aggregates.decisions import Observation, Settings
 from aggregates.playbook import DIRECTIONS
-from aggregates.rules import PRECEDENCE, RULES, RuleEvaluation
+from aggregates.rulebook import PRECEDENCE
+from aggregates.rules import FIRST_RULES, RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec
 from judge.reference.rules import REFERENCE_RULES
 
-SIDES = tuple((rule, side) for rule in RULES for side in DIRECTIONS[rule])
+SIDES = tuple((rule, side) for rule in FIRST_RULES for side in DIRECTIONS[rule])
 _INTERVAL = {"low": 0.9, "high": 1.1}  # of the signal-to-noise ratio, times the value
 _HEALTHY = {"R1": 2.5e-3, "R2": 0.5, "R3": 0.4, "R4": None, "R5": 0.0, "R6": 0.1, "R7": 0.4}
 
@@ -30,7 +31,7 @@ def observe(rng: Random, fired: Mapping[str, str], **changes: Any) -> Observatio
         run_id="run",
         epoch=epoch,
         due=tuple(rule for rule in PRECEDENCE if rule in fired),
-        evaluations={rule: _evaluation(rng, rule, fired.get(rule), rules) for rule in RULES},
+        evaluations={rule: _evaluation(rng, rule, fired.get(rule), rules) for rule in FIRST_RULES},
         settings=Settings(
             lr=digits(10 ** rng.uniform(-3, -0.5)), batch_size=2 ** rng.randint(4, 7)
         ),

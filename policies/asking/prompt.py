@@ -16,13 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from aggregates.decisions import Observation, PastDecision
-from aggregates.rules import (
-    RULE_TITLES,
-    RULES,
-    SIGNAL_TITLES,
-    RulesConfig,
-    fired_in_precedence,
-)
+from aggregates.rulebook import RULE_TITLES, RULEBOOK, RULES, fired_in_precedence
 from aggregates.situation import TASK, describe_observation
 from aggregates.spec import SWAPPED_IN, WatchedModel
 from aggregates.strategy import Effect, phases, remedy_effects
@@ -170,67 +164,13 @@ def _due(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str:
     found = seen.evaluations[rule]
     numbers = f"value {_number(found.value)}, average {_number(found.ema)}, streak {found.streak}"
     lines = [f"- {rule} ({RULE_TITLES[rule]}) fired, side {found.side}: {numbers}"]
-    lines.append(f"  - limits: {_limits(rule, seen.rules)}")
+    lines.append(f"  - limits: {RULEBOOK[rule].limits(seen.rules)}")
     if waits := _waiting(rule, seen, fired):
         lines.append(f"  - {waits}")
     for direction, params in offers(rule, seen).items():
         at = "at its limit, not open now" if params is None else params or "no parameters"
         lines.append(f"  - {direction}: {at}")
     return "\n".join(lines)
-
-
-def _limits(rule: str, rules: RulesConfig) -> str:
-    """Return the rule's thresholds in words; the names are those of the columns below."""
-    for_epochs = f"for {rules.persistence} epochs"
-    outside = f"for {rules.band_persistence or rules.persistence} epochs"
-    average = "average and value" if rules.band_needs_value else "average"
-    match rule:
-        case "R1":
-            name = rules.r1_signal.replace("_", " ")
-            guessing = learned = ""
-            if rules.guess_skill is not None:
-                guessing = (
-                    f"guessing where accuracy is at most {rules.guess_skill:g} of the way from "
-                    f"guessing to always right, {for_epochs}, and the training loss stands still; "
-                )
-            if rules.r1_learning_gain is not None:
-                learned = (
-                    "more is allowed while an epoch lowers the validation loss by "
-                    f"{rules.r1_learning_gain:g} of itself, up to {rules.r1_at_once:g}; "
-                )
-            return (
-                f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {outside}; "
-                f"{learned}{guessing}plateau after {rules.r1_patience} epochs without a better "
-                "validation loss"
-            )
-        case "R2":
-            name = rules.r2_signal.replace("_", " ")
-            limits = f"{average} of {name} from {rules.r2_low:g} to {rules.r2_high:g}, {for_epochs}"
-            if rules.r2_stall_epochs:
-                limits += (
-                    f"; low only where the training loss has not fallen by {rules.r2_stall_gain:g} "
-                    f"of itself in {rules.r2_stall_epochs} epochs"
-                )
-            if rules.r2_longest_steps is not None:
-                limits += f"; high only with an update ratio of at most {rules.r2_longest_steps:g}"
-            return limits
-        case "R3":
-            least, patience = rules.r3_min_delta, rules.r3_patience
-            return f"validation loss better by {least:g} within {patience} epochs"
-        case "R4":
-            return (
-                f"training accuracy moves by {rules.r4_saturation_gap:g} an epoch, or is above "
-                f"{rules.r4_ceiling:g}, {for_epochs}"
-            )
-        case "R5":
-            name = rules.r5_signal.replace("_", " ")
-            return f"{average} of {name} at most {rules.r5_high:g}, {outside}"
-        case "R6":
-            name = SIGNAL_TITLES[rules.r6_signal]
-            return f"{average} of {name} at least {rules.r6_low:g}, {outside}"
-    at_once = "" if rules.r7_at_once is None else f", and at most {rules.r7_at_once:g} at once"
-    high = f"at most {rules.r7_high:g}, {outside}{at_once}"
-    return f"{average} of {SIGNAL_TITLES[rules.r7_signal]} {high}; finite"
 
 
 def _waiting(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str | None:

@@ -31,7 +31,7 @@ from aggregates.playbook import (
     REMEDIES,
     RESTORING,
 )
-from aggregates.rules import RULES
+from aggregates.rules import FIRST_RULES
 from aggregates.spec import WatchedModel
 from aggregates.sums import added
 from aggregates.weights import Tensor, read_tensors
@@ -63,7 +63,7 @@ _STATE = (  # what is read beside the rule and its side
     "times_this_rule",
     "others_due",
 )
-FEATURES = (*RULES, *_SIDES, *_STATE)
+FEATURES = (*FIRST_RULES, *_SIDES, *_STATE)
 HIDDEN = 24  # units, rectified
 _MOVE, _FRESH = "move", "fresh"  # how far a learning rate moves; whether weights begin anew
 OUTPUTS = (
@@ -204,7 +204,8 @@ def features(rule: str, seen: Observation) -> tuple[float, ...]:
         len(own) / 5.0,
         (len(seen.due) - 1) / 3.0,
     )
-    named = [float(each == rule) for each in RULES] + [float(each == found.side) for each in _SIDES]
+    named = [float(each == rule) for each in FIRST_RULES]
+    named += [float(each == found.side) for each in _SIDES]
     return tuple(max(-5.0, min(5.0, x)) if x == x else 5.0 for x in (*named, *state))  # noqa: PLR0124
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from statistics import median
 
 from aggregates.decisions import Decision, Observation, batch_band, mean_rate
-from aggregates.firing import is_lower
 from aggregates.playbook import FRESH, GO_BACK, MIN_LR, RESTORING
+from aggregates.rulebook.folds import is_lower
 from aggregates.rules import RuleEvaluation
 from aggregates.spec import ModelSpec
 from policies.offers import band

@@ -17,7 +17,8 @@ from typing import Any
 from aggregates.decisions import Observation
 from aggregates.firing import evaluate_rules
 from aggregates.playbook import MAX_LR, MIN_LR
-from aggregates.rules import RulesConfig, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
+from aggregates.rules import RulesConfig
 from aggregates.signals import EpochSignals
 
 _NEAR = (0.999, 1.001, 0.98, 1.02)  # times the bound

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregates.playbook import MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
-from aggregates.rules import RULES, RuleEvaluation
+from aggregates.rulebook import RULES
+from aggregates.rules import RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, ModelSpec
 

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from aggregates.playbook import TRY_RATES
-from aggregates.rules import PRECEDENCE, RULE_TITLES
+from aggregates.rulebook import PRECEDENCE, RULE_TITLES
 from ledger.errors import LedgerError
 from proctor.home import Home
 from proctor.live import bodies, console, queries, subjects

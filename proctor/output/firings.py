@@ -9,22 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from aggregates.playbook import DIRECTIONS, directions
-from aggregates.rules import DOCUMENT, PRECEDENCE, RULE_TITLES
-
-_MEANT: Mapping[tuple[str, str], str] = {
-    ("R1", "high"): "each update changes the weights too much",
-    ("R1", "low"): "each update changes the weights too little",
-    ("R1", "guessing"): "the model is no better than guessing, and its training loss stands still",
-    ("R1", "plateau"): "training no longer gains",
-    ("R2", "low"): "the batch is too small for the noise of the gradient",
-    ("R2", "high"): "the batch is larger than the noise of the gradient needs",
-    ("R3", "plateau"): "the validation loss has not improved for several epochs",
-    ("R4", "stalled"): "training accuracy stands still: the model may be too small",
-    ("R5", "high"): "too many activations are dead",
-    ("R6", "low"): "the gradient of some layer is close to zero",
-    ("R7", "high"): "gradients are far too large",
-    ("R7", "not_finite"): "a loss or a gradient is not a finite number",
-}
+from aggregates.rulebook import PRECEDENCE, RULE_TITLES, RULEBOOK
+from aggregates.rules import DOCUMENT
 
 
 def side_told(side: str) -> str:
@@ -44,13 +30,14 @@ def named(rule: str, side: str | None = None) -> str:
 
 def meant(rule: str, side: str | None) -> str:
     """Return what it means that a rule fired on a side; empty if that is unknown."""
-    return _MEANT.get((rule, side or ""), "")
+    told = RULEBOOK[rule].sides.get(side or "") if rule in RULEBOOK else None
+    return told.meaning if told else ""
 
 
 def looked_for(rule: str) -> str:
     """Return what a rule looks for: what it means that it fires, by the side."""
     return "; ".join(
-        f"{side_told(side)}: {what}" for (of, side), what in _MEANT.items() if of == rule
+        f"{side_told(side)}: {told.meaning}" for side, told in RULEBOOK[rule].sides.items()
     )
 
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from aggregates.rules import RULE_TITLES, SIGNAL_TITLES
+from aggregates.rulebook import RULE_TITLES, RULEBOOK
 from ledger.wording import counted
 from proctor.output.columns import field, figures
 from proctor.output.firings import fired_on, named, remedies
@@ -18,10 +18,6 @@ from proctor.reports.tables import CAUSES, Row, listed_of, table, violations_fou
 from proctor.runs.tried import told_trials, trials_of
 from proctor.runs.worth import Worth, told_worth, worths
 
-_LIMITS = {"R1": ("r1_low", "r1_high"), "R2": ("r2_low", "r2_high"), "R5": ("", "r5_high")}
-_LIMITS |= {"R6": ("r6_low", ""), "R7": ("", "r7_high")}
-_MEASURED = {"R1": "update ratio", "R2": "signal to noise", "R5": "share of dead activations"}
-_OLDER = {"R6": "min", "R7": "max"}  # signals of rules that do not name theirs
 _AUTHORS = {
     "driver": "By the driver, which answers where the policy gave no usable answer",
     "harness": "By the harness, which carries out what was decided",
@@ -43,13 +39,12 @@ def _rules_of(data: Mapping[str, Any]) -> Row:
 
 def measured(rule: str, limits: Row) -> str:
     """Return what a rule compares with its limits, in words; empty if that is unknown."""
-    signal = limits.get(f"{rule.lower()}_signal", f"{_OLDER.get(rule)}_layer_grad_norm")
-    return _MEASURED.get(rule) or SIGNAL_TITLES.get(str(signal), "")
+    return RULEBOOK[rule].measured(limits) if rule in RULEBOOK else ""
 
 
 def allowed_range(rule: str, limits: Row) -> str:
     """Return what a rule lets pass, in words."""
-    low, high = (limits.get(name) for name in _LIMITS.get(rule, ("", "")))
+    low, high = map(limits.get, RULEBOOK[rule].band if rule in RULEBOOK else ("", ""))
     between = [f"at least {number(low)}"] if low is not None else []
     between += [f"at most {number(high)}"] if high is not None else []
     return f"; allowed: {', '.join(between)}" if between else ""

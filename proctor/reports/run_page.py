@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from aggregates.rules import PRECEDENCE, RULE_TITLES
+from aggregates.rulebook import PRECEDENCE, RULE_TITLES
 from proctor.output.columns import field, figure, figures
 from proctor.output.firings import looked_for
 from proctor.pages.charts.curves import curves_of

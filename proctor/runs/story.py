@@ -12,7 +12,7 @@ from uuid import UUID
 from rich.text import Text
 
 from aggregates.playbook import why_waived
-from aggregates.rules import PRECEDENCE, RULE_TITLES
+from aggregates.rulebook import PRECEDENCE, RULE_TITLES
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.reader import VerifiedLedger

@@ -17,7 +17,7 @@ from torch import nn
 
 from aggregates.noise import HALVES, NOTHING, PROBE
 from aggregates.playbook import MAX_LR, MIN_LR, rate_remedies, restoring
-from aggregates.rules import PROFILES
+from aggregates.rules import DOCUMENT, PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
 from monitor.answering import Adviser, Policy
@@ -127,13 +127,14 @@ def watch(
     compiled = model is not None and is_compiled(model)
     model = None if model is None else unwrapped(model)
     lr = 1.0 if optimizer is None else _initial_lr(optimizer)
+    rules = PROFILES.get(profile, DOCUMENT)  # the configuration refuses others
     able = describe_model(
         model,
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
         compiled=compiled,
         lr=lr,
-        restoring=restoring(PROFILES[profile], epochs=epochs) if profile in PROFILES else (),
+        restoring=restoring(rules, epochs=epochs),
     )
     spec = replace(able, offers=()) if policy is None else able
     processes = Processes.joined()
@@ -152,7 +153,7 @@ def watch(
         optimizer="none" if optimizer is None else type(optimizer).__qualname__,
         seed=seed,
         profile=profile,
-        waived=tuple(dict.fromkeys((*waived_without(spec), *waived))),
+        waived=tuple(dict.fromkeys((*waived_without(spec, rules), *waived))),
         noise=noise,
     )
     state = WatchedState(
@@ -168,23 +169,24 @@ def watch(
         start = None
         if processes.first:
             start = _open(stack, place, policy, policy_settings)
-            asked = None if witnesses is None else Path(witnesses)
-            stack.enter_context(cosigned_meanwhile(place, asked, say=say))
+            stack.enter_context(
+                cosigned_meanwhile(place, None if witnesses is None else Path(witnesses), say=say)
+            )
         known = processes.of_first(None if start is None else start.told(config))
         if known["config"] != config.hash:
             raise WatchError("this process calls watch() with other arguments than the first one")
         own = None if start is None else start.policy
         deciding: Policy | Adviser
         if policy is None:
-            left = tuple(dict.fromkeys((*waived_without(able), *waived)))
-            deciding = Adviser(PlaybookPolicy(), able, waived=left)
+            left = dict.fromkeys((*waived_without(able, rules), *waived))
+            deciding = Adviser(PlaybookPolicy(), able, waived=tuple(left))
         elif own is not None and processes.size == 1:
             deciding = own
         else:
             deciding = SharedPolicy(own, processes, known["policy"])
         run = Run.start(
             config=config.to_dict(),
-            rules=PROFILES[profile].to_dict(),
+            rules=rules.to_dict(),
             spec=spec.to_dict(),
             data={"dataset": name, "classes": [], "sizes": {"train": train_examples or 0}},
             environment={

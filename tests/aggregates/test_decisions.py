@@ -18,7 +18,8 @@ from aggregates.decisions import (
 )
 from aggregates.errors import DecisionError
 from aggregates.playbook import DIRECTIONS, GO_BACK, REMEDIES, restarted
-from aggregates.rules import CALIBRATED, RELATIVE, RELATIVE_1, RULES, RuleEvaluation, RulesConfig
+from aggregates.rulebook import RULES
+from aggregates.rules import CALIBRATED, RELATIVE, RELATIVE_1, RuleEvaluation, RulesConfig
 
 GOOD: dict[str, Any] = {
     "event_type": "hyperparameter_change",

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from synthetic import measured
 
 from aggregates.errors import MeasurementError
-from aggregates.firing import RuleMemory, _pooled, evaluate_epochs, evaluate_rules
+from aggregates.firing import RuleMemory, evaluate_epochs, evaluate_rules
 from aggregates.noise import NoiseProbes, pool_noise
+from aggregates.rulebook import RULES, fired_in_precedence
+from aggregates.rulebook.r2 import _pooled
 from aggregates.rules import CALIBRATED as NEWEST
 from aggregates.rules import (
     CALIBRATED_1,
@@ -23,12 +25,10 @@ from aggregates.rules import (
     RELATIVE_1,
     RELATIVE_2,
     RELATIVE_3,
-    RULES,
     VERSIONS,
     AppliedRemedy,
     RuleEvaluation,
     RulesConfig,
-    fired_in_precedence,
     version_of,
 )
 from aggregates.signals import EpochSignals, signals_of
@@ -708,7 +708,7 @@ def test_rules_read_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(signals.epoch)
         return ()
 
-    monkeypatch.setattr("aggregates.firing._interval", note)
+    monkeypatch.setattr("aggregates.rulebook.folds._interval", note)
     signals, memory = history(300), RuleMemory(NEWEST)
     for number in range(300):
         memory.evaluate(signals[: number + 1], [])

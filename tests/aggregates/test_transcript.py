@@ -13,7 +13,7 @@ from aggregates.decisions import MAX_JUSTIFICATION, Decision
 from aggregates.errors import InvariantError
 from aggregates.playbook import ARCHITECTURE_CHANGE, DEFER, NO_ACTION
 from aggregates.registry import REGISTRY
-from aggregates.rules import RULES
+from aggregates.rulebook import RULES
 from aggregates.transcript import (
     MAX_ENDPOINT,
     MAX_NAME,

@@ -10,8 +10,10 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from aggregates.firing import _interval, _pooled, _side
-from aggregates.rules import GROWTH, RULES, AppliedRemedy, RuleEvaluation, RulesConfig
+from aggregates.rulebook import RULES
+from aggregates.rulebook.folds import _interval, side_of
+from aggregates.rulebook.r2 import _pooled
+from aggregates.rules import GROWTH, AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
 
 
@@ -97,7 +99,7 @@ def _outside_band(
                 continue
             ema = value if ema is None else config.ema_alpha * value + (1 - config.ema_alpha) * ema
             own = (value,) if config.band_needs_value else ()
-            left = _side((ema, *own, *ends), low, high)
+            left = side_of((ema, *own, *ends), low, high)
             streak = 0 if left is None else streak + 1 if left == side else 1
             side = left
         needed = config.band_persistence or config.persistence
@@ -198,7 +200,7 @@ def _r2_pooled(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvalu
             continue
         own = last[-1].signal_to_noise  # large gradients of an earlier epoch outweigh later ones
         numbers = (pooled.low, pooled.high) if own is None else (pooled.low, pooled.high, own)
-        left = _side(numbers, config.r2_low, config.r2_high)
+        left = side_of(numbers, config.r2_low, config.r2_high)
         if left is None or (streak and left != side):
             break
         streak, side = streak + 1, left

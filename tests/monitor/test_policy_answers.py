@@ -16,7 +16,8 @@ from torch import nn
 from aggregates.decisions import Decision, Observation, Said, parse_decision
 from aggregates.playbook import EVENT_TYPES, PARAMETER_TYPES, REMEDIES
 from aggregates.registry import REGISTRY
-from aggregates.rules import PROFILES, RULES
+from aggregates.rulebook import RULES
+from aggregates.rules import PROFILES
 from aggregates.run import SOURCES, Run
 from aggregates.spec import Spec
 from ledger.application import LedgerApplication

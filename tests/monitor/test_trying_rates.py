@@ -13,7 +13,7 @@ from aggregates.errors import DecisionError, InvariantError
 from aggregates.outcomes import in_words
 from aggregates.playbook import FRESH, TRY_RATES
 from aggregates.provocations import apply_to_config
-from aggregates.rules import RULES
+from aggregates.rulebook import RULES
 from aggregates.run import Run
 from aggregates.trials import Step, Trials
 from judge.auditing.reexecution import reexecute

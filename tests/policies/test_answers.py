@@ -8,7 +8,7 @@ from chat_server import defer
 from situations import observe
 
 from aggregates.playbook import DIRECTIONS, REMEDIES
-from aggregates.rules import RULES
+from aggregates.rulebook import RULES
 from policies.answers import decision_schema, exported_schema, read_answer
 from policies.errors import AnswerError
 

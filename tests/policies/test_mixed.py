@@ -10,7 +10,8 @@ from synthetic import SPEC, synthetic_run
 
 from aggregates.decisions import Decision, Observation, Said, Settings
 from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
-from aggregates.rules import CALIBRATED, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
+from aggregates.rules import CALIBRATED
 from aggregates.run import Run
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from aggregates.transcript import Transcript

@@ -8,7 +8,7 @@ from situations import observe, signals
 from studies.reference.seeds import make
 from studies.reference.simulated_training import Scenario, SimulatedOutcome, play
 
-from aggregates.rules import RULES
+from aggregates.rulebook import RULES
 from aggregates.weights import describe_tensors, read_tensors
 from policies.deciding.catalogue import create_policy
 from policies.deciding.network import FEATURES, Network, NetworkPolicy, features, load_network

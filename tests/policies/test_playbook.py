@@ -21,17 +21,15 @@ from aggregates.decisions import (
     validate_decision,
 )
 from aggregates.playbook import DIRECTIONS, FRESH, NO_ACTION
+from aggregates.rulebook import PRECEDENCE, RULES, fired_in_precedence
 from aggregates.rules import (
     CALIBRATED,
     DOCUMENT,
-    PRECEDENCE,
     RELATIVE,
     RELATIVE_1,
     RELATIVE_2,
     RELATIVE_3,
-    RULES,
     RuleEvaluation,
-    fired_in_precedence,
 )
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec, WatchedActivation, WatchedModel

@@ -16,7 +16,8 @@ from tiny_training import STUCK, MemoryBlobs, train_tiny
 from aggregates.decisions import Decision, Observation, Settings, parse_decision, validate_decision
 from aggregates.errors import DecisionError, SpecError
 from aggregates.playbook import ARCHITECTURE_DIRECTIONS, DIRECTIONS, MAX_LR, MIN_LR
-from aggregates.rules import RELATIVE, RULES
+from aggregates.rulebook import RULES
+from aggregates.rules import RELATIVE
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, apply_edit
 from aggregates.transcript import Transcript
 from policies.asking.ask import Asker

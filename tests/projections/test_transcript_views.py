@@ -22,7 +22,7 @@ from synthetic import (
 from aggregates.campaign import MODE, Campaign
 from aggregates.decisions import Decision, PastDecision
 from aggregates.registry import REGISTRY
-from aggregates.rules import PRECEDENCE, RULE_CLASSES, RULES
+from aggregates.rulebook import PRECEDENCE, RULE_CLASSES, RULES
 from aggregates.strategy import phases, remedy_effects
 from ledger.application import LedgerApplication
 from ledger.bodies import encode_body

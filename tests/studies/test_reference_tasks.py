@@ -23,7 +23,7 @@ from studies.reference.seeds import ANEW, DRAWN, PLAN, make, make_siblings, writ
 
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, NO_ACTION
-from aggregates.rules import RULES
+from aggregates.rulebook import RULES
 from judge.gauntlet.errors import CandidateError, GauntletError, TaskError
 from judge.gauntlet.tasks.reference_set import (
     Task,

@@ -21,7 +21,7 @@ from aggregates.playbook import (
     TRY_RATES,
     UNDONE,
 )
-from aggregates.rules import RULES, RulesConfig
+from aggregates.rules import FIRST_RULES, RulesConfig
 from aggregates.spec import (
     ACTIVATIONS,
     MAX_BLOCKS,
@@ -83,11 +83,11 @@ def make_remedies(rng: Random, difficulty: str) -> Made:
 
 def make_precedence(rng: Random, difficulty: str) -> Made:
     """Several due rules: the first is acted on, the others wait for it."""
-    sides = {rule: [side for other, side in SIDES if other == rule] for rule in RULES}
+    sides = {rule: [side for other, side in SIDES if other == rule] for rule in FIRST_RULES}
     if difficulty == "hard":
-        chosen = [rng.sample(RULES, count) for count in (3, 3, 3, 4, 4, 4, 5, 5, 6, 7)]
+        chosen = [rng.sample(FIRST_RULES, count) for count in (3, 3, 3, 4, 4, 4, 5, 5, 6, 7)]
     else:
-        pairs = [[one, two] for one in RULES for two in RULES if one < two]
+        pairs = [[one, two] for one in FIRST_RULES for two in FIRST_RULES if one < two]
         chosen = rng.sample(pairs, 7) if difficulty == "easy" else pairs
     seen = [observe(rng, {rule: rng.choice(sides[rule]) for rule in rules}) for rules in chosen]
     return _decisions(

@@ -11,7 +11,8 @@ from typing import Any
 
 from aggregates.decisions import Observation, PastDecision
 from aggregates.firing import evaluate_rules
-from aggregates.rules import RULES, AppliedRemedy, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
+from aggregates.rules import FIRST_RULES, AppliedRemedy
 from aggregates.signals import EpochSignals
 from aggregates.strategy import remedy_effects
 from judge.reference.observations import to_plain
@@ -66,7 +67,7 @@ def make_evidence(rng: Random, difficulty: str) -> Made:
 
 def _some(rng: Random, count: int) -> dict[str, str]:
     """Return so many rules that fire, each on one of its sides, and none at once."""
-    chosen = {rule: any_side(rng, rule) for rule in rng.sample(RULES, count)}
+    chosen = {rule: any_side(rng, rule) for rule in rng.sample(FIRST_RULES, count)}
     return {**chosen, "R7": "high"} if "R7" in chosen else chosen
 
 
@@ -111,12 +112,12 @@ def _long_run(rng: Random, fired: Mapping[str, str]) -> _LongRun:
     for when in range(3, 70):
         if when in applied or rng.random() < 0.12:
             outcome = "applied" if when in applied else rng.choice((None, "refused"))
-            tell(when, rng.choice(RULES), outcome)
+            tell(when, rng.choice(FIRST_RULES), outcome)
     for rule in fired:
         tell(70, rule, "refused")
         for _ in range(rng.randint(1, 2)):
             tell(71, rule, None)
-    others = [rule for rule in RULES if rule not in fired]
+    others = [rule for rule in FIRST_RULES if rule not in fired]
     both = told[-1].decision  # on a due rule and on another one
     told[-1] = replace(told[-1], decision=replace(both, cites=(others[0], both.cites[0])))
     for rule in rng.sample(others, 2):
@@ -148,7 +149,7 @@ def make_hindsight(rng: Random, difficulty: str) -> Made:
         seen += [_seen_at(cut, history, told, profile) for cut in cuts]
     if difficulty == "hard":
         seen += _told_otherwise(rng, runs[0])
-    known = tuple((rng.choice(RULES),) for _ in range(seen[-1].epoch))
+    known = tuple((rng.choice(FIRST_RULES),) for _ in range(seen[-1].epoch))
     seen.append(replace(seen[-1], fired=known))  # what the run itself has seen is not worked out
     return Made(
         kind="hindsight",
@@ -169,10 +170,10 @@ def _recorded(rng: Random, profile: str) -> _Recorded:
     """Return a run whose signals lie at, just above and just below the thresholds."""
     rules = REFERENCE_RULES[profile]
     steps = (0.5, 1 - 1e-6, 1.0, 1.0, 1 + 1e-6, 2.0)
-    history, level = [], dict.fromkeys(RULES, 1.0)
+    history, level = [], dict.fromkeys(FIRST_RULES, 1.0)
     for epoch in range(rng.randint(16, 22)):
         if epoch % 4 == 0:
-            level = {rule: rng.choice(steps) for rule in RULES}
+            level = {rule: rng.choice(steps) for rule in FIRST_RULES}
         ratio = rng.choice((rules.r1_low, rules.r1_high)) * level["R1"]
         noise = rng.choice((rules.r2_low, rules.r2_high)) * level["R2"]
         history.append(
@@ -201,7 +202,7 @@ def _recorded(rng: Random, profile: str) -> _Recorded:
     for epoch in range(2, len(history)):
         if rng.random() < 0.5:
             outcome = rng.choice(("applied", "applied", "refused", None))
-            told.append(past_decision(len(told) + 1, epoch, rng.choice(RULES), outcome))
+            told.append(past_decision(len(told) + 1, epoch, rng.choice(FIRST_RULES), outcome))
     return history, told, profile
 
 
@@ -226,7 +227,7 @@ def _told_otherwise(rng: Random, run: _Recorded) -> list[Observation]:
         _seen_at(end, history, told, "document"),
         _seen_at(rng.randint(3, 5), history, told, profile),
     ]
-    for rule in RULES:  # a remedy in the first epoch in which the rule fires, or none at all
+    for rule in FIRST_RULES:  # a remedy in the first epoch in which the rule fires, or none at all
         first = next((n for n in range(end) if rule in _fired_at(n, history, profile)), 2)
         others.append(_seen_at(end, history, [past_decision(1, first, rule, "applied")], profile))
         others.append(_seen_at(end, history, [], profile))

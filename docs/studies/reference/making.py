@@ -12,7 +12,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
 from aggregates.playbook import DEFER, DIRECTIONS, FRESH, MIN_LR, REMEDIES
-from aggregates.rules import RULES
+from aggregates.rules import FIRST_RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec, ModelSpec
 from judge.reference.rules import REFERENCE_RULES
 from judge.reference.situations import SIDES, digits, observe, uniform_spec
@@ -54,7 +54,7 @@ def any_side(rng: Random, rule: str) -> str:
 
 def observe_several(rng: Random, count: int) -> Observation:
     """Return an observation in which so many rules are due."""
-    rules = rng.sample(RULES, count)
+    rules = rng.sample(FIRST_RULES, count)
     return observe(rng, {rule: any_side(rng, rule) for rule in rules})
 
 

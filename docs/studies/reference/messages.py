@@ -20,7 +20,8 @@ from aggregates.playbook import (
     REMEDIES,
     RESTORING,
 )
-from aggregates.rules import PRECEDENCE, RULES
+from aggregates.rulebook import PRECEDENCE
+from aggregates.rules import FIRST_RULES
 from aggregates.spec import ACTIVATIONS
 from judge.reference.observations import to_plain
 from judge.reference.oracle import expected_answers
@@ -130,7 +131,7 @@ def _decisions_said(rng: Random, case: Case) -> None:
     first, second, third = said
     due = list(seen.due)
     plain = {"observation": to_plain(seen)}
-    strange = next(rule for rule in RULES if rule not in due)
+    strange = next(rule for rule in FIRST_RULES if rule not in due)
     refused: dict[str, Any] = {"refused": True}
 
     def value(found: Any, outcome: dict[str, Any]) -> None:
@@ -381,7 +382,7 @@ def _forms(seen: Observation) -> dict[str, Any]:
         one(params={**nothing, "other": None}),
         one(params=None),
         *(one(direction=way) for way in strange),
-        *(one(cites=[rule]) for rule in RULES if rule not in seen.due),
+        *(one(cites=[rule]) for rule in FIRST_RULES if rule not in seen.due),
         *(one(params={**nothing, name: samples[name][1]}) for name in names),
         {"decisions": [{name: base[name] for name in base if name != "cites"}]},
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from aggregates.decisions import Observation, PastDecision, Settings
 from aggregates.playbook import DEFER, MAX_ACCUMULATION
-from aggregates.rules import RULES, RulesConfig
+from aggregates.rules import FIRST_RULES, RulesConfig
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, Spec
 from judge.reference.observations import to_plain
 from judge.reference.oracle import expected_answers
@@ -133,7 +133,8 @@ def _at_ends(rng: Random) -> list[Observation]:
 def _with_a_past(rng: Random) -> Observation:
     rules = rng.choice([*REFERENCE_RULES.values()])
     epoch = rng.choice((0, 1, *(rng.randint(8, 18) for _ in range(6))))
-    fired = {rule: any_side(rng, rule) for rule in rng.sample(RULES, rng.choice((1, 1, 2, 2, 3)))}
+    several = rng.sample(FIRST_RULES, rng.choice((1, 1, 2, 2, 3)))
+    fired = {rule: any_side(rng, rule) for rule in several}
     if "R1" in fired and "R4" not in fired and rng.random() < 0.2:
         fired["R1"] = "guessing"
     told = _told(rng, epoch, [*fired], rules)
@@ -158,7 +159,7 @@ def _told(
     """Return earlier decisions, mostly on the rules that are due, deferrals in a row among them."""
     found = []
     for _ in range(rng.choice((0, 1, 2, 3)) if epoch else 0):
-        rule = rng.choice((*fired, *fired, *fired, *RULES))
+        rule = rng.choice((*fired, *fired, *fired, *FIRST_RULES))
         when, outcome = rng.randrange(max(0, epoch - 9), epoch), rng.choice(_OUTCOMES)
         if outcome == "applied" and not rules.restart_after_remedy:
             when = min(when, epoch - 1 - _LAGS)  # whether its average lags is asked elsewhere

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from aggregates.provocations import apply_to_config
-from aggregates.rules import RULES
+from aggregates.rules import FIRST_RULES
 from aggregates.spec import MAX_WIDTH
 from judge.reference.situations import digits
 from studies.reference.making import Made, Maker
@@ -202,7 +202,7 @@ _SMALL = {
 
 def _training(title: str, fault: str, rule: str, *, epochs: int = 9) -> Maker:
     def make(rng: Random, _: str) -> Made:
-        waived = [name for name in RULES if name not in (rule, "R7")]
+        waived = [name for name in FIRST_RULES if name not in (rule, "R7")]
         about = {**_SMALL, "epochs": epochs, "seed": rng.randrange(2**31), "waived": waived}
         config = apply_to_config(about, fault, rng.randrange(2**31))
         return Made(

@@ -24,7 +24,8 @@ from aggregates.decisions import (
 )
 from aggregates.errors import DecisionError, SpecError
 from aggregates.firing import evaluate_rules
-from aggregates.rules import AppliedRemedy, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
+from aggregates.rules import AppliedRemedy
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
 from judge.reference.rules import REFERENCE_RULES

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aggregates.rules import PRECEDENCE
+from aggregates.rulebook import PRECEDENCE
 from proctor.output.firings import fired_on, named
 from proctor.pages.charts.drawing import (
     BLUE,

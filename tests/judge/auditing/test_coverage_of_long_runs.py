@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from aggregates.playbook import DIRECTIONS, REMEDIES
-from aggregates.rules import CALIBRATED, DOCUMENT, PRECEDENCE
+from aggregates.rulebook import PRECEDENCE
+from aggregates.rules import CALIBRATED, DOCUMENT
 from judge.auditing import coverage as coverage_module
 from judge.auditing.coverage import (
     Coverage,

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from aggregates.playbook import ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION
-from aggregates.rules import CALIBRATED, DOCUMENT, PRECEDENCE, RulesConfig
+from aggregates.rulebook import PRECEDENCE
+from aggregates.rules import CALIBRATED, DOCUMENT, RulesConfig
 from judge.auditing.coverage import Coverage, Violation, create_inputs, measure_coverage
 from projections.projector import create_schema
 from projections.template import copied

@@ -14,7 +14,7 @@ from handmade_network import weights_for
 from studies.reference.seeds import Planned, write_set
 
 import proctor
-from aggregates.rules import RULES
+from aggregates.rulebook import RULES
 from judge.gauntlet.repository.git import Repository
 from policies.deciding.network import Network
 from proctor.sample.init import git
