@@ -9,8 +9,8 @@ from synthetic import SPEC, measured
 
 from aggregates.errors import InvariantError, ProvocationError
 from aggregates.provocations import CATALOGUE, Fault, apply_to_config, draw_fault, fault_of
-from aggregates.rulebook import RULES
 from aggregates.rules import CALIBRATED
+from aggregates.rules import FIRST_RULES as RULES
 from aggregates.run import Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "provocations.md"

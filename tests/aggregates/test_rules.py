@@ -14,7 +14,7 @@ from synthetic import measured
 from aggregates.errors import MeasurementError
 from aggregates.firing import RuleMemory, evaluate_epochs, evaluate_rules
 from aggregates.noise import NoiseProbes, pool_noise
-from aggregates.rulebook import RULES, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
 from aggregates.rulebook.r2 import _pooled
 from aggregates.rules import CALIBRATED as NEWEST
 from aggregates.rules import (
@@ -31,6 +31,7 @@ from aggregates.rules import (
     RulesConfig,
     version_of,
 )
+from aggregates.rules import FIRST_RULES as RULES
 from aggregates.signals import EpochSignals, signals_of
 
 # With averages, intervals of single epochs and wide limits, to look at these one by one.

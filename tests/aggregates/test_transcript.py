@@ -120,7 +120,7 @@ def test_largest_events_fit_into_the_ledger(tmp_path: Path) -> None:
         ({"action": "wonder"}, "action must be one of decide"),
         ({"epoch": None}, "a call must have an epoch unless"),
         ({"action": "probe"}, "a call must have an epoch unless"),
-        ({"rules": ("R8",)}, "rules must be a list, each one of R1"),
+        ({"rules": ("R99",)}, "rules must be a list, each one of R1"),
         ({"model": None}, "only a call to a model may have"),
         ({"model": "m" * 201}, "model must be text of at most 200 characters"),
         (
@@ -173,7 +173,7 @@ def test_agreement_is_the_share_of_all_ballots(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rule": "R8"}, "must be for a rule"),
+        ({"rule": "R99"}, "must be for a rule"),
         ({"votes": {}}, "counts of directions"),
         ({"votes": {"pray": 1}}, "counts of directions"),
         ({"votes": {"add_norm": 0}}, "counts of directions"),

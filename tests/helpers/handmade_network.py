@@ -5,7 +5,7 @@ import struct
 from collections.abc import Collection
 
 from aggregates.playbook import DEFER
-from aggregates.rulebook import RULES
+from aggregates.rules import FIRST_RULES as RULES
 from policies.deciding.network import FEATURES, HIDDEN, OUTPUTS, Network
 
 MOVE = 0.3  # of the way from the least factor to the largest

@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from aggregates.rulebook import RULES
 from aggregates.rulebook.folds import _interval, side_of
 from aggregates.rulebook.r2 import _pooled
+from aggregates.rules import FIRST_RULES as RULES
 from aggregates.rules import GROWTH, AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
 

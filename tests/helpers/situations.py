@@ -8,7 +8,8 @@ from uuid import UUID
 from synthetic import SPEC
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.rulebook import RULES, fired_in_precedence
+from aggregates.rulebook import fired_in_precedence
+from aggregates.rules import FIRST_RULES as RULES
 from aggregates.rules import RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.transcript import Transcript

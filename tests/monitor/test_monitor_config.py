@@ -40,7 +40,7 @@ def test_configuration_survives_a_round_trip() -> None:
         ("activation", ["relu"], "activation must be one of"),
         ("norm", None, "norm must be one of"),
         ("residual", 1, "residual must be true or false"),
-        ("waived", ["R8"], "waived must be different rules"),
+        ("waived", ["R99"], "waived must be different rules"),
         ("waived", ["R1", "R1"], "waived must be different rules"),
         ("waived", "R1", "waived must be a list"),
         ("waived", [["R1"]], "waived must be different rules"),

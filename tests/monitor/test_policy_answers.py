@@ -142,7 +142,7 @@ UNUSABLE: Mapping[str, Any] = {
     "batch_size must be a whole number from 1 to 65,536, not 0": [
         decision(direction="decrease_batch_size", params={"batch_size": 0})
     ],
-    "cites must be a list": [decision(cites=["R7"] * 9 + ["R8"])],
+    "cites must be a list": [decision(cites=["R7"] * 9 + ["R99"])],
     "cites names a rule more than once": [decision(cites=["R7"] * 100_000)],
     "R7, not None": [decision(cites=None)],
     "half of a surrogate pair": [decision(justification="\ud800")],

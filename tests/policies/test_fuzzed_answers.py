@@ -26,7 +26,7 @@ from aggregates.decisions import Observation, Settings, parse_decision, validate
 from aggregates.errors import SpecError
 from aggregates.playbook import DIRECTIONS, EVENT_TYPES, MAX_BATCH_SIZE, MAX_LR, MIN_LR, REMEDIES
 from aggregates.registry import REGISTRY
-from aggregates.rulebook import RULES
+from aggregates.rules import FIRST_RULES as RULES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, apply_edit
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication

@@ -21,7 +21,7 @@ from aggregates.decisions import (
     validate_decision,
 )
 from aggregates.playbook import DIRECTIONS, FRESH, NO_ACTION
-from aggregates.rulebook import PRECEDENCE, RULES, fired_in_precedence
+from aggregates.rulebook import PRECEDENCE, fired_in_precedence
 from aggregates.rules import (
     CALIBRATED,
     DOCUMENT,
@@ -31,6 +31,7 @@ from aggregates.rules import (
     RELATIVE_3,
     RuleEvaluation,
 )
+from aggregates.rules import FIRST_RULES as RULES
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec, WatchedActivation, WatchedModel
 from policies.deciding.catalogue import POLICIES, create_policy

@@ -1,0 +1,74 @@
+"""A rule that is added is one file, and changes nothing of what was recorded before it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aggregates.rulebook import PRECEDENCE
+from aggregates.rules import FIRST_RULES
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
+RULE = """
+from aggregates.rulebook.folds import Band
+from aggregates.rulebook.rule import Rule, Side, average, outside
+
+RULE = Rule(
+    title="sparse activations",
+    kind="tuning",
+    fold=lambda name, rules: Band(name, rules, "sparsity", None, 0.5),
+    sides={"high": Side("too many activations are zero", ("decrease_lr", "stop"))},
+    limits=lambda rules: f"{average(rules)} of sparsity at most 0.5, {outside(rules)}",
+)
+"""
+FIRED = """
+from dataclasses import replace
+from aggregates.rulebook import PRECEDENCE
+from aggregates.rules import FIRST_RULES, RELATIVE, RulesConfig
+from aggregates.firing import evaluate_rules
+from judge.reference.situations import observe
+from policies.playbook import PlaybookPolicy
+import random
+
+assert PRECEDENCE == ("R7", "R6", "R4", "R5", "R1", "R2", "R8", "R3")
+known = RulesConfig(**replace(RELATIVE, names=(*FIRST_RULES, "R8")).to_dict())
+seen = observe(random.Random(0), {"R1": "high"})
+history = [replace(seen.history[-1], sparsity=0.9)]
+assert "R8" not in evaluate_rules(history, [], RELATIVE)
+found = evaluate_rules(history, [], known)
+assert found["R8"].side == "high", found["R8"]
+due = replace(seen, rules=known, evaluations=found, due=("R8",))
+[decision] = PlaybookPolicy().decide(due)
+assert (decision.direction, decision.cites) == ("stop", ("R8",)), decision
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """This program with a rule more."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, symlinks=True)
+    shutil.copytree(
+        ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "aggregates" / "rulebook" / "r8.py").write_text(RULE, encoding="utf-8")
+    return tmp_path
+
+
+def test_rules_that_are_known_are_those_of_configurations_without_a_list() -> None:
+    assert sorted(PRECEDENCE) == sorted(FIRST_RULES)
+
+
+def test_new_rule_fires_where_a_configuration_names_it(tree: Path) -> None:
+    subprocess.run([sys.executable, "-c", FIRED], cwd=tree, check=True)
+
+
+@pytest.mark.slow
+def test_golden_runs_hold_beside_a_new_rule(tree: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/golden"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
