@@ -21,7 +21,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -262,18 +262,25 @@ def runs_under(log: "LedgerApplication", checkpoints: Container[str]) -> list[UU
     return [run for run, start in starts if getattr(start, "checkpoint", None) in checkpoints]
 
 
-def find_run(ids: list[UUID], name: str) -> UUID:
-    """Return the run that `name` means: `latest`, an id, or the beginning of one."""
+def find_run(ids: Sequence[UUID], name: str, called: Mapping[UUID, str] | None = None) -> UUID:
+    """Return the run that `name` means: `latest`, an id, the beginning of one, or a run's name.
+
+    Of several that are `called` so it is the newest, the last of `ids`. An id goes before a name.
+    """
     if not ids:
         raise ProctorError("the ledger has no run yet; `proctor run` makes one")
     if name == "latest":
         return ids[-1]
+    if not any(str(each).startswith(name.lower()) for each in ids):
+        for each in reversed(ids):
+            if called and called.get(each) == name:
+                return each
     return find_named_run(ids, name)
 
 
 def find_named_run(ids: Iterable[UUID], name: str) -> UUID:
     """Return the run whose id begins with a name."""
-    return find_named(ids, name, noun="run", see="`proctor log` lists them")
+    return find_named(ids, name, noun="run", see="`proctor runs` lists them")
 
 
 def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:

@@ -33,6 +33,16 @@ LEFT JOIN run_ends AS e ON e.run_id = s.run_id
 LEFT JOIN events AS ended ON ended.idx = e.idx;
 COMMENT ON VIEW runs IS 'Each run with its configuration, its start and its end';
 
+CREATE VIEW annotations AS
+SELECT
+    run_id,
+    TRY_CAST(tags AS VARCHAR []) AS tags,  -- Words to find the run by
+    notes,  -- In words
+    config  -- The caller's own settings
+FROM run_annotated
+QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY idx DESC) = 1;
+COMMENT ON VIEW annotations IS 'What somebody said of each run last';
+
 -- The first event of a kind that a stream has once counts, and nothing that follows the end.
 CREATE VIEW misplaced_entries AS
 WITH ends AS (

@@ -65,7 +65,7 @@ class RescuePolicy(PlaybookPolicy):
             past.decision.direction == GO_BACK and rule in past.decision.cites
             for past in seen.applied
         )
-        if GO_BACK not in seen.directions(rule) or tried >= TRIES[rule]:
+        if GO_BACK not in seen.directions(rule) or tried >= TRIES.get(rule, 0):
             return usual
         edits = usual is not None and usual.direction in ("add_norm", "add_residual")
         if edits and not (rule == "R1" and "R6" in seen.due):  # then R6 makes the edit

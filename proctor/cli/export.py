@@ -19,7 +19,7 @@ from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import Argument, OutOption, RunArgument, Takes
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home
 from proctor.inputs import read_private_key
 from proctor.output.files import verify_target, write_output
 from proctor.output.shape import Answer
@@ -143,9 +143,9 @@ def verdict(
             statement = tree_head_statement(ledger.head.note)
         else:
             from proctor.handover.attestation import verdict_statement  # noqa: PLC0415 - with DuckDB
-            from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
+            from proctor.runs.replay import find_verified_run  # noqa: PLC0415 - takes long
 
-            run = find_run(verified_runs(ledger), subject)
+            run = find_verified_run(ledger, subject)
             keep_definitions()
             statement = verdict_statement(ledger, run)
     signer = read_private_key(LedgerPaths(home.ledger).key if key is None else key)

@@ -25,7 +25,7 @@ from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import RunArgument, Takes
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run, passphrase
+from proctor.home import Home, passphrase
 from proctor.inputs import read_private_key
 from proctor.output.files import verify_outside
 from proctor.output.shape import Answer
@@ -130,10 +130,10 @@ def model(
 def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
     """Return the run that `name` means; raises ProctorError if it cannot be handed over."""
     from proctor.handover.evidence import events_of  # noqa: PLC0415 - loads DuckDB
-    from proctor.runs.replay import verified_runs  # noqa: PLC0415 - takes long
+    from proctor.runs.replay import find_verified_run  # noqa: PLC0415 - takes long
     from projections.counting import counting_audits  # noqa: PLC0415 - loads DuckDB
 
-    run = find_run(verified_runs(ledger), name)
+    run = find_verified_run(ledger, name)
     entries = events_of(ledger, run)
     own = {entry.name for entry in entries if entry.stream_id == run}
     if "run.ended" not in own:

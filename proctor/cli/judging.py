@@ -12,11 +12,11 @@ from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
 from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home
 from proctor.inputs import read_private_key, read_text
 from proctor.output.terminal import warn
 from proctor.remembering import open_remembered, tell_unread
-from proctor.runs.replay import verified_runs
+from proctor.runs.replay import find_verified_run
 from proctor.state import memory
 
 SUBMITTED = ("model.py", "run_config.json", "task.py", "weights.safetensors")  # of any run
@@ -45,7 +45,7 @@ def look_up(
     found: list[Judged] = []
 
     def read(ledger: VerifiedLedger) -> None:
-        found.append(_judged(home, ledger, find_run(verified_runs(ledger), name)))
+        found.append(_judged(home, ledger, find_verified_run(ledger, name)))
 
     known = memory()
     new = known is not None and head is None and not whole

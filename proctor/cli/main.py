@@ -30,6 +30,8 @@ COMMANDS: Mapping[str, str] = {  # name -> the module
     "demo": "proctor.cli.training",
     "run": "proctor.cli.training",
     "judge": "proctor.cli.training",
+    "runs": "proctor.cli.runs",
+    "annotate": "proctor.cli.runs",
     "show": "proctor.cli.reading",
     "report": "proctor.cli.report",
     "replay": "proctor.cli.reading",

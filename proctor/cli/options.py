@@ -58,7 +58,9 @@ DataDirOption = Annotated[
     Takes(folder=True),
 ]
 RunArgument = Annotated[
-    str, "An id, the start of an id, or `latest`: the newest run that is no fork.", Argument("RUN")
+    str,
+    "An id, the start of one, a run's name, or `latest`: the newest run that is no fork.",
+    Argument("RUN"),
 ]
 FromStartOption = Annotated[bool, "Train again from the start, and use no snapshot."]
 WorkersOption = Annotated[

@@ -16,7 +16,7 @@ from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
 from proctor.cli.command_group import Output
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home
 from proctor.output.columns import Shows
 from proctor.output.terminal import (
     as_json,
@@ -27,7 +27,7 @@ from proctor.output.terminal import (
     readable,
 )
 from proctor.remembering import open_remembered, tell_aside
-from proctor.runs.replay import verified_runs
+from proctor.runs.replay import find_verified_run
 from proctor.runs.shapes import CallTotals, TranscriptCall
 from proctor.runs.shapes import Transcript as Told
 
@@ -61,7 +61,7 @@ def transcript(home: Home, run: str, call: int | None) -> Output:
 
 def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any]]]]:
     with open_remembered(home) as ledger:
-        run = find_run(verified_runs(ledger), name)
+        run = find_verified_run(ledger, name)
         stream = Transcript.id_of(run)
         entries = [entry for entry in ledger.entries() if entry.stream_id == stream]
     if not entries:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregates.playbook import MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
-from aggregates.rulebook import RULES
-from aggregates.rules import RuleEvaluation
+from aggregates.rules import FIRST_RULES, RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, ModelSpec
 
@@ -71,7 +70,7 @@ def _flags(*shape: int) -> _Bounds:
 
 # Name of an array -> its least and largest values; their shape is the array's.
 BOUNDS: Mapping[str, _Bounds] = {
-    "due": _flags(len(RULES), len(SIDES)),
+    "due": _flags(len(FIRST_RULES), len(SIDES)),
     "missing": _flags(EPOCHS, len(SIGNALS)),
     "model": _bounds(bounds for bounds, _ in MODEL.values()),
     "progress": _flags(1),
@@ -94,7 +93,7 @@ def numbers_of(
     rows = [nothing] * (EPOCHS - len(rows)) + rows
     sides = {each.rule: each.side for each in due}
     return {
-        "due": [[float(sides.get(rule) == side) for side in SIDES] for rule in RULES],
+        "due": [[float(sides.get(rule) == side) for side in SIDES] for rule in FIRST_RULES],
         "missing": [missing for _, missing in rows],
         "model": [float(read(spec)) for _, read in MODEL.values()],
         "progress": [len(history) / epochs],

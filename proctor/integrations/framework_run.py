@@ -31,6 +31,9 @@ class WatchOptions(TypedDict, total=False):
     policy_settings: Sequence[str]
     profile: str
     waived: Sequence[str]
+    tags: Sequence[str]
+    notes: str
+    own_config: Mapping[str, Any]
     home: str | os.PathLike[str]
 
 

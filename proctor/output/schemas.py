@@ -6,6 +6,7 @@ SQL have the columns of the question that the command asks.
 I/O: none but an in-memory database.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -108,7 +109,8 @@ def _closed(schema: Any, rows: dict[str, Any]) -> Any:
 @cache
 def _row(sql: str) -> dict[str, Any]:
     asked = f"SELECT * FROM ({sql}) LIMIT 0"  # noqa: S608 - our own question
-    found = _tables().execute(asked, [None] * max(sql.count("?"), "$1" in sql))
+    numbered = {*re.findall(r"\$\d", sql)}
+    found = _tables().execute(asked, [None] * max(sql.count("?"), len(numbered)))
     return _fields([(name, kind) for name, kind, *_ in found.description or ()])
 
 

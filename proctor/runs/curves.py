@@ -15,10 +15,10 @@ from uuid import UUID
 
 from ledger.mapper import readable_body
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home
 from proctor.output.terminal import dotted, records_of
 from proctor.remembering import keep_definitions, open_remembered
-from proctor.runs.replay import verified_runs
+from proctor.runs.replay import find_verified_run
 from projections.projector import projected
 
 _NO_CURVE = ("epoch", "idx", "reported", "run_id")
@@ -45,7 +45,7 @@ class Curves:
 def read_curves(home: Home, name: str) -> Curves:
     """Return the measurements of the run that `name` means; raises VerificationError."""
     with open_remembered(home) as ledger:
-        run = find_run(verified_runs(ledger), name)
+        run = find_verified_run(ledger, name)
         entries = [entry for entry in ledger.entries() if entry.stream_id == run]
         origin, size = ledger.authority.origin, ledger.size
     keep_definitions()

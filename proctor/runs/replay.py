@@ -81,25 +81,36 @@ def audited_run(entry: VerifiedEntry, name: str = "audit.started") -> str | None
     return None if body is None else str(body["run"])
 
 
-def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
-    """Return the runs of a verified ledger in the order in which they started, forks first."""
-    return _ids_by_start(ledger, "run.started")
+def find_verified_run(ledger: VerifiedLedger, name: str) -> UUID:
+    """Return the run of a verified ledger that `name` means; raises ProctorError."""
+    called = _by_start(ledger, "run.started")
+    return find_run([*called], name, called)
 
 
-def _ids_by_start(ledger: VerifiedLedger, *names: str) -> list[UUID]:
-    """Return the streams whose first entries can be read; the last is what `latest` means.
+def _by_start(ledger: VerifiedLedger, *names: str) -> dict[UUID, str]:
+    """Return what runs are called, by streams whose first entries can be read.
+
+    The last is what `latest` means.
 
     Campaigns and comparisons come first, then forks, which `fork --decision` makes by the dozen,
     then the other runs.
     """
     starts, forks = [], set()
+    called: dict[UUID, str] = {}
     for entry in ledger.select(names=[*names, "run.forked"]):
         if entry.name == "run.forked":
             forks.add(entry.stream_id)
-        elif entry.stream_version == 1 and REGISTRY.readable(entry.name, entry.body) is not None:
+        elif entry.stream_version == 1 and (body := REGISTRY.readable(entry.name, entry.body)):
             starts.append(entry)
+            called[entry.stream_id] = _called(body.get("config"))
     starts.sort(key=lambda each: (each.name == "run.started", each.stream_id not in forks))
-    return [entry.stream_id for entry in starts]
+    return {entry.stream_id: called[entry.stream_id] for entry in starts}
+
+
+def _called(config: object) -> str:
+    """Return a run's name as the view `runs` has it: of its data set, or the one it was given."""
+    told = config if isinstance(config, Mapping) else {}
+    return str(told.get("dataset") or told.get("name") or "")
 
 
 def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:
@@ -108,7 +119,8 @@ def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:
     The latest is the run that started last and is no fork.
     """
     names = ("campaign.started", "comparison.started", "run.started")
-    return find_run(_ids_by_start(ledger, *names), name)
+    called = _by_start(ledger, *names)
+    return find_run([*called], name, called)
 
 
 def read_streams(

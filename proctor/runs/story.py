@@ -43,7 +43,7 @@ from proctor.remembering import (
     tell_unread,
 )
 from proctor.runs.fixed import EFFECTS, cosigned_heads, find_fixed, told_fixed
-from proctor.runs.replay import audited_run, verified_runs
+from proctor.runs.replay import audited_run, find_verified_run
 from proctor.runs.tried import told_trials
 from proctor.runs.worth import (
     COLUMNS,
@@ -124,7 +124,10 @@ _RUNS = """
     WITH newest AS (
         SELECT run_id, idx, run_id IN (SELECT stream_id FROM events WHERE name = 'run.forked')
             AS forked
-        FROM run_starts WHERE idx < $1 AND ($2 = 'latest' OR starts_with(run_id, $2))
+        FROM run_starts WHERE idx < $1 AND (
+            $2 = 'latest' OR starts_with(run_id, LOWER($2))
+            OR COALESCE(config ->> '$.dataset', config ->> '$.name') = $2
+        )
         ORDER BY forked, idx DESC LIMIT 1000
     )
     SELECT run_id FROM newest JOIN events USING (idx) WHERE version = 1
@@ -197,7 +200,7 @@ def waived_reasons(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def looked_for(ledger: VerifiedLedger, name: str) -> tuple[UUID, list[VerifiedEntry]]:
     """Return the run that `name` means and the entries about it, from all of a ledger."""
-    run = find_run(verified_runs(ledger), name)
+    run = find_verified_run(ledger, name)
     audits = {
         entry.stream_id
         for entry in ledger.select(names=["audit.started"])
@@ -211,8 +214,10 @@ def looked_up(
     ledger: VerifiedLedger, index: Session, name: str
 ) -> tuple[UUID, list[VerifiedEntry]]:
     """Return the same, having asked tables where the entries are."""
-    runs = [UUID(each) for (each,) in index.query(_RUNS, [ledger.size, name.lower()]).rows]
-    run = find_run(runs, name) if name == "latest" else find_named_run(runs, name)
+    runs = [UUID(each) for (each,) in index.query(_RUNS, [ledger.size, name]).rows]
+    if not runs and name != "latest":
+        find_named_run(runs, name)
+    run = find_run(runs[::-1], name, dict.fromkeys(runs, name))
     streams = [str(run), str(Transcript.id_of(run))]
     found = index.query(_ABOUT, [streams, sorted(AUTHORITY_EVENTS), str(run)]).rows
     return run, list(ledger.chosen(idx for (idx,) in found))

@@ -5,7 +5,7 @@ I/O: appends to the home's ledger.
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,8 @@ from uuid import UUID, uuid4
 import torch
 from torch import nn
 
+from aggregates.annotation import Annotation
+from aggregates.errors import InvariantError
 from aggregates.noise import HALVES, NOTHING, PROBE
 from aggregates.playbook import MAX_LR, MIN_LR, rate_remedies, restoring
 from aggregates.rules import DOCUMENT, PROFILES
@@ -67,6 +69,9 @@ def watch(
     policy_settings: Sequence[str] = (),
     profile: str | None = None,
     waived: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    notes: str = "",
+    own_config: Mapping[str, Any] | None = None,
     home: str | os.PathLike[str] | None = None,
     witnesses: str | os.PathLike[str] | None = None,
     say: Callable[[str], object] | None = None,
@@ -102,6 +107,8 @@ def watch(
     policy_settings: what `--set` takes, as in `["model=NAME"]`.
     profile, waived: of the rules, as in a configuration; by default `relative`, whose thresholds do
     not depend on the scale of the loss.
+    tags, notes, own_config: what you want to find the run by (`proctor runs`): words, a text, and
+    your own settings, as plain values. No rule reads them.
     home: by default $PROCTOR_HOME, else .proctor in the current folder.
     witnesses: a file that names witnesses, who cosign each new tree head meanwhile; the loop does
     not wait for them.
@@ -114,13 +121,8 @@ def watch(
     """
     if (model is None) != (optimizer is None):
         raise WatchError("give both model and optimizer, or None for both to report losses alone")
-    if policy is None and policy_settings:
-        raise WatchError("policy_settings are a policy's; name one with policy=")
+    _verify_policy(policy, policy_settings)
     profile = profile or WatchConfig.profile
-    if not isinstance(policy, str | None) and not all(
-        hasattr(policy, each) for each in ("name", "describe", "decide")
-    ):
-        raise WatchError("a policy is a name, or an object with name, describe() and decide()")
     if model is not None and optimizer is not None:
         check_trainable(model, optimizer)
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
@@ -168,7 +170,8 @@ def watch(
     with ExitStack() as stack:
         start = None
         if processes.first:
-            start = _open(stack, place, policy, policy_settings)
+            said = {"tags": tags, "notes": notes, "config": own_config}
+            start = _open(stack, place, policy, policy_settings, said)
             stack.enter_context(
                 cosigned_meanwhile(place, None if witnesses is None else Path(witnesses), say=say)
             )
@@ -211,7 +214,8 @@ def watch(
             noise=noise if probe is None else probe,
             say=tell if processes.first else keep_quiet,
         )
-        if processes.first:
+        if start is not None:
+            start.begin()
             for line in (_who_decides(run, spec), *_beyond_decisions(lr)):
                 tell(line)
         try:
@@ -222,6 +226,15 @@ def watch(
         watched.close()
 
 
+def _verify_policy(policy: object, settings: Sequence[str]) -> None:
+    if policy is None and settings:
+        raise WatchError("policy_settings are a policy's; name one with policy=")
+    if not isinstance(policy, str | None) and not all(
+        hasattr(policy, each) for each in ("name", "describe", "decide")
+    ):
+        raise WatchError("a policy is a name, or an object with name, describe() and decide()")
+
+
 @dataclass(frozen=True)
 class _Start:
     """What the process that records the run begins with."""
@@ -230,6 +243,12 @@ class _Start:
     run_id: UUID
     policy: Policy | None  # None: nobody decides
     checkpoint: str | None
+    said: Annotation | None
+
+    def begin(self) -> None:
+        """Record what was said of the run, which has started."""
+        if self.said is not None:
+            self.log.save(self.said)
 
     def told(self, config: WatchConfig) -> dict[str, Any]:
         """Return what the other processes have to know."""
@@ -240,11 +259,16 @@ class _Start:
 
 
 def _open(
-    stack: ExitStack, place: Home, policy: str | Policy | None, settings: Sequence[str]
+    stack: ExitStack,
+    place: Home,
+    policy: str | Policy | None,
+    settings: Sequence[str],
+    said: Mapping[str, Any],
 ) -> _Start:
     """Open the ledger and the run's lock for as long as the stack is open, and make the policy."""
     choice = PolicyChoice.read(policy, settings) if isinstance(policy, str) else None
     run_id = uuid4()
+    annotation = _annotation(run_id, **said) if any(said.values()) else None
     log = stack.enter_context(place.open_log())
     prepared = None
     if choice is not None:
@@ -254,7 +278,14 @@ def _open(
         prepared = Prepared(policy)
     label = stack.enter_context(recording(place, log, run_id, prepared))
     own = None if prepared is None else prepared.policy
-    return _Start(log, run_id, own, label.checkpoint)
+    return _Start(log, run_id, own, label.checkpoint, annotation)
+
+
+def _annotation(run_id: UUID, *, config: Mapping[str, Any] | None, **said: Any) -> Annotation:
+    try:
+        return Annotation.give(str(run_id), config=config or {}, **said)
+    except (InvariantError, TypeError) as error:
+        raise WatchError(f"tags, notes and own_config: {error}") from error
 
 
 def _noise_source(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aggregates.annotation import MAX_NOTES, MAX_TAG, MAX_TAGS, Annotation
+from aggregates.annotation import MAX_CONFIG, MAX_NOTES, MAX_TAG, MAX_TAGS, Annotation
 from aggregates.errors import InvariantError
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
@@ -24,3 +24,13 @@ def test_tags_are_bounded(tags: list[str]) -> None:
     with pytest.raises(InvariantError, match="at most 100 tags of 1 to 100 characters"):
         Annotation.give(RUN, tags=tags, config={})
     Annotation.give(RUN, tags=["x" * MAX_TAG] * MAX_TAGS, config={})
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [({"a": object()}, "plain values"), ({"a": "x" * MAX_CONFIG}, "the maximum is 100,000")],
+)
+def test_configuration_is_plain_and_bounded(config: dict[str, object], said: str) -> None:
+    with pytest.raises(InvariantError, match=said):
+        Annotation.give(RUN, config=config)
+    Annotation.give(RUN, config={"a": "x" * (MAX_CONFIG - 100)})

@@ -16,6 +16,7 @@ from aggregates.rulebook.rule import Rule, Side, average, outside
 RULE = Rule(
     title="sparse activations",
     kind="tuning",
+    factors=(3.0, 10.0),
     fold=lambda name, rules: Band(name, rules, "sparsity", None, 0.5),
     sides={"high": Side("too many activations are zero", ("decrease_lr", "stop"))},
     limits=lambda rules: f"{average(rules)} of sparsity at most 0.5, {outside(rules)}",
@@ -27,6 +28,10 @@ from aggregates.rulebook import PRECEDENCE
 from aggregates.rules import FIRST_RULES, RELATIVE, RulesConfig
 from aggregates.firing import evaluate_rules
 from judge.reference.situations import observe
+from aggregates.decisions import parse_decision, validate_decision
+from policies.deciding.chance import RandomPolicy
+from policies.deciding.network import NetworkPolicy
+from policies.deciding.rescue import RescuePolicy
 from policies.playbook import PlaybookPolicy
 import random
 
@@ -38,8 +43,11 @@ assert "R99" not in evaluate_rules(history, [], RELATIVE)
 found = evaluate_rules(history, [], known)
 assert found["R99"].side == "high", found["R99"]
 due = replace(seen, rules=known, evaluations=found, due=("R99",))
-[decision] = PlaybookPolicy().decide(due)
-assert (decision.direction, decision.cites) == ("stop", ("R99",)), decision
+for policy in (PlaybookPolicy(), RescuePolicy(), RandomPolicy(), NetworkPolicy()):
+    [decision] = policy.decide(due)
+    assert decision.cites == ("R99",), decision
+    validate_decision(parse_decision(decision.to_dict()), due)
+    assert decision.direction == "stop" or not isinstance(policy, PlaybookPolicy)
 """
 
 

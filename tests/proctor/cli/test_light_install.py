@@ -82,6 +82,8 @@ BASE: Mapping[str, list[str]] = {
     "replay": [],
     "show": [],
     "sql": ["SELECT count(*) FROM events"],
+    "runs": [],
+    "annotate": ["latest", "--tag", "x"],
     "verify": [],
     "witness": ["--help"],
 }

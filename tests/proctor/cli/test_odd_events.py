@@ -168,6 +168,7 @@ def readings(scene: Scene) -> Iterator[tuple[list[str], tuple[int, ...]]]:
     yield ["log"], (0,)
     yield ["log", "--json"], (0,)
     yield ["log", "--entry", str(len(scene.entries))], (0,)
+    yield ["runs"], (0,)
     yield ["show"], (0,)
     yield ["show", run], (0,)
     yield ["show", run, "--json"], (0,)

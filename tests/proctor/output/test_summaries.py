@@ -48,9 +48,9 @@ def test_nouns_are_plural_unless_there_is_one() -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("c", "no run begins with 'c'; `proctor log` lists them"),
+        ("c", "no run begins with 'c'; `proctor runs` lists them"),
         ("", "no run begins with ''"),
-        ("A", "2 runs begin with 'A': give more of it; `proctor log` lists them"),
+        ("A", "2 runs begin with 'A': give more of it; `proctor runs` lists them"),
     ],
 )
 def test_name_that_is_not_one_runs_is_rejected(name: str, problem: str) -> None:

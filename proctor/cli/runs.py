@@ -1,0 +1,94 @@
+"""`proctor runs` and `annotate`: which runs a ledger has, and what people say of them."""
+
+import json
+from typing import Annotated, Any
+from uuid import UUID
+
+from aggregates.annotation import Annotation
+from aggregates.errors import InvariantError
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import MOST, RunArgument, Takes
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.columns import field, fields, figure, figures
+from proctor.output.shape import Answer, columns
+from proctor.output.terminal import print_rows
+from proctor.remembering import held_session, open_remembered
+from proctor.runs.replay import find_verified_run
+
+app = CommandGroup()
+_RUNS = """
+    SELECT run_id, dataset AS name, state, started_at, policy_name AS policy, epochs,
+        best_val_accuracy, verdict, process_score, a.tags, a.notes
+    FROM run_summary LEFT JOIN annotations AS a USING (run_id)
+    WHERE COALESCE(state = $1, true) AND COALESCE(policy_name = $2, true)
+        AND COALESCE(dataset = $3, true) AND ($4 IS NULL OR list_contains(a.tags, $4))
+    ORDER BY started_at DESC, run_id LIMIT $5"""
+_LATEST = "SELECT tags, notes, config FROM annotations WHERE run_id = ?"
+RunRow = Annotated[dict[str, Any], columns("RunRow", "A run in the list of runs.", _RUNS)]
+_COLUMNS = (
+    field("run", lambda row: row["run_id"][:8]),
+    *fields("name", "state"),
+    field("started", "started_at"),
+    *fields("policy"),
+    *figures("epochs"),
+    figure("best", "best_val_accuracy"),
+    *fields("verdict"),
+    figure("process", "process_score"),
+    field("tags", lambda row: ", ".join(row["tags"] or ()) or None),
+)
+
+
+class Said(Answer):
+    """What is said of a run now."""
+
+    run: UUID
+    tags: list[str]
+    notes: str
+
+
+@app.command(long=True, prints=list[RunRow])
+def runs(
+    home: Home,
+    state: Annotated[str | None, "Only runs in this state, as in running or completed."] = None,
+    policy: Annotated[str | None, "Only runs that this policy decided in."] = None,
+    name: Annotated[str | None, "Only runs of this name, data set or task."] = None,
+    tag: Annotated[str | None, "Only runs with this tag."] = None,
+    last: Annotated[int | None, "Only the newest N runs.", Takes(least=1, most=MOST)] = None,
+) -> Output:
+    """List the runs, the newest first; `proctor show` tells one of them."""
+    with held_session(home) as session:
+        found = session.query(_RUNS, [state, policy, name, tag, last]).records
+    return Output(found, lambda: print_rows(_COLUMNS, found))
+
+
+@app.command(prints=Said)
+def annotate(
+    home: Home,
+    run: RunArgument,
+    tag: Annotated[list[str] | None, "A tag to add.", Takes("TAG")] = None,
+    remove: Annotated[list[str] | None, "A tag to remove.", Takes("TAG")] = None,
+    notes: Annotated[str | None, "Notes in place of earlier ones."] = None,
+) -> Output:
+    """Tag a run, or write notes on it; `proctor runs --tag TAG` finds it again."""
+    if not (tag or remove or notes is not None):
+        raise ProctorError("give --tag TAG, --remove TAG or --notes TEXT")
+    with open_remembered(home) as ledger:
+        chosen = find_verified_run(ledger, run)
+    with held_session(home) as session:
+        before = next(iter(session.query(_LATEST, [str(chosen)]).rows), ((), "", "{}"))
+    tags, earlier, config = before
+    kept = [each for each in tags or () if each not in (remove or ())]
+    try:
+        annotation = Annotation.give(
+            str(chosen),
+            tags=list(dict.fromkeys((*kept, *(tag or ())))),
+            notes=earlier if notes is None else notes,
+            config=told if isinstance(told := json.loads(config), dict) else {},
+        )
+    except InvariantError as error:
+        raise ProctorError(str(error)) from error
+    with home.open_log() as log:
+        log.save(annotation)
+    told = Said(run=chosen, tags=annotation.tags, notes=annotation.notes)
+    return Output(told, f"run {chosen}: {', '.join(annotation.tags) or 'no tags'}")
