@@ -9,7 +9,9 @@ from dataclasses import KW_ONLY
 from typing import Annotated, Any
 
 from eventsourcing.domain import Aggregate
+from msgspec import Meta
 
+from aggregates.declared import check_fields
 from aggregates.errors import InvariantError
 from aggregates.events import Cut, First, begins
 from ledger.bodies import encode_body
@@ -19,6 +21,9 @@ MAX_TAGS = 100
 MAX_TAG = 100  # characters
 MAX_NOTES = 10_000  # characters
 MAX_CONFIG = 100_000  # bytes
+_Tag = Annotated[str, Meta(min_length=1, max_length=MAX_TAG)]
+_SAID = f"at most {MAX_TAGS} words of 1 to {MAX_TAG} characters"
+_Tags = Annotated[Sequence[_Tag], Meta(max_length=MAX_TAGS, extra={"allowed": _SAID})]
 
 
 class Annotation(Aggregate):
@@ -28,20 +33,15 @@ class Annotation(Aggregate):
         """What somebody says of a run; the latest annotation of a run counts."""
 
         NAME = "run.annotated"
-        run: str
+        run: Annotated[str, Meta(pattern=r"\A[0-9a-f-]{36}\Z", extra={"allowed": "a run's id"})]
         _: KW_ONLY
-        tags: Sequence[str] = ()  # words to find the run by
+        tags: _Tags = ()  # words to find the run by
         notes: Annotated[str, Cut(MAX_NOTES)] = ""  # in words
         config: Mapping[str, Any]  # the caller's own settings, which no rule reads
 
         def check(self) -> None:
-            """Bound the tags and the configuration."""
-            if len(self.tags) > MAX_TAGS or not all(
-                isinstance(tag, str) and 0 < len(tag) <= MAX_TAG for tag in self.tags
-            ):
-                raise InvariantError(
-                    f"a run has at most {MAX_TAGS} tags of 1 to {MAX_TAG} characters"
-                )
+            """Bound what is said."""
+            check_fields(self, InvariantError)
             try:
                 size = len(encode_body({"config": self.config}))
             except EncodingError as error:

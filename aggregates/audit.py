@@ -68,7 +68,7 @@ class Audit(Aggregate):
     class StepCompleted(Event):
         """The outcome of one of the eleven steps of an audit."""
 
-        step: int = counted(after="statuses")  # 1 to 11
+        step: int = counted(after="statuses")  # 1 to 11; the first seven fail hard
         name: str  # the step's name
         status: Annotated[str, OneOf("a step's status", STATUSES)]
         summary: str  # one line

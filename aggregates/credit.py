@@ -83,7 +83,7 @@ class Credit(Aggregate):
         """What a fork of a measurement came to."""
 
         decision: int  # number of the decision in the run that was forked
-        arm: str  # chosen: the decision as recorded; else the alternative
+        arm: str  # `chosen` (the decision as recorded), or the name of the alternative
         seed: Long  # order of the examples
         run: str  # the fork
         epochs: int  # epochs that it has, the shared ones included

@@ -218,7 +218,7 @@ class AppliedRemedy:
     trials: int = 0  # epochs after it that are trials: no rule judges them
 
 
-@dataclass(frozen=True, slots=True)  # a run keeps seven of each epoch
+@dataclass(frozen=True, slots=True)  # a run keeps many
 class RuleEvaluation:
     """What one rule says of the latest epoch, and the numbers it says it from."""
 

@@ -31,7 +31,7 @@ from aggregates.events import (
 from aggregates.firing import RuleMemory
 from aggregates.playbook import FRESH, GO_BACK, NO_ACTION, TRY_RATES, UNDONE, restarted
 from aggregates.provocations import fault_of
-from aggregates.rulebook import PRECEDENCE, fired_in_precedence
+from aggregates.rulebook import PRECEDENCE, fired_in_precedence, known_rules
 from aggregates.rules import AppliedRemedy, RuleEvaluation, RulesConfig
 from aggregates.signals import UNSAID, EpochSignals, signals_of
 from aggregates.spec import Spec, WatchedModel, spec_of
@@ -69,7 +69,7 @@ class Run(Aggregate):
         config: dict[str, Any]
         # SHA-256 of `config` as canonical JSON (sorted keys, no spaces)
         config_hash: str = counted()
-        # the rules' configuration: profile, signals, thresholds, windows
+        # the rules' configuration: profile, signals, thresholds, windows; `names`, if not R1 to R7
         rules: dict[str, Any]
         rules_hash: str = counted()  # SHA-256 of `rules`, likewise
         spec: dict[str, Any]  # the initial model specification
@@ -87,7 +87,7 @@ class Run(Aggregate):
             return {"config_hash": digest(self.config), "rules_hash": digest(self.rules)}
 
         def apply(self, run: "Run") -> None:
-            run.rules = RulesConfig(**self.rules)
+            run.rules = known_rules(self.rules)
             run.memory = RuleMemory(run.rules)
             run.initial_spec = run.spec = spec_of(self.spec)
 
@@ -149,10 +149,10 @@ class Run(Aggregate):
                 run.settings = {**run.settings, "lr": step.lr}
 
     class RulesEvaluated(Event):
-        """The result of each of the seven rules in an epoch."""
+        """The result of each rule in an epoch."""
 
         epoch: int  # the epoch just measured
-        # for R1 to R7: `rule`, `fired`, `side`, `value`, `ema`, `streak`
+        # by rule: `rule`, `fired`, `side`, `value`, `ema`, `streak`
         evaluations: dict[str, Any]
 
         def apply(self, run: "Run") -> None:
@@ -211,7 +211,7 @@ class Run(Aggregate):
         """The harness could not do what a decision asked for."""
 
         decision: int = counted("unsettled")
-        epoch: int = counted("epoch")  # the epoch behind which it took effect
+        epoch: int = counted("epoch")  # the epoch of the refusal
         reason: str  # why the remedy cannot be applied
 
         def apply(self, run: "Run") -> None:
@@ -224,7 +224,7 @@ class Run(Aggregate):
         """
 
         decision: int = counted("unsettled")
-        epoch: int = counted("epoch")  # the epoch behind which it took effect
+        epoch: int = counted("epoch")  # the last epoch of this run
         spec: dict[str, Any]  # the specification with which the new run starts
 
         def apply(self, run: "Run") -> None:

@@ -100,7 +100,8 @@ class Transcript(Aggregate):
         parameters: Mapping[str, Any] = field(default_factory=dict)  # temperature, seed, limits
         request: _SHA256 | None = None  # blob of the request's body as canonical JSON
         request_bytes: _Count | None = None
-        response: _SHA256 | None = None  # blob of the body received, secrets removed
+        # blob of the body received, secrets removed; null: none came
+        response: _SHA256 | None = None
         response_bytes: _Count | None = None
         status: _Status | None = None  # of HTTP; null if no response came
         # finish reason given by the server

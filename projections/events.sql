@@ -6,7 +6,7 @@ CREATE TABLE run_starts (
     idx BIGINT NOT NULL,
     config JSON NOT NULL,  -- The whole configuration
     config_hash VARCHAR NOT NULL,  -- SHA-256 of config as canonical JSON (sorted keys, no spaces)
-    rules JSON NOT NULL,  -- The rules' configuration: profile, signals, thresholds, windows
+    rules JSON NOT NULL,  -- The rules' configuration: profile, signals, thresholds, windows; names, if not R1 to R7
     rules_hash VARCHAR NOT NULL,  -- SHA-256 of rules, likewise
     spec JSON NOT NULL,  -- The initial model specification
     data JSON NOT NULL,  -- Dataset, sizes and SHA-256 fingerprints of the splits
@@ -16,7 +16,7 @@ CREATE TABLE run_starts (
     campaign VARCHAR,  -- The campaign of which it is an attempt, or null
     checkpoint VARCHAR  -- The label: the checkpoint whose code it ran, or null
 );
-COMMENT ON TABLE run_starts IS 'The start of a run: everything that goes into it before its first step (event run.started)';
+COMMENT ON TABLE run_starts IS 'The start of a run: everything that goes into it before its first step. The view runs is easier to query (event run.started)';
 
 CREATE TABLE provocations (
     run_id VARCHAR NOT NULL,  -- The run
@@ -26,7 +26,7 @@ CREATE TABLE provocations (
     changes JSON NOT NULL,  -- What it did to settings, weights, biases or loss
     expects JSON NOT NULL  -- Rules that it should make fire
 );
-COMMENT ON TABLE provocations IS 'A fault that was put into a run on purpose (event run.provoked)';
+COMMENT ON TABLE provocations IS 'A fault that was put into a run on purpose. It is recorded before the first epoch if, and only if, config names one. The view provocation_outcomes shows its effect (event run.provoked)';
 
 CREATE TABLE forks (
     run_id VARCHAR NOT NULL,  -- The run
@@ -37,17 +37,17 @@ CREATE TABLE forks (
     state VARCHAR NOT NULL,  -- SHA-256 of the training state after that epoch, which is a blob
     orders JSON NOT NULL  -- Other orders of the examples, each with after (an epoch) and seed (0: the run's own order); those of the parent come first
 );
-COMMENT ON TABLE forks IS 'A run that goes on from a recorded epoch of another run (event run.forked)';
+COMMENT ON TABLE forks IS 'A run that goes on from a recorded epoch of another run. Its stream repeats what the parent recorded up to the state after that epoch; the decisions on that epoch are its own (event run.forked)';
 
 CREATE TABLE weights (
     run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
     epoch INTEGER NOT NULL,  -- The epoch behind which they were saved
-    kind VARCHAR NOT NULL,  -- Best or last
+    kind VARCHAR NOT NULL,  -- best or last
     sha256 VARCHAR NOT NULL,  -- SHA-256 of the safetensors file, which is a blob
     size BIGINT NOT NULL,
     spec JSON NOT NULL,  -- Model specification that the weights belong to
-    probe JSON NOT NULL  -- Mode (of BatchNorm), batch_sha256, layer_norms on the fixed probe batch
+    probe JSON NOT NULL  -- mode (of BatchNorm), batch_sha256, layer_norms on the fixed probe batch
 );
 COMMENT ON TABLE weights IS 'Saved parameters of the latest epoch; the newest of each kind counts (event run.weights_saved)';
 
@@ -59,12 +59,12 @@ CREATE TABLE snapshots (
     size BIGINT NOT NULL,
     seconds DOUBLE NOT NULL  -- That saving took
 );
-COMMENT ON TABLE snapshots IS 'The training state after an epoch and before its decisions (event run.snapshot_saved)';
+COMMENT ON TABLE snapshots IS 'The training state after an epoch and before its decisions. It is saved where config asks for it with snapshots (event run.snapshot_saved)';
 
 CREATE TABLE run_ends (
     run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,
-    reason VARCHAR NOT NULL,  -- Completed, stopped (by a decision), restart, interrupted, failed or crashed
+    reason VARCHAR NOT NULL,  -- completed, stopped (by a decision), restart, interrupted, failed or crashed
     detail VARCHAR NOT NULL,  -- One line
     deliverables JSON NOT NULL,  -- File name to SHA-256 of the submitted files
     entry VARCHAR NOT NULL  -- Hash of the entry, hexadecimal; it covers all entries before it
@@ -81,7 +81,7 @@ CREATE TABLE campaign_starts (
     feedback BOOLEAN NOT NULL,  -- Whether attempts get feedback on earlier ones
     ranked_by VARCHAR NOT NULL  -- Which axis is compared first, process or quality (version 1 has none: process)
 );
-COMMENT ON TABLE campaign_starts IS 'The start of a campaign: what is attempted, and how often (event campaign.started)';
+COMMENT ON TABLE campaign_starts IS 'The start of a campaign: what is attempted, and how often. The view campaigns is easier to query (event campaign.started)';
 
 CREATE TABLE attempts (
     campaign_id VARCHAR NOT NULL,  -- The campaign
@@ -99,7 +99,7 @@ CREATE TABLE abandoned_attempts (
     run_id VARCHAR NOT NULL,
     reason VARCHAR NOT NULL
 );
-COMMENT ON TABLE abandoned_attempts IS 'The latest attempt was cut off with its process (event campaign.attempt_abandoned)';
+COMMENT ON TABLE abandoned_attempts IS 'The latest attempt was cut off with its process. It does not count, and its number is used again (event campaign.attempt_abandoned)';
 
 CREATE TABLE judged_attempts (
     campaign_id VARCHAR NOT NULL,  -- The campaign
@@ -108,7 +108,7 @@ CREATE TABLE judged_attempts (
     run_id VARCHAR NOT NULL,
     audit_id VARCHAR NOT NULL  -- The audit that is fed back and ranked by
 );
-COMMENT ON TABLE judged_attempts IS 'Which audit of an attempt counts: the campaign''s own (event campaign.attempt_judged)';
+COMMENT ON TABLE judged_attempts IS 'Which audit of an attempt counts: the campaign''s own. The campaign makes it after the run''s end, of the submitted files. Other audits of the same run change nothing (event campaign.attempt_judged)';
 
 CREATE TABLE feedback (
     campaign_id VARCHAR NOT NULL,  -- The campaign
@@ -116,7 +116,7 @@ CREATE TABLE feedback (
     number INTEGER NOT NULL,  -- The attempt that gets the feedback
     feedback JSON NOT NULL  -- Feedback on earlier attempts; each violation in it is an object with kind and rule
 );
-COMMENT ON TABLE feedback IS 'The feedback that an attempt receives on earlier attempts (event campaign.feedback_given)';
+COMMENT ON TABLE feedback IS 'The feedback that an attempt receives on earlier attempts. It is recorded once, before the attempt starts. If the attempt is abandoned, its replacement gets the same feedback (event campaign.feedback_given)';
 
 CREATE TABLE campaign_advice (
     campaign_id VARCHAR NOT NULL,  -- The campaign
@@ -125,7 +125,7 @@ CREATE TABLE campaign_advice (
     advice VARCHAR NOT NULL,  -- The text of the block; empty: there is none
     version INTEGER NOT NULL  -- Its version in the stream advice of the model; 0: the empty block
 );
-COMMENT ON TABLE campaign_advice IS 'The advice block of an attempt''s prompts (event campaign.advised)';
+COMMENT ON TABLE campaign_advice IS 'The advice block of an attempt''s prompts. Only a campaign that tunes the block records it, before each attempt (event campaign.advised)';
 
 CREATE TABLE campaign_ends (
     campaign_id VARCHAR NOT NULL,  -- The campaign
@@ -152,7 +152,7 @@ CREATE TABLE comparison_runs (
     seed BIGINT NOT NULL,
     run_id VARCHAR NOT NULL
 );
-COMMENT ON TABLE comparison_runs IS 'A cell of a comparison is given its run (event comparison.run_allotted)';
+COMMENT ON TABLE comparison_runs IS 'A cell of a comparison is given its run. This is recorded before the run starts. A run that was cut off is replaced by another of the same cell (event comparison.run_allotted)';
 
 CREATE TABLE comparison_results (
     comparison_id VARCHAR NOT NULL,  -- The comparison
@@ -173,24 +173,24 @@ CREATE TABLE comparison_ends (
 COMMENT ON TABLE comparison_ends IS 'Every cell of a comparison is done (event comparison.ended)';
 
 CREATE TABLE credit_starts (
-    credit_id VARCHAR NOT NULL,  -- The credit
+    credit_id VARCHAR NOT NULL,  -- The measurement
     idx BIGINT NOT NULL,
     run_id VARCHAR NOT NULL,  -- The run whose decisions are measured
     after VARCHAR NOT NULL,  -- The policy that decides after the measured decision, in all forks
     seeds JSON NOT NULL,  -- Orders of the examples after the fork; 0 is the run's own
     arms JSON NOT NULL  -- Names of the alternatives, by the decision's number
 );
-COMMENT ON TABLE credit_starts IS 'The start of a measurement of what decisions were worth (event credit.started)';
+COMMENT ON TABLE credit_starts IS 'The start of a measurement of what decisions were worth. The stream''s id follows from these fields: the same question is measured once (event credit.started)';
 
 CREATE TABLE credit_forks (
-    credit_id VARCHAR NOT NULL,  -- The credit
+    credit_id VARCHAR NOT NULL,  -- The measurement
     idx BIGINT NOT NULL,
     decision INTEGER NOT NULL,  -- Number of the decision in the run that was forked
-    arm VARCHAR NOT NULL,  -- Chosen: the decision as recorded; else the alternative
+    arm VARCHAR NOT NULL,  -- chosen (the decision as recorded), or the name of the alternative
     seed BIGINT NOT NULL,  -- Order of the examples
     run_id VARCHAR NOT NULL,  -- The fork
     epochs INTEGER NOT NULL,  -- Epochs that it has, the shared ones included
-    end_reason VARCHAR NOT NULL,  -- Completed or stopped
+    end_reason VARCHAR NOT NULL,  -- completed or stopped
     val_loss DOUBLE NOT NULL,  -- Validation loss of its last epoch
     val_accuracy DOUBLE NOT NULL,  -- Validation accuracy of its last epoch
     obligations INTEGER NOT NULL,  -- Obligations of its process, the shared ones included
@@ -199,7 +199,7 @@ CREATE TABLE credit_forks (
 COMMENT ON TABLE credit_forks IS 'What a fork of a measurement came to (event credit.fork_ended)';
 
 CREATE TABLE credit_ends (
-    credit_id VARCHAR NOT NULL,  -- The credit
+    credit_id VARCHAR NOT NULL,  -- The measurement
     idx BIGINT NOT NULL
 );
 COMMENT ON TABLE credit_ends IS 'Everything of a measurement is measured (event credit.ended)';
@@ -214,14 +214,14 @@ CREATE TABLE audit_starts (
     judged JSON,  -- The state of the run that is judged: hash and version of its last entry, version of its transcript, hashes of its files; null: an older audit, which was not bound to a state
     signed_by VARCHAR
 );
-COMMENT ON TABLE audit_starts IS 'The run and the state that an audit judges (event audit.started)';
+COMMENT ON TABLE audit_starts IS 'The run and the state that an audit judges. It is appended before the first step, the other events of the audit together after the last one. The view audits is easier to query (event audit.started)';
 
 CREATE TABLE audit_steps (
     audit_id VARCHAR NOT NULL,  -- The audit
     idx BIGINT NOT NULL,
-    step INTEGER NOT NULL,  -- 1 to 11
+    step INTEGER NOT NULL,  -- 1 to 11; the first seven fail hard
     name VARCHAR NOT NULL,  -- The step's name
-    status VARCHAR NOT NULL,  -- Failed, not_possible, not_run, passed or violations
+    status VARCHAR NOT NULL,  -- failed, not_possible, not_run, passed or violations
     summary VARCHAR NOT NULL,  -- One line
     evidence JSON NOT NULL,
     signed_by VARCHAR
@@ -234,17 +234,17 @@ CREATE TABLE reviews (
     decision_idx BIGINT NOT NULL,  -- Ledger index of the decision
     entry_hash VARCHAR NOT NULL,  -- Hash of that entry, hexadecimal
     run_id VARCHAR NOT NULL,  -- The run of the decision
-    mark VARCHAR NOT NULL,  -- Bad or gold
+    mark VARCHAR NOT NULL,  -- bad or gold
     note VARCHAR NOT NULL,
     signed_by VARCHAR
 );
-COMMENT ON TABLE reviews IS 'What an operator says of a decision (event decision.reviewed)';
+COMMENT ON TABLE reviews IS 'What an operator says of a decision. It counts if an operator''s key in force signed it (proctor data review) (event decision.reviewed)';
 
 CREATE TABLE transcripts (
     transcript_id VARCHAR NOT NULL,  -- The transcript
     idx BIGINT NOT NULL,
     run_id VARCHAR NOT NULL,  -- The run, or the proposal
-    mode VARCHAR NOT NULL,  -- Iterative_self_refine; for a proposal gauntlet_evolution
+    mode VARCHAR NOT NULL,  -- iterative_self_refine; for a proposal gauntlet_evolution
     policy JSON NOT NULL  -- The policy's settings and how it asks, without secrets
 );
 COMMENT ON TABLE transcripts IS 'Whose calls a transcript has, of a run or a proposal, and the policy that makes them (event transcript.started)';
@@ -259,19 +259,19 @@ CREATE TABLE votes (
     agreement DOUBLE NOT NULL,  -- Share of all ballots for it
     calls JSON NOT NULL  -- Numbers of the calls that returned the ballots
 );
-COMMENT ON TABLE votes IS 'The ballots of an ensemble for one rule, and the share that agreed (event transcript.vote_counted)';
+COMMENT ON TABLE votes IS 'The ballots of an ensemble for one rule, and the share that agreed. A ballot that holds no vote counts as unusable: it agrees with nothing (event transcript.vote_counted)';
 
 CREATE TABLE proposal_reviews (
     transcript_id VARCHAR NOT NULL,  -- The transcript
     idx BIGINT NOT NULL,
     epoch INTEGER NOT NULL,  -- The epoch decided on
     proposed JSON NOT NULL,  -- The decision that was proposed
-    verdict VARCHAR NOT NULL,  -- Approve, edit or reject
+    verdict VARCHAR NOT NULL,  -- approve, edit or reject
     decision JSON NOT NULL,  -- The resulting decision
-    mark VARCHAR,  -- Gold, bad or null
+    mark VARCHAR,  -- gold, bad or null
     note VARCHAR NOT NULL  -- The person's note, at most 500 characters
 );
-COMMENT ON TABLE proposal_reviews IS 'A person''s verdict on a proposed decision (event transcript.proposal_reviewed)';
+COMMENT ON TABLE proposal_reviews IS 'A person''s verdict on a proposed decision. The resulting decision is run.decision_made (event transcript.proposal_reviewed)';
 
 CREATE TABLE run_annotated (
     annotation_id VARCHAR NOT NULL,  -- The annotation
@@ -292,10 +292,10 @@ CREATE TABLE infra_submissions (
     targets JSON NOT NULL,  -- Declared path to tier
     diff VARCHAR NOT NULL,  -- Blob of the diff
     diff_bytes BIGINT NOT NULL,
-    base VARCHAR NOT NULL,  -- Commit
+    base VARCHAR NOT NULL,  -- Commit that the diff applies to
     base_tree VARCHAR NOT NULL,  -- The tree of that commit
     rationale VARCHAR NOT NULL,  -- The proposer's reason, at most 4,000 characters
-    trigger VARCHAR NOT NULL,  -- Error_pattern, operator_request or performance_regression
+    trigger VARCHAR NOT NULL,  -- error_pattern, operator_request or performance_regression
     proposer VARCHAR NOT NULL,
     evidence JSON NOT NULL  -- The evidence that the rationale refers to
 );
@@ -304,13 +304,13 @@ COMMENT ON TABLE infra_submissions IS 'A proposed change: what is to change, aga
 CREATE TABLE infra_reviews (
     proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
-    verdict VARCHAR NOT NULL,  -- Approve, reject, revise or refactor
+    verdict VARCHAR NOT NULL,  -- approve, reject, revise or refactor
     envelope VARCHAR NOT NULL,
-    key VARCHAR NOT NULL,  -- Vkey
-    expires BIGINT NOT NULL,  -- S since the POSIX epoch
+    key VARCHAR NOT NULL,  -- Of the operator
+    expires BIGINT NOT NULL,  -- In seconds since 1970
     note VARCHAR NOT NULL  -- The operator's words
 );
-COMMENT ON TABLE infra_reviews IS 'An operator''s review of a proposal (event proposal.reviewed)';
+COMMENT ON TABLE infra_reviews IS 'An operator''s review of a proposal. Whoever records it has checked the envelope (event proposal.reviewed)';
 
 CREATE TABLE infra_branches (
     proposal_id VARCHAR NOT NULL,  -- The proposal
@@ -346,7 +346,7 @@ CREATE TABLE infra_validation_results (
     choice VARCHAR,  -- Why these were left out; null if the manifest lets all tests run at once, and in versions 1 and 2
     fixes JSON NOT NULL  -- Cases of added tests that fail without the change and pass with it; empty in versions 1 to 3
 );
-COMMENT ON TABLE infra_validation_results IS 'The result of the base''s tests on the candidate (event proposal.tested)';
+COMMENT ON TABLE infra_validation_results IS 'The result of the base''s tests on the candidate. All of them run, or those that the change can reach (event proposal.tested)';
 
 CREATE TABLE infra_rest_results (
     proposal_id VARCHAR NOT NULL,  -- The proposal
@@ -367,7 +367,7 @@ COMMENT ON TABLE infra_rest_results IS 'The result of the tests that were left o
 CREATE TABLE infra_task_scores (
     proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
-    arm VARCHAR NOT NULL,  -- Base or candidate
+    arm VARCHAR NOT NULL,  -- base or candidate
     task VARCHAR NOT NULL,  -- The reference task
     repeat INTEGER NOT NULL,  -- From 0
     seed BIGINT NOT NULL,  -- Seed of this repeat, the same in both arms
@@ -386,7 +386,7 @@ COMMENT ON TABLE infra_task_scores IS 'The answer of one arm to one reference ta
 CREATE TABLE infra_evaluations (
     proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
-    verdict VARCHAR NOT NULL,  -- Better, no worse, cannot tell or worse
+    verdict VARCHAR NOT NULL,  -- better, no worse, cannot tell or worse
     level DOUBLE NOT NULL,  -- Error level used for this comparison
     regressions JSON NOT NULL,  -- Tasks that became worse
     improvements JSON NOT NULL,  -- What improved
@@ -398,8 +398,8 @@ COMMENT ON TABLE infra_evaluations IS 'The comparison of candidate and base, tas
 CREATE TABLE infra_conclusions (
     proposal_id VARCHAR NOT NULL,  -- The proposal
     idx BIGINT NOT NULL,
-    outcome VARCHAR NOT NULL,  -- Promoted, rejected, halted, superseded (the line has moved on) or withdrawn
-    stage VARCHAR NOT NULL,  -- Propose, branch, test, benchmark, evaluate or conclude
+    outcome VARCHAR NOT NULL,  -- promoted, rejected, halted, superseded (the line has moved on) or withdrawn
+    stage VARCHAR NOT NULL,  -- propose, branch, test, benchmark, evaluate or conclude
     reason VARCHAR NOT NULL,
     checkpoint VARCHAR,  -- The checkpoint that a promotion made
     valley VARCHAR  -- The valley that allowed it without an improvement, else null
@@ -414,7 +414,7 @@ CREATE TABLE checkpoint_rollbacks (
     reason VARCHAR NOT NULL,
     signed_by VARCHAR
 );
-COMMENT ON TABLE checkpoint_rollbacks IS 'A checkpoint that was rolled back, with all that descend from it (event checkpoint.rolled_back)';
+COMMENT ON TABLE checkpoint_rollbacks IS 'A checkpoint that was rolled back, with all that descend from it. One that was marked with an ancestor can be rolled back by name: it is not to come back (event checkpoint.rolled_back)';
 
 CREATE TABLE admitted_tasks (
     line_id VARCHAR NOT NULL,  -- The line
@@ -430,7 +430,7 @@ CREATE TABLE drift_measurements (
     idx BIGINT NOT NULL,
     checkpoint_id VARCHAR NOT NULL,  -- Active checkpoint at the time
     commit VARCHAR NOT NULL,  -- The measured commit
-    task_set VARCHAR NOT NULL,  -- Reference, or hidden for tasks outside the repository
+    task_set VARCHAR NOT NULL,  -- reference, or hidden for tasks outside the repository
     sha256 VARCHAR NOT NULL,
     tasks JSON NOT NULL,  -- Task to success and metrics
     success DOUBLE NOT NULL  -- Share of tasks that succeeded
@@ -442,7 +442,7 @@ CREATE TABLE drift_alarms (
     idx BIGINT NOT NULL,
     checkpoint_id VARCHAR NOT NULL,  -- Active checkpoint at the time
     commit VARCHAR NOT NULL,  -- Commit that raised the alarm
-    kind VARCHAR NOT NULL,  -- Of alarm
+    kind VARCHAR NOT NULL,  -- What kind of alarm
     detail VARCHAR NOT NULL,
     tasks JSON NOT NULL  -- Tasks that raised it
 );
@@ -455,7 +455,7 @@ CREATE TABLE drift_answers (
     kind VARCHAR NOT NULL,  -- Of the alarm
     note VARCHAR NOT NULL  -- The operator's answer
 );
-COMMENT ON TABLE drift_answers IS 'An operator''s answer to an alarm; sums that led to it begin again (event drift.answered)';
+COMMENT ON TABLE drift_answers IS 'An operator''s answer to an alarm; sums that led to it begin again. The view alarms is easier to query (event drift.answered)';
 
 CREATE TABLE evolutions (
     evolution_id VARCHAR NOT NULL,  -- The evolution
@@ -468,7 +468,7 @@ CREATE TABLE evolution_rounds (
     evolution_id VARCHAR NOT NULL,  -- The evolution
     idx BIGINT NOT NULL,
     round INTEGER NOT NULL,
-    outcome VARCHAR NOT NULL,  -- Proposed, nothing, unusable, unanswered or refused
+    outcome VARCHAR NOT NULL,  -- proposed, nothing, unusable, unanswered or refused
     proposal_id VARCHAR,  -- The proposal, else null
     proposer VARCHAR NOT NULL,  -- Who looked
     technique VARCHAR,  -- How; null: it did not come to that
@@ -479,21 +479,21 @@ CREATE TABLE evolution_rounds (
 COMMENT ON TABLE evolution_rounds IS 'A round that searched for an improvement, and its outcome (event evolution.round_ended)';
 
 CREATE TABLE advice_lines (
-    advice_id VARCHAR NOT NULL,  -- The advice
+    advice_id VARCHAR NOT NULL,  -- The advice to a model
     idx BIGINT NOT NULL,
     model VARCHAR NOT NULL
 );
 COMMENT ON TABLE advice_lines IS 'The model that an advice block is for (event advice.opened)';
 
 CREATE TABLE advice_proposals (
-    advice_id VARCHAR NOT NULL,  -- The advice
+    advice_id VARCHAR NOT NULL,  -- The advice to a model
     idx BIGINT NOT NULL,
     round INTEGER NOT NULL,
     version INTEGER NOT NULL,  -- From 1; version 0 is the empty block
     parent INTEGER NOT NULL,  -- The version that it is to replace
     campaign_id VARCHAR,  -- The campaign; null: outside of one
     attempt INTEGER,  -- The attempt after which it was proposed, or null
-    proposer VARCHAR NOT NULL,  -- Template, or the model that wrote the text
+    proposer VARCHAR NOT NULL,  -- template, or the model that wrote the text
     technique VARCHAR NOT NULL,  -- How it was written
     pattern VARCHAR NOT NULL,  -- The error pattern that it is about
     rationale VARCHAR NOT NULL,
@@ -503,14 +503,14 @@ CREATE TABLE advice_proposals (
 COMMENT ON TABLE advice_proposals IS 'An advice block that is to be tested against the champion (event advice.proposed)';
 
 CREATE TABLE advice_orders (
-    advice_id VARCHAR NOT NULL,  -- The advice
+    advice_id VARCHAR NOT NULL,  -- The advice to a model
     idx BIGINT NOT NULL,
-    what VARCHAR NOT NULL  -- On, off or reset (the block is empty again, and earlier rounds no longer count)
+    what VARCHAR NOT NULL  -- on, off or reset (the block is empty again, and earlier rounds no longer count)
 );
 COMMENT ON TABLE advice_orders IS 'An order to turn the tuning on or off, or to begin anew; nothing is deleted (event advice.steered)';
 
 CREATE TABLE bisections (
-    bisection_id VARCHAR NOT NULL,  -- The bisection
+    bisection_id VARCHAR NOT NULL,  -- The search
     idx BIGINT NOT NULL,
     line_id VARCHAR NOT NULL,
     good VARCHAR NOT NULL,  -- The checkpoint before the first suspect
@@ -519,26 +519,26 @@ CREATE TABLE bisections (
     error DOUBLE NOT NULL,  -- Given share of wrong verdicts; 0: verdicts are certain
     confidence DOUBLE NOT NULL,  -- Confidence at which the search ends
     ends_believed BOOLEAN NOT NULL,  -- Whether good is assumed good and the last suspect bad, without probes
-    rules INTEGER NOT NULL  -- How verdicts are weighed. 1: the given share is the true one, and errors are independent. 2: both are estimated. Openings of version 1 have rules 1
+    rules INTEGER NOT NULL  -- How verdicts are weighed. 1: the given share is the true one, and errors are independent. 2: one share is estimated. 3: two are, of false alarms and of missed faults
 );
 COMMENT ON TABLE bisections IS 'A search for the checkpoint that made a line worse (event bisection.opened)';
 
 CREATE TABLE bisection_probes (
-    bisection_id VARCHAR NOT NULL,  -- The bisection
+    bisection_id VARCHAR NOT NULL,  -- The search
     idx BIGINT NOT NULL,
     number INTEGER NOT NULL,  -- From 1
     checkpoint_id VARCHAR NOT NULL,  -- What was probed
-    verdict VARCHAR NOT NULL,  -- One of VERDICTS
+    verdict VARCHAR NOT NULL,  -- bad, good or skip
     evidence JSON NOT NULL
 );
 COMMENT ON TABLE bisection_probes IS 'One test of one checkpoint by a search (event bisection.probed)';
 
 CREATE TABLE bisection_ends (
-    bisection_id VARCHAR NOT NULL,  -- The bisection
+    bisection_id VARCHAR NOT NULL,  -- The search
     idx BIGINT NOT NULL,
     culprit VARCHAR,  -- The first bad checkpoint, or null
     candidates JSON NOT NULL,  -- Remaining candidates; only the culprit if there is one
-    posterior DOUBLE NOT NULL,  -- Probability that the culprit is among them; with rules 2, at least
+    posterior DOUBLE NOT NULL,  -- Probability that the culprit is among them; from rules 2 on, at least
     reason VARCHAR NOT NULL
 );
 COMMENT ON TABLE bisection_ends IS 'The outcome of a search (event bisection.ended)';
@@ -546,7 +546,7 @@ COMMENT ON TABLE bisection_ends IS 'The outcome of a search (event bisection.end
 CREATE TABLE exports (
     export_id VARCHAR NOT NULL,  -- The export
     idx BIGINT NOT NULL,
-    kind VARCHAR NOT NULL,  -- Preferences, proposals or sft
+    kind VARCHAR NOT NULL,  -- preferences, proposals or sft
     as_of BIGINT NOT NULL,  -- Index of the last entry used
     head VARCHAR NOT NULL,  -- That entry's hash
     query JSON NOT NULL,  -- Conditions for the examples

@@ -157,9 +157,9 @@ CREATE TABLE rule_evaluations (
     value DOUBLE,  -- The signal of the epoch
     ema DOUBLE,  -- Moving average, or the best value so far where a rule keeps one
     streak INTEGER NOT NULL,  -- Consecutive epochs in which the condition held
-    precedence INTEGER NOT NULL  -- Among the seven rules; 1 is acted on first
+    precedence INTEGER NOT NULL  -- Among the rules; 1 is acted on first
 );
-COMMENT ON TABLE rule_evaluations IS 'The result of each of the seven rules in each epoch';
+COMMENT ON TABLE rule_evaluations IS 'The result of each rule in each epoch';
 
 -- deferred_to is in params too: as a generated column it needs a function that DuckDB does not have
 -- yet when it replays the log of a process that was killed.

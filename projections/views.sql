@@ -256,7 +256,7 @@ SELECT
     e.run_id,
     e.epoch,
     e.rule,
-    e.precedence,  -- Among the seven rules; 1 is acted on first
+    e.precedence,  -- Among the rules; 1 is acted on first
     e.fired,  -- Whether the rule wants a decision
     e.side,  -- high, low, guessing, plateau, stalled or not_finite; NULL while silent
     e.streak,  -- Consecutive epochs in which the condition held

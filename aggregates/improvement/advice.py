@@ -167,7 +167,7 @@ class Advice(Aggregate):
 
         name: str  # the scenario
         _: KW_ONLY
-        origin: str  # where it comes from; null: admitted later, as the next two
+        origin: str  # where it comes from
         observation: Mapping[str, Any]  # the situation
         # for each due rule, an object with `rule` and `acts`; no acts: the rule has to wait
         expected: Sequence[Mapping[str, Any]]

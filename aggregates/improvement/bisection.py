@@ -36,7 +36,7 @@ class Bisection(Aggregate):
         # whether `good` is assumed good and the last suspect bad, without probes
         ends_believed: bool = True
         # how verdicts are weighed. 1: the given share is the true one, and errors are independent.
-        # 2: both are estimated. Openings of version 1 have rules 1
+        # 2: one share is estimated. 3: two are, of false alarms and of missed faults
         rules: Annotated[int, Since(2, KNOWN_RULES[0])] = KNOWN_RULES[-1]
         search_id: InitVar[UUID | None] = None
 
@@ -58,7 +58,7 @@ class Bisection(Aggregate):
 
         number: int = counted(after="probes")  # from 1
         checkpoint: str  # what was probed
-        verdict: str  # one of VERDICTS
+        verdict: str  # `bad`, `good` or `skip`
         evidence: Mapping[str, Any]
 
         def check(self, search: "Bisection") -> None:
@@ -76,7 +76,7 @@ class Bisection(Aggregate):
         ENDS = "this search has ended"
         culprit: Kept[str | None]  # the first bad checkpoint, or null
         candidates: Sequence[str]  # remaining candidates; only the culprit if there is one
-        posterior: float  # probability that the culprit is among them; with rules 2, at least
+        posterior: float  # probability that the culprit is among them; from rules 2 on, at least
         reason: Annotated[str, Cut(MAX_TEXT)]
 
         def check(self, search: "Bisection") -> None:

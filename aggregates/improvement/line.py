@@ -179,7 +179,7 @@ class Line(Aggregate):
         valley: str  # SHA-256 of the signed content
         steps: Sequence[str]  # SHA-256 of the allowed diffs, in order
         envelope: str
-        expires: int  # s
+        expires: int  # in seconds since 1970
 
         def check(self, line: "Line") -> None:
             line.verify_going()
@@ -249,7 +249,7 @@ class Line(Aggregate):
         NAME = "drift.alarmed"
         checkpoint: str = counted("active")  # active checkpoint at the time
         commit: str  # commit that raised the alarm
-        kind: str  # of alarm
+        kind: str  # what kind of alarm
         detail: Annotated[str, Cut(MAX_TEXT)]
         tasks: Sequence[str] = ()  # tasks that raised it
 
@@ -285,11 +285,11 @@ class Line(Aggregate):
         NAME = "checkpoint.evaluated"
         checkpoint: str  # what was evaluated
         commit: str = counted()  # of the checkpoint
-        purpose: str  # one of PURPOSES
+        purpose: str  # `baseline`, `drift` or `confirmation`
         number: int = counted()  # number of the evaluation for that purpose and checkpoint, from 1
         seed: str | None  # seed of the tasks, hexadecimal; null: the set in the repository
         sha256: str
-        tasks: int
+        tasks: int  # how many
         right: int = counted()  # number of right answers
         valid: int  # number of tasks without a refused answer
         precision: float | None  # mean precision of the selections; null: no task measures it

@@ -61,7 +61,7 @@ class Proposal(Aggregate):
         targets: Mapping[str, int]  # declared path to tier
         diff: str  # blob of the diff
         diff_bytes: Long
-        base: str  # commit
+        base: str  # commit that the diff applies to
         base_tree: str  # the tree of that commit
         rationale: str  # the proposer's reason, at most 4,000 characters
         trigger: Annotated[str, OneOf("a trigger", TRIGGERS)]
@@ -89,8 +89,8 @@ class Proposal(Aggregate):
 
         verdict: Annotated[str, OneOf("a review", REVIEWS), KeptAs("review")]
         envelope: Kept[str]
-        key: str  # vkey
-        expires: Long  # s since the POSIX epoch
+        key: str  # of the operator
+        expires: Long  # in seconds since 1970
         note: Annotated[Kept[str], Cut(MAX_TEXT)]  # the operator's words
 
     class Branched(Event):

@@ -9,9 +9,11 @@ Source: docs/reference/rules.md.
 from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
+from aggregates.errors import InvariantError
 from aggregates.rulebook.rule import KINDS, Rule
-from aggregates.rules import RuleEvaluation
+from aggregates.rules import FIRST_RULES, RuleEvaluation, RulesConfig
 
 _FILES = sorted(
     (each.name for each in iter_modules(__path__) if each.name[1:].isdigit()),
@@ -26,6 +28,19 @@ PRECEDENCE = tuple(  # first goes first
     sorted(RULES, key=lambda name: (KINDS.index(RULEBOOK[name].kind), not RULEBOOK[name].first))
 )
 RULE_CLASSES: Mapping[str, str] = {name: RULEBOOK[name].kind for name in PRECEDENCE}
+
+
+def known_rules(recorded: Mapping[str, Any]) -> RulesConfig:
+    """Return a recorded configuration; raises InvariantError for rules that are not known."""
+    names = recorded.get("names", FIRST_RULES)
+    if not names or not isinstance(names, list | tuple) or len({*map(str, names)}) != len(names):
+        raise InvariantError(f"the rules must be named, each once, not {names!r:.200}")
+    if strange := [name for name in names if not isinstance(name, str) or name not in RULEBOOK]:
+        raise InvariantError(
+            f"the run has a rule {strange[0]!r:.80}, which this program does not know; use the one "
+            "that recorded it"
+        )
+    return RulesConfig(**recorded)
 
 
 def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str, ...]:

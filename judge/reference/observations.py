@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.rules import FIRST_RULES, RuleEvaluation
+from aggregates.rules import RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.spec import spec_of
 from judge.reference.rules import REFERENCE_RULES
@@ -39,7 +39,7 @@ def to_plain(seen: Observation) -> dict[str, Any]:
         "settings": seen.settings.to_dict(),
         "spec": seen.spec.to_dict(),
         "history": [_row(signals, _SIGNALS) for signals in seen.history],
-        "evaluations": [_row(seen.evaluations[rule], _EVALUATION) for rule in FIRST_RULES],
+        "evaluations": [_row(seen.evaluations[rule], _EVALUATION) for rule in seen.rules.names],
         "decisions": [
             [past.number, past.epoch, past.source, past.decision.to_dict(), past.outcome]
             for past in seen.decisions

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aggregates.decisions import Said
+from aggregates.errors import AggregateError
 from aggregates.forks import Fork, Order, fork_of, shared_digest, shared_events
 from aggregates.rules import PROFILES
 from aggregates.run import Run
-from judge.auditing.events import decode_events
+from judge.auditing.events import HOSTILE, decode_events
 from judge.auditing.reexecution import Rebuilt, rebuild, verify_epoch
 from judge.config import JudgeConfig
 from ledger.errors import LedgerError
@@ -83,7 +84,11 @@ def read_parent(home: Home, name: str) -> Parent:
             f"{found.run_id} is a campaign or comparison; give one of its runs: `proctor log` "
             "lists them"
         )
-    return Parent(found.entries, events, folded(events))
+    try:
+        run = folded(events)
+    except (AggregateError, *HOSTILE) as error:
+        raise ProctorError(f"run {found.run_id} does not replay: {error}") from error
+    return Parent(found.entries, events, run)
 
 
 def rebuild_state(

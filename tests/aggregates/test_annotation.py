@@ -21,7 +21,7 @@ def test_annotation_is_read_back_as_it_was_said() -> None:
 
 @pytest.mark.parametrize("tags", [[""], ["x" * (MAX_TAG + 1)], [3], ["a"] * (MAX_TAGS + 1)])
 def test_tags_are_bounded(tags: list[str]) -> None:
-    with pytest.raises(InvariantError, match="at most 100 tags of 1 to 100 characters"):
+    with pytest.raises(InvariantError, match="at most 100 words of 1 to 100 characters"):
         Annotation.give(RUN, tags=tags, config={})
     Annotation.give(RUN, tags=["x" * MAX_TAG] * MAX_TAGS, config={})
 
@@ -34,3 +34,11 @@ def test_configuration_is_plain_and_bounded(config: dict[str, object], said: str
     with pytest.raises(InvariantError, match=said):
         Annotation.give(RUN, config=config)
     Annotation.give(RUN, config={"a": "x" * (MAX_CONFIG - 100)})
+
+
+@pytest.mark.parametrize("said", [{"tags": "abc"}, {"tags": 5}, {"notes": None}, {"config": 5}])
+def test_wrong_types_are_refused(said: dict[str, object]) -> None:
+    with pytest.raises(InvariantError, match="must be"):
+        Annotation.give(RUN, **{"config": {}, **said})  # type: ignore[arg-type]
+    with pytest.raises(InvariantError, match="a run's id"):
+        Annotation.give("nonsense", config={})

@@ -18,7 +18,7 @@ RULE = Rule(
     kind="tuning",
     factors=(3.0, 10.0),
     fold=lambda name, rules: Band(name, rules, "sparsity", None, 0.5),
-    sides={"high": Side("too many activations are zero", ("decrease_lr", "stop"))},
+    sides={"high": Side("too many activations are zero", ("decrease_lr", "stop"), undone=True)},
     limits=lambda rules: f"{average(rules)} of sparsity at most 0.5, {outside(rules)}",
 )
 """
@@ -42,7 +42,7 @@ history = [replace(seen.history[-1], sparsity=0.9)]
 assert "R99" not in evaluate_rules(history, [], RELATIVE)
 found = evaluate_rules(history, [], known)
 assert found["R99"].side == "high", found["R99"]
-due = replace(seen, rules=known, evaluations=found, due=("R99",))
+due = replace(seen, back=(-1,), rules=known, evaluations=found, due=("R99",))
 for policy in (PlaybookPolicy(), RescuePolicy(), RandomPolicy(), NetworkPolicy()):
     [decision] = policy.decide(due)
     assert decision.cites == ("R99",), decision

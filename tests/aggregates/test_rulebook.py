@@ -2,10 +2,11 @@
 
 import pytest
 
+from aggregates.errors import InvariantError
 from aggregates.playbook import REMEDIES
-from aggregates.rulebook import RULEBOOK
+from aggregates.rulebook import RULEBOOK, known_rules
 from aggregates.rulebook.rule import KINDS
-from aggregates.rules import VERSIONS, RulesConfig
+from aggregates.rules import FIRST_RULES, RELATIVE, VERSIONS, RulesConfig
 
 CONFIGURATIONS = [rules for versions in VERSIONS.values() for rules in versions]
 
@@ -25,3 +26,13 @@ def test_rule_names_what_there_is(name: str) -> None:
     for rules in CONFIGURATIONS:
         assert rule.limits(rules)
         assert not rule.fold(name, rules).evaluation().fired
+
+
+@pytest.mark.parametrize(
+    "names", [["R1", "R99"], ["R1", "R1"], [], "R1", {"R3": 1}, [5], [["R1"]], 5]
+)
+def test_run_with_rules_that_are_not_known_is_refused(names: object) -> None:
+    recorded = {**RELATIVE.to_dict(), "names": names}
+    with pytest.raises(InvariantError, match=r"the rules must be named|does not know"):
+        known_rules(recorded)
+    assert known_rules({**recorded, "names": [*FIRST_RULES]}) == RELATIVE

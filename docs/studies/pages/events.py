@@ -28,6 +28,11 @@ _PAGE = Path(__file__).parents[2] / "reference" / "events.md"
 _SECTION = re.compile(r"^### (\S+)\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 _FIELDS = re.compile(r"^\*\*.*?\n(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _BEHIND = re.compile(r"  # (?!type:|noqa)(.*)$")
+_STREAMS = {
+    "advice": "the advice to a model",
+    "bisection": "the search",
+    "credit": "the measurement",
+}
 _TYPES = {int: "INTEGER", str: "VARCHAR", float: "DOUBLE", bool: "BOOLEAN"}
 _SIGNED = "signed_by VARCHAR"
 _HEAD = """\
@@ -139,8 +144,9 @@ def _own_tables() -> Iterator[tuple[EventType, Rows]]:
 def _table(event: EventType, told: Rows) -> str:
     hints = get_type_hints(event.event_class, include_extras=True)
     meanings = _meanings(event.event_class)
+    stream = _stream(event)
     columns = [
-        (f"{_stream(event)}_id VARCHAR NOT NULL", f"the {_stream(event)}"),
+        (f"{stream}_id VARCHAR NOT NULL", _STREAMS.get(stream, f"the {stream}")),
         ("idx BIGINT NOT NULL", ""),
         *((f"{told.column(name)} {_sql(hints[name])}", meanings[name]) for name in _fields(event)),
         *([(_SIGNED, "")] if told.signer else []),
@@ -150,8 +156,8 @@ def _table(event: EventType, told: Rows) -> str:
         f"    {column}{',' if place < len(columns) else ''}{_note(text)}"
         for place, (column, text) in enumerate(columns, start=1)
     ]
-    first = _docstring(event.event_class).split("\n\n")[0].rstrip(".")
-    meaning = f"{' '.join(first.split())} (event {event.name})".replace("'", "''")
+    says = " ".join(_docstring(event.event_class).replace("`", "").split()).rstrip(".")
+    meaning = f"{says} (event {event.name})".replace("'", "''")
     return (
         f"CREATE TABLE {told.table} (\n" + "\n".join(lines) + "\n);\n"
         f"COMMENT ON TABLE {told.table} IS '{meaning}';\n"
@@ -163,7 +169,9 @@ _HASHED = "hash of the entry, hexadecimal; it covers all entries before it"
 
 def _note(text: str) -> str:
     plain = text.replace("`", "")
-    return f"  -- {plain[0].upper()}{plain[1:]}" if plain else ""
+    if not plain:
+        return ""
+    return f"  -- {plain if text.startswith('`') else plain[0].upper() + plain[1:]}"
 
 
 def _sql(hint: Any) -> str:

@@ -53,7 +53,7 @@ def test_run_is_found_by_its_tag_and_keeps_what_was_said_before(home: Path) -> N
     [
         (["latest"], "give --tag TAG, --remove TAG or --notes TEXT"),
         (["nobody", "--tag", "x"], "no run begins with 'nobody'; `proctor runs` lists them"),
-        (["latest", "--tag", "x" * 101], "at most 100 tags of 1 to 100 characters"),
+        (["latest", "--tag", "x" * 101], "at most 100 words of 1 to 100 characters"),
     ],
 )
 def test_what_cannot_be_said_is_one_error(home: Path, arguments: list[str], said: str) -> None:
