@@ -163,7 +163,11 @@ known AS (
             LIST_TRANSFORM(
                 LIST_FILTER(
                     [{{answers}}],
-                    lambda side: NOT LIST_HAS_ANY(side.able, TRY_CAST(s.spec -> '$.offers' AS VARCHAR []))
+                    lambda side: LIST_CONTAINS(
+                        COALESCE(TRY_CAST(s.rules -> '$.names' AS VARCHAR []), [{{first_rules}}]),
+                        side.rule
+                    )
+                    AND NOT LIST_HAS_ANY(side.able, TRY_CAST(s.spec -> '$.offers' AS VARCHAR []))
                 ),
                 lambda side: side.rule
             )

@@ -25,6 +25,7 @@ from aggregates.audit import REVISION
 from aggregates.comparison import ASKING, COMPUTED, NEUTRAL, OWN_POLICIES
 from aggregates.playbook import DIRECTIONS
 from aggregates.rulebook import RULE_CLASSES
+from aggregates.rules import FIRST_RULES
 from aggregates.strategy import CLASSES, PHASES
 from aggregates.violations import LISTED
 from ledger import bodies
@@ -147,6 +148,7 @@ def _told() -> Mapping[str, str]:
         "answers": answers,
         "asking": _listed(ASKING),
         "computed": _listed(COMPUTED),
+        "first_rules": _listed(FIRST_RULES),
         "listed": str(LISTED),
         "neutral": json.dumps(dict.fromkeys(NEUTRAL)),
         "once": _rows_of(once),

@@ -3,6 +3,8 @@
 I/O: an in-memory database.
 """
 
+import re
+
 import duckdb
 
 from projections.projector import create_schema
@@ -42,6 +44,7 @@ _VIEWS = """
         SELECT table_name AS view_name, column_name, column_index FROM duckdb_columns()
         WHERE schema_name = 'main'
     ) USING (view_name) GROUP BY ALL ORDER BY ALL"""
+_OF_EVENT = re.compile(r" \(event ([\w.]+)\)$")
 _PARTS = {"Tables": _LISTED, "Views": _VIEWS}
 
 
@@ -53,6 +56,14 @@ def tables_page() -> str:
         for title, query in _PARTS.items():
             lines.append(f"## {title}\n")
             for name, comment, columns in connection.execute(query).fetchall():
-                lines.append(f"- **{name}**: {comment}. `{', '.join(columns)}`")
+                lines.append(f"- **{name}**: {_told(comment)}. `{', '.join(columns)}`")
             lines.append("")
     return "\n".join(lines)
+
+
+def _told(comment: str) -> str:
+    """Return what a table is; of one that an event is a row of, the event."""
+    event = _OF_EVENT.search(comment)
+    if event is None:
+        return comment
+    return f"[{event[1]}](events.md#{event[1].replace('.', '')})"
