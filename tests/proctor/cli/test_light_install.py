@@ -83,7 +83,7 @@ BASE: Mapping[str, list[str]] = {
     "show": [],
     "sql": ["SELECT count(*) FROM events"],
     "runs": [],
-    "annotate": ["latest", "--tag", "x"],
+    "annotate": ["--help"],
     "verify": [],
     "witness": ["--help"],
 }
