@@ -45,7 +45,7 @@ class Annotation(Aggregate):
             try:
                 size = len(encode_body({"config": self.config}))
             except EncodingError as error:
-                raise InvariantError(f"config must hold plain values: {error}") from error
+                raise InvariantError(f"config must have only plain values: {error}") from error
             if size > MAX_CONFIG:
                 raise InvariantError(f"config has {size:,} bytes; the maximum is {MAX_CONFIG:,}")
 

@@ -38,9 +38,9 @@ Columns = dict[str, list[Any]]
 SCHEMA, EVENTS = (Path(__file__).with_name(name) for name in ("schema.sql", "events.sql"))
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \(\n(.+?)\n\);", re.DOTALL | re.MULTILINE)
 _COLUMN = re.compile(r'^    "?(\w+)"? (\w+)( NOT NULL)?', re.MULTILINE)
-_OF_EVENT = re.compile(r"^COMMENT ON TABLE (\w+) IS '.* \(event ([\w.]+)\)';$", re.MULTILINE)
 _IDS = ("audit", "campaign", "checkpoint", "line", "proposal", "run", "valley")
-TABLES_SQL = "".join(source.read_text(encoding="utf-8") for source in (SCHEMA, EVENTS))
+EVENTS_SQL = EVENTS.read_text(encoding="utf-8")
+TABLES_SQL = SCHEMA.read_text(encoding="utf-8") + EVENTS_SQL
 TABLES: Mapping[str, Mapping[str, tuple[str, bool]]] = MappingProxyType(
     {
         table: {column: (kind, not required) for column, kind, required in _COLUMN.findall(columns)}
@@ -48,8 +48,8 @@ TABLES: Mapping[str, Mapping[str, tuple[str, bool]]] = MappingProxyType(
     }
 )
 """Type and nullability of each column of each table, in order."""
-TABLE_OF = MappingProxyType({event: table for table, event in _OF_EVENT.findall(TABLES_SQL)})
-"""The table of each event that becomes one row of a table of its own."""
+OF_EVENTS = tuple(table for table, _ in _TABLE.findall(EVENTS_SQL))
+"""The tables of events.sql."""
 
 _NONE = type(None)
 # What of a body a column takes; JSON takes everything. A time is in microseconds since 1970.

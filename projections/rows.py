@@ -13,7 +13,7 @@ from uuid import UUID
 from aggregates.rulebook import PRECEDENCE
 from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.violations import listed_violations
-from projections.mapping import TABLE_OF, Body, Rows
+from projections.mapping import OF_EVENTS, Body, Rows
 
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
@@ -238,7 +238,9 @@ STATED: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "export.sealed": (Rows("exports", once=True),),
     }
 )
-"""What is stated of events; any other becomes a row of the table that is called as it is."""
-ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
-    {**{event: (Rows(table),) for event, table in TABLE_OF.items()}, **STATED}
-)
+"""What is stated of events; `run.annotated` becomes a row of the table run_annotated, and so on."""
+_STATED = {told.table for each in STATED.values() for told in each}
+_DERIVED = {
+    table.replace("_", ".", 1): (Rows(table),) for table in OF_EVENTS if table not in _STATED
+}
+ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType({**STATED, **_DERIVED})

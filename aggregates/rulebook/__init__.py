@@ -34,11 +34,11 @@ def known_rules(recorded: Mapping[str, Any]) -> RulesConfig:
     """Return a recorded configuration; raises InvariantError for rules that are not known."""
     names = recorded.get("names", FIRST_RULES)
     if not names or not isinstance(names, list | tuple) or len({*map(str, names)}) != len(names):
-        raise InvariantError(f"the rules must be named, each once, not {names!r:.200}")
+        raise InvariantError(f"names must be a list of different rules, not {names!r:.200}")
     if strange := [name for name in names if not isinstance(name, str) or name not in RULEBOOK]:
         raise InvariantError(
-            f"the run has a rule {strange[0]!r:.80}, which this program does not know; use the one "
-            "that recorded it"
+            f"this version does not know the rule {strange[0]!r:.80}; use the version that "
+            "recorded the run"
         )
     return RulesConfig(**recorded)
 

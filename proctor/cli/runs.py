@@ -21,8 +21,8 @@ _RUNS = """
     SELECT run_id, dataset AS name, state, started_at, policy_name AS policy, epochs,
         best_val_accuracy, verdict, process_score, a.tags, a.notes
     FROM run_summary LEFT JOIN annotations AS a USING (run_id)
-    WHERE COALESCE(state = $1, true) AND COALESCE(policy_name = $2, true)
-        AND COALESCE(dataset = $3, true) AND ($4 IS NULL OR list_contains(a.tags, $4))
+    WHERE ($1 IS NULL OR state = $1) AND ($2 IS NULL OR policy_name = $2)
+        AND ($3 IS NULL OR dataset = $3) AND ($4 IS NULL OR list_contains(a.tags, $4))
     ORDER BY started_at DESC, run_id LIMIT $5"""
 _LATEST = "SELECT tags, notes, config FROM annotations WHERE run_id = ?"
 RunRow = Annotated[dict[str, Any], columns("RunRow", "A run in the list of runs.", _RUNS)]
@@ -72,7 +72,7 @@ def annotate(
 ) -> Output:
     """Tag a run, or write notes on it; `proctor runs --tag TAG` finds it again."""
     if not (tag or remove or notes is not None):
-        raise ProctorError("give --tag TAG, --remove TAG or --notes TEXT")
+        raise ProctorError("say what to change: give --tag TAG, --remove TAG or --notes TEXT")
     with open_remembered(home) as ledger:
         chosen = find_verified_run(ledger, run)
     with held_session(home) as session:

@@ -110,7 +110,8 @@ def _by_start(ledger: VerifiedLedger, *names: str) -> dict[UUID, str]:
 def _called(config: object) -> str:
     """Return a run's name as the view `runs` has it: of its data set, or the one it was given."""
     told = config if isinstance(config, Mapping) else {}
-    return str(told.get("dataset") or told.get("name") or "")
+    dataset, name = told.get("dataset"), told.get("name")
+    return str(name if dataset is None else dataset)
 
 
 def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:

@@ -28,7 +28,7 @@ def test_tags_are_bounded(tags: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("config", "said"),
-    [({"a": object()}, "plain values"), ({"a": "x" * MAX_CONFIG}, "the maximum is 100,000")],
+    [({"a": object()}, "only plain values"), ({"a": "x" * MAX_CONFIG}, "the maximum is 100,000")],
 )
 def test_configuration_is_plain_and_bounded(config: dict[str, object], said: str) -> None:
     with pytest.raises(InvariantError, match=said):

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from frontdoor import call_here
-from synthetic import synthetic_run
+from synthetic import SPEC, synthetic_run
 
 from aggregates.registry import REGISTRY
+from aggregates.rules import CALIBRATED
+from aggregates.run import Run
 from ledger.application import LedgerApplication
 
 
@@ -20,7 +22,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def listed(home: Path, *arguments: str) -> list[tuple[str, str]]:
+def listed(home: Path, *arguments: str) -> list[tuple[str, str | None]]:
     done = call_here(["runs", "--json", *arguments], home=home)
     assert done.returncode == 0, done.stderr
     return [(row["state"], row["policy"]) for row in json.loads(done.stdout)]
@@ -36,6 +38,15 @@ def test_runs_are_listed_newest_first_and_filtered(home: Path) -> None:
     told = call_here(["runs"], home=home).stdout.splitlines()
     assert told[0].split()[:4] == ["run", "name", "state", "started"]
     assert len(told) == 4
+
+
+def test_run_without_policy_and_name_is_listed_and_matches_no_filter(home: Path) -> None:
+    with LedgerApplication.open(home / "ledger", REGISTRY) as log:
+        rules, spec = CALIBRATED.to_dict(), SPEC.to_dict()
+        log.save(Run.start(config={}, rules=rules, spec=spec, data={}, environment={}, policy={}))
+    assert listed(home, "--last", "1") == [("running", None)]
+    assert ("running", None) not in listed(home, "--policy", "mine")
+    assert ("running", None) not in listed(home, "--name", "shapes")
 
 
 def test_run_is_found_by_its_tag_and_keeps_what_was_said_before(home: Path) -> None:
