@@ -6,7 +6,8 @@ packages are our own.
 I/O: prints to standard error, and with --json to standard output.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
@@ -98,7 +99,9 @@ def report(error: Exception, *, command: str, as_json: bool) -> int:
 
 
 def _explain_setting(error: Any) -> None:
-    """Say of an option that is none how the setting of that name is written."""
+    """Say how a setting is written that was given as an option, or words without quotes."""
+    if "unexpected extra argument" in getattr(error, "message", ""):
+        error.message += "; put an argument that contains spaces into quotes"
     name = getattr(error, "option_name", "").lstrip("-").replace("-", "_")
     takes = error.ctx.command.params if name and error.ctx is not None else ()
     if not any(each.name == "settings" for each in takes):
@@ -106,8 +109,18 @@ def _explain_setting(error: Any) -> None:
     from monitor.config import RunConfig  # noqa: PLC0415 - only this needs it
 
     if name in {each.name for each in fields(RunConfig)}:
-        error.message = f"{error.option_name} is a setting and no option; write {name}=VALUE"
+        told = _written(error.option_name, sys.argv) or "VALUE"
+        error.message = f"{error.option_name} is a setting and no option; write {name}={told}"
         error.possibilities = None
+
+
+def _written(option: str, arguments: Sequence[str]) -> str | None:
+    """Return the value that an option was given; None if there is none."""
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            return value if equals else next(iter(arguments[at + 1 : at + 2]), None)
+    return None
 
 
 def _tell(message: str) -> None:

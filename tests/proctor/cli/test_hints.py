@@ -17,12 +17,20 @@ def test_setting_that_is_given_as_an_option_is_told_how_to_be_written(
     done = call_here([command, "--epochs", "3"], home=tmp_path)
     assert done.returncode == 2
     told = " ".join(done.stderr.split())
-    assert "--epochs is a setting and no option; write epochs=VALUE" in told
+    assert "--epochs is a setting and no option; write epochs=3" in told
     assert "--policy" not in told
-    done = call_here([command, "--train-examples", "300"], home=tmp_path)
-    assert "write train_examples=VALUE" in " ".join(done.stderr.split())
+    done = call_here([command, "--train-examples=300"], home=tmp_path)
+    assert "write train_examples=300" in " ".join(done.stderr.split())
+    done = call_here([command, "--epochs"], home=tmp_path)
+    assert "write epochs=VALUE" in " ".join(done.stderr.split())
     as_json = call_here([command, "--epochs", "3", "--json"], home=tmp_path)
-    assert "write epochs=VALUE" in json.loads(as_json.stdout)["message"]
+    assert "write epochs=3" in json.loads(as_json.stdout)["message"]
+
+
+def test_sql_in_several_words_is_told_to_be_put_into_quotes(tmp_path: Path) -> None:
+    done = call_here(["sql", "SELECT", "1"], home=tmp_path)
+    assert done.returncode == 2
+    assert "put an argument that contains spaces into quotes" in " ".join(done.stderr.split())
 
 
 def test_mistyped_option_is_still_told_the_closest_one(tmp_path: Path) -> None:
