@@ -210,8 +210,10 @@ def _make(kind: type, given: dict[str, Any]) -> Any:
 def _declared(name: str, kind: Any) -> Any:
     """Return the annotation of a parameter; one with a text is an option, or an argument."""
     match getattr(kind, "__metadata__", ()):
-        case (str(text), Argument(metavar, least, most)):
-            taken = typer.Argument(metavar=metavar, help=text, min=least, max=most)
+        case (str(text), Argument(metavar, least, most, completed)):
+            taken = typer.Argument(
+                metavar=metavar, help=text, min=least, max=most, autocompletion=completed
+            )
         case (str(text), *rest):
             takes = rest[0] if rest else Takes()
             taken = typer.Option(

@@ -17,7 +17,7 @@ from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import Argument, OutOption, RunArgument, Takes
+from proctor.cli.options import Argument, OutOption, RunArgument, Takes, named_runs
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.inputs import read_private_key
@@ -122,7 +122,7 @@ def verdict(
         str,
         "An id, the start of an id, or `latest`; or `head`: the newest tree head in place "
         "of a verdict.",
-        Argument("RUN"),
+        Argument("RUN", completed=named_runs),
     ],
     out: OutOption,
     key: Annotated[

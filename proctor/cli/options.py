@@ -1,11 +1,13 @@
 """Options that several commands have."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from proctor.errors import ProctorError
+from proctor.errors import ProctorError, roots
 
 
 class Takes(NamedTuple):
@@ -24,6 +26,20 @@ class Argument(NamedTuple):
     name: str | None = None  # as in `[RUN|EXPORT]`
     least: float | None = None
     most: float | None = None
+    completed: Callable[[typer.Context, str], list[str]] | None = None  # by a shell
+
+
+def named_runs(ctx: typer.Context, begun: str) -> list[str]:
+    """Return the names and ids of runs that begin so, for a shell to complete; none on an error."""
+    from proctor.home import Home  # noqa: PLC0415 - only a shell that completes needs them
+    from proctor.remembering import open_remembered  # noqa: PLC0415
+    from proctor.runs.replay import run_names  # noqa: PLC0415
+
+    with suppress(*roots(), OSError), open_remembered(Home(ctx.params["home"])) as ledger:
+        called = run_names(ledger)
+        known = ["latest", *called.values(), *(map(str, called) if begun else ())]
+        return [each for each in dict.fromkeys(known) if each.startswith(begun)]
+    return []
 
 
 HOME = Path(".proctor")
@@ -60,7 +76,7 @@ DataDirOption = Annotated[
 RunArgument = Annotated[
     str,
     "An id, the start of one, a run's name, or `latest`: the newest run that is no fork.",
-    Argument("RUN"),
+    Argument("RUN", completed=named_runs),
 ]
 FromStartOption = Annotated[bool, "Train again from the start, and use no snapshot."]
 WorkersOption = Annotated[

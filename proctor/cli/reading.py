@@ -20,6 +20,7 @@ from proctor.cli.options import (
     RunArgument,
     Takes,
     WitnessesOption,
+    named_runs,
     verify_unused,
 )
 from proctor.errors import ProctorError
@@ -75,7 +76,7 @@ def replay(
         str,
         "Id of a run, campaign or comparison, its start, or `latest`: the newest run "
         "that is no fork, or the newest of the others if there is no run.",
-        Argument("RUN"),
+        Argument("RUN", completed=named_runs),
     ] = "latest",
     at: Annotated[
         int | None, "Rebuild the training state after this epoch, by training.", Takes("EPOCH")

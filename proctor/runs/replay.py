@@ -83,8 +83,13 @@ def audited_run(entry: VerifiedEntry, name: str = "audit.started") -> str | None
 
 def find_verified_run(ledger: VerifiedLedger, name: str) -> UUID:
     """Return the run of a verified ledger that `name` means; raises ProctorError."""
-    called = _by_start(ledger, "run.started")
+    called = run_names(ledger)
     return find_run([*called], name, called)
+
+
+def run_names(ledger: VerifiedLedger) -> dict[UUID, str]:
+    """Return what the runs of a verified ledger are called; the last is what `latest` means."""
+    return _by_start(ledger, "run.started")
 
 
 def _by_start(ledger: VerifiedLedger, *names: str) -> dict[UUID, str]:

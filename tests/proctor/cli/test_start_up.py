@@ -175,10 +175,18 @@ def test_short_option_shows_the_same_help(command: list[str], home: Path) -> Non
 def test_shell_completes_commands_and_their_options(home: Path) -> None:
     def completed(words: str) -> str:
         return proctor(
-            home=home, _PROCTOR_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="1"
+            home=home,
+            _PROCTOR_COMPLETE="complete_bash",
+            COMP_WORDS=words,
+            COMP_CWORD=str(words.count(" ")),
         ).stdout.decode()
 
     assert set(completed("proctor ver").split()) == {"verify"}
+    run = json.loads(proctor("runs", "--json", home=home).stdout)[0]
+    for command in ("show", "judge"):
+        assert set(completed(f"proctor {command} ").split()) >= {"latest", run["name"]}
+        assert completed(f"proctor {command} {run['run_id'][:6]}").split() == [run["run_id"]]
+    assert completed(f"proctor show --home {home.parent / 'none'} ") == ""
     # The shell is the one that starts the command; `exit` keeps bash from replacing itself.
     shown = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m proctor --show-completion; exit $?"],
