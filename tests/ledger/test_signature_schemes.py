@@ -14,8 +14,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from eventsourcing.persistence import StoredEvent
 from frontdoor import call_here
 
-from ledger.errors import EncodingError, KeyFileError, MalformedError, SignatureError
-from ledger.handover.envelope import envelope_key_id, open_envelope, seal
+from ledger.entries import AuthorKey
+from ledger.errors import (
+    AuthorityError,
+    EncodingError,
+    KeyFileError,
+    MalformedError,
+    SignatureError,
+)
+from ledger.handover.envelope import envelope_key_id, open_envelope, public_pem, seal
 from ledger.keys import load_or_create_key
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
@@ -190,3 +197,36 @@ def test_envelope_is_verified_by_its_own_algorithm_only(keys: dict[str, PrivateK
         own, others = (envelope_key_id(public_bytes(each)) for each in (key, other))
         with pytest.raises(SignatureError, match="is invalid"):
             open_envelope(text.replace(own, others), public_key=public_bytes(other))
+
+
+@pytest.mark.parametrize("role", ["witness", "judge"])
+def test_entries_are_signed_only_by_schemes_that_the_table_names_for_it(
+    tmp_path: Path, keys: dict[str, PrivateKey], own_table: pytest.MonkeyPatch, role: str
+) -> None:
+    """Even if the algorithm and the length of its signatures would do."""
+    ed25519 = SCHEMES[1].algorithm
+    own_table.setitem(SCHEMES, UNUSED, Scheme(UNUSED, ed25519, "for trials", ("judge",)))
+    key, judge = keys[role], ed25519.generate()
+    text = vkey("name", public_bytes(key), role=role)
+    if role == "judge":
+        raw, scheme = public_bytes(key), SCHEMES[UNUSED]
+        material = base64.b64encode(bytes([UNUSED]) + raw).decode()
+        text = f"name+{scheme.key_id('name', raw).hex()}+{material}"
+    with opened(tmp_path) as recorder:
+        recorder.grant_key(text, role=role)
+        recorder.grant_key(vkey("judge", public_bytes(judge)), role="judge")
+        event = [StoredEvent(uuid4(), 1, "test.event", b"")]
+        with pytest.raises(AuthorityError, match="not in force for that role"):
+            recorder.insert_events(event, author=AuthorKey(role, key))
+        recorder.insert_events(event, author=AuthorKey("judge", judge))
+    assert check_ledger(tmp_path).size == 3
+
+
+def test_algorithms_that_a_public_key_does_not_tell_apart_are_rejected(
+    keys: dict[str, PrivateKey], own_table: pytest.MonkeyPatch
+) -> None:
+    public_key = public_bytes(keys["ledger"])
+    assert "PUBLIC KEY" in public_pem(public_key)
+    add(Algorithm("an X", Ed448PrivateKey, Ed448PublicKey.from_public_bytes, 32, 64), own_table)
+    with pytest.raises(ValueError, match="not of exactly one signature scheme"):
+        public_pem(public_key)
