@@ -15,13 +15,13 @@ from hashlib import sha256
 from typing import Annotated
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Meta
 
 from judge.declared import read_declared
 from judge.errors import ApprovalError
 from ledger.errors import MalformedError, VerificationError
 from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, payload_of, seal
+from ledger.schemes import PrivateKey
 from ledger.strict_json import read_json
 from ledger.verification.verified_notes import parse_vkey
 
@@ -132,7 +132,7 @@ def of_proposal(what: str, proposal: str) -> str:
     return f"{what}:{proposal}"
 
 
-def sign(payload: bytes, key: Ed25519PrivateKey) -> str:
+def sign(payload: bytes, key: PrivateKey) -> str:
     """Return the envelope: this key's holder says that."""
     return seal(payload, payload_type=IN_TOTO, key=key)
 
@@ -154,7 +154,7 @@ def read_approval(envelope: str, *, operators: Iterable[str]) -> Approval:
         "it is not signed by an operator whose key is in force; `proctor keys list` shows the keys"
     )
     for operator in operators:
-        public_key = parse_vkey(operator).public_key
+        public_key = parse_vkey(operator, role="operator").public_key
         try:
             payload_type, payload = open_envelope(envelope, public_key=public_key)
         except MalformedError as e:

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from ledger.errors import EncodingError, MalformedError
+from ledger.schemes import PrivateKey, algorithm_of
 from ledger.store import EntryColumns
 
 FORMAT = 1
@@ -42,7 +41,7 @@ class AuthorKey:
     """A private key, and the role in which it signs."""
 
     role: str
-    key: Ed25519PrivateKey = field(repr=False)
+    key: PrivateKey = field(repr=False)
 
     def author(
         self, *, origin: str, stream_id: UUID, stream_version: int, name: str, body: bytes
@@ -56,8 +55,9 @@ class AuthorKey:
             name=name,
             body=body,
         )
-        public_key = self.key.public_key().public_bytes_raw()
-        return Author(self.role, hashlib.sha256(public_key).digest(), self.key.sign(statement))
+        algorithm = algorithm_of(self.key)
+        key_id = hashlib.sha256(algorithm.public_bytes(self.key)).digest()
+        return Author(self.role, key_id, algorithm.sign(self.key, statement))
 
 
 def entry_hash(entry: bytes) -> bytes:

@@ -10,13 +10,6 @@ import stat
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import (
-    SECP256R1,
-    EllipticCurvePrivateKey,
-    generate_private_key,
-)
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -28,12 +21,13 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ledger.errors import KeyFileError, PassphraseError
 from ledger.files import create_exclusively, open_regular
+from ledger.schemes import PrivateKey, schemes_of
 
 _MAX_KEY = 10_000  # bytes; a PEM file has some 300
 
 
-def load_or_create_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
-    """Return the key in this file, made first if there is none.
+def load_or_create_key(path: Path, *, role: str = "ledger", passphrase: bytes | None) -> PrivateKey:
+    """Return the role's key in this file, made first if there is none.
 
     Of several processes that get here at once, one makes the key and all use it.
     """
@@ -42,35 +36,20 @@ def load_or_create_key(path: Path, *, passphrase: bytes | None) -> Ed25519Privat
     except OSError as e:
         raise KeyFileError(f"{path}: the key cannot be read: {e.strerror}") from e
     if not there:
-        _create(path, Ed25519PrivateKey.generate(), passphrase=passphrase)
-    return load_key(path, passphrase=passphrase)
+        _create(path, schemes_of(role)[0].algorithm.generate(), passphrase=passphrase)
+    return load_key(path, role=role, passphrase=passphrase)
 
 
-def create_publisher_key(path: Path, *, passphrase: bytes | None) -> EllipticCurvePrivateKey:
-    """Make a key of P-256, which signs files that are handed over; one that is there stays."""
-    _create(path, generate_private_key(SECP256R1()), passphrase=passphrase)
-    return load_publisher_key(path, passphrase=passphrase)
-
-
-def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
-    """Return the key in this file; raise KeyFileError if it is not safe or not usable."""
-    match _load(path, passphrase=passphrase):
-        case Ed25519PrivateKey() as key:
-            return key
-    raise KeyFileError(f"{path}: the key is not an Ed25519 key")
-
-
-def load_publisher_key(path: Path, *, passphrase: bytes | None) -> EllipticCurvePrivateKey:
-    """Do what load_key() does, for a key of P-256."""
-    key = _load(path, passphrase=passphrase)
-    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
-        raise KeyFileError(f"{path}: the key is not a P-256 key")
+def load_key(path: Path, *, role: str = "ledger", passphrase: bytes | None) -> PrivateKey:
+    """Return the key in this file; raise KeyFileError if it is not safe, or not for this role."""
+    key, algorithms = _load(path, passphrase=passphrase), [s.algorithm for s in schemes_of(role)]
+    if not any(algorithm.owns(key) for algorithm in algorithms):
+        wanted = " or ".join(algorithm.name for algorithm in algorithms)
+        raise KeyFileError(f"{path}: the key is not {wanted} key")
     return key
 
 
-def _create(
-    path: Path, key: Ed25519PrivateKey | EllipticCurvePrivateKey, *, passphrase: bytes | None
-) -> None:
+def _create(path: Path, key: PrivateKey, *, passphrase: bytes | None) -> None:
     encryption: KeySerializationEncryption = NoEncryption()
     if passphrase is not None:
         if not passphrase:
@@ -84,7 +63,7 @@ def _create(
         raise KeyFileError(f"{path}: the key cannot be written: {e.strerror}") from e
 
 
-def _load(path: Path, *, passphrase: bytes | None) -> PrivateKeyTypes:
+def _load(path: Path, *, passphrase: bytes | None) -> PrivateKey:
     try:
         with open_regular(path) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

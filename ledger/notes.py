@@ -6,54 +6,42 @@ Not covered: verifying a note, which is code of the verifier's own (verified_not
 """
 
 import base64
-import hashlib
 from typing import Self
 
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-_ED25519 = b"\x01"  # signature types of the signed-note specification
-_ECDSA = b"\x02"
-COSIGNATURE = b"\x04"  # timestamped, by Ed25519
+from ledger.schemes import PrivateKey, algorithm_of, scheme_of
 
 
-def public_bytes(key: Ed25519PrivateKey) -> bytes:
-    """Return the raw public key, 32 bytes."""
-    return key.public_key().public_bytes_raw()
+def public_bytes(key: PrivateKey) -> bytes:
+    """Return the public key of a private one, as its vkey has it."""
+    return algorithm_of(key).public_bytes(key)
 
 
-def key_id(name: str, public_key: bytes, *, kind: bytes = _ED25519) -> bytes:
-    """Return the 4 bytes that stand for a key in its signature lines."""
-    return hashlib.sha256(name.encode() + b"\n" + kind + public_key).digest()[:4]
+def key_id(name: str, public_key: bytes, *, role: str = "ledger") -> bytes:
+    """Return the 4 bytes that stand for a role's key in its signature lines."""
+    return scheme_of(public_key, role=role).key_id(name, public_key)
 
 
-def vkey(name: str, public_key: bytes, *, kind: bytes = _ED25519) -> str:
-    """Return the verifier key as one line of text, without a newline."""
-    material = base64.b64encode(kind + public_key).decode()
-    return f"{name}+{key_id(name, public_key, kind=kind).hex()}+{material}"
-
-
-def publisher_vkey(name: str, key: EllipticCurvePublicKey) -> str:
-    """Return the same for a key of P-256, which signs files and no notes."""
-    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    material = base64.b64encode(_ECDSA + der).decode()
-    return f"{name}+{hashlib.sha256(der).hexdigest()[:8]}+{material}"
+def vkey(name: str, public_key: bytes, *, role: str = "ledger") -> str:
+    """Return the verifier key of a role's key as one line of text, without a newline."""
+    scheme = scheme_of(public_key, role=role)
+    material = base64.b64encode(bytes((scheme.type,)) + public_key).decode()
+    return f"{name}+{scheme.key_id(name, public_key).hex()}+{material}"
 
 
 class NoteKey:
-    """A key under the name that it signs notes by; what its lines share is worked out once."""
+    """A ledger's key under the name that it signs notes by; what its lines share is kept."""
 
-    def __init__(self, name: str, key: Ed25519PrivateKey) -> None:
+    def __init__(self, name: str, key: PrivateKey) -> None:
         public_key = public_bytes(key)
         self.name = name
         self.vkey = vkey(name, public_key)
         self._id = key_id(name, public_key)
         self._key = key
+        self._algorithm = algorithm_of(key)
 
     def line(self, text: str) -> str:
         """Return the line that signs a text, with its newline."""
-        signature = self._id + self._key.sign(text.encode())
+        signature = self._id + self._algorithm.sign(self._key, text.encode())
         return f"\u2014 {self.name} {base64.b64encode(signature).decode()}\n"
 
     def tree_head(self, *, size: int, root: bytes) -> str:

@@ -4,28 +4,18 @@ Source: RFC 8410 (SubjectPublicKeyInfo of Ed25519); DSSE version 1 (secure-syste
 envelope.md, protocol.md); in-toto Statement version 1 (in-toto/attestation).
 Trust: an envelope is hostile until open_envelope() returns; the public key is trusted.
 I/O: none.
-Not covered: thresholds of several signers, and keys of other kinds than Ed25519 and P-256.
+Not covered: thresholds of several signers.
 """
 
 import hashlib
 import json
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ec import (
-    ECDSA,
-    EllipticCurvePrivateKey,
-    EllipticCurvePublicKey,
-)
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_der_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Struct, ValidationError, convert
 
 from ledger.errors import MalformedError, SignatureError
+from ledger.schemes import PrivateKey, algorithm_of
 from ledger.strict_json import JSONError, read_json
 from ledger.verification.verified_notes import decode_base64, encode_base64, parse_tree_head
 
@@ -33,7 +23,6 @@ IN_TOTO = "application/vnd.in-toto+json"  # payload type of a Statement
 TREE_HEAD = "https://proctor.local/tree-head/v1"  # predicate type; a name, not a place
 _MAX_ENVELOPE = 16_000_000  # characters
 _MAX_SIGNATURES = 16
-_ED25519_BYTES = 32  # a longer public key is a SubjectPublicKeyInfo of P-256
 
 
 class _Signature(Struct, forbid_unknown_fields=True):
@@ -49,24 +38,20 @@ class _Envelope(Struct, forbid_unknown_fields=True, rename={"payload_type": "pay
 
 def public_pem(public_key: bytes) -> str:
     """Return the public key of a vkey in the form that openssl reads."""
-    key = _public_key(public_key)
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    key = algorithm_of(public_key).load(public_key)
+    return str(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode())
 
 
-def seal(
-    payload: bytes, *, payload_type: str, key: Ed25519PrivateKey | EllipticCurvePrivateKey
-) -> str:
+def seal(payload: bytes, *, payload_type: str, key: PrivateKey) -> str:
     """Return the envelope, one line of JSON, that says: this key's holder has signed this.
 
     The same payload and key give the same envelope.
     """
-    signed = _signed_bytes(payload, payload_type)
-    if isinstance(key, Ed25519PrivateKey):
-        made, public_key = key.sign(signed), key.public_key().public_bytes_raw()
-    else:
-        made = key.sign(signed, ECDSA(SHA256(), deterministic_signing=True))
-        public_key = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    signature = {"keyid": envelope_key_id(public_key), "sig": encode_base64(made)}
+    algorithm = algorithm_of(key)
+    signature = {
+        "keyid": envelope_key_id(algorithm.public_bytes(key)),
+        "sig": encode_base64(algorithm.sign(key, _signed_bytes(payload, payload_type))),
+    }
     envelope = {
         "payload": encode_base64(payload),
         "payloadType": payload_type,
@@ -89,11 +74,8 @@ def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
     if len(ours) != 1:
         raise SignatureError(f"the envelope has {len(ours)} signatures by this key, expected one")
     try:
-        signed, key = _signed_bytes(payload, payload_type), _public_key(public_key)
-        if isinstance(key, Ed25519PublicKey):
-            key.verify(ours[0], signed)
-        else:
-            key.verify(ours[0], signed, ECDSA(SHA256()))
+        signed = _signed_bytes(payload, payload_type)
+        algorithm_of(public_key).verify(public_key, ours[0], signed)
     except (InvalidSignature, ValueError) as e:  # no text, or no such point on the curve
         raise SignatureError("the envelope's signature is invalid") from e
     return payload_type, payload
@@ -123,16 +105,6 @@ def tree_head_statement(note: str) -> bytes:
         "predicate": {"size": head.size, "note": note},
     }
     return json.dumps(statement).encode()
-
-
-def _public_key(public_key: bytes) -> Ed25519PublicKey | EllipticCurvePublicKey:
-    """Return a key; raises ValueError for no point on a curve."""
-    if len(public_key) == _ED25519_BYTES:
-        return Ed25519PublicKey.from_public_bytes(public_key)
-    key = load_der_public_key(public_key)
-    if not isinstance(key, EllipticCurvePublicKey):
-        raise ValueError("the key is neither of Ed25519 nor of P-256")  # noqa: TRY004 - its value
-    return key
 
 
 def _signed_bytes(payload: bytes, payload_type: str) -> bytes:

@@ -13,20 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from ledger.errors import MalformedError
 from ledger.handover.envelope import IN_TOTO, open_envelope, public_pem, seal
+from ledger.schemes import PrivateKey
 from ledger.strict_json import JSONError, read_json
 
 SIGNATURE = "https://model_signing/signature/v1.0"  # predicate type
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 
-def seal_bundle(
-    statement: bytes, *, key: Ed25519PrivateKey | EllipticCurvePrivateKey, public_key: bytes
-) -> str:
+def seal_bundle(statement: bytes, *, key: PrivateKey, public_key: bytes) -> str:
     """Return the line, with its newline, by which this key's holder signs a statement."""
     envelope = seal(statement, payload_type=IN_TOTO, key=key)
     return _line(json.loads(envelope), public_key)

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from ledger.errors import MalformedError, RulesError, StorageError
 from ledger.files import open_regular
-from ledger.verification.verified_notes import COSIGNATURE, parse_vkey
+from ledger.verification.verified_notes import parse_vkey
 
 _NOBODY = 65_534  # what the kernel reports for users of other namespaces, whoever they are
 _MAX_FILE = 1_000_000  # bytes
@@ -41,7 +41,7 @@ class User(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename
                 raise ValueError(f"invalid event name {name!r}; a * is allowed only at the end")
         for vkey in self.witnesses:
             try:
-                parse_vkey(vkey, type=COSIGNATURE)
+                parse_vkey(vkey, role="witness")
             except MalformedError as e:
                 raise ValueError(f"witnesses: {vkey!r}: {e}") from e
 

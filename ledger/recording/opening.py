@@ -9,8 +9,6 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from ledger.database import Database, create_database, explained
 from ledger.entries import AuthorKey
 from ledger.errors import KeyFileError, StorageError
@@ -19,6 +17,7 @@ from ledger.keys import load_key, load_or_create_key
 from ledger.notes import NoteKey, public_bytes, vkey
 from ledger.paths import MAX_VKEY, LedgerPaths, is_served
 from ledger.recording.newest import read_authority
+from ledger.schemes import PrivateKey
 from ledger.store import Rows, Store
 from ledger.verification.authority import Authority
 
@@ -40,7 +39,7 @@ class Signer:
         self._ledger = ledger  # the name of its file
         self._paths = paths
         self._passphrase = passphrase
-        self._keys: dict[str, tuple[Ed25519PrivateKey, NoteKey]] = {}  # by vkey
+        self._keys: dict[str, tuple[PrivateKey, NoteKey]] = {}  # by vkey
 
     def author(self, vkey: str) -> AuthorKey:
         """Return the key with this vkey as an author; it is at hand."""
@@ -91,7 +90,7 @@ class Signer:
     def _load_next(self) -> str:
         return self._remember(load_or_create_key(self._paths.next_key, passphrase=self._passphrase))
 
-    def _remember(self, key: Ed25519PrivateKey) -> str:
+    def _remember(self, key: PrivateKey) -> str:
         signing = NoteKey(self.origin, key)
         self._keys[signing.vkey] = (key, signing)
         return signing.vkey

@@ -20,26 +20,13 @@ from uuid import UUID
 
 from ledger.bodies import decode_body
 from ledger.errors import MalformedError, SignatureError, VerificationError
+from ledger.schemes import schemes_of
 from ledger.verification.verified_entries import VerifiedEntry, verify_author
-from ledger.verification.verified_notes import (
-    COSIGNATURE,
-    ECDSA,
-    ED25519,
-    parse_note,
-    parse_vkey,
-    verify_note,
-)
+from ledger.verification.verified_notes import parse_note, parse_vkey, verify_note
 
 _ROTATION = "ledger/rotation/v1"
 _LIMIT = 2**63  # integers stay below it
 _NS = 10**9
-_GRANTED = {
-    "judge": ED25519,
-    "operator": ED25519,
-    "publisher": ECDSA,
-    "witness": COSIGNATURE,
-}
-_AUTHORS = ("judge", "ledger", "operator")
 AUTHORITY_EVENTS: dict[str, dict[str, type]] = {
     "key.granted": {"role": str, "vkey": str},
     "key.revoked": {"role": str, "vkey": str, "since": int, "reason": str},
@@ -191,7 +178,11 @@ class Authority:
         assert author is not None
         record = self._records.get(author.key_id)
         stands = record is not None and record.ended is None and record.role == author.role
-        if record is None or not stands or author.role not in _AUTHORS:
+        if (
+            record is None
+            or not stands
+            or not parse_vkey(record.vkey, role=record.role).scheme.entries
+        ):
             raise SignatureError(
                 f"entry {entry.index} is signed as {author.role!r} by a key that is not in force "
                 f"for that role at that entry: {author.key_id.hex()}",
@@ -225,7 +216,7 @@ class Authority:
         return not self.operated or fields["role"] == "operator" or again
 
     def _grant(self, index: int, *, role: str, vkey: str, again: bool) -> None:
-        if role not in _GRANTED:
+        if role == "ledger" or not schemes_of(role):
             raise MalformedError(f"the role {role!r} cannot be granted")
         record = self._find(role, vkey)
         if again and record is not None and record.ended is not None:
@@ -242,7 +233,7 @@ class Authority:
             KeyRecord(
                 role=role,
                 vkey=vkey,
-                public_key=_public_key(vkey, type=_GRANTED[role]),
+                public_key=_public_key(vkey, role=role),
                 granted=index,
             )
         )
@@ -266,7 +257,7 @@ class Authority:
         if rotation.old != self.vkey:
             raise MalformedError("the rotation is from a key that is not the ledger's")
         old = next(r for r in self.keys if r.vkey == self.vkey)
-        public_key = _public_key(rotation.new)
+        public_key = _public_key(rotation.new, role="ledger")
         self._admit(
             KeyRecord(role="ledger", vkey=rotation.new, public_key=public_key, granted=index)
         )
@@ -374,8 +365,8 @@ def _check_jump(*, by: int, clock: int) -> None:
         raise MalformedError(f"the clock values are not possible: clock {clock}, jump {by}")
 
 
-def _public_key(vkey: str, *, type: int = ED25519) -> bytes:  # noqa: A002  (the specification's word)
-    key = parse_vkey(vkey, type=type)
+def _public_key(vkey: str, *, role: str) -> bytes:
+    key = parse_vkey(vkey, role=role)
     if vkey != vkey.strip():
         raise MalformedError("the vkey has white space around it")
     return key.public_key

@@ -1,7 +1,7 @@
 """The decoder of entries, for verifiers and all other readers.
 
 Written from docs/reference/ledger-format.md and not from the encoder (entries.py), with which it
-shares nothing but the record of an author.
+shares nothing but the record of an author and the table of signature schemes.
 
 Trust: every argument but a public key is hostile; what is refused raises VerificationError.
 I/O: none.  Units: nanoseconds since the POSIX epoch.
@@ -14,10 +14,10 @@ from uuid import UUID
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ledger.entries import Author
 from ledger.errors import MalformedError, SignatureError
+from ledger.schemes import algorithm_of
 
 _LIMIT = 2**63  # integers stay below it
 _ROLE = 64  # bytes of a role, at most
@@ -106,7 +106,7 @@ def is_of(data: bytes, streams: Container[bytes], names: Container[bytes]) -> bo
 
 
 def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> None:
-    """Raise SignatureError unless the entry's author signed it with this key (32 raw bytes).
+    """Raise SignatureError unless the entry's author signed it with this key, as in VerifierKey.
 
     `origin` is that of the ledger in which the entry stands.
     """
@@ -127,7 +127,7 @@ def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> No
         + hashlib.sha256(entry.body).digest()
     )
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(author.signature, statement)
+        algorithm_of(public_key).verify(public_key, author.signature, statement)
     except (InvalidSignature, ValueError) as e:
         raise SignatureError(
             f"entry {entry.index}: the author's signature is invalid", index=entry.index

@@ -1,7 +1,7 @@
 """The verifier's parser for signed notes, verifier keys and tree heads.
 
 Written from docs/reference/ledger-format.md and not from the writer (notes.py), with which
-it shares nothing but the errors.
+it shares nothing but the errors and the table of signature schemes.
 
 Source: C2SP signed-note and tlog-checkpoint.
 Trust: a note is hostile until verify_note() or open_tree_head() returns; a vkey is trusted.
@@ -9,27 +9,19 @@ I/O: none.
 """
 
 import binascii
-import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from ledger.errors import MalformedError, SignatureError
+from ledger.schemes import SCHEMES, Scheme, schemes_of
 
-ED25519 = 0x01  # signature types of the signed-note specification
-ECDSA = 0x02  # of P-256 only: signs files that are handed over, never notes
-COSIGNATURE = 0x04
 _LIMIT = 2**63  # integers stay below it
 _MAX_NOTE = 100_000  # characters; 16 post-quantum signatures fit
 _MAX_SIGNATURES = 16
 _KEYS = 64  # keys and names that are kept; of a ledger's tree heads, all have the same
-_P256 = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")  # then x, y
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -39,7 +31,8 @@ class VerifierKey:
 
     name: str
     key_id: bytes  # (4,)
-    public_key: bytes  # (32,), of ECDSA the SubjectPublicKeyInfo in DER
+    scheme: Scheme
+    public_key: bytes  # of Ed25519 (32,), of P-256 the SubjectPublicKeyInfo in DER
 
 
 @dataclass(frozen=True)
@@ -121,40 +114,37 @@ def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
     if len(found) != 1:
         other = "" if found else "; check that this is the key of its ledger"
         raise SignatureError(f"the note has {len(found)} signatures by {key.name}, not one{other}")
+    if "ledger" not in key.scheme.roles:
+        raise SignatureError(f"the key of {key.name} is {key.scheme.vkeys}, and signs no notes")
     try:
-        _ed25519(key.public_key).verify(found[0], note.text.encode())
+        key.scheme.algorithm.verify(key.public_key, found[0], note.text.encode())
     except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve
         raise SignatureError(f"the signature by {key.name} is invalid for this note") from e
 
 
 @lru_cache(maxsize=_KEYS)
-def _ed25519(public_key: bytes) -> Ed25519PublicKey:
-    return Ed25519PublicKey.from_public_bytes(public_key)
-
-
-@lru_cache(maxsize=_KEYS)
-def parse_vkey(vkey: str, *, type: int = ED25519) -> VerifierKey:  # noqa: A002  (the specification's word)
-    """Take a verifier key apart: of this signature type, by default of the one that signs notes.
-
-    Raises MalformedError if it is none.
-    """
-    scheme = _SCHEMES[type]
+def parse_vkey(vkey: str, *, role: str = "ledger") -> VerifierKey:
+    """Take a verifier key apart; raise MalformedError unless it can be the key of this role."""
     name, _, rest = vkey.strip().partition("+")
     key_id, _, encoded = rest.partition("+")
     try:
-        material = decode_base64(encoded)
-        named = f"{name}\n".encode() + material
+        name.encode()
+        material = decode_base64(encoded) or b"\0"
     except (MalformedError, UnicodeEncodeError):
-        material = named = b""
-    kind, key = material[:1], material[1:]
-    if kind != bytes((type,)) or not _is_name(name) or not scheme.is_key(key):
-        raise MalformedError(
-            f"the vkey is not a C2SP verifier key {scheme.keys}; check the key file"
-        )
-    right_id = hashlib.sha256(named if scheme.id_names else key).digest()[:4]
+        material = b"\0"  # no type
+    scheme, key = SCHEMES.get(material[0]), material[1:]
+    if (
+        scheme is None
+        or role not in scheme.roles
+        or not _is_name(name)
+        or not scheme.algorithm.is_key(key)
+    ):
+        wanted = " or ".join(each.vkeys for each in schemes_of(role))
+        raise MalformedError(f"the vkey is not a C2SP verifier key {wanted}; check the key file")
+    right_id = scheme.key_id(name, key)
     if key_id != right_id.hex():
         raise MalformedError("the vkey's key id does not fit its key; check the key file")
-    return VerifierKey(name=name, key_id=right_id, public_key=key)
+    return VerifierKey(name=name, key_id=right_id, scheme=scheme, public_key=key)
 
 
 def encode_base64(data: bytes) -> str:
@@ -183,37 +173,7 @@ def _signature(line: str) -> NoteSignature:
     return NoteSignature(name, signature[:4], signature[4:])
 
 
-def _is_raw(public_key: bytes) -> bool:
-    return len(public_key) == 32
-
-
-def _is_p256(public_key: bytes) -> bool:
-    """Tell whether these bytes are a point of P-256 in the one encoding that is allowed."""
-    if len(public_key) != len(_P256) + 64 or not public_key.startswith(_P256):
-        return False
-    try:
-        load_der_public_key(public_key)
-    except ValueError:  # not on the curve
-        return False
-    return True
-
-
 @lru_cache(maxsize=_KEYS)
 def _is_name(name: str) -> bool:
     """Tell whether a key may be called so: "Format" of the specification."""
     return bool(name) and not any(c == "+" or c.isspace() or c < " " for c in name)
-
-
-class _Scheme(NamedTuple):
-    """The keys of a signature type."""
-
-    keys: str  # what they are, in errors
-    is_key: Callable[[bytes], bool]
-    id_names: bool = True  # the key's name is part of its id
-
-
-_SCHEMES = {
-    ED25519: _Scheme("for Ed25519", _is_raw),
-    ECDSA: _Scheme("for P-256", _is_p256, id_names=False),
-    COSIGNATURE: _Scheme("for cosignatures", _is_raw),
-}

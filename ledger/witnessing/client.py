@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from ledger.errors import SignatureError, VerificationError
 from ledger.verification.proofs import consistency_proof
 from ledger.verification.verified_notes import (
-    COSIGNATURE,
     encode_base64,
     parse_note,
     parse_tree_head,
@@ -65,7 +64,7 @@ def build_request(note: str, *, old_size: int, leaf_hashes: Iterable[bytes]) -> 
 
 def cosigned_size(notes: Iterable[str], *, vkey: str) -> int:
     """Return the largest size of these tree heads at which a witness has cosigned one, or 0."""
-    name = parse_vkey(vkey, type=COSIGNATURE).name
+    name = parse_vkey(vkey, role="witness").name
     return max(
         (
             parse_tree_head(note).size
@@ -78,7 +77,7 @@ def cosigned_size(notes: Iterable[str], *, vkey: str) -> int:
 
 def own_line(answer: str, *, vkey: str) -> str:
     """Return the one line of an answer that bears a witness's name and key id, unverified."""
-    key = parse_vkey(vkey, type=COSIGNATURE)
+    key = parse_vkey(vkey, role="witness")
     note = parse_note(f"-\n\n{answer}")
     found = [s for s in note.signatures if (s.name, s.key_id) == (key.name, key.key_id)]
     if len(found) != 1:

@@ -13,11 +13,11 @@ import base64
 import re
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ledger import notes
 from ledger.errors import EncodingError, SignatureError
-from ledger.verification.verified_notes import COSIGNATURE, SignedNote, parse_vkey
+from ledger.schemes import PrivateKey, algorithm_of
+from ledger.verification.verified_notes import SignedNote, parse_vkey
 
 _LIMIT = 2**63  # seconds stay below it
 
@@ -32,18 +32,18 @@ def cosignature_vkey(name: str, public_key: bytes) -> str:
             f"{name!r} cannot be a witness name: it must not be empty or contain white space, "
             "control characters or a plus; use something like example.org/witness"
         )
-    return notes.vkey(name, public_key, kind=notes.COSIGNATURE)
+    return notes.vkey(name, public_key, role="witness")
 
 
-def sign_cosignature(text: str, *, name: str, key: Ed25519PrivateKey, seconds: int) -> str:
+def sign_cosignature(text: str, *, name: str, key: PrivateKey, seconds: int) -> str:
     """Return the signature line, with its newline, for a note's text at this time."""
     if not 0 < seconds < _LIMIT:
         raise EncodingError(f"{seconds} s is not a valid time for a cosignature")
     message = f"cosignature/v1\ntime {seconds}\n{text}".encode()
     blob = (
-        notes.key_id(name, notes.public_bytes(key), kind=notes.COSIGNATURE)
+        notes.key_id(name, notes.public_bytes(key), role="witness")
         + seconds.to_bytes(8, "big")
-        + key.sign(message)
+        + algorithm_of(key).sign(key, message)
     )
     return f"\u2014 {name} {base64.b64encode(blob).decode()}\n"
 
@@ -74,19 +74,19 @@ def cosigned_at(note: SignedNote, *, vkey: str) -> tuple[int | None, bool]:
 
 def _claims(note: SignedNote, *, vkey: str) -> tuple[list[int], list[SignatureError]]:
     """Return the times of the lines in a witness's name that hold, and what ails the others."""
-    key = parse_vkey(vkey, type=COSIGNATURE)
+    key = parse_vkey(vkey, role="witness")
     octets = note.text.encode("utf-8", "surrogatepass")  # what is not text was never signed
-    seconds, faults = [], []
+    seconds, faults, algorithm = [], [], key.scheme.algorithm
     for line in note.signatures:
         if (line.name, line.key_id) != (key.name, key.key_id):
             continue
         at, signature = int.from_bytes(line.signature[:8], "big"), line.signature[8:]
         message = b"cosignature/v1\ntime " + str(at).encode() + b"\n" + octets
-        if len(signature) != 64 or not 0 < at < _LIMIT:
+        if len(signature) != algorithm.signature_bytes or not 0 < at < _LIMIT:
             faults.append(SignatureError(f"the cosignature by {key.name} is malformed"))
             continue
         try:
-            Ed25519PublicKey.from_public_bytes(key.public_key).verify(signature, message)
+            algorithm.verify(key.public_key, signature, message)
         except (InvalidSignature, ValueError):
             faults.append(SignatureError(f"the cosignature by {key.name} is invalid for this note"))
         else:

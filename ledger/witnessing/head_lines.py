@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ledger.errors import AuthorityError, EncodingError, ForbiddenError, VerificationError
 from ledger.store import Rows
 from ledger.verification.authority import Authority
-from ledger.verification.verified_notes import COSIGNATURE, open_tree_head, parse_note, parse_vkey
+from ledger.verification.verified_notes import open_tree_head, parse_note, parse_vkey
 from ledger.witnessing.cosignatures import cosigned_at
 
 _MAX_LINE = 400  # characters; 16 of them fit into a notary's answer
@@ -74,7 +74,7 @@ def _witness(line: str, vkeys: Sequence[str]) -> str | None:
     except VerificationError as e:
         raise EncodingError(f"this is not a signature line: {e}") from e
     for vkey in vkeys:
-        key = parse_vkey(vkey, type=COSIGNATURE)
+        key = parse_vkey(vkey, role="witness")
         if (key.name, key.key_id) == (signature.name, signature.key_id):
             return vkey
     return None

@@ -16,7 +16,6 @@ from ledger.errors import MalformedError, QuorumError, QuorumFileError
 from ledger.files import open_regular
 from ledger.verification.authority import Authority
 from ledger.verification.verified_notes import (
-    COSIGNATURE,
     parse_note,
     parse_tree_head,
     parse_vkey,
@@ -110,7 +109,7 @@ class Quorum:
                 false.append(witness.name)
             if seconds is None:
                 continue
-            public_key = parse_vkey(witness.vkey, type=COSIGNATURE).public_key
+            public_key = parse_vkey(witness.vkey, role="witness").public_key
             if authority and not authority.vouches(public_key, size=size, seconds=seconds):
                 revoked.append(witness.name)
             else:
@@ -261,7 +260,7 @@ class _Parser:
         self._logs[key] = vkey
 
     def _witness(self, name: str, vkey: str, url: str | None) -> None:
-        key = parse_vkey(vkey, type=COSIGNATURE).public_key
+        key = parse_vkey(vkey, role="witness").public_key
         if key in self._witnesses:
             raise QuorumFileError("this witness's public key is repeated from an earlier line")
         self._define(name)

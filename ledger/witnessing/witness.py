@@ -18,15 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from ledger.database import explained
 from ledger.errors import ConflictError, KeyFileError, MalformedError
 from ledger.files import create_exclusively, read_text
 from ledger.keys import load_key, load_or_create_key
 from ledger.notes import public_bytes
 from ledger.paths import MAX_VKEY
-from ledger.verification.verified_notes import COSIGNATURE, parse_vkey
+from ledger.schemes import PrivateKey
+from ledger.verification.verified_notes import parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
 from ledger.witnessing.evidence import Contradiction, format_evidence
 from ledger.witnessing.rules import (
@@ -58,7 +57,7 @@ class Witness:
         folder: Path,
         *,
         name: str,
-        key: Ed25519PrivateKey,
+        key: PrivateKey,
         store: WitnessStore,
         clock: Callable[[], int] = lambda: int(time.time()),
     ) -> None:
@@ -78,7 +77,7 @@ class Witness:
         with explained(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (folder / _VKEY).exists():
-            key = load_or_create_key(folder / _KEY, passphrase=passphrase)
+            key = load_or_create_key(folder / _KEY, role="witness", passphrase=passphrase)
             vkey = cosignature_vkey(name, public_bytes(key))
             create_store(folder / _STORE)
             with explained(folder / _VKEY):
@@ -106,8 +105,8 @@ class Witness:
             raise KeyFileError(f"{path}: witness not found; give --name to make one")
         with explained(path):
             vkey = read_text(path, most=MAX_VKEY).strip()
-        name = parse_vkey(vkey, type=COSIGNATURE).name
-        key = load_key(folder / _KEY, passphrase=passphrase)
+        name = parse_vkey(vkey, role="witness").name
+        key = load_key(folder / _KEY, role="witness", passphrase=passphrase)
         if cosignature_vkey(name, public_bytes(key)) != vkey:
             raise KeyFileError(
                 f"{folder / _KEY}: this is not the key of {path.name}; one of the two files "

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
 from ledger.errors import BlobError
 from ledger.files import create_exclusively
 from ledger.handover.proof_files import MOST_ENTRIES, write_proofs
 from ledger.handover.selection import read_selection
-from ledger.keys import create_publisher_key, load_publisher_key
-from ledger.notes import public_bytes, publisher_vkey
+from ledger.keys import load_key, load_or_create_key
+from ledger.notes import public_bytes
+from ledger.notes import vkey as vkey_of
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import has_key
+from ledger.schemes import PrivateKey
 from ledger.verification.authority import Authority
 from ledger.verification.reader import VerifiedLedger
-from ledger.verification.verified_notes import ECDSA, parse_vkey
+from ledger.verification.verified_notes import parse_vkey
 from ledger.wording import counted
 from proctor import __version__
 from proctor.cli.command_group import CommandGroup, Output
@@ -148,13 +148,13 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
 
 def _publisher(
     home: Home, paths: LedgerPaths, authority: Authority, file: Path | None
-) -> tuple[EllipticCurvePrivateKey, str, bool]:
+) -> tuple[PrivateKey, str, bool]:
     """Return the key that signs, its vkey, and whether it was granted just now."""
     own = paths.key.with_name(f"{_ROLE}.pem")
     path, new = file or own, file is None and not own.exists()
-    key = (create_publisher_key if new else load_publisher_key)(path, passphrase=passphrase())
-    vkey = publisher_vkey(_ROLE, key.public_key())
-    public_key = parse_vkey(vkey, type=ECDSA).public_key
+    key = (load_or_create_key if new else load_key)(path, role=_ROLE, passphrase=passphrase())
+    public_key = public_bytes(key)
+    vkey = vkey_of(_ROLE, public_key, role=_ROLE)
     beside = path.with_name(f"{path.name}.vkey")
     if new:
         create_exclusively(beside, f"{vkey}\n".encode(), mode=0o644)

@@ -87,7 +87,7 @@ def judge_key(home: Home, ledger: VerifiedLedger) -> AuthorKey | None:
     path = home.path / "ledger" / "keys" / "judge.pem"
     if not path.exists() or not home.writable:
         return None
-    author = AuthorKey("judge", read_private_key(path))
+    author = AuthorKey("judge", read_private_key(path, role="judge"))
     if ledger.authority.in_force("judge", public_bytes(author.key)):
         return author
     warn(f"not signed: {path} is not in force as a judge's key")

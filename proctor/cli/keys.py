@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ledger.files import create_exclusively
-from ledger.keys import create_publisher_key, load_or_create_key
+from ledger.keys import load_or_create_key
 from ledger.mapper import datetime_to_ns, ns_to_datetime
-from ledger.notes import public_bytes, publisher_vkey, vkey
+from ledger.notes import public_bytes
+from ledger.notes import vkey as vkey_of
 from ledger.recorder import SignedRecorder
 from ledger.verification.authority import Authority, KeyRecord
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import open_verified
-from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
-from ledger.witnessing.cosignatures import cosignature_vkey
+from ledger.verification.verified_notes import parse_vkey
 from ledger.wording import counted
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import HOME, Argument, HomeOption, SigningKeyOption, VkeyOption
@@ -37,7 +37,6 @@ from proctor.state import STATE, memory
 
 app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate, accept.")
 
-_TYPES = {"publisher": ECDSA, "witness": COSIGNATURE}  # of their vkeys; all others: ED25519
 RoleArgument = Annotated[
     Literal["judge", "operator", "publisher", "witness"], "Role of the key.", Argument("ROLE")
 ]
@@ -130,13 +129,8 @@ def new(
         raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
     if file.exists():
         raise ProctorError(f"{file} already exists; give a new file for the new key")
-    if role == "publisher":
-        text = publisher_vkey(
-            name, create_publisher_key(file, passphrase=passphrase()).public_key()
-        )
-    else:
-        public_key = public_bytes(load_or_create_key(file, passphrase=passphrase()))
-        text = cosignature_vkey(name, public_key) if role == "witness" else vkey(name, public_key)
+    key = load_or_create_key(file, role=role, passphrase=passphrase())
+    text = vkey_of(name, public_bytes(key), role=role)
     beside = file.with_name(f"{file.name}.vkey")
     if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
         raise ProctorError(f"{beside} is there already, and is another key's")
@@ -151,7 +145,7 @@ def grant(
     key: SigningKeyOption = None,
 ) -> Output:
     """Grant a key a role from now on."""
-    text, public_key = open_vkey(file, _TYPES.get(role, ED25519))
+    text, public_key = open_vkey(file, role)
     with _opened(home) as (recorder, _):
         number = recorder.grant_key(text, role=role, author=operator_key(key))
     return _changed(Granted(granted=_key_id(public_key), role=role, index=number - 1))
@@ -167,7 +161,7 @@ def revoke(
     yes: Annotated[bool, "Allow revoking an expired key or the last operator's key."] = False,
 ) -> Output:
     """Revoke a key from a given time, which may be in the past."""
-    text, public_key = open_vkey(file, ED25519, ECDSA, COSIGNATURE)
+    text, public_key = open_vkey(file, None)
     moment = _time_ns(since)
     with _opened(home) as (recorder, authority):
         record = next((each for each in authority.keys if each.vkey == text), None)

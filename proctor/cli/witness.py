@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ledger.errors import MalformedError, SignatureError
-from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_tree_head
+from ledger.verification.verified_notes import parse_tree_head
 from ledger.witnessing.client import (
     Asked,
     Cosigned,
@@ -106,7 +106,7 @@ def trust(
 ) -> Output:
     """Add a ledger for the witness to cosign."""
     with _open(state, name) as witness:
-        origin, own = witness.trust(open_vkey(vkey, ED25519)[0]), witness.vkey
+        origin, own = witness.trust(open_vkey(vkey, "ledger")[0]), witness.vkey
     told = Origin(origin=origin, witness=own)
     return Output(told, f"{origin} will be witnessed by {own}")
 
@@ -205,7 +205,7 @@ def ask(
 
 def _vkeys(witness: Path | None, witnesses: Path | None) -> list[str]:
     if witness is not None and witnesses is None:
-        return [open_vkey(witness, COSIGNATURE)[0]]
+        return [open_vkey(witness, "witness")[0]]
     if witnesses is not None and witness is None:
         return [each.vkey for each in read_quorum(witnesses).witnesses]
     raise ProctorError("give either --witness VKEYFILE or --witnesses FILE")

@@ -22,15 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from ledger.errors import InclusionError, MalformedError, StorageError, VerificationError
 from ledger.files import new_name, sync_folders, write_durably
 from ledger.handover.bundle_files import Folder
 from ledger.handover.envelope import payload_of, public_pem
 from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
+from ledger.notes import public_bytes
+from ledger.schemes import PrivateKey
 from ledger.strict_json import read_json
 from proctor.errors import ProctorError
 from proctor.handover.card import model_card, readme
@@ -61,8 +59,8 @@ def write_handover(
     *,
     proofs: str,
     vkey: str,
-    publisher: EllipticCurvePrivateKey,
-    signer: Ed25519PrivateKey,
+    publisher: PrivateKey,
+    signer: PrivateKey,
     version: str,
     copy: Callable[[str, str, Path], None],
 ) -> Opened:
@@ -75,9 +73,7 @@ def write_handover(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ProctorError(f"{out} exists and is not an empty folder; name a new folder")
     evidence = evidence_of(proofs, vkey=vkey)
-    public_key = publisher.public_key().public_bytes(
-        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    )
+    public_key = public_bytes(publisher)
     handed_in = evidence.files
     if _CARD in handed_in:
         raise ProctorError(f"the run handed in a {_CARD}, which is the model card's name")

@@ -66,7 +66,7 @@ def vouched(
     from aggregates.judged import is_as_judged  # noqa: PLC0415 - loads all aggregates
 
     entries = {entry.index: entry for entry in selection.entries}
-    named = None if judge is None else parse_vkey(judge).public_key
+    named = None if judge is None else parse_vkey(judge, role="judge").public_key
     found = []
     for audit in audits:
         key = selection.author(entries[audit.scored]) if audit.signed else None

@@ -29,6 +29,7 @@ from ledger.mapper import EventRegistry
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
+from ledger.schemes import PrivateKey
 from ledger.verification.memory import Memory
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.verification.verified_notes import parse_tree_head
@@ -114,12 +115,12 @@ class Scene:
         return (self.root / "policy").read_text()
 
     @cached_property
-    def old_key(self) -> Ed25519PrivateKey:
+    def old_key(self) -> PrivateKey:
         """The ledger's key before the rotation, by now out of force."""
         return load_key(self.root / "old.pem", passphrase=None)
 
     @cached_property
-    def new_key(self) -> Ed25519PrivateKey:
+    def new_key(self) -> PrivateKey:
         return load_key(self.root / "new.pem", passphrase=None)
 
     def copy(self, root: Path) -> "Scene":

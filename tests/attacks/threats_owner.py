@@ -23,6 +23,7 @@ from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
+from ledger.schemes import PrivateKey
 from ledger.verification.authority import authority_stream
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
 
@@ -243,7 +244,7 @@ def grant_by_ledger(scene: Scene) -> int:
     return append(scene, entry, author=AuthorKey("ledger", scene.new_key))
 
 
-def revoke(scene: Scene, role: str, key: Ed25519PrivateKey, *, by: AuthorKey) -> None:
+def revoke(scene: Scene, role: str, key: PrivateKey, *, by: AuthorKey) -> None:
     """Revoke a key of the scene, as may be done."""
     entry = authority_event(
         scene,
@@ -311,7 +312,7 @@ def grant_removed(scene: Scene) -> int:
     return at
 
 
-def rotation(scene: Scene, *, old: Ed25519PrivateKey, signers: list[Ed25519PrivateKey]) -> Entry:
+def rotation(scene: Scene, *, old: PrivateKey, signers: list[PrivateKey]) -> Entry:
     name = origin(scene)
     text = f"ledger/rotation/v1\n{name}\n{vkey(name, public_bytes(old))}\n"
     text += f"{vkey(name, public_bytes(THIRD))}\n"

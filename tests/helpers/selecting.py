@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from edge_trees import Tree
 from msgspec.structs import replace
 from synthetic import SPEC, measured
@@ -28,8 +27,9 @@ from ledger.handover.envelope import public_pem
 from ledger.handover.proof_files import format_proof, open_proofs
 from ledger.handover.selection import Selection
 from ledger.handover.sigstore_bundle import folder_statement, seal_bundle
-from ledger.keys import load_key, load_publisher_key
+from ledger.keys import load_key
 from ledger.notes import NoteKey, public_bytes
+from ledger.schemes import PrivateKey
 from ledger.verification.authority import Authority
 from ledger.verification.proofs import inclusion_proofs, leaf_hash
 from ledger.verification.reader import open_verified
@@ -105,7 +105,7 @@ class KeyHolder:
     def authority(self) -> UUID:
         return Authority(self.vkey).stream_id
 
-    def key(self) -> Ed25519PrivateKey:
+    def key(self) -> PrivateKey:
         return load_key(self.home / "ledger" / "keys" / "ledger.pem", passphrase=None)
 
     def find(self, name: str, stream: UUID | None = None, **fields: Any) -> VerifiedEntry:
@@ -261,11 +261,10 @@ class KeyHolder:
         counting = CountingAudit(str(run), audit, scored[-1], held=True, signed=True)
         evidence = Evidence(selection, run, counting, earlier)
         key = self.key()
-        publisher = load_publisher_key(
-            self.home / "ledger" / "keys" / "publisher.pem", passphrase=None
+        publisher = load_key(
+            self.home / "ledger" / "keys" / "publisher.pem", role="publisher", passphrase=None
         )
-        form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        public = publisher.public_key().public_bytes(*form)
+        public = public_bytes(publisher)
         (out / "model").mkdir(parents=True)
         texts = {**content, "README.md": card or model_card(evidence).encode()}
         for name, data in texts.items():

@@ -63,7 +63,7 @@ class Signing:
             expires=int(time.time()) + (days or self.days) * _DAY,
             note=self.note,
         )
-        return sign(payload, read_private_key(self.key))
+        return sign(payload, read_private_key(self.key, role="operator"))
 
 
 @app.command(

@@ -10,7 +10,7 @@ from signed_notes import sign_tree_head
 
 from ledger.errors import EncodingError, MalformedError, SignatureError
 from ledger.notes import public_bytes, vkey
-from ledger.verification.verified_notes import COSIGNATURE, open_tree_head, parse_note, parse_vkey
+from ledger.verification.verified_notes import open_tree_head, parse_note, parse_vkey
 from ledger.witnessing.cosignatures import (
     cosignature_vkey,
     cosigned_at,
@@ -69,8 +69,8 @@ def test_cosignature_gives_its_time_when_it_stands_beside_others() -> None:
 def test_cosignature_of_another_program_is_accepted() -> None:
     log_vkey = vkey(SIGSUM_ORIGIN, SIGSUM_LOG_KEY)
     witness_vkey = cosignature_vkey("witness.glasklar.is", GLASKLAR_KEY)
-    log_id = parse_vkey(log_vkey, type=1).key_id
-    witness_id = parse_vkey(witness_vkey, type=COSIGNATURE).key_id
+    log_id = parse_vkey(log_vkey).key_id
+    witness_id = parse_vkey(witness_vkey, role="witness").key_id
     stamped = GLASKLAR_SECONDS.to_bytes(8, "big") + GLASKLAR_SIGNATURE
     note = (
         f"{SIGSUM_TEXT}\n"
@@ -125,13 +125,13 @@ def test_cosignature_without_a_possible_time_is_rejected(seconds: int) -> None:
         sign_cosignature(TEXT, name=NAME, key=KEY, seconds=seconds)
     stamp = (seconds % 2**64).to_bytes(8, "big")
     message = f"cosignature/v1\ntime {seconds % 2**64}\n{TEXT}".encode()
-    blob = parse_vkey(VKEY, type=COSIGNATURE).key_id + stamp + KEY.sign(message)
+    blob = parse_vkey(VKEY, role="witness").key_id + stamp + KEY.sign(message)
     with pytest.raises(SignatureError, match="is malformed"):
         open_cosignature(parse_note(HEAD + line_of(NAME, blob)), vkey=VKEY)
 
 
 def test_plain_signature_by_the_witness_key_is_rejected_as_a_cosignature() -> None:
-    blob = parse_vkey(VKEY, type=COSIGNATURE).key_id + bytes(7) + b"\x01" + KEY.sign(TEXT.encode())
+    blob = parse_vkey(VKEY, role="witness").key_id + bytes(7) + b"\x01" + KEY.sign(TEXT.encode())
     with pytest.raises(SignatureError, match="is invalid"):
         open_cosignature(parse_note(HEAD + line_of(NAME, blob)), vkey=VKEY)
 

@@ -22,6 +22,7 @@ from ledger.handover.envelope import payload_of
 from ledger.handover.selection import choose
 from ledger.handover.sigstore_bundle import open_bundle, seal_bundle
 from ledger.keys import load_key
+from ledger.notes import public_bytes
 from ledger.verification.reader import open_verified
 from proctor.handover.evidence import UNBOUND
 from proctor.handover.folder import check_handover
@@ -157,7 +158,7 @@ def test_claim_that_the_events_do_not_bear_out_is_rejected(home: Path, folder: P
     lines = (folder / "claims.jsonl").read_text().splitlines(keepends=True)
     judged = payloads(folder)[2]
     judged["predicate"]["configuration"][0]["annotations"]["accuracy_score"] = 1.0
-    public = key.public_key().public_bytes_raw()
+    public = public_bytes(key)
     lines[2] = seal_bundle(json.dumps(judged).encode(), key=key, public_key=public)
     (folder / "claims.jsonl").write_text("".join(lines))
     with pytest.raises(VerificationError, match=r"^claims\.jsonl: claim 3 does not say what"):

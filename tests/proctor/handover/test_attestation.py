@@ -17,6 +17,7 @@ from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from ledger.handover.envelope import envelope_key_id
 from ledger.keys import load_key
+from ledger.notes import public_bytes
 from ledger.paths import LedgerPaths
 
 PADDED = {"kind": "padding", "rule": "R5", "epoch": 2, "emitter": "policy"}
@@ -46,8 +47,7 @@ def attested(home: Path, out: Path) -> tuple[Envelope, Mapping[str, Any]]:
 
 
 def public(home: Path) -> Any:
-    raw = load_key(LedgerPaths(home / "ledger").key, passphrase=None).public_key()
-    name = raw.public_bytes_raw()
+    name = public_bytes(load_key(LedgerPaths(home / "ledger").key, passphrase=None))
     return SSlibKey(envelope_key_id(name), "ed25519", "ed25519", {"public": name.hex()})
 
 

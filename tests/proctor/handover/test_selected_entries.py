@@ -29,8 +29,8 @@ from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.bodies import decode_body
 from ledger.entries import AuthorKey
-from ledger.keys import create_publisher_key
-from ledger.notes import NoteKey, public_bytes, publisher_vkey, vkey
+from ledger.keys import load_or_create_key
+from ledger.notes import NoteKey, public_bytes, vkey
 from ledger.recorder import SignedRecorder
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
@@ -93,8 +93,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
             for run, each, state in zip(runs, by, [*states, None, None], strict=True)
         ]
         recorder.revoke_key(lost, role="judge", since=1, reason="lost", author=BY_OPERATOR)
-        key = create_publisher_key(home / "ledger" / "keys" / "publisher.pem", passphrase=None)
-        name = publisher_vkey("publisher", key.public_key())
+        key = load_or_create_key(
+            home / "ledger" / "keys" / "publisher.pem", role="publisher", passphrase=None
+        )
+        name = vkey("publisher", public_bytes(key), role="publisher")
         recorder.grant_key(name, role="publisher", author=BY_OPERATOR)
     ids = [each.id for pair in zip(runs, audits, strict=True) for each in pair]
     blobs = BlobStore(home / "ledger" / "blobs")
