@@ -25,18 +25,12 @@ Row = dict[str, Any]  # with the columns of a question
 Summary = Annotated[
     Row, columns("Summary", "A run: a row of run_summary.", "SELECT * FROM run_summary")
 ]
-TaskSummary = Annotated[
-    Row,
-    columns(
-        "TaskSummary",
-        "A run of a task: a row of run_summary, with the best value of the task's metric.",
-        "SELECT *, '' AS metric, CAST(0 AS DOUBLE) AS best_val_metric FROM run_summary",
-    ),
-]
 ProvocationRow = Annotated[
     Row, columns("ProvocationRow", "A provoked fault.", PARTS["provocations"])
 ]
-EpochRow = Annotated[Row, columns("EpochRow", "An epoch: a row of epochs.", PARTS["epochs"])]
+EpochRow = Annotated[
+    Row, columns("EpochRow", "A row of epochs, with its epoch_metrics.", PARTS["epochs"])
+]
 RuleRow = Annotated[Row, columns("RuleRow", "A rule in an epoch, by rule_heatmap.", PARTS["rules"])]
 DecisionRow = Annotated[
     Row, columns("DecisionRow", "A decision: a row of decision_outcomes.", PARTS["decisions"])
@@ -114,12 +108,6 @@ class Trained(Answer):
     """Runs that were trained, the best first."""
 
     runs: list[Summary]
-
-
-class TrainedTask(Answer):
-    """A run of a task that was trained."""
-
-    runs: list[TaskSummary]
 
 
 class Audit(Answer):
