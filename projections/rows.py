@@ -42,13 +42,13 @@ def _epoch(body: Body) -> list[Body]:
 def _metrics(body: Body) -> list[Body]:
     """Return the metrics of a task, or those that a watched loop gave; others are no metrics."""
     told = [body["measured"].get("validation"), body["reported"]]
-    found = next((each["metrics"] for each in told if each and "metrics" in each), {})
+    found = next((each["metrics"] for each in told if each and "metrics" in each), None)
     named = found.items() if isinstance(found, dict) else ()
-    return [{"metric": str(name), "value": value} for name, value in named if _is_number(value)]
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (float, int)
+    return [
+        {"metric": str(name), "value": value}
+        for name, value in named
+        if type(value) in (float, int)
+    ]
 
 
 def _evaluations(body: Body) -> list[Body]:

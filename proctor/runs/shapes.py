@@ -17,7 +17,7 @@ from judge.compare import Difference
 from proctor.output.entries import Verification
 from proctor.output.shape import Answer, columns
 from proctor.runs.fixed import Fixed
-from proctor.runs.standings import Recovered, Standing
+from proctor.runs.standings import By, Recovered, Standing
 from proctor.runs.story import PARTS
 from proctor.runs.worth import Worth
 
@@ -331,8 +331,11 @@ class Comparison(Answer):
     """A comparison of policies; exit code 1 if a cell does not fit its run."""
 
     comparison: str
+    metric: str  # what the runs are compared by
+    better: str  # which values of it are: higher or lower
+    by: By  # what the rows of `standings` are: conditions if there is one policy
     standings: list[Standing]
-    conditions: dict[str, list[Standing]]
+    conditions: dict[str, list[Standing]]  # the rows of each; empty by condition
     cells: list[Cell]
     draws: list[Draw]  # further runs of the same cells, which no figure contains
     recovered: list[Recovered]  # empty without the condition `healthy` and the policy `nothing`

@@ -259,10 +259,9 @@ def tell_story(story: dict[str, Any]) -> None:
     if story["misplaced"]:
         console.print(f"[yellow]misplaced entries[/]: {words(told_misplaced(story['misplaced']))}")
     if len(story["epochs"]) > 1:
-        epochs = with_columns(story["epochs"])
         more = metric_names(story["epochs"], first=summary["metric"])
-        for what in ("loss", "accuracy", *more[:CHARTED]):
-            _plot(epochs, what)
+        for each in ("loss", "accuracy", *more[:CHARTED]):
+            _plot(with_columns(story["epochs"]), each)
     _print_heatmap(story["rules"])
     print_waived(story["waived"])
     if story["decisions"]:

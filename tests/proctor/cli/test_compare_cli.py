@@ -52,6 +52,8 @@ def test_differences_are_of_pairs_and_a_failed_run_counts_as_nothing() -> None:
     assert (second.failed, second.wins, second.ties) == (1, 3, 0)
     assert second.gain == pytest.approx((0.10 + 0.11 + 0.12 - 0.5) / 4)
     assert second.low is not None
+    assert first.accuracy is not None
+    assert second.accuracy is not None
     assert second.low < second.accuracy - first.accuracy
     assert second.process == 0.75
 
