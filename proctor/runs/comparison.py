@@ -124,9 +124,11 @@ def read_sweeps(sweeps: Sequence[str], given: Mapping[str, Any]) -> dict[str, li
         if key in found or key in given:
             raise ProctorError(f"{key} is given twice: once in --sweep {text}; give it once")
         listed = read_value(f"[{values}]")
-        found[key] = (
-            listed if isinstance(listed, list) else [read_value(each) for each in values.split(",")]
-        )
+        if not isinstance(listed, list):
+            listed = [read_value(each) for each in values.split(",")]
+        if len({*map(str, listed)}) < len(listed):
+            raise ProctorError(f"--sweep {text} gives a value twice; more --seeds give more runs")
+        found[key] = listed
     return found
 
 
@@ -197,11 +199,13 @@ def compare(
     `work` does so for one cell, in another process. Raises ProctorError if a cell could not be
     carried out for a reason that is none of its policy's; such a cell stays open.
     """
+    verified: list[Any] = []
     for config in plan.conditions.values():  # before anything is recorded
         if isinstance(config, RunConfig):
             prepare(config)
-        elif plan.task is not None:
+        elif plan.task is not None and (data := (config.params, config.data_seed)) not in verified:
             verify_task(home, plan.task.source, config, metric=plan.metric.name)
+            verified.append(data)
     comparison = plan.open(log)
     if comparison.ended:
         return comparison

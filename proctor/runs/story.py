@@ -259,8 +259,8 @@ def tell_story(story: dict[str, Any]) -> None:
     if story["misplaced"]:
         console.print(f"[yellow]misplaced entries[/]: {words(told_misplaced(story['misplaced']))}")
     if len(story["epochs"]) > 1:
-        more = metric_names(story["epochs"], first=summary["metric"])
-        for each in ("loss", "accuracy", *more[:CHARTED]):
+        metrics = metric_names(story["epochs"], first=summary["metric"])
+        for each in ("loss", "accuracy", *metrics[:CHARTED]):
             _plot(with_columns(story["epochs"]), each)
     _print_heatmap(story["rules"])
     print_waived(story["waived"])
