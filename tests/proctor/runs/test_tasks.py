@@ -60,9 +60,8 @@ def test_metric_of_a_task_is_everywhere(tmp_path: Path) -> None:
     assert "val mae" in shown
     assert f"test mae {step['evidence']['value']:.4g}" in shown
     handed = tmp_path / "handed"
-    for command in (["report", "latest", "--out", tmp_path / "page"], ["export", "model"]):
-        out = ["latest", "--out", handed] if command[0] == "export" else []
-        done = call_here([*command, *out], home=tmp_path)
+    for command, out in (("report", tmp_path / "page"), ("export model", handed)):
+        done = call_here([*command.split(), "latest", "--out", out], home=tmp_path)
         assert done.returncode == 0, done.stderr
     assert "| test mae |" in (handed / "model" / "README.md").read_text("utf-8")
     page = (tmp_path / "page").read_text("utf-8")
