@@ -86,6 +86,19 @@ def _save_weights(session: Session, kind: str, state: _TaskState) -> None:
     session.save_weights(kind, data, spec=state.spec, probe={})
 
 
+def task_metrics(
+    config: TaskConfig, source: bytes, *, data: TaskData, open_worker: OpenWorker
+) -> list[str]:
+    """Return the names of a task's metrics, from a model that is not trained."""
+    with (
+        computing_as(config),
+        open_worker(source, config, keep=TRAIN, stored=data.stored) as worker,
+    ):
+        worker.ask("start", {}, data.blob)
+        answer, _ = worker.ask("metrics", {})
+    return sorted(map(str, answer.get("metrics", ())))
+
+
 def train_task(
     config: TaskConfig,
     source: bytes,

@@ -8,6 +8,7 @@ name with plain fields and a blob of tensors, and so is each answer.
     rows            some of these examples                          -> tensors
     start           build model and optimizer on the tensors given  -> spec, state's SHA-256
     epoch           train an epoch and validate                     -> measured, seconds
+    metrics         validate before the first epoch                 -> names of metrics
     keep            keep the state after an epoch to go back to     -> its SHA-256
     execute         carry a decision out                            -> refused, state's SHA-256
     weights         the model's weights                             -> safetensors
@@ -103,6 +104,8 @@ class TaskWorker:
                 return {"spec": described, "state": self._training.fingerprint()}, b""
             case "epoch":
                 return self._running.epoch(fields["epoch"]), b""
+            case "metrics":
+                return {"metrics": list(self._running.validate()["metrics"])}, b""
             case "keep":
                 return {"state": self._running.keep(fields["epoch"])}, b""
             case "execute":
@@ -200,7 +203,7 @@ class _Training:
         measured["train"]["accuracy"] = None  # a batch's outputs are not kept
         if self._scaler is not None:
             measured["train"]["skipped"] = watch.skips
-        validation = self._validate()
+        validation = self.validate()
         self._schedule(validation["metrics"][self._config.metric])
         return {
             "measured": {**measured, "validation": validation},
@@ -302,7 +305,8 @@ class _Training:
             yield self._loss(indices) / settings.accumulation * self._probe_scale
 
     @torch.no_grad()
-    def _validate(self) -> dict[str, Any]:
+    def validate(self) -> dict[str, Any]:
+        """Return loss and metrics of the model as it is on the validation part."""
         inputs, targets = self._parts["validation.inputs"], self._parts["validation.targets"]
         output = self._code.outputs(self.model, inputs)
         found = _score(self._code, output, targets[:])

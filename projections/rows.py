@@ -39,6 +39,18 @@ def _epoch(body: Body) -> list[Body]:
     ]
 
 
+def _metrics(body: Body) -> list[Body]:
+    """Return the metrics of a task, or those that a watched loop gave; others are no metrics."""
+    told = [body["measured"].get("validation"), body["reported"]]
+    found = next((each["metrics"] for each in told if each and "metrics" in each), None)
+    named = found.items() if isinstance(found, dict) else ()
+    return [
+        {"metric": str(name), "value": value}
+        for name, value in named
+        if type(value) in (float, int)
+    ]
+
+
 def _evaluations(body: Body) -> list[Body]:
     return [
         {**evaluation, "rule": rule, "precedence": _PRECEDENCE.get(rule)}
@@ -135,6 +147,7 @@ STATED: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "run.forked": (Rows("forks", once=True),),
         "run.epoch_measured": (
             Rows("epochs", parts=_epoch),
+            Rows("epoch_metrics", parts=_metrics),
             Rows("layer_metrics", parts=lambda body: body["measured"]["layers"], layer="name"),
             Rows(
                 "activation_metrics",

@@ -120,6 +120,16 @@ CREATE TABLE epochs (
 );
 COMMENT ON TABLE epochs IS 'What was measured in each epoch; NaN is a measured value, NULL was not measurable';
 
+CREATE TABLE epoch_metrics (
+    run_id VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    place INTEGER NOT NULL,  -- Order in the epoch, from 0
+    metric VARCHAR NOT NULL,  -- Its name
+    value DOUBLE  -- On the validation part
+);
+COMMENT ON TABLE epoch_metrics IS 'Metrics of each epoch that a task computes, or that a watched loop reported beside loss and accuracy';
+
 CREATE TABLE layer_metrics (
     run_id VARCHAR NOT NULL,
     epoch INTEGER NOT NULL,

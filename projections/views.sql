@@ -22,6 +22,8 @@ SELECT
     (s.policy ->> '$.name') AS policy_name,
     (s.config ->> '$.edits') AS edits,  -- live, or restart: structural changes are left to a following run
     TRY_CAST((s.config ->> '$.target_accuracy') AS DOUBLE) AS target_accuracy,  -- Target of the run; NULL: none
+    COALESCE(s.config ->> '$.metric', 'accuracy') AS metric,  -- What a task says that its runs are compared by; accuracy for any other run
+    COALESCE(s.config ->> '$.better', 'higher') AS better,  -- Which values of it are better: higher or lower
     s.parent_run,
     s.campaign,  -- The campaign that this run is an attempt of
     s.checkpoint,
@@ -32,6 +34,18 @@ JOIN events AS started ON started.idx = s.idx
 LEFT JOIN run_ends AS e ON e.run_id = s.run_id
 LEFT JOIN events AS ended ON ended.idx = e.idx;
 COMMENT ON VIEW runs IS 'Each run with its configuration, its start and its end';
+
+CREATE VIEW best_metrics AS
+SELECT
+    m.run_id,
+    IF(
+        ANY_VALUE(s.config ->> '$.better') = 'lower',
+        MIN(m.value) FILTER (ISFINITE(m.value)), MAX(m.value) FILTER (ISFINITE(m.value))
+    ) AS best  -- Best finite value on the validation part
+FROM epoch_metrics AS m
+JOIN run_starts AS s ON s.run_id = m.run_id AND (s.config ->> '$.metric') = m.metric
+GROUP BY m.run_id;
+COMMENT ON VIEW best_metrics IS 'Each run of a task with the best value of the task''s metric';
 
 CREATE VIEW annotations AS
 SELECT
@@ -165,6 +179,19 @@ LEFT JOIN events AS scored ON scored.idx = e.idx
 LEFT JOIN listed AS l ON l.audit_id = e.audit_id AND l.idx = e.idx
 LEFT JOIN told AS t ON t.audit_id = e.audit_id AND t.idx = e.idx;
 COMMENT ON VIEW audits IS 'Each audit with its scores; one that was begun and not ended has none';
+
+CREATE VIEW test_metrics AS
+SELECT
+    audit_id,
+    idx,  -- Ledger index of the step that found them
+    COALESCE(
+        TRY_CAST(evidence -> '$.metrics' AS MAP (VARCHAR, DOUBLE)),
+        MAP {evidence ->> '$.metric': TRY_CAST(evidence ->> '$.value' AS DOUBLE)}
+    ) AS metrics  -- By name; from earlier versions only the one that runs are compared by
+FROM audit_steps
+WHERE name = 'test_accuracy' AND (evidence ->> '$.metric') IS NOT NULL
+QUALIFY ROW_NUMBER() OVER (PARTITION BY audit_id ORDER BY idx) = 1;
+COMMENT ON VIEW test_metrics IS 'The metrics of a task on the part that only the judge reads, by audit';
 
 CREATE VIEW violations AS
 SELECT
@@ -359,12 +386,18 @@ SELECT
     l.violations,  -- How many that audit found
     l.signed AS audit_signed,  -- Whether a judge signed that audit; required if a judge has a key
     l.bound AS audit_bound,  -- Whether that audit names the state of the run that it judged; older ones name none
-    l.retrained  -- Share of the epochs that the judge retrained, from 0 to 1
+    l.retrained,  -- Share of the epochs that the judge retrained, from 0 to 1
+    r.metric,  -- What the runs of its task are compared by; accuracy without a task
+    r.better,  -- Which values of it are better: higher or lower
+    COALESCE(b.best, IF(r.metric = 'accuracy', m.best_val_accuracy, NULL)) AS best_val_metric,  -- Best finite value of it on the validation part
+    IF(r.metric = 'accuracy', l.test_accuracy, t.metrics[r.metric]) AS test_metric  -- Its value on the part that only the judge reads, in the audit that counts
 FROM runs AS r
 LEFT JOIN measured AS m ON m.run_id = r.run_id
+LEFT JOIN best_metrics AS b ON b.run_id = r.run_id
 LEFT JOIN firings AS f ON f.run_id = r.run_id
 LEFT JOIN answers AS a ON a.run_id = r.run_id
-LEFT JOIN counting AS l ON l.run_id = r.run_id;
+LEFT JOIN counting AS l ON l.run_id = r.run_id
+LEFT JOIN test_metrics AS t ON t.audit_id = l.audit_id AND t.idx < l.scored_idx;
 COMMENT ON VIEW run_summary IS 'One row for each run, with the scores of the audit that counts, see counting_audits';
 
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.
@@ -841,7 +874,10 @@ SELECT
                 THEN 'the run ended after the result' END
         ], lambda reason: reason IS NOT NULL)
     ) AS why_not,  -- What in the run's own record contradicts the cell, as in run_claims; empty: it fits
-    LEN(why_not) = 0 AS fits  -- Whether the run is what the cell says; a cell that does not fit is in no figure
+    LEN(why_not) = 0 AS fits,  -- Whether the run is what the cell says; a cell that does not fit is in no figure
+    r.metric,  -- What the runs of its task are compared by; accuracy without a task
+    r.better,  -- Which values of it are better: higher or lower
+    t.metrics AS test_metrics  -- Of a task, by name, see test_metrics
 FROM results AS c
 LEFT JOIN given AS q
     ON q.place = c.cell AND q.run_id = c.run_id AND q.idx < c.idx
@@ -849,7 +885,8 @@ LEFT JOIN runs AS r ON r.run_id = c.run_id
 LEFT JOIN measured AS m ON m.run_id = c.run_id
 LEFT JOIN firings AS f ON f.run_id = c.run_id
 LEFT JOIN answers AS d ON d.run_id = c.run_id
-LEFT JOIN audits AS a ON a.run_id = c.run_id AND a.standing;
+LEFT JOIN audits AS a ON a.run_id = c.run_id AND a.standing
+LEFT JOIN test_metrics AS t ON t.audit_id = a.audit_id AND t.idx < a.scored_idx;
 COMMENT ON VIEW comparison_cells IS 'Each finished cell of a comparison with the scores of its run';
 
 -- What a credit says of its forks, against the forks themselves.

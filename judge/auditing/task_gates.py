@@ -438,13 +438,14 @@ class TaskGates(Gates):
     def test_metric(self) -> StepOutcome:
         """Return the metric of the test part, as it was scored without the model."""
         config = self.replay.task_config
-        value, count = self.scored["test"]["metrics"][config.metric], len(self.outputs["test"])
+        found, count = self.scored["test"]["metrics"], len(self.outputs["test"])
+        value = found[config.metric]
         fresh = self.scored.get("fresh")
         drawn = "" if fresh is None else f"; {fresh['metrics'][config.metric]:.4f} on another draw"
         return StepOutcome(
             f"{config.metric} on {count} test examples: {value:.4f} ({config.better} is better)"
             + drawn,
-            {"metric": config.metric, "value": value, "examples": count},
+            {"metric": config.metric, "value": value, "examples": count, "metrics": dict(found)},
         )
 
     def accuracies(self) -> Accuracies | str:

@@ -32,8 +32,19 @@ class CompareOptions:
     policies: Annotated[
         list[str] | None,
         "A policy to compare, as for `run`; give it several times. The first is what the "
-        "others are compared with.  [default: nothing, rescue]",
+        "others are compared with.  [default: nothing, rescue; with --sweep, nothing]",
         Takes(option="--policy"),
+    ] = None
+    sweeps: Annotated[
+        list[str] | None,
+        "A setting and its values; several make each combination a condition.",
+        Takes("KEY=V1,V2,...", option="--sweep"),
+    ] = None
+    metric: Annotated[
+        str | None,
+        "Compare by this metric of the task, as in f1; of another one than METRIC, say which "
+        "values are better, as in f1:higher.",
+        Takes("NAME"),
     ] = None
     sets: SetOption = None
     seeds: Annotated[int, "Number of seeds, from 0.", Takes(least=1, most=10_000)] = 5
@@ -50,7 +61,7 @@ class CompareOptions:
 
 @app.command(prints="runs.Comparison", continues="always")
 def compare(home: Home, asked: CompareOptions) -> Output:
-    """Compare policies on the same conditions and seeds; the same command continues it."""
+    """Compare policies, or settings, on the same seeds; the same command continues it."""
     if asked.task is not None and asked.config is not None:
         raise ProctorError("--task excludes --config: give KEY=VALUE settings")
     chosen = start_for(lambda: _configure(asked.task, asked.config, asked.settings or []))

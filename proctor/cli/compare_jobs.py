@@ -26,6 +26,8 @@ from proctor.runs.comparison import (
     read_cells,
     read_conditions,
     read_draws,
+    read_metric,
+    read_sweeps,
 )
 from proctor.runs.comparison import compare as carry_out
 from proctor.runs.executors import Kind, Outcome, failed, open_executor
@@ -35,9 +37,13 @@ from proctor.runs.run_settings import DEFAULT_POLICY, read_pairs
 from proctor.runs.shapes import Comparison as Told
 from proctor.runs.shapes import CutOff
 from proctor.runs.standings import (
+    ACCURACY,
+    By,
+    Metric,
     Standing,
     fitting,
     recovered,
+    rows_of,
     standing_columns,
     standings,
     told_axes,
@@ -50,23 +56,30 @@ from proctor.runs.tasks import read_task_file
 
 def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -> Output:
     """Begin a comparison, carry it on, or show what it found."""
-    policies, sets = asked.policies or ["nothing", DEFAULT_POLICY], asked.sets or []
+    default = ["nothing"] if asked.sweeps else ["nothing", DEFAULT_POLICY]
+    policies, sets = asked.policies or default, asked.sets or []
     if twice := [each for each, times in Counter(policies).items() if times > 1]:
         raise ProctorError(f"--policy {twice[0]} is given twice")
-    if len(policies) < 2:
-        raise ProctorError("a comparison needs two policies: give --policy at least twice")
     choices = tuple(
         PolicyChoice.read(each, sets if each in (OPENAI, MIXED) else ()) for each in policies
     )
     text = None if asked.task is None else read_task_file(asked.task)
-    make = of_network(config) if text is None else of_task(text, read_pairs(asked.settings or []))
+    given = read_pairs(asked.settings or [])
+    make = of_network(config) if text is None else of_task(text, given)
+    sweeps = read_sweeps(asked.sweeps or [], given)
     plan = Plan(
         choices,
-        read_conditions(asked.conditions, make),
+        read_conditions(asked.conditions, make, sweeps),
         tuple(range(asked.seeds)),
         asked.name,
         text,
+        read_metric(asked.metric, text),
     )
+    if len(policies) == len(plan.conditions) == 1:
+        raise ProctorError(
+            "there is nothing to compare with: give --policy at least twice, or two conditions, as "
+            "in --sweep lr=0.01,0.1"
+        )
     for choice in choices:
         verify_ready(home, choice, campaign=False)
     with home.alone("comparing", str(plan.id), say=warn):
@@ -76,6 +89,7 @@ def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -
             str(comparison.id),
             policies=[choice.name for choice in choices],
             conditions=[*plan.conditions],
+            metric=plan.metric,
         )
     rows = found.cells
     unfit = len(rows) - len(fitting(rows))
@@ -90,20 +104,33 @@ def compare(home: Home, config: RunConfig | TaskConfig, asked: CompareOptions) -
 
 
 def describe_comparison(
-    home: Home, comparison: str, *, policies: Sequence[str], conditions: Sequence[str]
+    home: Home,
+    comparison: str,
+    *,
+    policies: Sequence[str],
+    conditions: Sequence[str],
+    metric: Metric = ACCURACY,
 ) -> Told:
-    """Return the table of a comparison, for all conditions and for each, and what it rests on."""
+    """Return the table of a comparison, for all conditions and for each, and what it rests on.
+
+    The rows of a sweep are conditions, and it has one table.
+    """
     rows = read_cells(home, comparison)
+    by, names = rows_of(policies, conditions)
     return Told(
         comparison=comparison,
-        standings=standings(rows, policies),
+        metric=metric.name,
+        better=metric.better,
+        by=by,
+        standings=standings(rows, names, by=by, metric=metric),
         conditions={
-            name: standings([row for row in rows if row["condition"] == name], policies)
+            name: standings([row for row in rows if row["condition"] == name], names, metric=metric)
             for name in conditions
+            if by == "policy"
         },
         cells=rows,
         draws=read_draws(home, comparison),
-        recovered=recovered(rows, policies, conditions),
+        recovered=recovered(rows, policies, conditions, metric=metric),
     )
 
 
@@ -140,18 +167,22 @@ def train_and_judge(job: Job) -> Outcome:
 def tell_comparison(found: Told) -> None:
     """Print what describe_comparison() found."""
     rows, draws, table = found.cells, found.draws, found.standings
-    first = table[0].policy if table else "none"
+    metric, by = Metric(found.metric, found.better), found.by
+    first = getattr(table[0], by) if table else "none"
+    same, every = "condition and seed", "policies"
+    if by == "condition":
+        same, every = f"seed, policy {words(table[0].policy)}", "conditions"
     console.print(
         f"comparison {found.comparison}: {counted(len(rows), 'run')}; differences from "
-        f"{words(first)} on the same condition and seed, 95% intervals for all policies together"
+        f"{words(first)} on the same {same}, 95% intervals for all {every} together"
     )
-    _print(table)
+    _print(table, by, metric)
     if table:
-        print_words(told_axes(table))
+        print_words(told_axes(table, by=by, metric=metric))
     for name, part in found.conditions.items():
         if len(found.conditions) > 1:
             console.print(f"\n[bold]{words(name)}[/]")
-            _print(part)
+            _print(part, by, metric)
     if found.recovered:
         print_rows(
             [
@@ -194,16 +225,19 @@ def _tell_unusable(standing: Standing, rows: Sequence[Any]) -> None:
     run = next(
         row["run_id"]
         for row in rows
-        if row["policy"] == standing.policy and (row["refused"] or row["unusable"])
+        if row["policy"] == standing.policy
+        and standing.condition in (None, row["condition"])
+        and (row["refused"] or row["unusable"])
     )
+    where = "" if standing.condition is None else f" on {words(standing.condition)}"
     console.print(
-        f"[yellow]not carried out[/]: {counted(lost, 'answer')} of {words(standing.policy)}, "
-        f"refused or unusable; the reasons in one of the runs: proctor replay {run}"
+        f"[yellow]not carried out[/]: {counted(lost, 'answer')} of {words(standing.policy)}{where},"
+        f" refused or unusable; the reasons in one of the runs: proctor replay {run}"
     )
 
 
-def _print(table: Sequence[Standing]) -> None:
-    columns = standing_columns(answers=True)
+def _print(table: Sequence[Standing], by: By, metric: Metric) -> None:
+    columns = standing_columns(answers=True, by=by, metric=metric)
     rows = [[_digits(value) for value in row] for row in cells(columns, table)]
     print_table([column.title for column in columns], rows)
 

@@ -3,13 +3,12 @@
 They are apart from the commands themselves because they need torch, which takes seconds to import.
 """
 
-import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -29,7 +28,6 @@ from ledger.verification.reader import VerificationReport, check_ledger
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
-from monitor.task_loop import is_better
 from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
@@ -75,7 +73,6 @@ from proctor.runs.shapes import (
     Rebuilt,
     RunAgain,
     Trained,
-    TrainedTask,
 )
 from proctor.runs.standings import told_ranking
 from proctor.runs.story import (
@@ -156,22 +153,13 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
     job = Job(home.path, str(uuid4()), config, choice, read_task_file(path))
     with home.open_log() as log:
         run_id = _train_one(home, log, job, how.executor)
-        found = [
-            each.measured["validation"]["metrics"][config.metric]
-            for each in log.events.get(run_id)
-            if type(each) is Run.EpochMeasured
-        ]
     summary = read_story(home, str(run_id))["summary"]
-    best = reduce(
-        lambda old, new: new if is_better(new, old, config.better) else old, found, math.nan
-    )
     shown = {
-        **{column: summary[column] for column in ("run_id", "state", "epochs")},
-        f"best_val_{config.metric}": best,
-        **{column: summary[column] for column in ("firings", "decisions")},
+        **{column: column for column in ("run_id", "state", "epochs")},
+        f"best_val_{config.metric}": "best_val_metric",
+        **{column: column for column in ("firings", "decisions")},
     }
-    runs = [{**summary, "metric": config.metric, "best_val_metric": best}]
-    return Output(TrainedTask(runs=runs), lambda: print_table(list(shown), [list(shown.values())]))
+    return Output(Trained(runs=[summary]), lambda: print_rows(shown, [summary]))
 
 
 def judge(
@@ -450,10 +438,13 @@ def _print_scores(report: AuditReport) -> None:
         axis += f" by the provocation {words(by['name'])}"
     verdict = "held" if report.level in (None, "repeatable") else "consistent"
     told_as, _ = told_verdict(verdict, violations=bool(report.violations))
+    tested = f"accuracy {cell(scores.test_accuracy)}, target {cell(scores.target_accuracy)}"
+    of_task = report.step("test_accuracy").evidence
+    if scores.accuracy_score is None and "metric" in of_task:
+        tested = f"{words(of_task['metric'])} {cell(of_task['value'])}"
     console.print(
         f"verdict        {told_as}\n"
-        f"accuracy score {told_score(scores.accuracy_score)} "
-        f"(test accuracy {cell(scores.test_accuracy)}, target {cell(scores.target_accuracy)})\n"
+        f"accuracy score {told_score(scores.accuracy_score)} (test {tested})\n"
         f"process score  {scores.process_score:.3f} "
         f"({counted(len(report.violations), 'violation')} in "
         f"{counted(scores.obligations, 'obligation')}, {axis})"

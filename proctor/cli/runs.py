@@ -19,7 +19,7 @@ from proctor.runs.replay import find_verified_run
 app = CommandGroup()
 _RUNS = """
     SELECT run_id, dataset AS name, state, started_at, policy_name AS policy, epochs,
-        best_val_accuracy, verdict, process_score, a.tags, a.notes
+        best_val_accuracy, verdict, process_score, a.tags, a.notes, metric, best_val_metric
     FROM run_summary LEFT JOIN annotations AS a USING (run_id)
     WHERE ($1 IS NULL OR state = $1) AND ($2 IS NULL OR policy_name = $2)
         AND ($3 IS NULL OR dataset = $3) AND ($4 IS NULL OR list_contains(a.tags, $4))
@@ -32,7 +32,8 @@ _COLUMNS = (
     field("started", "started_at"),
     *fields("policy"),
     *figures("epochs"),
-    figure("best", "best_val_accuracy"),
+    figure("best", "best_val_metric"),
+    field("metric", lambda row: None if row["best_val_metric"] is None else row["metric"]),
     *fields("verdict"),
     figure("process", "process_score"),
     field("tags", lambda row: ", ".join(row["tags"] or ()) or None),

@@ -108,7 +108,7 @@ def demo(home: Home) -> Output:
     return jobs.demo(home, config)
 
 
-@app.command(prints="runs.Trained | runs.TrainedTask | runs.Campaign", continues="--attempts")
+@app.command(prints="runs.Trained | runs.Campaign", continues="--attempts")
 def run(
     home: Home,
     how: TrainingOptions,

@@ -174,6 +174,7 @@ def _scores(evidence: Evidence) -> list[tuple[object, object]]:
     done, epochs = evidence.retrained
     exercised = "" if scored.get("process_axis_exercised") else f" ({evidence.unexercised})"
     return [
+        *_metric(evidence),
         ("test accuracy", _number(scored.get("test_accuracy"))),
         ("validation accuracy", _number(scored.get("validation_accuracy"))),
         ("accuracy score", _number(scored.get("accuracy_score"))),
@@ -181,6 +182,14 @@ def _scores(evidence: Evidence) -> list[tuple[object, object]]:
         ("epochs that the judge trained again", f"{done} of {epochs}"),
         ("audit signed by a judge's key", "yes" if evidence.counting.signed else "no"),
     ]
+
+
+def _metric(evidence: Evidence) -> list[tuple[object, object]]:
+    """Return a task's own metric on the test part, unless it is the accuracy."""
+    told = (s.get("evidence") for s in evidence.steps if s.get("name") == "test_accuracy")
+    found = next((each for each in told if isinstance(each, dict)), {})
+    name = found.get("metric", "accuracy")
+    return [] if name == "accuracy" else [(f"test {name}", _number(found.get("value")))]
 
 
 def _decisions(evidence: Evidence) -> list[str]:

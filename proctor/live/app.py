@@ -34,6 +34,7 @@ from proctor.pages.charts.curves import CURVES, spark
 from proctor.pages.charts.grids import rule_heatmap
 from proctor.pages.rendering import STATIC, render, spoken
 from proctor.reports.tables import listed_of, table, violations_found
+from proctor.runs.metrics import with_columns
 from proctor.runs.story import waived_reasons
 from proctor.runs.tried import told_trials
 from proctor.runs.worth import told_unmeasured, told_worth
@@ -194,6 +195,9 @@ class _Pages:
             "heading": f"Run {run[:8]}",
             "id": run,
             "state": state,
+            "latest": next(iter(with_columns(found["epochs"][-1:])), {}).get(
+                f"val_{started['metric']}"
+            ),
             "gone": self._is_gone({"run_id": run, "state": state}),
             "level_told": told_level(started["level"]),
             "settings": settings_of(started["config"]),

@@ -64,7 +64,8 @@ def list_runs(ask: Ask, *, text: str, state: str, order: str, page: int) -> list
     join = _BEST if order == "best" else ""
     rows = ask(
         "SELECT r.run_id, r.started_at, r.ended_at, COALESCE(r.end_reason, 'running') AS state, "
-        "r.level, r.dataset, r.seed, r.policy_name, r.epochs_planned, r.campaign, r.parent_run "
+        "r.level, r.dataset, r.seed, r.policy_name, r.epochs_planned, r.campaign, r.parent_run, "
+        "r.metric "
         f"FROM runs AS r{join} WHERE {_WANTED} ORDER BY {ORDERS[order]} LIMIT $3 OFFSET $4",
         text,
         state,
@@ -89,10 +90,10 @@ fired AS (
 decided AS (
     SELECT run_id, COUNT(*) AS decisions FROM decisions WHERE run_id IN (FROM own) GROUP BY run_id
 )
-SELECT run_id, COALESCE(epochs, 0) AS epochs, best_accuracy, COALESCE(losses, []) AS losses,
+SELECT run_id, COALESCE(epochs, 0) AS epochs, best_accuracy, best, COALESCE(losses, []) AS losses,
     COALESCE(firings, 0) AS firings, COALESCE(decisions, 0) AS decisions
 FROM own LEFT JOIN measured USING (run_id) LEFT JOIN fired USING (run_id)
-LEFT JOIN decided USING (run_id)"""
+LEFT JOIN decided USING (run_id) LEFT JOIN best_metrics USING (run_id)"""
 
 
 def _with_figures(ask: Ask, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,6 +104,9 @@ def _with_figures(ask: Ask, rows: Sequence[dict[str, Any]]) -> list[dict[str, An
         {
             **row,
             **figures[row["run_id"]],
+            "best": figures[row["run_id"]][
+                "best_accuracy" if row["metric"] == "accuracy" else "best"
+            ],
             "verdict": _in_words(verdicts.get(row["run_id"]), row["level"]),
         }
         for row in rows
@@ -194,7 +198,7 @@ _TRANSCRIPT = (
 def read_compared(ask: Ask, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what a comparison shows of runs, in this order; of those that there are."""
     found = ask(
-        "SELECT r.run_id, r.level, r.dataset, r.seed, r.policy_name, r.policy, r.config, "
+        "SELECT r.run_id, r.level, r.dataset, r.seed, r.policy_name, r.policy, r.config, r.metric, "
         "COALESCE(r.end_reason, 'running') AS state FROM runs AS r "
         "WHERE r.run_id IN (SELECT UNNEST(?))",
         list(runs),

@@ -8,7 +8,8 @@ from typing import Any
 from proctor.output.terminal import dotted
 from proctor.pages.charts.curves import Curve, curves
 from proctor.pages.charts.drawing import Chart
-from proctor.reports.run_page import CURVES, curve
+from proctor.reports.run_page import CURVES, curve, metric_curves
+from proctor.runs.metrics import CHARTED, metric_names, with_columns
 
 _MOST_SETTINGS = 200
 
@@ -35,29 +36,35 @@ def all_settings_of(run: Mapping[str, Any]) -> dict[str, str]:
 def charts_of(found: Mapping[str, Any]) -> list[Chart]:
     """Return the curves of a run."""
     told = {**found, "decisions": found["done"]}
-    return [chart for name in CURVES for chart in curve(name, told)]
+    first, *rest = ([*curve(name, told)] for name in CURVES)
+    charts = [first, metric_curves(told, found["run"]["metric"]), *rest]
+    return [chart for each in charts for chart in each]
 
 
 def compared(runs: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Return the charts of several runs."""
+    rows = [(run, with_columns(run["measured"])) for run in runs]
+    everything = [row for run in runs for row in run["measured"]]
+    names = metric_names(everything, first=runs[0]["metric"])[:CHARTED] if runs else []
     chosen = (
         ("val_loss", "Validation loss"),
         ("val_accuracy", "Validation accuracy"),
+        *((f"val_{name}", f"Validation {name}") for name in names),
         ("train_loss", "Training loss"),
         ("lr", "Learning rate"),
     )
     return [
         curves(
-            column,
+            f"compared-{place}",
             title,
             [
-                Curve(_label(run), [(row["epoch"], row[column]) for row in run["measured"]])
-                for run in runs
+                Curve(_label(run), [(row["epoch"], row.get(column)) for row in own])
+                for run, own in rows
             ],
             share=column == "val_accuracy",
         )
-        for column, title in chosen
-        if any(row[column] is not None for run in runs for row in run["measured"])
+        for place, (column, title) in enumerate(chosen, start=1)
+        if any(row.get(column) is not None for _, own in rows for row in own)
     ]
 
 

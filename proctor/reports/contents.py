@@ -16,6 +16,7 @@ from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.output.terminal import plain, records_of
 from proctor.reports.subjects import Subject
+from proctor.runs.metrics import EPOCHS
 from proctor.runs.story import PARTS
 from proctor.runs.worth import WORTH
 from projections.projector import projected, settled
@@ -53,8 +54,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
     "run": {
         "summary": "SELECT * FROM run_summary WHERE run_id = $1",
         "run": "SELECT * FROM runs WHERE run_id = $1",
-        "epochs": "SELECT * EXCLUDE (run_id, reported) FROM epochs WHERE run_id = $1 "
-        "ORDER BY epoch",
+        "epochs": EPOCHS,
         # A number or an epoch that an odd ledger has many times is not multiplied with itself.
         "rules": "SELECT * EXCLUDE (precedence) FROM (SELECT DISTINCT h.epoch, h.rule, h.fired, "
         "h.side, h.streak, h.waived, h.outcome, e.value, e.ema, h.precedence "
@@ -117,7 +117,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $1",
         "cells": "SELECT policy, condition, seed, run_id, problem, state, audit_id, test_accuracy, "
         "process_score, exercised, NULL AS firings, "  # a report does not rest on the rules
-        "code, fits, why_not FROM comparison_cells "
+        "code, fits, why_not, metric, better, test_metrics FROM comparison_cells "
         "WHERE comparison_id = $1 ORDER BY condition, seed, policy, run_id",
         "draws": "SELECT policy, condition, seed, run_id, made_by, counted, end_reason "
         "FROM comparison_draws WHERE comparison_id = $1 AND NOT counted "

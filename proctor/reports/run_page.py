@@ -20,6 +20,7 @@ from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.run_decisions import decisions_told, uncounted_told, violations_told
 from proctor.reports.run_verdict import STEP_QUESTIONS, step_ran, verdict_values
 from proctor.reports.tables import Row, duration, short, table
+from proctor.runs.metrics import CHARTED, metric_names, with_columns
 from proctor.runs.story import UNBOUND, told_misplaced, told_other, waived_reasons
 from proctor.runs.worth import COLUMNS, Worth, carried_out, told_how, told_unmeasured, worths
 
@@ -50,15 +51,27 @@ def curve(name: str, data: Mapping[str, Any], **more: Any) -> list[Chart]:
     title, series = CURVES[name]
     if all(row[column] is None for row in data["epochs"] for column in series):
         return []
-    marks = {"rules": data["rules"], "decisions": data["decisions"]}
+    share = name == "accuracy"
+    return [curves_of(name, title, data["epochs"], series, share=share, **_marks(data), **more)]
+
+
+def metric_curves(data: Mapping[str, Any], metric: str) -> list[Chart]:
+    """Return a chart for each metric beside loss and accuracy, first the one of the task."""
+    rows, marks = with_columns(data["epochs"]), _marks(data)
     return [
-        curves_of(name, title, data["epochs"], series, share=name == "accuracy", **marks, **more)
+        curves_of(f"metric-{place}", name, rows, {f"val_{name}": "validation"}, **marks)
+        for place, name in enumerate(metric_names(data["epochs"], first=metric)[:CHARTED], start=1)
     ]
+
+
+def _marks(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {"rules": data["rules"], "decisions": data["decisions"]}
 
 
 def _course(data: Mapping[str, Any]) -> list[Chart]:
     """Return the charts of what happened, epoch by epoch."""
-    found = [*curve("loss", data), *curve("accuracy", data)]
+    metrics = metric_curves(data, data["run"][0]["metric"])
+    found = [*curve("loss", data), *curve("accuracy", data), *metrics]
     if data["rules"]:
         found.append(rule_heatmap(data["rules"], waived_reasons(data["waived"])))
     found += curve("lr", data, small=True)
@@ -125,7 +138,8 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
     (summary,) = data["summary"]
     run, worth = data["run"][0], worths(data["worth"])
     waiting = [row for row in data["decisions"] if row["outcome"] == "deferred"]
-    columns = [name for name in data["epochs"][0] if name != "idx"] if data["epochs"] else ["epoch"]
+    epochs = with_columns(data["epochs"][:_TABLE])
+    columns = [name for name in epochs[0] if name not in ("idx", "run_id")] if epochs else ["epoch"]
     return {
         "heading": f"Run {summary['run_id'][:8]}: {summary['dataset']}",
         "summary": summary,
@@ -136,7 +150,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         "measured": table(
             "Measurements of each epoch",
             [figure(spoken(name), name) for name in columns],
-            data["epochs"][:_TABLE],
+            epochs,
         ),
         "decisions": decisions_told(data, run),
         "waiting": table("These decisions changed nothing", _WAITING, waiting),

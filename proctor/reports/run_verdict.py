@@ -15,6 +15,7 @@ from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.run_decisions import allowed_range, measured, remedies_told
 from proctor.reports.tables import Row, violations_found
+from proctor.runs.metrics import with_columns
 from proctor.runs.story import told_share
 
 _ENDS = {
@@ -65,7 +66,7 @@ def verdict_values(summary: Row, data: Mapping[str, Any]) -> dict[str, Any]:
         "verdict_means": _MEANS.get(summary["verdict"], "no audit counts for this run"),
         "unexercised": unexercised_told(data["steps"]) if unexercised else "",
         "violations_found": violations_found(data["verdict"]),
-        "best_told": _best(data, summary["best_val_accuracy"]),
+        "best_told": _best(data, summary),
         "retrained_told": _retrained(summary)
         if summary["level"] == "repeatable"
         else "nobody can train it again",
@@ -92,10 +93,13 @@ def step_ran(data: Mapping[str, Any], name: str) -> bool:
     return any(step["name"] == name and step["status"] in ran for step in data["steps"])
 
 
-def _best(data: Mapping[str, Any], best: float | None) -> str:
-    """Return where the best accuracy is, and where the weights are from if that is not the same."""
+def _best(data: Mapping[str, Any], summary: Row) -> str:
+    """Return where the best value is, and where the weights are from if that is not the same."""
+    best, column = summary["best_val_metric"], f"val_{summary['metric']}"
     at = [
-        row["epoch"] for row in data["epochs"] if best is not None and row["val_accuracy"] == best
+        row["epoch"]
+        for row in with_columns(data["epochs"])
+        if best is not None and row.get(column) == best
     ]
     if not at:
         return "not measured"

@@ -7,10 +7,11 @@ I/O: reads a file of conditions; appends to the home's ledger.
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -28,8 +29,9 @@ from proctor.runs.executors import Executor, Outcome
 from proctor.runs.jobs import Job, is_done
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice
-from proctor.runs.run_settings import provoked
-from proctor.runs.tasks import configure, task_training
+from proctor.runs.run_settings import provoked, read_value
+from proctor.runs.standings import ACCURACY, Metric
+from proctor.runs.tasks import configure, verify_task
 
 Config = RunConfig | TaskConfig
 Make = Callable[[Mapping[str, Any]], Config]  # from a condition's settings
@@ -48,6 +50,7 @@ class Plan:
     seeds: tuple[int, ...]
     name: str = ""
     task: TaskText | None = None  # whose model and data all conditions have; None: built-in
+    metric: Metric = ACCURACY  # that the table is by: no part of what is recorded
 
     @property
     def id(self) -> UUID:
@@ -84,23 +87,91 @@ def of_network(base: Config) -> Make:
 
 
 def of_task(text: TaskText, given: Mapping[str, Any]) -> Make:
-    """Return what makes conditions of a task; raises ProctorError where runs have no accuracy."""
-    if (text.metric, text.better) != ("accuracy", "higher"):
-        raise ProctorError(
-            f"{text.name} has the metric {text.metric} ({text.better} is better), and a comparison "
-            'is of test accuracy: it needs METRIC = ("accuracy", "higher")'
-        )
+    """Return what makes conditions of a task."""
     return lambda table: configure(text, {**given, **table})
 
 
-def read_conditions(path: Path | None, make: Make) -> dict[str, Config]:
+def read_metric(asked: str | None, text: TaskText | None) -> Metric:
+    """Return the metric NAME or NAME:higher; by default the one that a task is compared by."""
+    own = ACCURACY if text is None else Metric(text.metric, text.better)
+    if asked is None:
+        return own
+    name, _, better = asked.partition(":")
+    if name == own.name:
+        if better not in ("", own.better):
+            raise ProctorError(f"--metric {asked}: METRIC says that {own.better} is better")
+        return own
+    if text is None:
+        raise ProctorError(
+            f"--metric {asked}: runs of the built-in network have the metric accuracy; --task FILE "
+            "names your own"
+        )
+    if better not in ("higher", "lower"):
+        raise ProctorError(
+            f"--metric {asked}: say which values are better, as in {name}:higher or {name}:lower; "
+            f"METRIC of {text.name} says it of {own.name} only"
+        )
+    return Metric(name, better)
+
+
+def read_sweeps(sweeps: Sequence[str], given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of each KEY=V1,V2; raises ProctorError for a key that is also given."""
+    found: dict[str, list[Any]] = {}
+    for text in sweeps:
+        key, _, values = text.partition("=")
+        if not key or not values:
+            raise ProctorError(f"--sweep {text}: give KEY=V1,V2, as in lr=0.01,0.1")
+        if key in found or key in given:
+            raise ProctorError(f"{key} is given twice: once in --sweep {text}; give it once")
+        listed = read_value(f"[{values}]")
+        if not isinstance(listed, list):
+            listed = [read_value(each) for each in values.split(",")]
+        if len({*map(str, listed)}) < len(listed):
+            raise ProctorError(f"--sweep {text} gives a value twice; more --seeds give more runs")
+        found[key] = listed
+    return found
+
+
+def read_conditions(
+    path: Path | None, make: Make, sweeps: Mapping[str, Sequence[Any]] = MappingProxyType({})
+) -> dict[str, Config]:
     """Return the conditions of a TOML file, each a table of settings; one where there is no file.
 
-    `make` knows what a condition does not name, and what it may name.
+    Each is made with every combination of the values of `sweeps`. `make` knows what a condition
+    does not name, and what it may name.
     """
     base = make({})
-    if path is None:
+    tables = {"": {}} if path is None else _read_tables(path)
+    for key, values in sweeps.items():
+        if named := [name for name, table in tables.items() if key in table]:
+            raise ProctorError(f"{key} is in --sweep and in condition {named[0]}; give it once")
+        tables = {
+            f"{name} {key}={value}".lstrip(): {**table, key: value}
+            for name, table in tables.items()
+            for value in values
+        }
+    if [*tables] == [""]:
         return {DEFAULT: base}
+    where = "--sweep" if path is None else str(path)
+    found = {}
+    for name, table in tables.items():
+        if "seed" in table:
+            raise ProctorError(f"{where}, condition {name}: remove seed; --seeds sets the seeds")
+        try:
+            found[name] = make(table)
+        except (AggregateError, MonitorError) as error:
+            raise ProctorError(f"{where}, condition {name}: {error}") from error
+    if alike := same_conditions({name: _seedless(config) for name, config in found.items()}):
+        raise ProctorError(
+            f"{where}: the conditions {' and '.join(alike)} have the same settings, and each of "
+            "their runs would count twice; remove one, and give more --seeds for more runs"
+        )
+    if len({config.numerics for config in found.values()} | {base.numerics}) > 1:
+        raise ProctorError(f"{where}: all conditions of a comparison have the same numerics")
+    return found
+
+
+def _read_tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -111,22 +182,7 @@ def read_conditions(path: Path | None, make: Make) -> dict[str, Config]:
         raise ProctorError(
             f"{path} must hold a table for each condition, as in [hot] with lr = 3.0 below it"
         )
-    found = {}
-    for name, table in tables.items():
-        if "seed" in table:
-            raise ProctorError(f"{path}, condition {name}: remove seed; --seeds sets the seeds")
-        try:
-            found[name] = make(table)
-        except (AggregateError, MonitorError) as error:
-            raise ProctorError(f"{path}, condition {name}: {error}") from error
-    if alike := same_conditions({name: _seedless(config) for name, config in found.items()}):
-        raise ProctorError(
-            f"{path}: the conditions {' and '.join(alike)} have the same settings, and each of "
-            "their runs would count twice; remove one, and give more --seeds for more runs"
-        )
-    if len({config.numerics for config in found.values()} | {base.numerics}) > 1:
-        raise ProctorError(f"{path}: all conditions of a comparison have the same numerics")
-    return found
+    return tables
 
 
 def compare(
@@ -143,11 +199,13 @@ def compare(
     `work` does so for one cell, in another process. Raises ProctorError if a cell could not be
     carried out for a reason that is none of its policy's; such a cell stays open.
     """
+    verified: list[Any] = []
     for config in plan.conditions.values():  # before anything is recorded
         if isinstance(config, RunConfig):
             prepare(config)
-        elif plan.task is not None:
-            task_training(home, plan.task.source, config)
+        elif plan.task is not None and (data := (config.params, config.data_seed)) not in verified:
+            verify_task(home, plan.task.source, config, metric=plan.metric.name)
+            verified.append(data)
     comparison = plan.open(log)
     if comparison.ended:
         return comparison

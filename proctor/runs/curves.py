@@ -1,6 +1,7 @@
 """The measurements of a run in the files of other trackers: TensorBoard and MLflow.
 
-Source: the table `epochs`, whose columns name the curves. What was not measured has no point.
+Source: the table `epochs`, whose columns name the curves, and epoch_metrics (val_NAME). What was
+not measured has no point.
 Trust: what is exported comes from a ledger that was just verified; what other tools do with the
 files is theirs. I/O: writes into the folders that are named; asks nobody on a network.
 """
@@ -18,10 +19,11 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import dotted, records_of
 from proctor.remembering import keep_definitions, open_remembered
+from proctor.runs.metrics import EPOCHS, with_columns
 from proctor.runs.replay import find_verified_run
 from projections.projector import projected
 
-_NO_CURVE = ("epoch", "idx", "reported", "run_id")
+_NO_CURVE = ("epoch", "idx", "run_id")
 _EXPERIMENT = "proctor"
 _LONGEST = 6_000  # characters of a parameter of MLflow
 _PARAMETERS = 100  # and metrics, in one call
@@ -51,7 +53,7 @@ def read_curves(home: Home, name: str) -> Curves:
     keep_definitions()
     times = {entry.index: entry.time_ns for entry in entries}
     with closing(projected(entries, quarantine=True, gaps=True)) as tables:
-        rows = records_of(tables, "SELECT * FROM epochs ORDER BY epoch")
+        rows = with_columns(records_of(tables, EPOCHS, [str(run)]))
     start = readable_body(entries[0].body) or {}
     ends = [entry for entry in entries if entry.name == "run.ended"]
     return Curves(

@@ -54,11 +54,12 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
             raise ProctorError(f"{pair!r} is not KEY=VALUE, as in lr=0.3")
         if key in read:
             raise ProctorError(f"{key} is given twice, the second time in {pair!r}; give it once")
-        read[key] = _read_value(text)
+        read[key] = read_value(text)
     return read
 
 
-def _read_value(text: str) -> Any:
+def read_value(text: str) -> Any:
+    """Return a value as TOML has it; else the text."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or too deep

@@ -17,7 +17,7 @@ from judge.compare import Difference
 from proctor.output.entries import Verification
 from proctor.output.shape import Answer, columns
 from proctor.runs.fixed import Fixed
-from proctor.runs.standings import Recovered, Standing
+from proctor.runs.standings import By, Recovered, Standing
 from proctor.runs.story import PARTS
 from proctor.runs.worth import Worth
 
@@ -25,18 +25,12 @@ Row = dict[str, Any]  # with the columns of a question
 Summary = Annotated[
     Row, columns("Summary", "A run: a row of run_summary.", "SELECT * FROM run_summary")
 ]
-TaskSummary = Annotated[
-    Row,
-    columns(
-        "TaskSummary",
-        "A run of a task: a row of run_summary, with the best value of the task's metric.",
-        "SELECT *, '' AS metric, CAST(0 AS DOUBLE) AS best_val_metric FROM run_summary",
-    ),
-]
 ProvocationRow = Annotated[
     Row, columns("ProvocationRow", "A provoked fault.", PARTS["provocations"])
 ]
-EpochRow = Annotated[Row, columns("EpochRow", "An epoch: a row of epochs.", PARTS["epochs"])]
+EpochRow = Annotated[
+    Row, columns("EpochRow", "A row of epochs, with its epoch_metrics.", PARTS["epochs"])
+]
 RuleRow = Annotated[Row, columns("RuleRow", "A rule in an epoch, by rule_heatmap.", PARTS["rules"])]
 DecisionRow = Annotated[
     Row, columns("DecisionRow", "A decision: a row of decision_outcomes.", PARTS["decisions"])
@@ -114,12 +108,6 @@ class Trained(Answer):
     """Runs that were trained, the best first."""
 
     runs: list[Summary]
-
-
-class TrainedTask(Answer):
-    """A run of a task that was trained."""
-
-    runs: list[TaskSummary]
 
 
 class Audit(Answer):
@@ -343,8 +331,11 @@ class Comparison(Answer):
     """A comparison of policies; exit code 1 if a cell does not fit its run."""
 
     comparison: str
+    metric: str  # what the runs are compared by
+    better: str  # which values of it are: higher or lower
+    by: By  # what the rows of `standings` are: conditions if there is one policy
     standings: list[Standing]
-    conditions: dict[str, list[Standing]]
+    conditions: dict[str, list[Standing]]  # the rows of each; empty by condition
     cells: list[Cell]
     draws: list[Draw]  # further runs of the same cells, which no figure contains
     recovered: list[Recovered]  # empty without the condition `healthy` and the policy `nothing`

@@ -32,6 +32,7 @@ from proctor.output.terminal import (
     told_level,
     told_score,
     told_verdict,
+    visible,
     words,
 )
 from proctor.remembering import (
@@ -43,6 +44,7 @@ from proctor.remembering import (
     tell_unread,
 )
 from proctor.runs.fixed import EFFECTS, cosigned_heads, find_fixed, told_fixed
+from proctor.runs.metrics import CHARTED, EPOCHS, metric_names, with_columns
 from proctor.runs.replay import audited_run, find_verified_run
 from proctor.runs.tried import told_trials
 from proctor.runs.worth import (
@@ -88,7 +90,7 @@ PARTS: Mapping[str, str] = {  # part of the story -> the query for it; $1 is the
     "forks": "SELECT run_id AS run, epoch FROM forks WHERE parent = $1 ORDER BY idx",
     "provocations": "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects, changes "
     "FROM provocations WHERE run_id = $1 ORDER BY idx",
-    "epochs": "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = $1 ORDER BY epoch",
+    "epochs": EPOCHS,
     "rules": "SELECT epoch, rule, fired, side, streak, waived, outcome FROM rule_heatmap "
     "WHERE run_id = $1 ORDER BY precedence, epoch",
     "waived": "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers, "
@@ -257,9 +259,9 @@ def tell_story(story: dict[str, Any]) -> None:
     if story["misplaced"]:
         console.print(f"[yellow]misplaced entries[/]: {words(told_misplaced(story['misplaced']))}")
     if len(story["epochs"]) > 1:
-        _plot(story["epochs"], "loss")
-        if any(row["val_accuracy"] is not None for row in story["epochs"]):
-            _plot(story["epochs"], "accuracy")
+        metrics = metric_names(story["epochs"], first=summary["metric"])
+        for each in ("loss", "accuracy", *metrics[:CHARTED]):
+            _plot(with_columns(story["epochs"]), each)
     _print_heatmap(story["rules"])
     print_waived(story["waived"])
     if story["decisions"]:
@@ -289,17 +291,19 @@ def tell_story(story: dict[str, Any]) -> None:
 def _plot(epochs: list[dict[str, Any]], what: str) -> None:
     import plotext  # noqa: PLC0415 - only a plot needs it
 
+    if all(row[f"val_{what}"] is None for row in epochs):
+        return
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plot_size(min(console.width, 76), 12)
     for part in ("train", "val"):
         points = [
-            (row["epoch"], row[f"{part}_{what}"])
+            (row["epoch"], value)
             for row in epochs
-            if row[f"{part}_{what}"] is not None and abs(row[f"{part}_{what}"]) < 1e6  # not NaN
+            if (value := row.get(f"{part}_{what}")) is not None and abs(value) < 1e6  # not NaN
         ]
         if points:
-            plotext.plot(*map(list, zip(*points, strict=True)), label=f"{part} {what}")
+            plotext.plot(*map(list, zip(*points, strict=True)), label=f"{part} {visible(what)}")
     plotext.xticks([row["epoch"] for row in epochs][:: max(1, len(epochs) // 12)])
     console.print(Text.from_ansi(plotext.build()))
 
@@ -364,9 +368,11 @@ def _print_counting(story: dict[str, Any]) -> None:
     print_violations(story["violations"])
     told, _ = told_verdict(summary["verdict"], violations=bool(summary["violations"]))
     console.print(f"verdict: {told}")
+    quality = f"accuracy {told_score(summary['accuracy_score'])}"
+    if summary["accuracy_score"] is None and summary["test_metric"] is not None:
+        quality = f"test {words(summary['metric'])} {summary['test_metric']:.4g}"
     console.print(
-        f"accuracy {told_score(summary['accuracy_score'])}   "
-        f"process {summary['process_score']:.3f} ({summary['process_axis']}), "
+        f"{quality}   process {summary['process_score']:.3f} ({summary['process_axis']}), "
         f"{counted(summary['violations'], 'violation')}"
     )
     if told_level(summary["level"]) is None:

@@ -12,7 +12,7 @@ from aggregates.run import Run
 from judge.confinement.tasks import confined_workers, data_places
 from monitor.config import TaskConfig
 from monitor.task_data import load_task_data, loaders_here
-from monitor.task_loop import train_task
+from monitor.task_loop import task_metrics, train_task
 from monitor.tasks import MAX_SOURCE, TaskText, read_task
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -49,6 +49,20 @@ def task_training(
 
     What is decoded stays in the home.
     """
+    return partial(train_task, source=source, **_loaded(home, source, config, data_dir))
+
+
+def verify_task(home: Home, source: bytes, config: TaskConfig, *, metric: str) -> None:
+    """Have a task make its data, and see that it has this metric; raises ProctorError."""
+    loaded = _loaded(home, source, config, None)
+    if metric != config.metric and metric not in (known := task_metrics(config, source, **loaded)):
+        raise ProctorError(
+            f"--metric {metric}: metrics() of {config.name} returns no {metric}; it returns "
+            f"{', '.join(known)}"
+        )
+
+
+def _loaded(home: Home, source: bytes, config: TaskConfig, data_dir: Path | None) -> dict[str, Any]:
     open_worker = confined_workers(data_dir=data_dir, own=True)
     data = load_task_data(
         source,
@@ -58,4 +72,4 @@ def task_training(
         places=partial(data_places, config, data_dir=data_dir),
         loaders=loaders_here(),
     )
-    return partial(train_task, source=source, data=data, open_worker=open_worker)
+    return {"data": data, "open_worker": open_worker}

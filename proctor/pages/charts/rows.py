@@ -31,14 +31,15 @@ def strip(
     *,
     rows: Mapping[str, Sequence[Any]],
     unit: str,
+    share: bool = True,
 ) -> Chart:
-    """Chart each share as a dot in the row of its label, with the mean as a vertical tick."""
+    """Chart each value as a dot in the row of its label, with the mean as a vertical tick."""
     found = {label: [value for value in values if known(value)] for label, values in rows.items()}
     means = {each: sum(values) / len(values) for each, values in found.items() if values}
 
     def draw(drawing: Drawing) -> None:
         values = [one for several in found.values() for one in several]
-        scale = _rows(drawing, [*found], values, unit, within=(0, 1))
+        scale = _rows(drawing, [*found], values, unit, within=(0, 1) if share else None)
         for place, each in enumerate(found):
             y = drawing.height + (place + 0.5) * _ROW
             for one in found[each]:

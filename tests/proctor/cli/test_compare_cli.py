@@ -18,7 +18,7 @@ from judge.reference.situations import observe
 from ledger.errors import StorageError
 from monitor.errors import MonitorError
 from proctor.runs.executors import is_of_machine
-from proctor.runs.standings import standings
+from proctor.runs.standings import Metric, standings
 
 AGENT = Path(__file__).parents[3] / "docs/examples/agent"
 QUIET = {"COLUMNS": "100", "PROCTOR_STATE": "off"}
@@ -52,6 +52,8 @@ def test_differences_are_of_pairs_and_a_failed_run_counts_as_nothing() -> None:
     assert (second.failed, second.wins, second.ties) == (1, 3, 0)
     assert second.gain == pytest.approx((0.10 + 0.11 + 0.12 - 0.5) / 4)
     assert second.low is not None
+    assert first.accuracy is not None
+    assert second.accuracy is not None
     assert second.low < second.accuracy - first.accuracy
     assert second.process == 0.75
 
@@ -84,7 +86,7 @@ def test_policies_that_cannot_be_compared_are_named(tmp_path: Path) -> None:
     for policies, words in (
         (["--policy", "nothing", "--policy", "nothing"], "nothing is given twice"),
         (["--policy", "nothing", "--policy", "oracle"], "unknown policy 'oracle'"),
-        (["--policy", "nothing"], "needs two policies"),
+        (["--policy", "nothing"], "there is nothing to compare with"),
     ):
         done = call_here(["compare", *policies], home=tmp_path)
         assert done.returncode == 2
@@ -95,9 +97,6 @@ TASKS = Path(__file__).parents[3] / "docs" / "examples" / "tasks"
 
 
 def test_what_a_task_cannot_be_used_for_is_said(tmp_path: Path) -> None:
-    done = call_here(["compare", "--task", str(TASKS / "characters.py")], home=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "characters.py has the metric perplexity (lower is better)" in done.stderr
     done = call_here(
         ["run", "--attempts", "3", "--policy", "openai", "--task", str(TASKS / "tabular.py")],
         home=tmp_path,
@@ -105,6 +104,74 @@ def test_what_a_task_cannot_be_used_for_is_said(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "--attempts excludes --task" in done.stderr
     assert not (tmp_path / "ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sweep", "lr"], "--sweep lr: give KEY=V1,V2"),
+        (["--sweep", "lrr=1,2"], "condition lrr=1: regression.py has no parameter lrr"),
+        (["--sweep", "lr=-1,2"], "condition lr=-1: lr must be a number"),
+        (["--sweep", "lr=0.1,0.10"], "gives a value twice"),
+        (["--sweep", "seed=1,2"], "remove seed; --seeds sets the seeds"),
+        (["lr=1", "--sweep", "lr=1,2"], "lr is given twice"),
+        (["--metric", "mse"], "say which values are better, as in mse:higher or mse:lower"),
+        (["--metric", "mae:higher"], "METRIC says that lower is better"),
+    ],
+)
+def test_sweep_that_cannot_be_trained_is_refused_before_it_begins(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    task = ["compare", "--task", str(TASKS / "regression.py")]
+    done = call_here([*task, *arguments], home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_rows_of_a_sweep_respect_the_direction_of_the_metric() -> None:
+    values = {"a": [2.0, 3.0], "b": [1.0, 2.0], "c": [float("nan"), 1.0]}
+    rows = [
+        row("nothing", seed, 0.0, condition=name, test_accuracy=None, test_metrics={"mae": value})
+        for name, found in values.items()
+        for seed, value in enumerate(found)
+    ]
+    first, second, third = standings(rows, [*values], by="condition", metric=Metric("mae", "lower"))
+    assert (first.gain, second.gain, third.gain) == (None, -1.0, -2.0)
+    assert [(each.best, each.best_seed) for each in (first, second, third)] == [
+        (2.0, 0),
+        (1.0, 0),
+        (1.0, 1),
+    ]
+    assert [(each.wins, each.ties, each.failed) for each in (second, third)] == [
+        (2, 0, 0),
+        (1, 0, 1),
+    ]
+    assert (second.mean, second.accuracy, third.mean_low) == (1.5, None, None)
+    assert second.mean_low is not None
+    assert second.mean_low < 1.5
+
+
+@pytest.mark.slow  # trains 4 times
+def test_settings_are_swept_by_the_metric_of_a_task(tmp_path: Path) -> None:
+    command = ["compare", "--task", str(TASKS / "regression.py"), "rows=200", "epochs=2"]
+    command += ["--sweep", "lr=0.05,0.001", "--seeds", "2", "--json"]
+    found = answer(call(command, home=tmp_path, code=POOLED))
+    assert (found["metric"], found["better"], found["by"]) == ("mae", "lower", "condition")
+    fast, slow = found["standings"]  # as they were given
+    assert (fast["condition"], slow["condition"]) == ("lr=0.05", "lr=0.001")
+    assert slow["gain"] == pytest.approx(slow["mean"] - fast["mean"])
+    assert slow["gain"] > 0
+    assert (slow["wins"], slow["failed"], slow["accuracy"]) == (0, 0, None)
+    again = answer(call([*command, "--metric", "mse:lower"], home=tmp_path, code=POOLED))
+    assert again["cells"] == found["cells"]
+    assert again["standings"][0]["mean"] < again["standings"][1]["mean"]
+    wrong = call([*command, "--metric", "r2:higher"], home=tmp_path, code=POOLED)
+    assert (wrong.returncode, "it returns mae, mse" in wrong.stdout) == (2, True)
+    page = tmp_path / "page.html"
+    done = call_here(["report", found["comparison"], "--out", page], home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "difference from “lr=0.05”" in page.read_text("utf-8")
 
 
 @pytest.mark.slow

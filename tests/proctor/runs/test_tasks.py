@@ -9,6 +9,8 @@ import pytest
 from frontdoor import answer, call, call_here
 
 from ledger.handover.envelope import payload_of
+from proctor.home import Home
+from proctor.runs.curves import read_curves
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "tasks"
 TABULAR = (EXAMPLES / "tabular.py").read_text("utf-8")
@@ -42,6 +44,37 @@ def write(folder: Path, source: str, *changes: tuple[str, str]) -> Path:
     path = folder / "task.py"
     path.write_text(source, "utf-8")
     return path
+
+
+def test_metric_of_a_task_is_everywhere(tmp_path: Path) -> None:
+    run = run_task(tmp_path, EXAMPLES / "regression.py", "rows=200", "epochs=2")
+    assert (run["metric"], run["better"]) == ("mae", "lower")
+    (step,) = (each for each in judge(tmp_path)["steps"] if each["name"] == "test_accuracy")
+    assert step["evidence"]["metrics"].keys() == {"mae", "mse"}
+    (listed,) = answer(call_here(["runs", "--json"], home=tmp_path))
+    story = answer(call_here(["show", "--json"], home=tmp_path))
+    assert listed["best_val_metric"] == run["best_val_metric"]
+    assert min(row["metrics"]["mae"] for row in story["epochs"]) == run["best_val_metric"]
+    assert story["summary"]["test_metric"] == step["evidence"]["value"]
+    shown = call_here(["show"], home=tmp_path).stdout
+    assert "val mae" in shown
+    assert f"test mae {step['evidence']['value']:.4g}" in shown
+    handed = tmp_path / "handed"
+    for command, out in (("report", tmp_path / "page"), ("export model", handed)):
+        done = call_here([*command.split(), "latest", "--out", out], home=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "| test mae |" in (handed / "model" / "README.md").read_text("utf-8")
+    page = (tmp_path / "page").read_text("utf-8")
+    assert "Best validation mae" in page
+    assert "the judge retrained the whole run" in page
+    assert "that it cannot train again" not in page
+    curves = {
+        f"val_{name}"
+        for _, _, found in read_curves(Home(tmp_path), "latest").epochs
+        for name in ("mae", "mse")
+        if f"val_{name}" in found
+    }
+    assert curves == {"val_mae", "val_mse"}
 
 
 @pytest.fixture(scope="module")
