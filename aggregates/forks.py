@@ -71,26 +71,33 @@ def order_seed(fork: Fork | None, epoch: int) -> int:
     return next((each.seed for each in reversed(orders) if each.after < epoch), 0)
 
 
-def shared_events(events: Iterable[Any], epoch: int) -> Iterator[Any]:
-    """Yield what follows a run's start, up to the state after `epoch`: before its decisions."""
+def shared_events(events: Iterable[Any], epoch: int, *, decided: bool = False) -> Iterator[Any]:
+    """Yield what follows a run's start, up to the state after `epoch`: before its decisions.
+
+    `decided`: behind them, as a loop goes on from a checkpoint that it saved then.
+    """
     for event in events:
         if type(event) in (Run.Started, Run.Provoked, Run.Forked):
             continue
-        decided = type(event) in (
+        decides = type(event) in (
             Run.DecisionMade,
             Run.RemedyApplied,
             Run.RemedyRefused,
             Run.RestartScheduled,
         )
         last = type(event) is Run.WeightsSaved and event.kind == "last"
-        if type(event) is Run.Ended or event.epoch > epoch or (event.epoch == epoch and decided):
+        late = type(event) is Run.Ended or event.epoch > epoch
+        if late or (event.epoch == epoch and decides and not decided):
             return
         if not last:
             yield event
 
 
-def shared_digest(events: Sequence[Any], epoch: int) -> str:
-    """Return the SHA-256 of what a run and its forks after `epoch` have in common."""
+def shared_digest(events: Sequence[Any], epoch: int, *, decided: bool = False) -> str:
+    """Return the SHA-256 of what a run and its forks after `epoch` have in common.
+
+    `decided`: as in shared_events().
+    """
     started, fork = events[0], fork_of(events)
     start = {
         **{key: getattr(started, key) for key in ("config_hash", "rules_hash", "spec", "data")},
@@ -98,7 +105,7 @@ def shared_digest(events: Sequence[Any], epoch: int) -> str:
         "orders": [o.to_dict() for o in (fork.orders if fork else ()) if o.after < epoch],
     }
     hasher = hashlib.sha256(encode_body(start))
-    for event in shared_events(events, epoch):
+    for event in shared_events(events, epoch, decided=decided):
         for part in (type(event).__qualname__.encode(), encode_body(recorded_fields(event))):
             hasher.update(hashlib.sha256(part).digest())
     return hasher.hexdigest()

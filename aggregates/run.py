@@ -122,7 +122,9 @@ class Run(Aggregate):
         parent: str  # the run that it goes on from
         epoch: Annotated[int, KeptAs("forked_at")]  # the last epoch that both share
         digest: str  # SHA-256 of what both recorded up to then
-        state: str  # SHA-256 of the training state after that epoch, which is a blob
+        # SHA-256 of the training state after that epoch, which is a blob; empty where a watched
+        # loop was resumed from a checkpoint of its own, which the decisions on that epoch precede
+        state: Annotated[str, KeptAs("forked_state")]
         # other orders of the examples, each with `after` (an epoch) and `seed` (0: the run's own
         # order); those of the parent come first
         orders: list[dict[str, Any]]
@@ -310,6 +312,7 @@ class Run(Aggregate):
     settings: dict[str, Any] = field(default_factory=dict)  # as the last remedy left them
     provocation: str | None = None  # by its name
     forked_at: int | None = None
+    forked_state: str = ""
     snapshots: dict[int, str] = field(default_factory=dict)  # by epoch
     history: list[EpochSignals] = field(default_factory=list)
     # On the way from a command to its event: a measured part and its signals; the rules that a
@@ -349,6 +352,13 @@ class Run(Aggregate):
         return any(
             past.decision.direction == "stop" and past.outcome == "applied" for past in latest
         )
+
+    @property
+    def own_from(self) -> int:
+        """The first epoch whose decisions are its own: one that was resumed repeats all of them."""
+        if self.forked_at is None:
+            return 0
+        return self.forked_at + (not self.forked_state)
 
     @property
     def level(self) -> str:

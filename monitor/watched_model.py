@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aggregates.canonical import digest
-from aggregates.decisions import Decision
+from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Changes
 from aggregates.playbook import (
@@ -30,6 +30,7 @@ from aggregates.playbook import (
     unanswered_sides,
 )
 from aggregates.rules import RulesConfig
+from aggregates.run import Run
 from aggregates.spec import MAX_BLOCKS, WatchedActivation, WatchedModel, apply_edit
 from aggregates.trials import Step
 from monitor.config import TaskConfig, WatchConfig, initial_settings
@@ -208,6 +209,21 @@ class WatchedState:
         self._put_back(self._best[step.epoch] if over else self._begun)
         if over:
             self._kept, self._best, self._begun = self._best, {}, None
+
+    def resume(self, run: Run) -> None:
+        """Take on the settings and the specification that a run has come to."""
+        assert isinstance(run.spec, WatchedModel), "a watched run's"
+        self.become(run.spec)
+        settings = Settings(**run.settings) if run.settings else self.settings
+        if settings.batch_size != self.settings.batch_size:
+            self._resize(settings.batch_size)
+        self.settings = settings
+
+    def keep_resumed(self, epoch: int, *, sound: bool) -> None:
+        """Take the model as it is now for what it starts from, and for the state after an epoch."""
+        if self.spec.offers:
+            self._start = self._copied()
+            self._kept = {epoch: self._start} if sound else {}
 
     def keep(self, epoch: int) -> None:
         """Keep the state after an epoch, before its decisions, in the place of an earlier one."""

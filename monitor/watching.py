@@ -10,7 +10,7 @@ Not covered: activations of compiled models; optimizers whose step takes a closu
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -74,6 +74,7 @@ class WatchedRun:
         self._step_rates = StepRates()
         self._last_steps: int | None = None  # of the epoch before
         self._from_zero: set[str] = set()  # tensors that were zero when an epoch began
+        self._resumed = False  # whether what is put back has to be kept when the epoch begins
         self._losses: list[Tensor] = []  # of the epoch, where no model is watched
         self._began = 0.0
         self._hooks: list[RemovableHandle] = []
@@ -129,10 +130,28 @@ class WatchedRun:
         """The norm that gradients are scaled down to, as decisions have left it."""
         return self._state.settings.clip_norm
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint has to hold so that watch(resume=...) can go on from it.
+
+        Save it behind validate(), beside the states of the model and the optimizer.
+        """
+        return {
+            "run": self.id,
+            "epoch": self._session.run.epoch,
+            "steps": self._last_steps,
+            "from_zero": sorted(self._from_zero),
+        }
+
+    def go_on(self, *, steps: int | None, zero: Sequence[str]) -> None:
+        """Go on as what the run repeats has left model and settings; watch() calls it."""
+        self._last_steps, self._from_zero, self._resumed = steps, {*zero}, True
+        self._state.resume(self._session.run)
+
     def epochs(self, count: int | None = None) -> Iterator[int]:
         """Yield the numbers of the epochs, from 0, until all are done or a decision stops.
 
-        `count` defaults to what watch() was told, and cannot be above it.
+        `count` defaults to what watch() was told, and cannot be above it. A run that was resumed
+        goes on behind the epochs that it has.
         """
         planned = self._state.config.epochs
         count = planned if count is None else count
@@ -140,7 +159,7 @@ class WatchedRun:
             raise WatchError("give the number of epochs, as in run.epochs(20)")
         if planned is not None and count > planned:
             raise WatchError(f"epochs({count}) is above the {planned} epochs that watch() was told")
-        for _ in range(count):
+        for _ in range(self._session.run.epoch + 1 if self._resumed else 0, count):
             if self.stopped:
                 return
             self.begin_epoch()
@@ -162,6 +181,9 @@ class WatchedRun:
         if planned is not None and run.epoch + 1 >= planned:
             raise WatchError(f"all {planned} epochs that watch() was told are done")
         self._check_model()
+        if self._resumed:
+            self._state.keep_resumed(run.epoch, sound=not run.damage(run.epoch))
+            self._resumed = False
         if self._model is not None:
             settings = self._state.settings
             self._watch = EpochWatch(

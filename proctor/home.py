@@ -233,6 +233,11 @@ class Home:
         lock = self._lock(run_id)
         return os.path.lexists(lock) and not _is_held(lock)
 
+    def is_running(self, run_id: UUID | str) -> bool:
+        """Tell whether a process of this home trains the run."""
+        lock = self._lock(run_id)
+        return os.path.lexists(lock) and _is_held(lock)
+
     def _close_crashed(self, log: "LedgerApplication") -> None:
         from aggregates.run import Run  # noqa: PLC0415 - as in _open_log()
 

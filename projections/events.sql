@@ -34,7 +34,7 @@ CREATE TABLE forks (
     parent VARCHAR NOT NULL,  -- The run that it goes on from
     epoch INTEGER NOT NULL,  -- The last epoch that both share
     digest VARCHAR NOT NULL,  -- SHA-256 of what both recorded up to then
-    state VARCHAR NOT NULL,  -- SHA-256 of the training state after that epoch, which is a blob
+    state VARCHAR NOT NULL,  -- SHA-256 of the training state after that epoch, which is a blob; empty where a watched loop was resumed from a checkpoint of its own, which the decisions on that epoch precede
     orders JSON NOT NULL  -- Other orders of the examples, each with after (an epoch) and seed (0: the run's own order); those of the parent come first
 );
 COMMENT ON TABLE forks IS 'A run that goes on from a recorded epoch of another run. Its stream repeats what the parent recorded up to the state after that epoch; the decisions on that epoch are its own (event run.forked)';

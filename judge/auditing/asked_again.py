@@ -71,7 +71,7 @@ def ask_again(
     if policy is None:
         return "", [], {"unchecked": doubts} if doubts else {}
     name = policy.name
-    first = 0 if fork is None else fork.epoch
+    first = run.own_from
     recorded = _by_epoch(run.decisions)
     asked, differing, repeated = 0, list[Violation](), list[int]()
     for epoch in range(first, replay.epochs):

@@ -149,8 +149,9 @@ def _compared(fork: Fork, record: RunRecord, replay: Replay) -> dict[str, Any]:
     inherited = tuple(o for o in (above.orders if above else ()) if o.after < fork.epoch)
     if tuple(o for o in fork.orders if o.after < fork.epoch) != inherited:
         raise StepError("the fork's orders of the examples are not those of its parent")
-    own = shared_digest(replay.events, fork.epoch)
-    parents = shared_digest(events, fork.epoch)
+    own, parents = (
+        shared_digest(each, fork.epoch, decided=not fork.state) for each in (replay.events, events)
+    )
     if not own == parents == fork.digest:
         raise StepError(
             f"what the fork records up to epoch {fork.epoch} is not what run {fork.parent} "

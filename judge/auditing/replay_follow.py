@@ -51,8 +51,8 @@ def follow(replay: Replay, event: Any) -> None:
                 )
             if (step := replay.run.step()) is not None:
                 replay.settings = replace(replay.settings, lr=step.lr)
-        case Run.Forked() if replay.watched or replay.is_task:
-            raise StepError("only a run of the built-in model can be a fork")
+        case Run.Forked() if replay.is_task or replay.watched == bool(event.state):
+            raise StepError("only a run of the built-in model can be a fork with a state")
         case Run.DecisionMade():
             replay.settings_at.append(replay.settings)
             if event.direction in ARCHITECTURE_DIRECTIONS:

@@ -66,12 +66,21 @@ class ProctorCallback(Callback):  # type: ignore[misc, unused-ignore]  # not alw
         self._max_batch_size = max_batch_size
         self._framework = FrameworkRun(options, say=rank_zero_info)
         self._examples: int | None = None  # of the batch at hand
+        self._saved: dict[str, Any] | None = None  # what a checkpoint held
         self._has_gradients = False
 
     @property
     def run(self) -> WatchedRun | None:
         """The run while the training lasts."""
         return self._framework.run
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what Lightning's checkpoints hold of the run."""
+        return {} if self.run is None else self.run.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let a training that goes on from a checkpoint go on with its run."""
+        self._saved = state_dict or None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the run."""
@@ -92,6 +101,7 @@ class ProctorCallback(Callback):  # type: ignore[misc, unused-ignore]  # not alw
             accumulation=trainer.accumulate_grad_batches,
             train_examples=count_examples(loader),
             clip_norm=(trainer.gradient_clip_val or None) if _clips_by_norm(trainer) else None,
+            resume=self._saved if trainer.global_step else None,
             **options,
         )
 

@@ -104,7 +104,8 @@ def _by_start(ledger: VerifiedLedger, *names: str) -> dict[UUID, str]:
     called: dict[UUID, str] = {}
     for entry in ledger.select(names=[*names, "run.forked"]):
         if entry.name == "run.forked":
-            forks.add(entry.stream_id)
+            if (REGISTRY.readable(entry.name, entry.body) or {}).get("state"):
+                forks.add(entry.stream_id)  # a loop that was resumed goes on as the same training
         elif entry.stream_version == 1 and (body := REGISTRY.readable(entry.name, entry.body)):
             starts.append(entry)
             called[entry.stream_id] = _called(body.get("config"))

@@ -86,7 +86,7 @@ _MARKS = {  # what became of a fired rule -> what the heatmap shows
 
 _OF_AUDIT = ("audit_steps", "violations")  # $1 is the audit that counts
 PARTS: Mapping[str, str] = {  # part of the story -> the query for it; $1 is the run
-    "fork_of": "SELECT parent AS run, epoch FROM forks WHERE run_id = $1",
+    "fork_of": "SELECT parent AS run, epoch, state = '' AS resumed FROM forks WHERE run_id = $1",
     "forks": "SELECT run_id AS run, epoch FROM forks WHERE parent = $1 ORDER BY idx",
     "provocations": "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects, changes "
     "FROM provocations WHERE run_id = $1 ORDER BY idx",
@@ -124,8 +124,7 @@ PARTS: Mapping[str, str] = {  # part of the story -> the query for it; $1 is the
 # The newest come first, and few have to be looked for among all events.
 _RUNS = """
     WITH newest AS (
-        SELECT run_id, idx, run_id IN (SELECT stream_id FROM events WHERE name = 'run.forked')
-            AS forked
+        SELECT run_id, idx, run_id IN (SELECT run_id FROM forks WHERE state <> '') AS forked
         FROM run_starts WHERE idx < $1 AND (
             $2 = 'latest' OR starts_with(run_id, LOWER($2))
             OR COALESCE(config ->> '$.dataset', config ->> '$.name') = $2
@@ -248,8 +247,10 @@ def tell_story(story: dict[str, Any]) -> None:
     if summary["parent_run"]:
         console.print(f"restart of run {words(summary['parent_run'])}")
     if parent := story["fork_of"]:
+        what = "goes on from" if parent["resumed"] else "fork of"
+        upto = "decisions on" if parent["resumed"] else "state of"
         console.print(
-            f"fork of run {words(parent['run'])}, equal to it up to the state of epoch "
+            f"{what} run {words(parent['run'])}, equal to it up to the {upto} epoch "
             f"{parent['epoch']}"
         )
     if forks := story["forks"]:

@@ -130,7 +130,7 @@ class CheckedPolicy(RecordedPolicy):
         self.found: list[Difference] = []
         self._calls = calls
         self._cut_off = None if run.end_reason in OWN_ENDS else run.epoch  # what never ended
-        self._since = run.forked_at or 0  # what a fork repeats from its parent, others have said
+        self._since = run.own_from  # what a fork repeats from its parent, others have said
         self._policy = None
         if (asks := run.policy["name"] in (HUMAN, MIXED, OPENAI)) != (calls is not None):
             why = f"there must be {'one' if asks else 'none'} beside {run.policy['name']}"

@@ -44,6 +44,7 @@ from policies.playbook import PlaybookPolicy
 from proctor.home import Home
 from proctor.runs.cosigning import cosigned_meanwhile
 from proctor.runs.policies import PolicyChoice, make_policy
+from proctor.runs.resuming import Saved, find_resumed
 from proctor.runs.training import Prepared, recording
 
 OBSERVES = {"name": "none"}  # what a run records that names no policy
@@ -72,6 +73,7 @@ def watch(
     tags: Sequence[str] = (),
     notes: str = "",
     own_config: Mapping[str, Any] | None = None,
+    resume: Saved | None = None,
     home: str | os.PathLike[str] | None = None,
     witnesses: str | os.PathLike[str] | None = None,
     say: Callable[[str], object] | None = None,
@@ -109,6 +111,10 @@ def watch(
     not depend on the scale of the loss.
     tags, notes, own_config: what you want to find the run by (`proctor runs`): words, a text, and
     your own settings, as plain values. No rule reads them.
+    resume: what run.state_dict() returned, which your checkpoint has kept: the loop goes on after
+    that epoch, and the run repeats what was recorded up to there. Load model and optimizer before.
+    A run's id or name goes on after its last recorded epoch, True after that of the newest run of
+    this name; where it is None, or True and nothing was broken off, a run begins anew.
     home: by default $PROCTOR_HOME, else .proctor in the current folder.
     witnesses: a file that names witnesses, who cosign each new tree head meanwhile; the loop does
     not wait for them.
@@ -128,7 +134,8 @@ def watch(
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
     compiled = model is not None and is_compiled(model)
     model = None if model is None else unwrapped(model)
-    lr = 1.0 if optimizer is None else _initial_lr(optimizer)
+    earlier = find_resumed(place, resume, name=name)
+    lr = earlier.lr(_initial_lr(optimizer))
     rules = PROFILES.get(profile, DOCUMENT)  # the configuration refuses others
     able = describe_model(
         model,
@@ -178,15 +185,12 @@ def watch(
         known = processes.of_first(None if start is None else start.told(config))
         if known["config"] != config.hash:
             raise WatchError("this process calls watch() with other arguments than the first one")
-        own = None if start is None else start.policy
         deciding: Policy | Adviser
         if policy is None:
             left = dict.fromkeys((*waived_without(able, rules), *waived))
             deciding = Adviser(PlaybookPolicy(), able, waived=tuple(left))
-        elif own is not None and processes.size == 1:
-            deciding = own
         else:
-            deciding = SharedPolicy(own, processes, known["policy"])
+            deciding = _shared(None if start is None else start.policy, processes, known["policy"])
         run = Run.start(
             config=config.to_dict(),
             rules=rules.to_dict(),
@@ -203,6 +207,7 @@ def watch(
             checkpoint=None if start is None else start.checkpoint,
             run_id=UUID(known["run_id"]),
         )
+        earlier.begin(run)
         tell = _tell if say is None else say
         watched = WatchedRun(
             Session(run, log=Nowhere() if start is None else start.log),
@@ -214,6 +219,7 @@ def watch(
             noise=noise if probe is None else probe,
             say=tell if processes.first else keep_quiet,
         )
+        earlier.go_on(watched)
         if start is not None:
             start.begin()
             for line in (_who_decides(run, spec), *_beyond_decisions(lr)):
@@ -224,6 +230,13 @@ def watch(
             watched.close(error)
             raise
         watched.close()
+
+
+def _shared(own: Policy | None, processes: Processes, told: Mapping[str, Any]) -> Policy:
+    """Return what decides in this process: the policy itself, or what another process hears."""
+    if own is not None and processes.size == 1:
+        return own
+    return SharedPolicy(own, processes, told)
 
 
 def _verify_policy(policy: object, settings: Sequence[str]) -> None:
@@ -333,11 +346,14 @@ def _tell(line: str) -> None:
     print(f"proctor: {line}", file=sys.stderr, flush=True)
 
 
-def _initial_lr(optimizer: torch.optim.Optimizer) -> float:
+def _initial_lr(optimizer: torch.optim.Optimizer | None) -> float:
     """Return the learning rate that schedules start from: a warm-up has already set a lower one.
 
-    It is that of the first parameter group whose rate is not 0; 0 if there is none.
+    It is that of the first parameter group whose rate is not 0; 0 if there is none. Without an
+    optimizer there is nothing to multiply.
     """
+    if optimizer is None:
+        return 1.0
     rates = (float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups)
     return next(filter(None, rates), 0.0)
 
