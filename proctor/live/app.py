@@ -37,6 +37,7 @@ from proctor.reports.tables import listed_of, table, violations_found
 from proctor.runs.story import waived_reasons
 from proctor.runs.tried import told_trials
 from proctor.runs.worth import told_unmeasured, told_worth
+from projections.cookbook import recipes
 from projections.errors import BusyError, ProjectionError, QueryError
 
 _LAST = 2**63 - 1
@@ -353,6 +354,7 @@ class _Pages:
                 "seconds": time.monotonic() - began,
                 "bounds": console.BOUNDS,
                 "tables": described,
+                "recipes": recipes(),
                 **rests_on,
             }
 

@@ -19,6 +19,7 @@ from proctor.runs.standings import (
     told_axes,
     told_code,
     told_draws,
+    told_winner,
 )
 
 _MEASURES = {  # of a cell -> title; of a standing, the difference and the ends of its interval
@@ -107,6 +108,7 @@ def comparison_values(data: Data) -> dict[str, Any]:
         "heading": f"Comparison {comparison['comparison_id'][:8]}",
         **{name: len(object_of(comparison[name])) for name in ("policies", "conditions", "seeds")},
         "base_policy": names[0],
+        "winner": told_winner(both) if len(names) > 1 else "",
         "ended": comparison["ended_idx"] is not None,
         "unfit": len(cells) - len(fit),
         "failed": sum(row["problem"] is not None for row in fit),

@@ -17,7 +17,14 @@ from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
 from proctor.pages.charts.rows import intervals
 from proctor.pages.rendering import number, object_of, spoken
-from proctor.reports.run_decisions import decisions_told, uncounted_told, violations_told
+from proctor.reports.run_decisions import (
+    decisions_told,
+    lost_epochs,
+    lost_told,
+    uncounted_told,
+    violations_told,
+    waiting_told,
+)
 from proctor.reports.run_verdict import STEP_QUESTIONS, step_ran, verdict_values
 from proctor.reports.tables import Row, duration, short, table
 from proctor.runs.story import UNBOUND, told_misplaced, told_other, waived_reasons
@@ -50,7 +57,7 @@ def curve(name: str, data: Mapping[str, Any], **more: Any) -> list[Chart]:
     title, series = CURVES[name]
     if all(row[column] is None for row in data["epochs"] for column in series):
         return []
-    marks = {"rules": data["rules"], "decisions": data["decisions"]}
+    marks = {key: data[key] for key in ("rules", "decisions")} | {"lost": lost_epochs(data)}
     return [
         curves_of(name, title, data["epochs"], series, share=name == "accuracy", **marks, **more)
     ]
@@ -105,14 +112,6 @@ _FAMILY = [
     field("verdict", lambda row: "not judged" if row["verdict"] is None else row["verdict"]),
     *figures("accuracy score", "process score"),
 ]
-_WAITING = [
-    figure("decision", "number"),
-    figure("epoch"),
-    field("by", "source"),
-    field("rules", lambda row: ", ".join(row["cites"] or ())),
-    field("waits for", "deferred_to"),
-    field("why", "justification"),
-]
 _STAGES = [
     field("stage", lambda row: spoken(row["stage"])),
     *figures("seconds", "calls", "prompt tokens", "completion tokens"),
@@ -123,15 +122,16 @@ _STAGES = [
 def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the template `run.html` shows."""
     (summary,) = data["summary"]
-    run, worth = data["run"][0], worths(data["worth"])
-    waiting = [row for row in data["decisions"] if row["outcome"] == "deferred"]
+    run, worth, charts = data["run"][0], worths(data["worth"]), _course(data)
     columns = [name for name in data["epochs"][0] if name != "idx"] if data["epochs"] else ["epoch"]
     return {
         "heading": f"Run {summary['run_id'][:8]}: {summary['dataset']}",
         "summary": summary,
         "run": run,
         **verdict_values(summary, data),
-        "charts": _course(data),
+        "lost": lost_told(data),
+        "first_charts": charts[:1],
+        "charts": charts[1:],
         "rules": [(rule, RULE_TITLES[rule], looked_for(rule)) for rule in PRECEDENCE],
         "measured": table(
             "Measurements of each epoch",
@@ -139,7 +139,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
             data["epochs"][:_TABLE],
         ),
         "decisions": decisions_told(data, run),
-        "waiting": table("These decisions changed nothing", _WAITING, waiting),
+        "waiting": waiting_told(data),
         "other_audits": [
             {
                 **each,

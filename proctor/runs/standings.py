@@ -172,6 +172,41 @@ def told_axes(table: Sequence[Standing]) -> str:
     return f"Policies are in the order given, and neither axis goes first; {'; '.join(told)}."
 
 
+def told_winner(table: Sequence[Standing]) -> str:
+    """Return which policy of a comparison won on test accuracy, by how much, and how sure it is."""
+    if len(table) < 2 or any(each.gain is None for each in table[1:]):
+        return "Too few pairs of runs are finished to say which policy won."
+    first, *others = table
+    best = max(others, key=lambda each: each.gain or 0.0)
+    gain, low, high = best.gain or 0.0, best.low, best.high
+    by = told_difference(gain, low, high)
+    pairs = counted((best.wins or 0) + (best.ties or 0) + _losses(best), "pair")
+    won = f"it was better in {best.wins} of {pairs}"
+    if low is None or high is None:
+        return (
+            f"Nobody has won yet: “{best.policy}” differs from “{first.policy}” by {by} in test "
+            "accuracy, and one pair says nothing of chance."
+        )
+    sure = "with 95% confidence" if len(others) == 1 else "with 95% confidence for all policies"
+    if low > 0:
+        told = f"“{best.policy}” won against “{first.policy}” {sure}: test accuracy {by}; {won}."
+    elif all(each.high is not None and each.high < 0 for each in others):
+        told = (
+            f"“{first.policy}” won {sure}: the next, “{best.policy}”, has a test accuracy that "
+            f"differs by {by}."
+        )
+    else:
+        told = (
+            f"Nobody won: no policy is shown to be better than “{first.policy}”; the nearest, "
+            f"“{best.policy}”, differs by {by} in test accuracy, and {won}."
+        )
+    return told
+
+
+def _losses(row: Standing) -> int:
+    return row.cells - (row.wins or 0) - (row.ties or 0)
+
+
 def told_better(ranked: Sequence[tuple[int, float | None, float | None]], by: str) -> str:
     """Return which attempt is better than the best one on the axis that decides later, or ''.
 
