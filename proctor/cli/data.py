@@ -174,7 +174,9 @@ def why(
         }
         chosen = None
         begins = any(each.startswith(str(subject).lower()) for each in (*exports, *runs))
-        if subject == "latest" or (subject in runs.values() and not begins):
+        if subject is not None and (
+            subject == "latest" or (subject in runs.values() and not begins)
+        ):
             called = {UUID(each): name for each, name in runs.items()}
             chosen = str(find_run([*called], subject, called))
         elif subject is not None:

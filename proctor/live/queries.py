@@ -14,7 +14,7 @@ from aggregates.violations import LISTED
 from proctor.live.tables import Ask
 from proctor.output.terminal import told_verdict
 from proctor.runs.story import PARTS
-from proctor.runs.worth import MEASURED, WORTH, Worth, worths
+from proctor.runs.worth import MEASURED, WORTH
 
 ON_PAGE = 30  # rows
 _MOST_RELATIVES = 50  # runs of each kind that a run's page names
@@ -150,6 +150,14 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
             audit,
             scored,
         ),
+        "causes": ask(
+            "SELECT emitter, kind, rule, CASE WHEN emitter IN ('driver', 'harness') THEN 'harness' "
+            "WHEN emitter = 'human' THEN 'human' ELSE 'policy' END AS cause, "
+            "CAST(SUM(times) AS BIGINT) AS violations FROM audit_violations "
+            "WHERE audit_id = ? AND idx = ? GROUP BY ALL ORDER BY ALL",
+            audit,
+            scored,
+        ),
         "found": ask("SELECT violations, more_violations FROM audits WHERE audit_id = ?", audit),
         "fork": _first(ask, PARTS["fork_of"], run),
         "transcript": _first(ask, _TRANSCRIPT, run),
@@ -215,15 +223,16 @@ def read_decisions(ask: Ask, run: str, *, after: int) -> list[dict[str, Any]]:
     )
 
 
-def read_losses(ask: Ask, run: str) -> dict[int, float | None]:
-    """Return the validation loss of each epoch of a run."""
-    found = ask("SELECT epoch, val_loss FROM epochs WHERE run_id = $1", run)
-    return {row["epoch"]: row["val_loss"] for row in found}
+def effects_of(decisions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the effects of some decisions, as a report has them."""
+    return [
+        {"decision": row["number"], **each} for row in decisions for each in row["effects"] or ()
+    ]
 
 
-def read_worth(ask: Ask, run: str) -> list[Worth]:
+def read_worth(ask: Ask, run: str) -> list[dict[str, Any]]:
     """Return what a run's decisions were worth, as far as that was measured."""
-    return worths(ask(WORTH, run)) if ask(MEASURED, run) else []
+    return ask(WORTH, run) if ask(MEASURED, run) else []
 
 
 def find_decisions(

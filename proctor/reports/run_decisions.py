@@ -224,6 +224,11 @@ def lost_told(data: Mapping[str, Any]) -> dict[str, Any]:
     return table("Where points were lost", _LOST, _lost(data))
 
 
+def violated_told(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of all violations, those of one kind and rule together."""
+    return table("Violations, those of one kind and rule together", _VIOLATIONS, _lost(data))
+
+
 def _lost(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield violations of one kind, rule and author as one row."""
     sides, limits = fired_on(data["rules"]), _rules_of(data)

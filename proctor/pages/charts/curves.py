@@ -78,7 +78,7 @@ def curves_of(
     return curves(name, title, drawn, over=over, **more)
 
 
-def curves(
+def curves(  # noqa: PLR0915 - all that can be drawn, in its order
     name: str,
     title: str,
     drawn: Sequence[Curve],
