@@ -32,6 +32,10 @@ _BEST = (
     " LEFT JOIN (SELECT run_id, MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best "
     "FROM epochs GROUP BY run_id) AS m ON m.run_id = r.run_id"
 )
+_CAUSE = (  # as in violation_causes, but for prompts
+    "CASE WHEN emitter IN ('driver', 'harness') THEN 'harness' "
+    "WHEN emitter = 'human' THEN 'human' ELSE 'policy' END"
+)
 _TEXT = "CONCAT_WS(' ', r.run_id, r.dataset, r.policy_name, r.campaign, r.checkpoint)"
 _VERDICTS = (
     "SELECT k.run_id, k.audit_id, k.signed, k.retrained, s.idx, s.hard_fail, s.accuracy_score, "
@@ -145,14 +149,14 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
         "epochs": read_epochs(ask, run),
         "steps": ask(PARTS["audit_steps"], audit),
         "violations": ask(
-            "SELECT kind, rule, epoch, decision, emitter, detail FROM audit_violations "
+            f"SELECT kind, rule, epoch, decision, emitter, detail, {_CAUSE} AS cause "
+            "FROM audit_violations "
             f"WHERE audit_id = ? AND idx = ? AND place < {LISTED} ORDER BY place",
             audit,
             scored,
         ),
         "causes": ask(
-            "SELECT emitter, kind, rule, CASE WHEN emitter IN ('driver', 'harness') THEN 'harness' "
-            "WHEN emitter = 'human' THEN 'human' ELSE 'policy' END AS cause, "
+            f"SELECT emitter, kind, rule, {_CAUSE} AS cause, "
             "CAST(SUM(times) AS BIGINT) AS violations FROM audit_violations "
             "WHERE audit_id = ? AND idx = ? GROUP BY ALL ORDER BY ALL",
             audit,
@@ -168,7 +172,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
 # A column `total` is how many rows there are, of which the first or the last are shown.
 _LAST_EPOCH = "epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = $1)"
 _OF_RUN = {
-    "rules": "SELECT * FROM (SELECT epoch, rule, fired, side, waived, outcome, "
+    "rules": "SELECT * FROM (SELECT epoch, rule, fired, side, streak, waived, outcome, "
     "COUNT(*) FILTER (fired) OVER () AS total FROM rule_heatmap "
     f"WHERE run_id = $1 AND (fired OR {_LAST_EPOCH}) ORDER BY epoch DESC LIMIT {_MOST_MARKS}) "
     "ORDER BY epoch",

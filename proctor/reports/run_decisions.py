@@ -143,7 +143,7 @@ def _evidence(row: Row, cites: Sequence[str], known: _Known, limits: Row) -> Ite
             continue
         last = fired[place - 1]
         text = f"{rule} fired in epoch {last['epoch']}"
-        if last["value"] is not None:
+        if last.get("value") is not None:  # charts of the live view do without it
             side = {"low": "too low", "high": "too high"}.get(last["side"], spoken(last["side"]))
             text += f": {measured(rule, limits) or 'value'} {number(last['value'])}, {side}"
         yield f"{text}{allowed_range(rule, limits)}, {counted(last['streak'], 'epoch')} in a row"

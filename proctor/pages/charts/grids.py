@@ -165,7 +165,7 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
         f" The model has {len(layers)} layers: a row is the mean of {together} that follow each "
         "other, named after the first."
         if together > 1
-        else ""
+        else f" The model has {len(layers)} layers."
     )
     if kept is not None:
         least, most = 10 ** min(values), 10 ** max(values)

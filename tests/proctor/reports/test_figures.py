@@ -171,11 +171,7 @@ def test_run_page_counts_all_violations(
         assert sum(map(int, found)) == due
     first, *_ = text.split("Why the score is what it is")  # the first screen: a row for each kind
     assert "Where points were lost rule what violations epoch decision" in first
-    kinds = {(kind, rule, by) for kind, rule, by in told}
-    assert text.count("The audit found none") == 0
-    assert sum(first.count(kind.replace("_", " ")) for kind in {k for k, _, _ in kinds}) >= len(
-        kinds
-    )
+    assert all(kind.replace("_", " ") in first for kind, _, _ in told)
     assert len(first) < 12_000  # and none for each of 478
 
 
