@@ -152,7 +152,8 @@ def why(
     home: Home,
     subject: Annotated[
         str | None,
-        "Id of a run or export, its start, or `latest`: the newest run that is no fork; "
+        "Id of a run or export, its start, a run's name, or `latest`: the newest run that is no "
+        "fork; "
         "by default all exports.",
         Argument("[RUN|EXPORT]"),
     ] = None,
@@ -163,18 +164,23 @@ def why(
     """
     with opened(home, None) as tables:
         exports = [row["export_id"] for row in tables.ask("SELECT export_id FROM exports")]
-        runs = [
-            row["run_id"]
+        runs = {
+            row["run_id"]: row["name"]
             for row in tables.ask(
-                "SELECT run_id FROM run_starts "
+                "SELECT run_id, COALESCE(config ->> '$.dataset', config ->> '$.name') AS name "
+                "FROM run_starts "
                 "ORDER BY run_id NOT IN (SELECT run_id FROM forks), idx"
             )
-        ]
+        }
         chosen = None
-        if subject == "latest":
-            chosen = str(find_run([UUID(each) for each in runs], subject))
+        begins = any(each.startswith(str(subject).lower()) for each in (*exports, *runs))
+        if subject is not None and (
+            subject == "latest" or (subject in runs.values() and not begins)
+        ):
+            called = {UUID(each): name for each, name in runs.items()}
+            chosen = str(find_run([*called], subject, called))
         elif subject is not None:
-            see = "`proctor data list` lists exports, `proctor log` runs"
+            see = "`proctor data list` lists exports, `proctor runs` runs"
             chosen = find_named([*exports, *runs], subject, noun="id", see=see)
         if chosen is not None and chosen in runs:
             return _why(tables, chosen)

@@ -37,8 +37,8 @@ def report(
     home: Home,
     subject: Annotated[
         str,
-        "Id of a run, campaign, comparison or line, the start of an id, or `latest`: the "
-        "newest run. Or a report, which is written again from its own proofs.",
+        "Id of a run, campaign, comparison or line, the start of an id, a run's name, or "
+        "`latest`: the newest run. Or a report, which is written again from its own proofs.",
         Argument("SUBJECT"),
     ] = "latest",
     *,

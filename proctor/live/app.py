@@ -18,7 +18,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from aggregates.playbook import TRY_RATES
 from aggregates.rulebook import PRECEDENCE, RULE_TITLES
 from ledger.errors import LedgerError
 from proctor.home import Home
@@ -33,11 +32,17 @@ from proctor.output.terminal import told_level, visible
 from proctor.pages.charts.curves import CURVES, spark
 from proctor.pages.charts.grids import rule_heatmap
 from proctor.pages.rendering import STATIC, render, spoken
-from proctor.reports.tables import listed_of, table, violations_found
+from proctor.reports.run_decisions import (
+    decisions_told,
+    lost_told,
+    violated_told,
+    waiting_told,
+)
+from proctor.reports.tables import table, violations_found
 from proctor.runs.metrics import with_columns
 from proctor.runs.story import waived_reasons
-from proctor.runs.tried import told_trials
-from proctor.runs.worth import told_unmeasured, told_worth
+from proctor.runs.worth import told_unmeasured, worths
+from projections.cookbook import recipes
 from projections.errors import BusyError, ProjectionError, QueryError
 
 _LAST = 2**63 - 1
@@ -188,8 +193,8 @@ class _Pages:
         state = started["end_reason"] or "running"
         shown = decisions[: queries.ON_PAGE]
         worth = queries.read_worth(ask, run)
-        tried = any(row["direction"] == TRY_RATES for row in shown)
-        losses = queries.read_losses(ask, run) if tried else {}
+        told = {**found, "decisions": shown, "worth": worth, "effects": queries.effects_of(shown)}
+        told["run"] = [started]
         return {
             **found,
             "heading": f"Run {run[:8]}",
@@ -203,24 +208,18 @@ class _Pages:
             "settings": settings_of(started["config"]),
             "policy_settings": settings_of(started["policy"]),
             "violations_found": violations_found(found["found"]),
-            "listed": listed_of(
-                len(found["violations"]), sum(each["violations"] for each in found["found"])
-            ),
             "charts": charts_of(found),
             "rule_chart": rule_heatmap(found["rules"], waived_reasons(found["waived"])),
             "rule_titles": RULE_TITLES,
             "order": PRECEDENCE,
             "steps": table("The eleven steps of the audit", _STEPS, found["steps"]),
+            "lost": lost_told(told),
+            "violated": violated_told(told),
             "decisions": shown,
-            "tried": {row["number"]: told_trials(row, losses) for row in shown},
-            "worth": {
-                row["number"]: [
-                    told_worth(each) for each in worth if each.decision == row["number"]
-                ]
-                for row in shown
-            },
+            "told": decisions_told(told, started),
+            "waiting": waiting_told(told),
             "unmeasured": told_unmeasured(
-                {**started, "state": state}, found["carried_out"][0]["numbers"], worth
+                {**started, "state": state}, found["carried_out"][0]["numbers"], worths(worth)
             ),
             "more": len(decisions) > queries.ON_PAGE,
             "after": after,
@@ -357,6 +356,7 @@ class _Pages:
                 "seconds": time.monotonic() - began,
                 "bounds": console.BOUNDS,
                 "tables": described,
+                "recipes": recipes(),
                 **rests_on,
             }
 

@@ -14,7 +14,7 @@ from aggregates.violations import LISTED
 from proctor.live.tables import Ask
 from proctor.output.terminal import told_verdict
 from proctor.runs.story import PARTS
-from proctor.runs.worth import MEASURED, WORTH, Worth, worths
+from proctor.runs.worth import MEASURED, WORTH
 
 ON_PAGE = 30  # rows
 _MOST_RELATIVES = 50  # runs of each kind that a run's page names
@@ -31,6 +31,10 @@ STATES = ("running", "completed", "crashed", "failed", "interrupted", "restart",
 _BEST = (
     " LEFT JOIN (SELECT run_id, MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best "
     "FROM epochs GROUP BY run_id) AS m ON m.run_id = r.run_id"
+)
+_CAUSE = (  # as in violation_causes, but for prompts
+    "CASE WHEN emitter IN ('driver', 'harness') THEN 'harness' "
+    "WHEN emitter = 'human' THEN 'human' ELSE 'policy' END"
 )
 _TEXT = "CONCAT_WS(' ', r.run_id, r.dataset, r.policy_name, r.campaign, r.checkpoint)"
 _VERDICTS = (
@@ -149,8 +153,16 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
         "epochs": read_epochs(ask, run),
         "steps": ask(PARTS["audit_steps"], audit),
         "violations": ask(
-            "SELECT kind, rule, epoch, decision, emitter, detail FROM audit_violations "
+            f"SELECT kind, rule, epoch, decision, emitter, detail, {_CAUSE} AS cause "
+            "FROM audit_violations "
             f"WHERE audit_id = ? AND idx = ? AND place < {LISTED} ORDER BY place",
+            audit,
+            scored,
+        ),
+        "causes": ask(
+            f"SELECT emitter, kind, rule, {_CAUSE} AS cause, "
+            "CAST(SUM(times) AS BIGINT) AS violations FROM audit_violations "
+            "WHERE audit_id = ? AND idx = ? GROUP BY ALL ORDER BY ALL",
             audit,
             scored,
         ),
@@ -164,7 +176,7 @@ def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
 # A column `total` is how many rows there are, of which the first or the last are shown.
 _LAST_EPOCH = "epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = $1)"
 _OF_RUN = {
-    "rules": "SELECT * FROM (SELECT epoch, rule, fired, side, waived, outcome, "
+    "rules": "SELECT * FROM (SELECT epoch, rule, fired, side, streak, waived, outcome, "
     "COUNT(*) FILTER (fired) OVER () AS total FROM rule_heatmap "
     f"WHERE run_id = $1 AND (fired OR {_LAST_EPOCH}) ORDER BY epoch DESC LIMIT {_MOST_MARKS}) "
     "ORDER BY epoch",
@@ -219,15 +231,16 @@ def read_decisions(ask: Ask, run: str, *, after: int) -> list[dict[str, Any]]:
     )
 
 
-def read_losses(ask: Ask, run: str) -> dict[int, float | None]:
-    """Return the validation loss of each epoch of a run."""
-    found = ask("SELECT epoch, val_loss FROM epochs WHERE run_id = $1", run)
-    return {row["epoch"]: row["val_loss"] for row in found}
+def effects_of(decisions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the effects of some decisions, as a report has them."""
+    return [
+        {"decision": row["number"], **each} for row in decisions for each in row["effects"] or ()
+    ]
 
 
-def read_worth(ask: Ask, run: str) -> list[Worth]:
+def read_worth(ask: Ask, run: str) -> list[dict[str, Any]]:
     """Return what a run's decisions were worth, as far as that was measured."""
-    return worths(ask(WORTH, run)) if ask(MEASURED, run) else []
+    return ask(WORTH, run) if ask(MEASURED, run) else []
 
 
 def find_decisions(

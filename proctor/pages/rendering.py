@@ -63,7 +63,6 @@ def _environment() -> Environment:
     made.filters |= {
         "counted": counted,
         "indented": indented,
-        "measured": measured,
         "number": number,
         "object": object_of,
         "percent": percent,
@@ -100,11 +99,6 @@ def number(value: Any, digits: int = 4) -> str:
 def percent(value: Any) -> str:
     """Return a share in percent; a dash for what is no number."""
     return f"{value:.1%}" if isinstance(value, int | float) else "—"
-
-
-def measured(value: Any, metric: str) -> str:
-    """Return the value of a metric: an accuracy in percent."""
-    return percent(value) if metric == "accuracy" else number(value)
 
 
 def object_of(text: Any) -> Any:

@@ -4,12 +4,14 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from proctor.output.columns import field, figure, figures
 from proctor.pages.charts.curves import attempt_curves, curves_of
 from proctor.pages.charts.drawing import Chart
-from proctor.pages.rendering import object_of
+from proctor.pages.rendering import number, object_of, spoken
 from proctor.reports.tables import RUN, Data, Row, of_several_runs, table, why_not
 from proctor.runs.standings import told_attempts, told_better, told_code, told_ranking
 
@@ -38,6 +40,40 @@ def campaign_charts(data: Data) -> list[Chart]:
     if any(row["val_accuracy"] is not None for row in epochs):
         found.append(attempt_curves(epochs))
     return found
+
+
+def _changes(data: Data) -> Iterator[Row]:
+    """Yield what changed from each attempt to the next: scores, and what was violated."""
+    broken: dict[str, set[str]] = {}
+    for row in data["violations"]:
+        told = f"{spoken(row['kind'])} {row['rule'] or ''}".strip()
+        broken.setdefault(row["run_id"], set()).add(told)
+    for before, after in pairwise(_counting(data)):
+        was, now = (broken.get(row["run_id"], set()) for row in (before, after))
+        yield {
+            "attempts": f"{before['number']} to {after['number']}",
+            "gone": ", ".join(sorted(was - now)) or "none",
+            "new": ", ".join(sorted(now - was)) or "none",
+            **{
+                key: _change(before[key], after[key])
+                for key in ("process_score", "validation_accuracy", "violations", "decisions")
+            },
+        }
+
+
+def _change(before: Any, after: Any) -> str | None:
+    return None if before is None or after is None else f"{number(before)} to {number(after)}"
+
+
+_CHANGES = [
+    field("attempts"),
+    field("process score"),
+    field("validation accuracy"),
+    field("violations"),
+    field("decisions"),
+    field("no longer violated", "gone"),
+    field("newly violated", "new"),
+]
 
 
 def _counting(data: Data) -> list[Row]:
@@ -70,6 +106,7 @@ def campaign_values(data: Data) -> dict[str, Any]:
             told_attempts(data["draws"], campaign["campaign_id"]),
         ],
         "charts": campaign_charts(data),
+        "changes": table("What changed from attempt to attempt", _CHANGES, _changes(data)),
         "attempts": table("Attempts", _ATTEMPTS, data["attempts"]),
         "draws": table(
             "Further runs with the same policy, configuration and seed", _DRAWS, data["draws"]

@@ -26,6 +26,7 @@ from proctor.runs.standings import (
     told_axes,
     told_code,
     told_draws,
+    told_winner,
 )
 
 _GAINS = {  # of a standing -> the difference and the ends of its interval
@@ -145,6 +146,9 @@ def comparison_values(data: Data) -> dict[str, Any]:
         **{name: len(object_of(comparison[name])) for name in ("policies", "conditions", "seeds")},
         "base": shown.names[0],
         "by": shown.by,
+        "winner": told_winner(both, by=shown.by, metric=shown.metric)
+        if len(shown.names) > 1
+        else "",
         "ended": comparison["ended_idx"] is not None,
         "unfit": len(cells) - len(fit),
         "failed": sum(row["problem"] is not None for row in fit),

@@ -5,6 +5,7 @@ Trust: what is shown is hostile; the template escapes each value.
 I/O: none.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,8 +14,9 @@ from aggregates.rulebook import RULE_TITLES, RULEBOOK
 from ledger.wording import counted
 from proctor.output.columns import field, figures
 from proctor.output.firings import fired_on, named, remedies
+from proctor.pages.charts.drawing import listed
 from proctor.pages.rendering import number, object_of, spoken
-from proctor.reports.tables import CAUSES, Row, listed_of, table, violations_found
+from proctor.reports.tables import CAUSES, Row, table, violations_found
 from proctor.runs.tried import told_trials, trials_of
 from proctor.runs.worth import Worth, told_worth, worths
 
@@ -75,6 +77,29 @@ def decisions_told(data: Mapping[str, Any], run: Row) -> list[dict[str, Any]]:
     return [_decision_told(row, known, limits) for row in shown]
 
 
+_WAITING = [
+    field("decisions", lambda rows: listed([row["number"] for row in rows])),
+    field("epochs", lambda rows: listed([row["epoch"] for row in rows])),
+    field("by", lambda rows: rows[0]["source"]),
+    field("rules", lambda rows: ", ".join(rows[0]["cites"] or ())),
+    field("waits for", lambda rows: rows[0]["deferred_to"]),
+    field("why", lambda rows: rows[0]["justification"]),
+]
+
+
+def waiting_told(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of the decisions that were deferred: those that differ by numbers, as one."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in data["decisions"]:
+        if row["outcome"] == "deferred":
+            why = re.sub(r"[-+]?\d[\d.,e+-]*", "0", str(row["justification"]))
+            alike = row["source"], tuple(row["cites"] or ()), row["deferred_to"], why
+            found.setdefault(alike, []).append(row)
+    many = counted(sum(map(len, found.values())), "decision")
+    caption = f"{many} put a problem off and changed nothing; of several, the words of the first"
+    return table(caption, _WAITING, found.values())
+
+
 def _decision_told(row: Row, known: _Known, limits: Row) -> dict[str, Any]:
     cites = [str(rule) for rule in row["cites"] or ()]
     applied = row["outcome"] == "applied"
@@ -118,7 +143,7 @@ def _evidence(row: Row, cites: Sequence[str], known: _Known, limits: Row) -> Ite
             continue
         last = fired[place - 1]
         text = f"{rule} fired in epoch {last['epoch']}"
-        if last["value"] is not None:
+        if last.get("value") is not None:  # charts of the live view do without it
             side = {"low": "too low", "high": "too high"}.get(last["side"], spoken(last["side"]))
             text += f": {measured(rule, limits) or 'value'} {number(last['value'])}, {side}"
         yield f"{text}{allowed_range(rule, limits)}, {counted(last['streak'], 'epoch')} in a row"
@@ -157,9 +182,7 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the violations by who caused them and by what would have avoided them."""
     asked = bool(data["calls"])
     sides, limits = fired_on(data["rules"]), _rules_of(data)
-    listed = _by_cause(data["violations"])
     for (emitter, cause), counts in sorted(_by_cause(data["causes"]).items()):
-        own = listed.get((emitter, cause), [])
         found = sum(row["violations"] for row in counts)
         about = {row["rule"] for row in counts}
         able = [
@@ -171,7 +194,15 @@ def violations_told(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             "title": f"{author}: {counted(found, 'violation')}",
             "text": " ".join([cause_told(cause, asked=asked), *able]),
-            "table": table(listed_of(len(own), found), _VIOLATIONS, own),
+            "table": table(
+                "Violations, those of one kind and rule together",
+                _VIOLATIONS,
+                [
+                    lost
+                    for lost in _lost(data)
+                    if (lost["emitter"], lost["cause"]) == (emitter, cause)
+                ],
+            ),
         }
 
 
@@ -183,11 +214,72 @@ def _by_cause(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     return found
 
 
+def lost_epochs(data: Mapping[str, Any]) -> set[int]:
+    """Return the epochs in which a run lost points, as far as the audit recorded them."""
+    return {row["epoch"] for row in data["violations"] if row["epoch"] is not None}
+
+
+def lost_told(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of what lost points: by which rule, when, and what would have avoided it."""
+    return table("Where points were lost", _LOST, _lost(data))
+
+
+def violated_told(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of all violations, those of one kind and rule together."""
+    return table("Violations, those of one kind and rule together", _VIOLATIONS, _lost(data))
+
+
+def _lost(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield violations of one kind, rule and author as one row."""
+    sides, limits = fired_on(data["rules"]), _rules_of(data)
+    made = {row["number"]: _plain(row["direction"]) for row in data.get("decisions", ())}
+    keys = "emitter", "cause", "kind", "rule"
+    listed_rows: dict[tuple[Any, ...], list[Row]] = {}
+    for row in data["violations"]:
+        listed_rows.setdefault(tuple(row[key] for key in keys), []).append(row)
+    for counts in data["causes"]:
+        own = listed_rows.get(tuple(counts[key] for key in keys), [])
+        rule = counts["rule"]
+        on = [each for each in sides if each[0] == rule]
+        able = dict.fromkeys(_plain(one) for each in on for one in remedies(*each, limits))
+        numbers = [row["decision"] for row in own if row["decision"] is not None]
+        what = dict.fromkeys(made[number] for number in numbers if number in made)
+        avoided = CAUSES.get(counts["cause"], (counts["cause"],))[0]
+        if able and counts["cause"] in ("policy", "prompt"):
+            avoided += f" that would {' or '.join(able)}"
+        more = " and others" if len(own) < counts["violations"] else ""
+        yield {
+            **counts,
+            "what": spoken(counts["kind"]),
+            "fired": ", ".join(named(*each) for each in on) or (named(rule) if rule else None),
+            "epochs": _those(own, "epoch", more),
+            "decisions": _those(own, "decision", more)
+            and (_those(own, "decision", more) + (f": {', '.join(what)}" if what else "")),
+            "avoided": avoided,
+            "detail": own[0]["detail"] if own else "none is recorded in words",
+        }
+
+
+def _those(rows: Sequence[Row], name: str, more: str) -> str:
+    numbers = [row[name] for row in rows if row[name] is not None]
+    return f"{listed(numbers)}{more}" if numbers else ""
+
+
+_LOST = [
+    field("rule", lambda row: row["fired"] or "none"),
+    field("what", "what"),
+    *figures("violations"),
+    field("epoch", "epochs"),
+    field("decision", "decisions"),
+    field("what would have avoided it", "avoided"),
+]
 _VIOLATIONS = [
-    field("kind", lambda row: spoken(row["kind"])),
+    field("kind", "what"),
     field("rule"),
-    *figures("epoch", "decision"),
-    field("what", "detail"),
+    *figures("violations"),
+    field("epoch", "epochs"),
+    field("decision", "decisions"),
+    field("the first, in words", "detail"),
 ]
 
 

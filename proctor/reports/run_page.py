@@ -17,7 +17,14 @@ from proctor.pages.charts.drawing import Chart
 from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
 from proctor.pages.charts.rows import intervals
 from proctor.pages.rendering import number, object_of, spoken
-from proctor.reports.run_decisions import decisions_told, uncounted_told, violations_told
+from proctor.reports.run_decisions import (
+    decisions_told,
+    lost_epochs,
+    lost_told,
+    uncounted_told,
+    violations_told,
+    waiting_told,
+)
 from proctor.reports.run_verdict import STEP_QUESTIONS, step_ran, verdict_values
 from proctor.reports.tables import Row, duration, short, table
 from proctor.runs.metrics import CHARTED, metric_names, with_columns
@@ -65,7 +72,7 @@ def metric_curves(data: Mapping[str, Any], metric: str) -> list[Chart]:
 
 
 def _marks(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {"rules": data["rules"], "decisions": data["decisions"]}
+    return {key: data[key] for key in ("rules", "decisions")} | {"lost": lost_epochs(data)}
 
 
 def _course(data: Mapping[str, Any]) -> list[Chart]:
@@ -118,14 +125,6 @@ _FAMILY = [
     field("verdict", lambda row: "not judged" if row["verdict"] is None else row["verdict"]),
     *figures("accuracy score", "process score"),
 ]
-_WAITING = [
-    figure("decision", "number"),
-    figure("epoch"),
-    field("by", "source"),
-    field("rules", lambda row: ", ".join(row["cites"] or ())),
-    field("waits for", "deferred_to"),
-    field("why", "justification"),
-]
 _STAGES = [
     field("stage", lambda row: spoken(row["stage"])),
     *figures("seconds", "calls", "prompt tokens", "completion tokens"),
@@ -136,8 +135,7 @@ _STAGES = [
 def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the template `run.html` shows."""
     (summary,) = data["summary"]
-    run, worth = data["run"][0], worths(data["worth"])
-    waiting = [row for row in data["decisions"] if row["outcome"] == "deferred"]
+    run, worth, charts = data["run"][0], worths(data["worth"]), _course(data)
     epochs = with_columns(data["epochs"][:_TABLE])
     columns = [name for name in epochs[0] if name not in ("idx", "run_id")] if epochs else ["epoch"]
     return {
@@ -145,7 +143,9 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         "summary": summary,
         "run": run,
         **verdict_values(summary, data),
-        "charts": _course(data),
+        "lost": lost_told(data),
+        "first_charts": charts[:1],
+        "charts": charts[1:],
         "rules": [(rule, RULE_TITLES[rule], looked_for(rule)) for rule in PRECEDENCE],
         "measured": table(
             "Measurements of each epoch",
@@ -153,7 +153,7 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
             epochs,
         ),
         "decisions": decisions_told(data, run),
-        "waiting": table("These decisions changed nothing", _WAITING, waiting),
+        "waiting": waiting_told(data),
         "other_audits": [
             {
                 **each,

@@ -23,7 +23,8 @@ from ledger.handover.proof_files import MOST_ENTRIES
 from ledger.handover.selection import LAST, choose
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
-from proctor.home import find_named
+from proctor.home import find_named, find_run
+from proctor.runs.replay import called_by
 
 KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `latest` looks for one
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
@@ -68,6 +69,7 @@ class Overview:
 
     subjects: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     parents: dict[str, str | None] = field(default_factory=dict)  # of runs
+    called: dict[str, str] = field(default_factory=dict)  # names of runs
     forks: dict[str, str] = field(default_factory=dict)  # the run that each goes on from
     labels: dict[str, str | None] = field(default_factory=dict)  # checkpoints of runs
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
@@ -102,6 +104,8 @@ class Overview:
             self.trainings[stream] = _trainings(body)
         if entry.name == "run.started":
             self.parents[stream] = body.get("parent_run")
+            if entry.stream_version == 1:
+                self.called[stream] = called_by(body["config"])
             self.says.setdefault(str(body.get("campaign")), []).append(stream)
             self.labels[stream] = body.get("checkpoint")
             config = {**body["config"], "seed": None}
@@ -137,6 +141,12 @@ class Overview:
                     return Subject(kind, known[-1])
             raise ProctorError("the ledger has nothing to report; `proctor run` makes a run")
         kinds = {each: kind for kind in KINDS for each in self.subjects[kind]}
+        if name in self.called.values() and not any(
+            each.startswith(name.lower()) for each in kinds
+        ):
+            runs = {UUID(each): told for each, told in self.called.items()}
+            last = sorted(runs, key=lambda each: str(each) not in self.forks)
+            return Subject("run", str(find_run(last, name, runs)))
         found = find_named(
             kinds, name, noun="run, campaign, comparison or line", see="`proctor log` lists them"
         )

@@ -108,12 +108,12 @@ def _by_start(ledger: VerifiedLedger, *names: str) -> dict[UUID, str]:
                 forks.add(entry.stream_id)  # a loop that was resumed goes on as the same training
         elif entry.stream_version == 1 and (body := REGISTRY.readable(entry.name, entry.body)):
             starts.append(entry)
-            called[entry.stream_id] = _called(body.get("config"))
+            called[entry.stream_id] = called_by(body.get("config"))
     starts.sort(key=lambda each: (each.name == "run.started", each.stream_id not in forks))
     return {entry.stream_id: called[entry.stream_id] for entry in starts}
 
 
-def _called(config: object) -> str:
+def called_by(config: object) -> str:
     """Return a run's name as the view `runs` has it: of its data set, or the one it was given."""
     told = config if isinstance(config, Mapping) else {}
     dataset, name = told.get("dataset"), told.get("name")

@@ -261,6 +261,39 @@ def told_axes(table: Sequence[Standing], *, by: By = "policy", metric: Metric = 
     return f"{order} are in the order given, and neither axis goes first; {'; '.join(told)}.{way}"
 
 
+def told_winner(table: Sequence[Standing], *, by: By = "policy", metric: Metric = ACCURACY) -> str:
+    """Return which row of a comparison won, by how much in the metric, and how sure that is."""
+    if len(table) < 2 or any(each.gain is None for each in table[1:]):
+        return "Too few pairs of runs are finished to say which won."
+    sign = -1.0 if metric.better == "lower" else 1.0
+    first, *others = (f"“{getattr(each, by)}”" for each in table)
+    better = [sorted(sign * (end or 0.0) for end in (each.low, each.high)) for each in table[1:]]
+    place = max(range(len(others)), key=lambda at: sign * (table[1 + at].gain or 0.0))
+    best, name = table[1 + place], others[place]
+    differs = told_difference(best.gain, best.low, best.high, metric=metric)
+    of = f"test {metric.name}"
+    if best.low is None or best.high is None:
+        return (
+            f"Nobody has won yet: {name} differs from {first} by {differs} in {of}, and one pair "
+            "says nothing of chance."
+        )
+    pairs = counted((best.wins or 0) + (best.ties or 0) + _losses(best), "pair")
+    won = f"it was better in {best.wins} of {pairs}"
+    sure = "with 95% confidence" + (" for all together" if len(others) > 1 else "")
+    if better[place][0] > 0:
+        return f"{name} won against {first} {sure}: {of} {differs}; {won}."
+    if all(high < 0 for _, high in better):
+        return f"{first} won {sure}: the next, {name}, has a {of} that differs by {differs}."
+    return (
+        f"Nobody won: nothing is shown to be better than {first}; the nearest, {name}, differs by "
+        f"{differs} in {of}, and {won}."
+    )
+
+
+def _losses(row: Standing) -> int:
+    return row.cells - (row.wins or 0) - (row.ties or 0)
+
+
 def told_better(ranked: Sequence[tuple[int, float | None, float | None]], by: str) -> str:
     """Return which attempt is better than the best one on the axis that decides later, or ''.
 

@@ -4,6 +4,7 @@ Trust: rows are hostile; a value that is no number is marked or left out.
 I/O: none.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,7 @@ from proctor.pages.charts.drawing import (
     known,
     listed,
     shade,
+    without_wild,
 )
 
 CURVES = len(COLOURS)  # that can be told apart
@@ -76,7 +78,7 @@ def curves_of(
     return curves(name, title, drawn, over=over, **more)
 
 
-def curves(
+def curves(  # noqa: PLR0915 - all that can be drawn, in its order
     name: str,
     title: str,
     drawn: Sequence[Curve],
@@ -86,6 +88,7 @@ def curves(
     unit: str = "",
     rules: Iterable[Mapping[str, Any]] = (),
     decisions: Iterable[Mapping[str, Any]] = (),
+    lost: Collection[int] = (),
     limit: tuple[float, str] | None = None,
     ends: tuple[float, float] | None = None,
     share: bool = False,
@@ -96,7 +99,8 @@ def curves(
     """Chart curves over something that is counted, from 0 if its numbers have names.
 
     Above them: a triangle where a rule fired, and the number of each decision that was carried
-    out, from which a dashed line goes down. `limit` is a line across, and what it is. `ends` are
+    out, from which a dashed line goes down.
+    `limit` is a line across, and what it is; `lost` are places with a bar below. `ends` are
     those of the axis of values; a `share` has no logarithmic scale; `small` is half a chart; the
     curves of a `sequence` become lighter, and its legend names the first and the last.
     """
@@ -105,10 +109,19 @@ def curves(
     first, last = min(places, default=0), max(places, default=0)
     values = [y for curve in drawn for _, y in curve.finite]
     values += [end for curve in drawn for span in curve.spans.values() for end in span]
+    free = not share and ends is None
+    kept = without_wild(values) if free else None
+    if kept is not None:
+        values = [value for value in values if kept[0] <= value <= kept[1]]
+    wild = [
+        (x, y)
+        for curve in drawn
+        for x, y in curve.finite
+        if kept is not None and not kept[0] <= y <= kept[1]
+    ]
     broken = sorted({x for curve in drawn for x in curve.broken})
     fired = sorted({row["epoch"] for row in rules if row["fired"] and not row["waived"]})
     done = [row for row in decisions if row["outcome"] in ("applied", "restart")]
-    free = not share and ends is None
     far = free and bool(values) and min(values) > 0 and max(values) / min(values) > _FAR
     within = (0.0, 1.0) if share else None
     shown = [curve for curve in drawn if curve.finite]
@@ -125,6 +138,15 @@ def curves(
         scale = Scale(values, bottom, top + strip, logarithmic=far, ends=ends, within=within)
         drawing.measured(scale, most=4 if small else 6)
         _marks(drawing, columns, done, fired, top=top, bottom=bottom)
+        half = columns.room / 2
+        bars = (f"M{columns(x) - half:.1f} {bottom - 2:.1f}h{2 * half:.1f}" for x in sorted(lost))
+        drawing.path("".join(bars), stroke=RED, wide=5)
+
+        def height(value: float) -> float:
+            if kept is not None and not kept[0] <= value <= kept[1]:
+                return bottom if value < kept[0] else top + strip
+            return scale(value)
+
         if limit is not None:
             across = f"M{LEFT} {scale(limit[0]):.1f}H{drawing.width - RIGHT}"
             drawing.path(across, stroke=RED, wide=1.5, dashes="6 4")
@@ -136,14 +158,14 @@ def curves(
             )
             aside = _ASIDE * (place - (len(shown) - 1) / 2) if wide else 0.0
             spans = [
-                (columns(x) + aside, *map(scale, curve.spans[x]))
+                (columns(x) + aside, *map(height, curve.spans[x]))
                 for x, _ in ([*on, *off] if wide else on)
                 if x in curve.spans
             ]
             drawing.path(_spans(spans, apart=wide), stroke=look[0])
-            _line(drawing, [(columns(x), scale(y)) for x, y in on], *look, dots=wide)
+            _line(drawing, [(columns(x), height(y)) for x, y in on], *look, dots=wide)
             for x, y in off:
-                drawing.point("cross", columns(x), scale(y), RED, 3)
+                drawing.point("cross", columns(x), height(y), RED, 3)
         for x in broken[:_MOST_POINTS]:
             drawing.point("cross", columns(x), bottom - 8, RED, 3)
         if not values:
@@ -155,6 +177,8 @@ def curves(
         *(["▼ a rule fired"] if fired else []),
         *(["dashed line with a number: that decision changed the training"] if done else []),
         *(["✕ at the bottom: the value was not a finite number"] if broken else []),
+        *(["red bar below: points were lost there"] if lost else []),
+        *([_told_wild(wild, over)] if wild else []),
         *([f"broken line across: {limit[1]}"] if limit is not None else []),
         *(["logarithmic scale"] if far else []),
     ]
@@ -168,6 +192,13 @@ def curves(
     caption = "; ".join(([unit] if unit else []) + notes)
     caption = caption[:1].upper() + caption[1:]
     return Chart(name, title, f"{caption}." if caption else "", text, draw)
+
+
+def _told_wild(wild: Sequence[tuple[int, float]], over: str) -> str:
+    """Return which values the axis leaves out."""
+    told = ", ".join(f"{y:.3g} in {over} {x}" for x, y in wild[:3])
+    more = f" and {len(wild) - 3} more" if len(wild) > 3 else ""
+    return f"beyond the axis, drawn at its end: {told}{more}"
 
 
 def _marks(
@@ -243,6 +274,8 @@ def spark(values: Sequence[float | None]) -> Markup:
     if len(finite) < 2:
         return Markup("")
     width, height = _SPARK
+    ends = without_wild([y for _, y in finite]) or (-math.inf, math.inf)
+    finite = [(x, min(max(y, ends[0]), ends[1])) for x, y in finite]
     scale = Scale([y for _, y in finite], height - 2, 2)
     end = finite[-1][0] or 1
     points = "L".join(

@@ -26,6 +26,8 @@ DASHES = ("", "7 3", "2 2", "9 3 2 3", "14 4", "4 2", "9 2 2 2 2 2", "1 3")
 LEFT, RIGHT = 52, 10  # beside a plot: the epochs of charts lie below each other
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 LETTER = 6.4  # of a text, on average
+_FEW = 5  # values, of which none is wild
+_NEAR = 0.5  # a range, in powers of ten, below which no value is wild
 _HUGE = 1e300  # values beyond are drawn there
 _VIRIDIS = (
     *(0x440154, 0x482878, 0x3E4A89, 0x31688E, 0x26828E),
@@ -300,9 +302,44 @@ def fitted(words: Any, room: float, *, end: bool = False) -> str:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Return numbers for a sentence: the first of many."""
-    shown = ", ".join(map(str, numbers[:12]))
-    return shown if len(numbers) <= 12 else f"{shown} and {len(numbers) - 12} more"
+    """Return numbers for a sentence: three and more that follow each other as a range."""
+    parts: list[list[int]] = []
+    for each in sorted(set(numbers)):
+        if parts and each == parts[-1][-1] + 1:
+            parts[-1].append(each)
+        else:
+            parts.append([each])
+    told = [
+        text
+        for part in parts
+        for text in ([f"{part[0]} to {part[-1]}"] if len(part) > 2 else map(str, part))
+    ]
+    shown = ", ".join(told[:12])
+    return shown if len(told) <= 12 else f"{shown} and {len(told) - 12} more"
+
+
+def without_wild(values: Iterable[float]) -> tuple[float, float] | None:
+    """Return the ends of values without a few that lie far from all others; None: none do.
+
+    Far is three times the range of the others away; of positive values, by their logarithms.
+    """
+    found = sorted(values)
+    if len(found) < _FEW:
+        return None
+    told = [math.log10(value) for value in found] if found[0] > 0 else found
+    first, last = 0, len(found) - 1
+    for _ in range(max(1, len(found) // 20)):
+        within = max(
+            told[last - 1] - told[first], _NEAR * (1 if found[0] > 0 else abs(told[last - 1]))
+        )
+        if told[last] - told[last - 1] > 3 * within:
+            last -= 1
+        within = max(
+            told[last] - told[first + 1], _NEAR * (1 if found[0] > 0 else abs(told[first + 1]))
+        )
+        if told[first + 1] - told[first] > 3 * within:
+            first += 1
+    return None if last - first == len(found) - 1 else (found[first], found[last])
 
 
 def course(label: str, values: Sequence[float]) -> str:

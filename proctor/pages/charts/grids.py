@@ -29,6 +29,7 @@ from proctor.pages.charts.drawing import (
     known,
     listed,
     shade,
+    without_wild,
 )
 
 _STATES = {  # what became of a fired rule -> letter, words, colour; the worst first
@@ -42,9 +43,11 @@ _STATES = {  # what became of a fired rule -> letter, words, colour; the worst f
 _ORDER = list(_STATES)
 _MOST_COLUMNS = 240  # of the rules
 _ROW = 26
-_LAYERS = 80
+_LAYERS = 160
+_HIGH_ROWS = 80  # of more, each is lower
 _CELLS = 6_000  # of the layers
 _LAYER_ROW = 18
+_LOW_ROW = 12
 _SHADES = 24
 
 
@@ -130,7 +133,11 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
         if known(row["grad_norm"]) and row["grad_norm"] > 0
     ]
     values = [value for _, _, value in norms]
+    kept = without_wild(10.0**value for value in values)
     low, high = min(values, default=0.0), max(values, default=0.0)
+    if kept is not None:
+        low, high = map(math.log10, kept)
+    high_row = _LAYER_ROW if len(order) <= _HIGH_ROWS else _LOW_ROW
 
     def draw(drawing: Drawing) -> None:
         left = 200 if drawing.width > 700 else 110
@@ -142,24 +149,27 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
         for (number, row), value in _pooled(norms, step=step).items():
             begin = left + number * step * columns.room
             wide = min(step * columns.room, drawing.width - RIGHT - begin)
-            y = drawing.height + row * _LAYER_ROW
+            y = drawing.height + row * high_row
             cells.setdefault(_shade_of(value, low, high), []).append(
-                f"M{begin:.1f} {y:.0f}h{wide:.1f}v{_LAYER_ROW}h{-wide:.1f}z"
+                f"M{begin:.1f} {y:.0f}h{wide:.1f}v{high_row}h{-wide:.1f}z"
             )
         for number in sorted(cells):
             drawing.path("".join(cells[number]), fill=shade(number / (_SHADES - 1)))
         for place, layer in enumerate(order):
-            y = drawing.height + place * _LAYER_ROW + 13
+            y = drawing.height + place * high_row + high_row // 2 + 4
             drawing.text(left - 6, y, fitted(layer, left - 8, end=True), anchor="end")
-        drawing.height += len(order) * _LAYER_ROW
+        drawing.height += len(order) * high_row
         drawing.counted(columns, "epoch")
 
     pooled = (
         f" The model has {len(layers)} layers: a row is the mean of {together} that follow each "
         "other, named after the first."
         if together > 1
-        else ""
+        else f" The model has {len(layers)} layers."
     )
+    if kept is not None:
+        least, most = 10 ** min(values), 10 ** max(values)
+        pooled += f" A few are beyond the colours: all are from {least:.3g} to {most:.3g}."
     spread = f", from {10**low:.3g} to {10**high:.3g}" if norms else ""
     return Chart(
         "gradients",
@@ -172,6 +182,7 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def _shade_of(value: float, low: float, high: float) -> int:
+    value = max(low, min(high, value))
     return round((_SHADES - 1) * (value - low) / (high - low)) if high > low else _SHADES // 2
 
 

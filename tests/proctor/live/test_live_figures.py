@@ -52,11 +52,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 def test_run_page_tells_totals_beside_cut_lists(shown: Shown) -> None:
     text, due = shown.page(f"runs/{shown.made.large}"), of_run(shown.entries, shown.made.large)
     found = told_violations(shown.entries, shown.made.large).total()
-    assert f"Violations: {found} The first 150 of {found} violations:" in text
+    assert f"Violations: {found} Violations, those of one kind and rule together" in text
     assert f"Epochs {due['epochs']} / 200" in text
     assert "Charts show the last" not in text
-    assert "Violations: 9000 The first 150 of 9,000" in shown.page(f"runs/{shown.made.huge}")
-    assert "Violations: 478 The first 150 of 478" in shown.page(f"runs/{shown.made.old}")
+    assert "Violations: 9000 Violations, those" in shown.page(f"runs/{shown.made.huge}")
+    assert "Violations: 478 Violations, those" in shown.page(f"runs/{shown.made.old}")
 
 
 def test_unmeasured_decisions_are_those_of_the_whole_run_where_charts_are_cut(
@@ -73,7 +73,7 @@ def test_lists_and_the_comparison_of_runs_count_firings_and_decisions(shown: Sho
     assert f"{len(started)} runs" in shown.page("")
     due = of_run(shown.entries, shown.made.large)
     text = shown.page(f"compare?run={shown.made.large}&run={shown.made.huge}")
-    assert f"{due['epochs']} 90.0% {due['firings']} {due['decisions']} no gate failed" in text
+    assert f"{due['epochs']} 0.9 {due['firings']} {due['decisions']} no gate failed" in text
 
 
 def test_subject_pages_have_the_figures_of_reports(shown: Shown) -> None:

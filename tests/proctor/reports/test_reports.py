@@ -340,6 +340,17 @@ def test_page_says_why_a_score_is_unexercised_and_what_would_have_avoided_violat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("wild", [1e17, 1e-17])
+def test_one_wild_value_is_told_and_does_not_flatten_a_curve(wild: float) -> None:
+    rows = [{"epoch": epoch, "loss": 2 - epoch / 10} for epoch in range(12)]
+    honest = curves_of("loss", "Loss", rows, {"loss": "loss"})
+    assert "beyond the axis" not in honest.caption
+    rows[3]["loss"] = wild
+    odd = curves_of("loss", "Loss", rows, {"loss": "loss"})
+    assert f"eyond the axis, drawn at its end: {wild:.3g} in epoch 3" in odd.caption
+    assert "logarithmic" not in odd.caption
+
+
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 0.0, -0.0, 2**62])
 def test_charts_take_any_number(value: float) -> None:
     rows: list[dict[str, Any]] = [
