@@ -6,11 +6,12 @@ They are apart from the commands themselves because they need torch, which takes
 import math
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial, reduce
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 from aggregates.audit import unchecked
@@ -30,6 +31,7 @@ from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.task_loop import is_better
+from policies.asking.fields import advice
 from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
@@ -84,6 +86,7 @@ from proctor.runs.story import (
     print_waived,
     read_story,
     tell_story,
+    told_refused,
 )
 from proctor.runs.tasks import read_task_file
 
@@ -133,7 +136,9 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
         )
     with home.open_log() as log:
         runs = _train(home, log, config, choice, splits, how.executor)
-    stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
+    told = [read_story(home, str(run_id)) for run_id in runs]
+    stories = [each["summary"] for each in told]
+    lost = _warn_refused(told, choice)
     shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
 
     def tell() -> None:
@@ -141,7 +146,7 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
         if config.edits != "live":
             print_ranked_by(PROCESS, len(splits.validation))
 
-    return Output(Trained(runs=stories), tell)
+    return Output(Trained(runs=stories), tell, found=lost)
 
 
 def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions) -> Output:
@@ -161,7 +166,8 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
             for each in log.events.get(run_id)
             if type(each) is Run.EpochMeasured
         ]
-    summary = read_story(home, str(run_id))["summary"]
+    story = read_story(home, str(run_id))
+    lost, summary = _warn_refused([story], choice), story["summary"]
     best = reduce(
         lambda old, new: new if is_better(new, old, config.better) else old, found, math.nan
     )
@@ -171,7 +177,20 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
         **{column: summary[column] for column in ("firings", "decisions")},
     }
     runs = [{**summary, "metric": config.metric, "best_val_metric": best}]
-    return Output(TrainedTask(runs=runs), lambda: print_table(list(shown), [list(shown.values())]))
+    return Output(
+        TrainedTask(runs=runs),
+        lambda: print_table(list(shown), [list(shown.values())]),
+        found=lost,
+    )
+
+
+def _warn_refused(stories: Sequence[Mapping[str, Any]], choice: PolicyChoice) -> bool:
+    """Say of runs that their model's server refused from some call on; return whether one did."""
+    for story in stories:
+        if (refused := told_refused(story)) is not None and choice.settings is not None:
+            helps = advice(choice.settings, story["refused"][0]["status"])
+            warn(f"run {story['summary']['run_id']}: {refused}; {helps}")
+    return any(story["refused"] for story in stories)
 
 
 def judge(
@@ -516,6 +535,11 @@ def _print_run(found: RunAgain) -> None:
         console.print(
             f"decisions {follow} from what is recorded of {counted(found.calls, 'call')} to a model"
         )
+        if found.reworded:
+            console.print(
+                "another version asked in other words: whether the requests follow from what was "
+                "observed is not checked"
+            )
         _print_differences("policy", found.policy)
 
 
