@@ -59,13 +59,14 @@ def at_once(status: int, **headers: str) -> Reply:
 
 
 def test_kinds_of_tokens_are_read_and_priced_apart() -> None:
-    details = {"cached_tokens": 60}, {"reasoning_tokens": 15}
-    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-    usage |= dict(zip(("prompt_tokens_details", "completion_tokens_details"), details, strict=True))
-    prices = {"price_in": 10.0, "price_cached": 1.0, "price_out": 100.0}
+    usage = {
+        **{"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
+        "prompt_tokens_details": {"cached_tokens": 60},
+        "completion_tokens_details": {"reasoning_tokens": 15},
+    }
     reply = Reply({**completion("good"), "usage": usage})
     for cached, cost in ((1.0, 40 * 10 + 60 + 2000), (None, 100 * 10 + 2000)):
-        answer, _ = ask(reply, **{**prices, "price_cached": cached})
+        answer, _ = ask(reply, price_in=10.0, price_cached=cached, price_out=100.0)
         assert answer.usage is not None
         assert (answer.usage["cached_tokens"], answer.usage["reasoning_tokens"]) == (60, 15)
         assert answer.cost == pytest.approx(cost / 1e6)
