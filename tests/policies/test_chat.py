@@ -60,7 +60,9 @@ def at_once(status: int, **headers: str) -> Reply:
 
 def test_kinds_of_tokens_are_read_and_priced_apart() -> None:
     usage = {
-        **{"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_tokens": 120,
         "prompt_tokens_details": {"cached_tokens": 60},
         "completion_tokens_details": {"reasoning_tokens": 15},
     }
