@@ -170,6 +170,7 @@ class Observation:
     fired: tuple[tuple[str, ...], ...] | None = None
     back: tuple[int, ...] = ()  # epochs whose state can be gone back to; -1: fresh weights
     tries: int = 0  # epochs that are left for trials, with one left behind them
+    left: int | None = None  # epochs that follow this one; None: nobody knows how many
 
     def directions(self, rule: str) -> tuple[str, ...]:
         """Return the directions that answer a rule as it stands and can be carried out."""

@@ -445,13 +445,18 @@ class Run(Aggregate):
 
         One epoch at least has to be left behind them, so only a run with a known end tries rates.
         """
-        planned, watched = self.config.get("epochs"), self.initial_spec
-        if not self.rules.tries_rates or planned is None or not self.back(epoch):
+        follow, watched = self.left(epoch), self.initial_spec
+        if not self.rules.tries_rates or follow is None or not self.back(epoch):
             return 0
         if isinstance(watched, WatchedModel) and TRY_RATES not in watched.offers:
             return 0
-        left: int = planned - 2 - (self.epoch if epoch is None else epoch)
+        left = follow - 1
         return left if left > 1 else 0
+
+    def left(self, epoch: int | None = None) -> int | None:
+        """Return how many planned epochs follow one (default: latest), None if nobody knows."""
+        planned: int | None = self.config.get("epochs")
+        return None if planned is None else planned - 1 - (self.epoch if epoch is None else epoch)
 
     def _tried(self, trials: Trials) -> list[float]:
         """Return the validation losses of the trials that were measured."""

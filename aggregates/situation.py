@@ -22,16 +22,11 @@ from aggregates.playbook import (
     moved_parameter,
     rises,
 )
+from aggregates.rulebook import told_rules
 from aggregates.rules import RuleEvaluation
 
 MOST_EPOCHS = 8
 MOST_EARLIER = 8
-TASK = (
-    "You watch over the training of a neural network. After each epoch seven rules, R1 to R7, are "
-    "evaluated on what was measured. Answer each due rule once, with a remedy or with a deferral. "
-    'The answer is one JSON object: {"decisions": [{"event_type", "cites", "direction", "params", '
-    '"justification"}]}.'
-)
 COLUMNS = (  # of the table of epochs; also names of EpochSignals
     "epoch",
     "train_loss",
@@ -44,6 +39,16 @@ COLUMNS = (  # of the table of epochs; also names of EpochSignals
     "dead_share",
 )
 SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
+
+
+def task(names: Sequence[str]) -> str:
+    """Return what is asked in a run with these rules."""
+    return (
+        f"You watch over the training of a neural network. After each epoch {told_rules(names)} "
+        "are evaluated on what was measured. Answer each due rule once, with a remedy or with a "
+        'deferral. The answer is one JSON object: {"decisions": [{"event_type", "cites", '
+        '"direction", "params", "justification"}]}.'
+    )
 
 
 def describe(

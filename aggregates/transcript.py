@@ -60,6 +60,11 @@ _SHA256 = Annotated[
 ]
 _Status = Annotated[int, Meta(ge=0, le=999)]
 TOKENS = ("completion_tokens", "prompt_tokens", "total_tokens")  # of a call's usage
+# Parts of them, recorded where a server tells them: where in its answer.
+TOKEN_KINDS: Mapping[str, tuple[str, str]] = {
+    "cached_tokens": ("prompt_tokens_details", "cached_tokens"),
+    "reasoning_tokens": ("completion_tokens_details", "reasoning_tokens"),
+}
 
 
 class Transcript(Aggregate):
@@ -107,7 +112,7 @@ class Transcript(Aggregate):
         # finish reason given by the server
         finish_reason: Annotated[str | None, Cut(MAX_NAME)] = None
         # `prompt_tokens`, `completion_tokens`, `total_tokens` as counted by the server; each may be
-        # null
+        # null; parts of the first two, if it tells them: `cached_tokens`, `reasoning_tokens`
         usage: Mapping[str, _Count | None] | None = None
         seconds: float = 0.0  # duration with all retries
         cost: float | None = None  # US dollars; null if no price is known
@@ -135,7 +140,13 @@ class Transcript(Aggregate):
             _check_parameters(self.parameters)
             usage = self.usage
             return {
-                "usage": None if usage is None else {key: usage.get(key) for key in TOKENS},
+                "usage": None
+                if usage is None
+                else {
+                    key: usage.get(key)
+                    for key in (*TOKENS, *TOKEN_KINDS)
+                    if key in TOKENS or key in usage
+                },
                 "seconds": _amount("seconds", self.seconds),
                 "cost": _amount("cost", self.cost),
                 "retries": [_retry(retry) for retry in self.retries[:MAX_RETRIES]],

@@ -140,6 +140,7 @@ def observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
         fired=tuple(run.fired_rules[: run.epoch]),
         back=run.back(run.epoch),
         tries=run.tries(run.epoch),
+        left=run.left(),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from aggregates.decisions import Decision, Observation, parse_decision, validate_decision
 from aggregates.declared import json_type
 from aggregates.errors import DecisionError
-from aggregates.playbook import DEFER, DIRECTIONS, EVENT_TYPES, PARAMETER_TYPES, REMEDIES
+from aggregates.playbook import DEFER, DIRECTIONS, NO_ACTION, PARAMETER_TYPES, REMEDIES
 from aggregates.situation import allowed_values
 from policies.errors import AnswerError
 from policies.forms import list_of, strict_object
@@ -27,7 +27,8 @@ def decision_schema(observation: Observation) -> dict[str, Any]:
 
     Strict in the sense of the endpoints: every property is required, none may be added, and what
     does not apply is null. Directions and parameters are those that the due rules can need. Bounds
-    are left out: few servers know them, and every answer is checked here anyway.
+    are left out: few servers know them, and every answer is checked here anyway. The reason comes
+    first, since servers make the fields in this order: a model thinks before it chooses.
     """
     due = list(observation.due)
     directions = {DEFER}
@@ -36,11 +37,10 @@ def decision_schema(observation: Observation) -> dict[str, Any]:
     names = {name for way in directions for name in REMEDIES[way].parameters}
     decision = strict_object(
         {
-            "event_type": {"type": "string", "enum": list(EVENT_TYPES)},
+            "justification": {"type": "string"},
             "cites": list_of({"type": "string", "enum": due}),
             "direction": {"type": "string", "enum": sorted(directions)},
             "params": strict_object({name: _parameter(name) for name in sorted(names)}),
-            "justification": {"type": "string"},
         }
     )
     return strict_object({"decisions": list_of(decision)})
@@ -90,11 +90,14 @@ def _decision_as_exported(rule: str, direction: str, seen: Observation) -> dict[
     )
 
 
-def read_answer(value: object, observation: Observation) -> tuple[list[Decision], dict[str, str]]:
+def read_answer(
+    value: object, observation: Observation, *, early: bool = False
+) -> tuple[list[Decision], dict[str, str]]:
     """Return the valid decisions in order of precedence, and what is missing or wrong by due rule.
 
-    A rule that two decisions cite has none: which of them was meant cannot be known. Raises
-    AnswerError if the value is no list of decisions at all.
+    A rule that two decisions cite has none: which of them was meant cannot be known. The event type
+    follows from the direction; an `early` answer had to name it, and any may. Raises AnswerError if
+    the value is no list of decisions at all.
     """
     if not isinstance(value, Mapping) or set(value) != {"decisions"}:
         raise AnswerError('the answer must be an object with "decisions" and nothing else')
@@ -105,7 +108,7 @@ def read_answer(value: object, observation: Observation) -> tuple[list[Decision]
     loose: list[str] = []  # what is wrong with a decision that cites no due rule
     for item in said:
         try:
-            decision = parse_decision(_without_nulls(item))
+            decision = parse_decision(_without_nulls(item if early else _typed(item)))
             _verify_due(decision, due)
             validate_decision(decision, observation)
         except DecisionError as error:
@@ -134,6 +137,14 @@ def _verify_due(decision: Decision, due: tuple[str, ...]) -> None:
 def _cited(item: object) -> list[str]:
     cites = item.get("cites") if isinstance(item, Mapping) else None
     return [rule for rule in cites if isinstance(rule, str)] if isinstance(cites, list) else []
+
+
+def _typed(item: Any) -> Any:
+    if not isinstance(item, Mapping) or "event_type" in item:
+        return item
+    direction = item.get("direction")
+    remedy = REMEDIES.get(direction) if isinstance(direction, str) else None
+    return {**item, "event_type": remedy.event_type if remedy else NO_ACTION}
 
 
 def _without_nulls(item: Any) -> Any:

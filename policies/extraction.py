@@ -1,7 +1,8 @@
 """From a completion's message to the JSON value in it, on each rung of the ladder.
 
-Where the server was asked for JSON and nothing else, that is what is read. Where it was asked in
-words, the one object is looked for that the text holds, between fences or anywhere.
+Where the server was asked for JSON and nothing else, that is what is read, or what stands in the
+one fence, behind reasoning. Where it was asked in words, the one object is looked for that the text
+holds, between fences or anywhere.
 
 Trust: messages are hostile until extract() returns; what it returns is JSON and no more.
 I/O: none.
@@ -31,12 +32,25 @@ _PROBLEMS: dict[Problem, str] = {
 }
 
 
-def extract(rung: str, message: Mapping[str, Any]) -> Any:
-    """Return the JSON value in a completion's message; raises AnswerError saying what is wrong."""
+def extract(rung: str, message: Mapping[str, Any], *, early: bool = False) -> Any:
+    """Return the JSON value in a completion's message; raises AnswerError saying what is wrong.
+
+    `early` reads as version 1 of asking did: no text in parts, and on a JSON rung nothing but JSON.
+    """
     if rung == "tool":
         return read_strict(_bounded(_tool_arguments(message)))
-    text = _bounded(message.get("content"))
-    return _search(text) if rung == "prompt" else read_strict(text)
+    content = message.get("content")
+    text = _bounded(content if early else _joined(content))
+    if rung == "prompt":
+        return _search(text)
+    try:
+        return read_strict(text)
+    except AnswerError:
+        found = _FENCE.findall(said := text.rpartition(_THOUGHT)[2])
+        inner = found[0] if len(found) == 1 else said
+        if early or inner == text:
+            raise
+        return read_strict(_bounded(inner))
 
 
 def read_strict(text: str) -> Any:
@@ -46,6 +60,14 @@ def read_strict(text: str) -> Any:
     except JSONError as error:
         words = _PROBLEMS.get(error.problem)
         raise AnswerError(words.format(error.detail) if words else str(error)) from None
+
+
+def _joined(content: object) -> object:
+    """Return the text of a list of parts, without parts of other types, such as reasoning."""
+    if not isinstance(content, list):
+        return content
+    parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
+    return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
 def _bounded(text: object) -> str:

@@ -12,6 +12,7 @@ from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 from aggregates.trials import MAX_TRIALS
 
 _LEAST, _MOST = FACTORS["R1"]
+_MAY_RESET = "may have reinitialise (fresh weights)"
 _EPOCHS = "epochs a whole number from 1 to 1000"
 
 
@@ -31,15 +32,15 @@ def parameters(rule: str, side: str, direction: str, seen: Observation) -> str |
     lr, size = seen.settings.lr, seen.settings.batch_size
     match direction:
         case "decrease_lr" if rule == "R7":
-            also = "clip_norm 1.0 is usual" + (
-                "; the weights are lost: reinitialise true"
-                if side == "not_finite" and seen.may_reset
-                else ""
-            )
+            also = "clip_norm 1.0 is usual"
+            if seen.may_reset:
+                lost = side == "not_finite"
+                also += f"; {'the weights are lost: reinitialise true' if lost else _MAY_RESET}"
             return f"lr exactly {lr / 10!r}; {also}" if lr / 10 >= MIN_LR else None
         case "decrease_lr" | "warm_up_lr":
             found = _between(max(lr / _MOST, MIN_LR), lr / _LEAST)
-            more = f"; {_EPOCHS}" if direction == "warm_up_lr" else ""
+            clipped = f"; may have clip_norm{f'; {_MAY_RESET}' * seen.may_reset}"
+            more = f"; {_EPOCHS}" if direction == "warm_up_lr" else clipped
             return found and f"lr {found}{more}"
         case "increase_lr":
             found = _between(lr * _LEAST, min(lr * _MOST, MAX_LR))

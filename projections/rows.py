@@ -15,7 +15,10 @@ from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.violations import listed_violations
 from projections.mapping import OF_EVENTS, Body, Rows
 
-_TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_TOKENS = (
+    *("prompt_tokens", "completion_tokens", "total_tokens"),
+    *("cached_tokens", "reasoning_tokens"),
+)
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
 _VIOLATION = ("rule", "epoch", "decision", "emitter", "detail", "times")
 _COMPARED = ("verdict", "level", "pairs", "pass_rates", "scores", "regressions", "improvements")

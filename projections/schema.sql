@@ -279,6 +279,8 @@ CREATE TABLE calls (
     prompt_tokens BIGINT,  -- As the server counts
     completion_tokens BIGINT,  -- Likewise
     total_tokens BIGINT,  -- Likewise
+    cached_tokens BIGINT,  -- Of prompt_tokens; NULL: the server does not tell
+    reasoning_tokens BIGINT,  -- Of completion_tokens; likewise
     seconds DOUBLE NOT NULL,  -- With all retries
     cost DOUBLE,  -- US dollars; NULL: unknown
     retries JSON NOT NULL,  -- Status, error and seconds waited of each attempt before the last

@@ -468,6 +468,8 @@ SELECT
     usable / NULLIF(asked, 0) AS usable_share,  -- Usable answers as a share of the calls for decisions; NULL: no call
     SUM(c.prompt_tokens) AS prompt_tokens,  -- As reported by the servers; NULL: no server reported it
     SUM(c.completion_tokens) AS completion_tokens,  -- Likewise
+    SUM(c.cached_tokens) AS cached_tokens,  -- Of prompt_tokens, likewise
+    SUM(c.reasoning_tokens) AS reasoning_tokens,  -- Of completion_tokens, likewise
     SUM(c.cost) AS cost,  -- US dollars, as far as it is known; NULL: of no call
     COUNT(c.model) FILTER (c.cost IS NULL AND NOT c.cached) AS unpriced,  -- Calls of unknown cost
     COALESCE(SUM(c.seconds), 0) AS seconds,  -- With all retries

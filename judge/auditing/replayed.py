@@ -127,4 +127,5 @@ class Replay:
             fired=tuple(run.fired_rules[:epoch]),
             back=run.back(epoch),
             tries=run.tries(epoch),
+            left=run.left(epoch),
         )

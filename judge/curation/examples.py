@@ -23,8 +23,8 @@ import msgspec
 
 from aggregates.credit import Interval, better_of
 from aggregates.decisions import Decision, PastDecision
-from aggregates.rules import RuleEvaluation
-from aggregates.situation import COLUMNS, SETTINGS, TASK, describe
+from aggregates.rules import FIRST_RULES, RuleEvaluation
+from aggregates.situation import COLUMNS, SETTINGS, describe, task
 from judge.curation.intervals import interval, level_of
 from judge.curation.query import Query
 from judge.curation.tables import Tables
@@ -53,7 +53,7 @@ _MODEL = """
 SELECT COALESCE(
     (SELECT ARG_MAX(spec, idx)::VARCHAR FROM remedies
      WHERE run_id = s.run_id AND outcome = 'applied' AND epoch < ?), s.spec::VARCHAR
-) AS spec
+) AS spec, TRY_CAST(s.rules -> '$.names' AS VARCHAR[]) AS names
 FROM run_starts AS s WHERE s.run_id = ?
 """
 _ROLES = ("assistant", "system", "user")
@@ -335,17 +335,19 @@ def _assistant(said: str) -> Message:
 def situation(tables: Tables, *, run: str, epoch: int, rules: Sequence[str]) -> list[Message]:
     """Return the messages that ask about these rules in this epoch of a run."""
     epochs = tables.ask(_EPOCH_ROWS, [run, epoch])
+    (model,) = tables.ask(_MODEL, [epoch, run])
     asked = describe(
         due=[RuleEvaluation(**row) for row in tables.ask(_DUE_ROWS, [run, epoch, list(rules)])],
         settings=epochs[-1],
-        spec=json.loads(tables.ask(_MODEL, [epoch, run])[0]["spec"]),
+        spec=json.loads(model["spec"]),
         epochs=epochs,
         earlier=[
             _decided(**{**row, "params": json.loads(row["params"])})
             for row in tables.ask(_EARLIER_ROWS, [run, epoch])
         ],
     )
-    return [{"role": "system", "content": TASK}, {"role": "user", "content": asked}]
+    told = task(model["names"] or FIRST_RULES)
+    return [{"role": "system", "content": told}, {"role": "user", "content": asked}]
 
 
 def _decided(*, number: int, epoch: int, outcome: str | None, **said: Any) -> PastDecision:

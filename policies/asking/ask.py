@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from policies.asking.completion import Completion, read_body
+from policies.asking.fields import advice, refused_field
 from policies.asking.ladder import (
     PROBE_MESSAGES,
     PROBE_SCHEMA,
@@ -22,7 +23,7 @@ from policies.asking.ladder import (
     request_for,
     verify_probe,
 )
-from policies.asking.settings import RUNGS, ModelSettings
+from policies.asking.settings import RUNGS, VERSION, ModelSettings
 from policies.calls import Answers, CallLog
 from policies.errors import AnswerError, PolicyError, SilentError
 from policies.extraction import extract
@@ -72,8 +73,11 @@ class Asker:
         log: CallLog,
         blobs: Blobs,
         answers: Answers | None = None,
+        version: int = VERSION,
     ) -> None:
         self.settings = settings
+        self.version = version
+        self._refused: set[str] = set()  # optional fields that the server does not take
         self.endpoint = client.endpoint
         self._client = client
         self.log = log
@@ -93,20 +97,16 @@ class Asker:
         rules: tuple[str, ...] = (),
         seed: int | None = None,
     ) -> Asked[T]:
-        """Make one call and record it.
+        """Make one call and record it; and another, if the server refuses an optional field.
 
         `read` gets the JSON of the answer and returns what it found, what is wrong with that, and
         whether any of it is usable; it may raise AnswerError.
         """
         settings = self.settings
-        request = request_for(rung, settings, messages, schema, seed=seed)
+        request = request_for(rung, settings, messages, schema, seed=seed, refused=self._refused)
+        # Not sorted: servers make the fields of an answer in the schema's order.
         body = json.dumps(
-            request,
-            # Servers make the fields in the schema's order, which is that of the exports.
-            sort_keys=settings.form == "full",
-            separators=(",", ":"),
-            ensure_ascii=False,
-            allow_nan=False,
+            request, separators=(",", ":"), ensure_ascii=False, allow_nan=False
         ).encode()
         started = time.monotonic()
         # A probe asks what the server does now, and not what one did once.
@@ -118,11 +118,13 @@ class Asker:
         if outcome is None:
             usable = False
             try:
-                found, problem, usable = read(extract(rung, answer.message))
+                early = self.version == 1
+                found, problem, usable = read(extract(rung, answer.message, early=early))
             except AnswerError as error:
                 problem = str(error)
             outcome = "usable" if usable else "unusable"
         said = answer.body
+        parameters = settings.parameters(request.get("seed"), self._refused)
         number = self.log.add(
             agent=agent,
             action=action,
@@ -132,7 +134,7 @@ class Asker:
             model=settings.model,
             endpoint=self.endpoint,
             rung=rung,
-            parameters=settings.parameters(request.get("seed")),
+            parameters=parameters,
             request=self._blobs.put(body),
             request_bytes=len(body),
             response=None if said is None else self._blobs.put(said),
@@ -146,6 +148,21 @@ class Asker:
             problem=problem,
             cached=cached,
         )
+        if self.version > 1 and outcome == "rejected":
+            field = refused_field(parameters, answer.status, said, self._refused)
+            if field is not None:
+                self._refused.add(field)
+                return self.ask(
+                    rung,
+                    messages,
+                    schema,
+                    read,
+                    agent=agent,
+                    action=action,
+                    epoch=epoch,
+                    rules=rules,
+                    seed=seed,
+                )
         return Asked(number, outcome, problem, found, answer)
 
     def _remembered(self, body: bytes) -> tuple[Completion | None, bool]:
@@ -156,7 +173,7 @@ class Asker:
         if digest is None:
             return None, False
         try:
-            answer = read_body(self._blobs.get(digest), status=None)
+            answer = read_body(self._blobs.get(digest), status=None, early=self.version == 1)
         except LedgerError:  # lost or damaged; the server is still there to be asked
             return None, False
         return replace(answer, usage=None, cost=0.0), True
@@ -172,6 +189,7 @@ def find_rung(asker: Asker) -> str:
     if asker.settings.rung is not None:
         return asker.settings.rung
     answered, last, tries = False, "", 0
+    status: int | None = None
     seed = asker.settings.seed
     for rung in RUNGS:
         for _ in range(TRIES):
@@ -185,8 +203,11 @@ def find_rung(asker: Asker) -> str:
                 seed=None if seed is None else (seed + tries) % 2**31,  # the same, the same noise
             )
             tries += 1
-            if asked.outcome == "unreachable" or asked.answer.status in _FATAL:
-                raise PolicyError(f"{asker.endpoint} cannot be reached: {asked.problem}")
+            status = asked.answer.status
+            if asked.outcome == "unreachable" or status in _FATAL:
+                what = "cannot be reached" if status is None else "refuses to answer"
+                helps = advice(asker.settings, status)
+                raise PolicyError(f"{asker.endpoint} {what}: {asked.problem}; {helps}")
             if asked.outcome == "usable":
                 return rung
             last = asked.problem or asked.outcome
@@ -194,7 +215,8 @@ def find_rung(asker: Asker) -> str:
                 break  # trying this rung again is of no use
             answered = True
     if not answered:
-        raise SilentError(f"{asker.endpoint} did not answer any request: {last}")
+        helps = advice(asker.settings, status)
+        raise SilentError(f"{asker.endpoint} did not answer any request: {last}; {helps}")
     return RUNGS[-1]
 
 

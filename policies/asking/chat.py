@@ -144,9 +144,13 @@ class ChatClient:
 
 
 def _cost(settings: ModelSettings, usage: Mapping[str, int | None] | None) -> float | None:
+    told = usage or {}
+    prompt, cached = told.get("prompt_tokens"), told.get("cached_tokens") or 0
+    dear = settings.price_in
     pairs = (
-        (settings.price_in, (usage or {}).get("prompt_tokens")),
-        (settings.price_out, (usage or {}).get("completion_tokens")),
+        (dear, None if prompt is None else max(0, prompt - cached)),
+        (dear if settings.price_cached is None else settings.price_cached, cached),
+        (settings.price_out, told.get("completion_tokens")),
     )
     total = 0.0
     for price, count in pairs:

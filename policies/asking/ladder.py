@@ -8,7 +8,7 @@ I/O: none.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -50,13 +50,17 @@ def request_for(
     schema: Mapping[str, Any],
     *,
     seed: int | None = None,
+    refused: Collection[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Return the body of a request; `seed` replaces the settings' own."""
+    """Return the body of a request; `seed` replaces the settings' own.
+
+    `refused` are optional fields that the server does not take.
+    """
     chosen = settings.seed if seed is None else seed
     request: dict[str, Any] = {
         "model": settings.model,
         "messages": [dict(message) for message in messages],
-        **settings.parameters(chosen),
+        **settings.parameters(chosen, refused),
     }
     if rung == "json_schema":
         form = {"name": ANSWER, "strict": settings.form == "full", "schema": schema}

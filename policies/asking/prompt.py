@@ -16,8 +16,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from aggregates.decisions import Observation, PastDecision
-from aggregates.rulebook import RULE_TITLES, RULEBOOK, RULES, fired_in_precedence
-from aggregates.situation import TASK, describe_observation
+from aggregates.rulebook import (
+    PRECEDENCE,
+    RULE_TITLES,
+    RULEBOOK,
+    RULES,
+    fired_in_precedence,
+    told_rules,
+)
+from aggregates.rules import RulesConfig
+from aggregates.situation import describe_observation, task
 from aggregates.spec import SWAPPED_IN, WatchedModel
 from aggregates.strategy import Effect, phases, remedy_effects
 from policies.evidence import decisions_to_show, epochs_to_show
@@ -66,10 +74,10 @@ def messages(
     given before.
     """
     if settings.form == "full":
-        head = [_text("contract.md"), _text("playbook.md")]
+        head = _game(observation.rules)
         asked = situation(observation, settings.history)
     else:
-        head, asked = [TASK], describe_observation(observation)
+        head, asked = [task(observation.rules.names)], describe_observation(observation)
     asked += _again(problem) if problem else ""
     return [
         {"role": "system", "content": _system(head, observation, feedback, advice)},
@@ -81,7 +89,7 @@ def situation(seen: Observation, history: int) -> str:
     """Return what is asked about and what bears on it, with the last `history` epochs."""
     fired = fired_by_epoch(seen)
     parts = [
-        f"# Epoch {seen.epoch}",
+        f"# Epoch {seen.epoch}\n\n{_follow(seen.left)}",
         "## Due rules, the one to act on first in front\n\n"
         + "\n".join(_due(rule, seen, fired) for rule in seen.due),
         *_advisory(seen),
@@ -190,6 +198,12 @@ def _waiting(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> 
         f"left without a remedy {len(waits)} times since epoch {waits[0]}: by epoch "
         f"{waits[0] + limit} it has to be silent or acted on"
     )
+
+
+def _follow(left: int | None) -> str:
+    if left is None:
+        return "how many epochs follow is not known"
+    return f"epochs that follow: {left}" + ("; nothing is trained any more" if left < 1 else "")
 
 
 def _settings(seen: Observation) -> str:
@@ -338,6 +352,28 @@ def _rounded(value: Any) -> Any:
 
 def _list(value: Any, kind: Any = Mapping) -> list[Any]:
     return [item for item in value if isinstance(item, kind)] if isinstance(value, list) else []
+
+
+@cache
+def _game(rules: RulesConfig) -> list[str]:
+    """Return the contract and the playbook, of the rules that a run has."""
+    contract = _text("contract.md")
+    for word, told in (
+        ("RULES", told_rules(rules.names)),
+        ("ORDER", ", ".join(rule for rule in PRECEDENCE if rule in rules.names)),
+        ("WINDOW", f"{rules.action_window}"),
+        ("LIMIT", f"{rules.deferral_limit}"),
+    ):
+        contract = contract.replace(word, told)
+    sections = _text("playbook.md").split("\n## ")
+    known = [part for part in sections if not (rule := _of_rule(part)) or rule in rules.names]
+    return [contract, "\n## ".join(known)]
+
+
+def _of_rule(section: str) -> str | None:
+    """Return the rule that a section of the playbook is about."""
+    name = section.partition(":")[0]
+    return name if name in RULES else None
 
 
 @cache

@@ -5,7 +5,7 @@ I/O: none; the key and OPENAI_BASE_URL are read where a client is made.
 Units: seconds, tokens, US dollars per million tokens, epochs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
@@ -15,11 +15,17 @@ from msgspec import Meta
 from aggregates.declared import build, check_fields, one_of
 from policies.errors import PolicyError
 
+VERSION = 2
+"""Of what a request says and of how an answer is read. A run records it; without it, it is 1.
+
+A replay does not make requests of another version again, and reads answers of version 1 as then."""
 RUNGS = ("json_schema", "json_object", "tool", "prompt")
 FORMS = ("full", "exported")
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 MAX_NAME = 200  # characters of a model's name
 MAX_URL = 450  # characters; a path is added to it
+
+_ADDED = ("price_cached", "reasoning_effort")  # later on; left out where they are not given
 
 _Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 _Price = Annotated[float, Meta(ge=0.0, le=1e6)]
@@ -35,6 +41,7 @@ class ModelSettings:
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = 0.2  # None: not sent
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    reasoning_effort: _Name | None = None  # None: not sent
     max_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
     # The name under which max_tokens is sent.
     token_limit: Annotated[str, one_of(TOKEN_LIMITS)] = TOKEN_LIMITS[0]
@@ -45,6 +52,7 @@ class ModelSettings:
     cache: bool = False
     rung: Annotated[str, one_of(RUNGS)] | None = None  # None: the probe finds it
     price_in: _Price | None = None
+    price_cached: _Price | None = None  # of the prompt's cached tokens; None: as the others
     price_out: _Price | None = None
     history: Annotated[int, Meta(ge=1, le=100)] = 8  # epochs shown
     # How a situation is described: with the playbook, or as in an export of training data.
@@ -69,15 +77,30 @@ class ModelSettings:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as events hold them: without user, password and query."""
         url = None if self.base_url is None else bare_url(self.base_url)
-        return {**asdict(self), "base_url": url}
+        told = {**asdict(self), "base_url": url}
+        return {key: value for key, value in told.items() if value is not None or key not in _ADDED}
 
-    def parameters(self, seed: int | None) -> dict[str, Any]:
-        """Return the sampling parameters of a request, `seed` in place of the settings' own."""
-        chosen = {"temperature": self.temperature, "top_p": self.top_p, "seed": seed}
-        return {
-            **{name: value for name, value in chosen.items() if value is not None},
-            self.token_limit: self.max_tokens,
+    def parameters(
+        self, seed: int | None, refused: Collection[str] = frozenset()
+    ) -> dict[str, Any]:
+        """Return the optional fields of a request, `seed` in place of the settings' own.
+
+        A field that the server has `refused` is left out; the limit of tokens has its other name.
+        """
+        chosen = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "seed": seed,
+            "reasoning_effort": self.reasoning_effort,
         }
+        limits = [self.token_limit, *TOKEN_LIMITS]
+        limit = next((name for name in limits if name not in refused), self.token_limit)
+        found = {
+            name: value
+            for name, value in chosen.items()
+            if value is not None and name not in refused
+        }
+        return {**found, limit: self.max_tokens}
 
 
 def split_url(url: str, *, named: str = "base_url") -> SplitResult:

@@ -45,6 +45,8 @@ class LanguageModelPolicy:
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
         told = {"mode": MODE, **self._settings.to_dict(), "rung": self._rung}
+        if (version := self._asker.version) > 1:
+            told["version"] = version
         if self._advice:
             told["advice"] = hashlib.sha256(self._advice.encode()).hexdigest()
         return told
@@ -104,7 +106,8 @@ class LanguageModelPolicy:
         seed: int | None = None,
     ) -> Asked[_Read]:
         def read(value: Any) -> tuple[_Read, str | None, bool]:
-            decisions, problems = read_answer(value, observation)
+            early = self._asker.version == 1
+            decisions, problems = read_answer(value, observation, early=early)
             return (decisions, problems), _joined(problems), bool(decisions)
 
         schema = decision_schema if self._settings.form == "full" else exported_schema

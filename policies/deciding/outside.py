@@ -173,6 +173,7 @@ def observation_json(
         "version": 1,
         "run_id": observation.run_id,
         "epoch": observation.epoch,
+        "epochs_left": observation.left,
         "due": list(observation.due),
         "rules": {
             rule: {

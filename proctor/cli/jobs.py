@@ -5,11 +5,12 @@ They are apart from the commands themselves because they need torch, which takes
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 from aggregates.audit import unchecked
@@ -28,6 +29,7 @@ from ledger.verification.reader import VerificationReport, check_ledger
 from ledger.wording import counted
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
+from policies.asking.fields import advice
 from policies.deciding.named import named_policy
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
@@ -81,6 +83,7 @@ from proctor.runs.story import (
     print_waived,
     read_story,
     tell_story,
+    told_refused,
 )
 from proctor.runs.tasks import read_task_file
 
@@ -130,7 +133,9 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
         )
     with home.open_log() as log:
         runs = _train(home, log, config, choice, splits, how.executor)
-    stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
+    told = [read_story(home, str(run_id)) for run_id in runs]
+    stories = [each["summary"] for each in told]
+    lost = _warn_refused(told, choice)
     shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
 
     def tell() -> None:
@@ -138,7 +143,7 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
         if config.edits != "live":
             print_ranked_by(PROCESS, len(splits.validation))
 
-    return Output(Trained(runs=stories), tell)
+    return Output(Trained(runs=stories), tell, found=lost)
 
 
 def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions) -> Output:
@@ -153,13 +158,24 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
     job = Job(home.path, str(uuid4()), config, choice, read_task_file(path))
     with home.open_log() as log:
         run_id = _train_one(home, log, job, how.executor)
-    summary = read_story(home, str(run_id))["summary"]
+    story = read_story(home, str(run_id))
+    lost, summary = _warn_refused([story], choice), story["summary"]
     shown = {
         **{column: column for column in ("run_id", "state", "epochs")},
         f"best_val_{config.metric}": "best_val_metric",
         **{column: column for column in ("firings", "decisions")},
     }
-    return Output(Trained(runs=[summary]), lambda: print_rows(shown, [summary]))
+    runs = [summary]
+    return Output(Trained(runs=runs), lambda: print_rows(shown, runs), found=lost)
+
+
+def _warn_refused(stories: Sequence[Mapping[str, Any]], choice: PolicyChoice) -> bool:
+    """Say of runs that their model's server refused from some call on; return whether one did."""
+    for story in stories:
+        if (refused := told_refused(story)) is not None and choice.settings is not None:
+            helps = advice(choice.settings, story["refused"][0]["status"])
+            warn(f"run {story['summary']['run_id']}: {refused}; {helps}")
+    return any(story["refused"] for story in stories)
 
 
 def judge(
@@ -507,6 +523,11 @@ def _print_run(found: RunAgain) -> None:
         console.print(
             f"decisions {follow} from what is recorded of {counted(found.calls, 'call')} to a model"
         )
+        if found.reworded:
+            console.print(
+                "another version asked in other words: whether the requests follow from what was "
+                "observed is not checked"
+            )
         _print_differences("policy", found.policy)
 
 

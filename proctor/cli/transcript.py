@@ -7,6 +7,7 @@ characters.
 
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +32,15 @@ from proctor.runs.replay import find_verified_run
 from proctor.runs.shapes import CallTotals, TranscriptCall
 from proctor.runs.shapes import Transcript as Told
 
+_KINDS = {"prompt_tokens": "cached_tokens", "completion_tokens": "reasoning_tokens"}  # and parts
+
+
+def _spent(kind: str, call: Mapping[str, Any]) -> str | None:
+    used, part = call["usage"] or {}, _KINDS[kind]
+    more = f" ({used[part]} {part.partition('_')[0]})" if used.get(part) else ""
+    return None if used.get(kind) is None else f"{used[kind]}{more}"
+
+
 _COLUMNS: Mapping[str, Shows] = {
     "call": "number",
     **{name: name for name in ("epoch", "agent", "action")},
@@ -40,7 +50,8 @@ _COLUMNS: Mapping[str, Shows] = {
     "status": "status",
     "retries": lambda call: len(call["retries"]) or None,
     "bytes": "request_bytes",
-    "tokens": lambda call: None if call["usage"] is None else call["usage"].get("total_tokens"),
+    "tokens in": partial(_spent, "prompt_tokens"),
+    "out": partial(_spent, "completion_tokens"),
     **{name: name for name in ("seconds", "cost")},
 }
 
@@ -108,11 +119,18 @@ def _summary(calls: Sequence[Mapping[str, Any]]) -> CallTotals:
         usable=usable,
         usable_share=usable / len(calls) if calls else None,
         cached=sum(call["cached"] for call in calls),
-        tokens=sum((call["usage"] or {}).get("total_tokens") or 0 for call in calls),
+        tokens=_tokens(calls, "total_tokens") or 0,
+        **{kind: _tokens(calls, kind) for pair in _KINDS.items() for kind in pair},
         seconds=sum(call["seconds"] for call in calls),
         cost=sum(costs) if costs else None,
         request_bytes=[min(sizes), statistics.median(sizes), max(sizes)] if sizes else None,
     )
+
+
+def _tokens(calls: Sequence[Mapping[str, Any]], kind: str) -> int | None:
+    counts = [(call["usage"] or {}).get(kind) for call in calls]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _print(told: Told) -> None:

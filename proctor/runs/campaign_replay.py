@@ -156,7 +156,13 @@ def redo_run(
     )
     found = (*policy.differences(), *records.made_up[run_id])
     same = comparison.same and not found
-    return RunAgain.of(comparison, same=same, calls=calls.count if calls else 0, policy=found)
+    return RunAgain.of(
+        comparison,
+        same=same,
+        calls=calls.count if calls else 0,
+        reworded=calls is not None and not calls.same_words,
+        policy=found,
+    )
 
 
 def _task_again(home: Home, started: Any, judge: JudgeConfig | None) -> Callable[..., Run] | None:

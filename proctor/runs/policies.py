@@ -16,7 +16,7 @@ from uuid import UUID
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
 from policies.asking.ask import Asker, Client, find_rung, open_client
-from policies.asking.settings import ModelSettings
+from policies.asking.settings import VERSION, ModelSettings
 from policies.calls import Answers, CallLog
 from policies.deciding.catalogue import POLICIES, create_policy, is_simple
 from policies.deciding.human import HumanPolicy, Terminal
@@ -104,9 +104,10 @@ def model_policy(
     blobs: Blobs,
     answers: Answers | None,
     told: Told,
+    version: int = VERSION,
 ) -> LanguageModelPolicy:
     """Return the policy that asks a model, on the rung that a probe finds."""
-    asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
+    asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers, version=version)
     return LanguageModelPolicy(
         asker, rung=find_rung(asker), feedback=told.feedback, advice=told.advice
     )

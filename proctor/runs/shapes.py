@@ -56,6 +56,9 @@ MisplacedRow = Annotated[
         PARTS["misplaced"],
     ),
 ]
+RefusedRow = Annotated[
+    Row, columns("RefusedRow", "The first call of those refused to the end.", PARTS["refused"])
+]
 Cell = Annotated[
     Row, columns("Cell", "A run, by comparison_cells.", "SELECT * FROM comparison_cells")
 ]
@@ -100,12 +103,13 @@ class Story(Answer):
     violations: list[ViolationRow]
     begun_audits: list[BegunRow]
     misplaced: list[MisplacedRow]
+    refused: list[RefusedRow]  # empty: a model's server answered to the end, or none was asked
     other_audits: list[AuditRow]
     waived: dict[str, str]  # rule -> reason
 
 
 class Trained(Answer):
-    """Runs that were trained, the best first."""
+    """Runs that were trained, the best first; exit code 1 where a model's server was lost."""
 
     runs: list[Summary]
 
@@ -235,6 +239,7 @@ class RunAgain(Answer):
     kind: Sequence[str]  # what of it decides the bits and differs
     same: bool
     calls: int  # to a model, that were checked
+    reworded: bool  # their requests were not: an earlier version asked in other words
     policy: Sequence[Difference]  # what does not follow from the answers that are recorded
 
 
@@ -349,6 +354,10 @@ class CallTotals(Answer):
     usable_share: float | None
     cached: int
     tokens: int
+    prompt_tokens: int | None  # null: no server told
+    cached_tokens: int | None  # of the prompt
+    completion_tokens: int | None
+    reasoning_tokens: int | None  # of the completion
     seconds: float
     cost: float | None
     request_bytes: list[float] | None  # least, median, most

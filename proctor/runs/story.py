@@ -108,6 +108,14 @@ PARTS: Mapping[str, str] = {  # part of the story -> the query for it; $1 is the
     "misplaced": "SELECT name, why, COUNT(*) AS entries FROM misplaced_entries "
     "WHERE stream_id = $1 OR stream_id IN (SELECT audit_id FROM audits WHERE run_id = $1) "
     "GROUP BY name, why ORDER BY name, why",
+    # From some call on, a server answered no more, and refused: rows of the first such call.
+    "refused": "WITH asked AS (SELECT c.* FROM calls AS c JOIN transcripts AS t "
+    "USING (transcript_id) WHERE t.run_id = $1 AND c.model IS NOT NULL) "
+    "SELECT MIN(number) AS call, ARG_MIN(epoch, number) AS epoch, COUNT(*) AS calls, "
+    "ARG_MIN(status, number) AS status, ARG_MIN(problem, number) AS problem FROM asked "
+    "WHERE number > (SELECT COALESCE(MAX(number), 0) FROM asked "
+    "WHERE outcome IN ('usable', 'unusable', 'refused', 'truncated', 'too_large')) "
+    "HAVING BOOL_OR(outcome IN ('rejected', 'rate_limited', 'unreachable'))",
     # Newer ones, which do not count; and one that counts, but of other files.
     "other_audits": "SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, "
     "a.signed, a.retrained, s.complete, "
@@ -191,6 +199,17 @@ def read_story(home: Home, name: str, *, quorum: Quorum | None = None) -> dict[s
     return {"summary": summary, **parts, **told}
 
 
+def told_refused(story: Mapping[str, Any]) -> str | None:
+    """Return from which call on a model's server has refused to answer; None if it has not."""
+    for each in story["refused"]:
+        when = "" if each["epoch"] is None else f" (epoch {each['epoch']})"
+        return (
+            f"its server answered none of {counted(each['calls'], 'call')} from call "
+            f"{each['call']}{when} on: {each['problem']}"
+        )
+    return None
+
+
 def waived_reasons(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return why each rule of PARTS["waived"] is waived."""
     waived: dict[str, str] = {}
@@ -257,6 +276,8 @@ def tell_story(story: dict[str, Any]) -> None:
         shown = ", ".join(f"{each['run']} (epoch {each['epoch']})" for each in forks[:_MOST_FORKS])
         more = f" and {len(forks) - _MOST_FORKS} more" if len(forks) > _MOST_FORKS else ""
         console.print(f"forks: {shown}{more}")
+    if refused := told_refused(story):
+        console.print(f"[yellow]the model was lost[/]: {words(refused)}")
     if story["misplaced"]:
         console.print(f"[yellow]misplaced entries[/]: {words(told_misplaced(story['misplaced']))}")
     if len(story["epochs"]) > 1:

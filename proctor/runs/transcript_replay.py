@@ -3,6 +3,8 @@
 The policy itself is asked again, over the observations of the second training. Its client answers
 from the recorded bodies, so that every request has to follow from what was observed, every outcome
 from the answer, and every decision from both. At its console the recorded verdicts are typed again.
+A run that an earlier version asked in other words is read as it was read then, and its requests are
+not made again.
 
 Trust: the record is hostile; bodies are held against their hashes.
 I/O: reads blobs.
@@ -27,7 +29,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import recorded_fields
 from ledger.wording import counted
 from policies.asking.completion import Completion, read_body
-from policies.asking.settings import ModelSettings
+from policies.asking.settings import VERSION, ModelSettings
 from policies.deciding.catalogue import create_policy
 from policies.deciding.human import HumanPolicy
 from policies.deciding.language_model import LanguageModelPolicy
@@ -38,6 +40,7 @@ from proctor.runs.policies import HUMAN, MIXED, OPENAI, model_policy
 from proctor.runs.training import Told
 
 _IGNORED = ("cost", "retries", "seconds")  # what another day and place make different
+_WORDS = ("request", "request_bytes")  # what another version words differently
 _ODD = (*HOSTILE, AggregateError, LedgerError, PolicyError)  # what odd records raise
 _READ = ("refused", "truncated", "unusable", "usable")  # outcomes that follow from the body
 
@@ -47,6 +50,10 @@ class RecordedCalls:
 
     def __init__(self, run_id: UUID, events: Sequence[Any], blobs: Blobs) -> None:
         self.policy: Mapping[str, Any] = events[0].policy
+        asked = self.policy.get("proposer", self.policy)
+        self.version = asked.get("version", 1)
+        # The form of exports has the same words in each version.
+        self.same_words = self.version == VERSION or asked.get("form") == "exported"
         self.reviews = [each for each in events if type(each) is Transcript.ProposalReviewed]
         self.transcript = Transcript.start(str(run_id), policy=self.policy)
         self._recorded = events
@@ -68,10 +75,11 @@ class RecordedCalls:
             return Completion("unreachable", problem="no such call is recorded")
         body = None if call.response is None else self._blobs.get(call.response)
         if body is not None and call.outcome in _READ:
-            return read_body(body, status=call.status)
+            return read_body(body, status=call.status, early=self.version == 1)
         failed = Completion(call.outcome, status=call.status, body=body)
         if body is not None:
-            failed = read_body(body, status=call.status, outcome=call.outcome)
+            early = self.version == 1
+            failed = read_body(body, status=call.status, outcome=call.outcome, early=early)
         return replace(failed, problem=call.problem)
 
     def find(self, _: str, /) -> str | None:
@@ -100,7 +108,9 @@ class RecordedCalls:
             yield Difference("transcript, number of events", len(recorded), len(again))
         for number, (old, new) in enumerate(zip(recorded, again, strict=False)):
             name = REGISTRY.for_class(type(old)).name
-            yield from differences(_told(old), _told(new), place=f"transcript {number} {name}")
+            ignored = _IGNORED if self.same_words else (*_IGNORED, *_WORDS)
+            told = [_told(each, ignored) for each in (old, new)]
+            yield from differences(*told, place=f"transcript {number} {name}")
 
     def missing(self) -> Iterator[Difference]:
         """Yield bodies that are not there any more, or were changed."""
@@ -227,6 +237,7 @@ def _model_again(
         blobs=calls,
         answers=calls,
         told=told,
+        version=calls.version,
     )
 
 
@@ -238,5 +249,5 @@ def _by_rule(said: Sequence[Said]) -> dict[str, Any]:
     }
 
 
-def _told(event: Any) -> dict[str, Any]:
-    return {key: value for key, value in recorded_fields(event).items() if key not in _IGNORED}
+def _told(event: Any, ignored: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in recorded_fields(event).items() if key not in ignored}

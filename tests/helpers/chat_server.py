@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -205,11 +206,26 @@ def due_rules(request: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _as_asked(request: Mapping[str, Any], value: Any) -> Any:
+    """Leave out the event type where the form has no place for it."""
+    item = schema_of(request)["properties"].get("decisions", {}).get("items", {})
+    if not isinstance(value, dict) or "event_type" in item.get("properties", {"event_type": 0}):
+        return value
+    return {
+        "decisions": [
+            {name: said[name] for name in said if name != "event_type"}
+            for said in value["decisions"]
+        ]
+    }
+
+
 def decide(answer: Callable[[dict[str, Any]], Any]) -> Behaviour:
     """Return a behaviour that honours the form: `answer` gives the value for a request."""
 
     def behave(request: dict[str, Any], _: Mapping[str, str]) -> Reply:
-        return answer_probe(request) if is_probe(request) else say(request, answer(request))
+        if is_probe(request):
+            return answer_probe(request)
+        return say(request, _as_asked(request, answer(request)))
 
     return behave
 
@@ -280,6 +296,86 @@ def defer_r1(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def picky(answer: Callable[[dict[str, Any]], Any]) -> Behaviour:
+    """Refuse what newer models refuse: the old name of the limit, and a temperature."""
+
+    def behave(request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
+        for name, other in (("max_tokens", "max_completion_tokens"), ("temperature", "1")):
+            if name in request:
+                message = f"Unsupported parameter: '{name}' is not supported; use {other}."
+                return Reply({"error": {"message": message, "param": name}}, 400)
+        return decide(answer)(request, headers)
+
+    return behave
+
+
+def fenced(answer: Callable[[dict[str, Any]], Any]) -> Behaviour:
+    """Pass the probe with a JSON schema, and then think aloud and answer in a fence."""
+
+    def behave(request: dict[str, Any], _: Mapping[str, str]) -> Reply:
+        if is_probe(request):
+            return answer_probe(request)
+        value = json.dumps(_as_asked(request, answer(request)))
+        return Reply(completion(f"<think>{{so}} it is</think>\n```json\n{value}\n```"))
+
+    return behave
+
+
+def streamed(answer: Callable[[dict[str, Any]], Any]) -> Behaviour:
+    """Send a text/event-stream that nobody asked for, a few characters at a time."""
+
+    def behave(request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
+        whole = decide(answer)(request, headers).body
+        (choice,) = whole["choices"]
+        text = choice["message"]["content"]
+        deltas = [{"content": text[at : at + 7]} for at in range(0, len(text or ""), 7)]
+        for name, call in enumerate(choice["message"].get("tool_calls", ())):
+            deltas.append({"tool_calls": [{"index": name, **call}]})
+        chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+        chunks.append({"choices": [{"delta": {}, "finish_reason": choice["finish_reason"]}]})
+        chunks.append({"choices": [], "usage": whole["usage"]})
+        events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+        body = f": hello\n\n{events}data: [DONE]\n\n".encode()
+        return Reply(body, headers={"content-type": "text/event-stream"})
+
+    return behave
+
+
+def in_parts(answer: Callable[[dict[str, Any]], Any]) -> Behaviour:
+    """Answer with a list of parts: what was thought, and text."""
+
+    def behave(request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
+        whole = decide(answer)(request, headers).body
+        message = whole["choices"][0]["message"]
+        thought = {"type": "thinking", "thinking": [{"type": "text", "text": "{}"}]}
+        text = message["content"] or ""
+        halves = [{"type": "text", "text": half} for half in (text[:9], text[9:])]
+        message["content"] = [thought, *halves]
+        return Reply(whole)
+
+    return behave
+
+
+def revoked(answer: Callable[[dict[str, Any]], Any], *, after: int = 2) -> Behaviour:
+    """Answer the first requests, and then refuse the key."""
+    seen = count(1)
+
+    def behave(request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
+        if next(seen) > after:
+            return Reply({"error": {"message": "the key was revoked"}}, 401)
+        return decide(answer)(request, headers)
+
+    return behave
+
+
+STYLES: Mapping[str, Callable[[Callable[[dict[str, Any]], Any]], Behaviour]] = {
+    "plain": decide,
+    "picky": picky,
+    "fenced": fenced,
+    "streamed": streamed,
+    "parts": in_parts,
+    "revoked": revoked,
+}
 SCRIPTS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
     "act": act_on_first,
     "defer": defer_all,
@@ -291,9 +387,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Serve scripted chat completions on loopback.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--script", choices=sorted(SCRIPTS), default="defer")
+    parser.add_argument("--style", choices=sorted(STYLES), default="plain")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
     arguments = parser.parse_args()
-    answer = decide(SCRIPTS[arguments.script])
+    answer = STYLES[arguments.style](SCRIPTS[arguments.script])
 
     def behave(request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
         time.sleep(arguments.delay)

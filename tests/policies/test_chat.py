@@ -58,6 +58,22 @@ def at_once(status: int, **headers: str) -> Reply:
     return Reply({"error": {"message": "busy"}}, status, {"retry-after-ms": "10", **headers})
 
 
+def test_kinds_of_tokens_are_read_and_priced_apart() -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 60},
+        "completion_tokens_details": {"reasoning_tokens": 15},
+    }
+    reply = Reply({**completion("good"), "usage": usage})
+    for cached, cost in ((1.0, 40 * 10 + 60 + 2000), (None, 100 * 10 + 2000)):
+        answer, _ = ask(reply, price_in=10.0, price_cached=cached, price_out=100.0)
+        assert answer.usage is not None
+        assert (answer.usage["cached_tokens"], answer.usage["reasoning_tokens"]) == (60, 15)
+        assert answer.cost == pytest.approx(cost / 1e6)
+
+
 def test_answer_comes_with_message_usage_and_cost() -> None:
     answer, server = ask(GOOD, price_in=1.0, price_out=10.0)
     assert (answer.outcome, answer.status, answer.retries) == (None, 200, ())

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -118,7 +119,8 @@ def test_text_made_to_be_slow_is_looked_through_in_little_time() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('```json\n{"a": 1}\n```', "no JSON"),
+        ('```\n{"a": 1}\n```\n```\n{"a": 1}\n```', "no JSON"),
+        ('So: {"a": 1}', "no JSON"),
         ('{"a": 1} {"a": 2}', "no JSON"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"a": NaN}', "NaN"),
@@ -139,6 +141,29 @@ def test_json_rungs_take_strict_json_and_nothing_around_it(
     with pytest.raises(AnswerError, match=problem):
         extract(rung, message)
     assert extract(rung, said(' {"a": 1}\n')) == {"a": 1}
+
+
+PARTS = [{"type": "thinking", "thinking": "{}"}, {"type": "text", "text": '{"a":'}]
+
+
+@pytest.mark.parametrize("rung", ["json_schema", "json_object", "prompt"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        '```json\n{"a": 1}\n```',
+        '<think>{"a": 2}?</think>\n{"a": 1}',
+        '<think>```{}```</think>Here: ```\n{"a": 1}\n``` It fits.',
+        [*PARTS, {"type": "text", "text": " 1}"}],
+    ],
+)
+def test_fences_thoughts_and_parts_are_read_on_each_rung_since_version_2(
+    rung: str, content: Any
+) -> None:
+    message = said("") | {"content": content}
+    assert extract(rung, message) == {"a": 1}
+    if rung != "prompt" or not isinstance(content, str):
+        with pytest.raises(AnswerError):
+            extract(rung, message, early=True)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +273,81 @@ def test_key_or_model_that_is_refused_ends_the_probe_at_once(status: int) -> Non
 def test_server_that_answers_no_request_ends_the_probe() -> None:
     with pytest.raises(PolicyError, match=r"did not answer any request: .*overloaded"):
         probed(lambda *_: Reply({"error": {"message": "overloaded"}}, 503))
+
+
+def refusing(refused: Mapping[str, tuple[int, Any]]) -> Behaviour:
+    """Return a server that refuses requests with these fields, each in its own way."""
+
+    def behave(request: dict[str, Any], _: Any) -> Reply:
+        for name, (status, body) in refused.items():
+            if name in request:
+                return Reply(body, status)
+        return answer_probe(request)
+
+    return behave
+
+
+def named(name: str, words: str = "") -> dict[str, Any]:
+    return {"error": {"message": f"Unsupported parameter: '{name}' {words}", "code": None}}
+
+
+@pytest.mark.parametrize(
+    ("refused", "settings", "calls", "sent"),
+    [
+        (  # the words of newer models
+            {
+                "max_tokens": (400, named("max_tokens", "use 'max_completion_tokens'")),
+                "temperature": (400, named("temperature", "does not support 0.2, only 1")),
+            },
+            {},
+            3,
+            {"max_completion_tokens": 1024},
+        ),
+        (  # of a server that takes no field that it does not know, and repeats the request
+            {
+                name: (422, {"detail": [{"loc": ["body", name], "input": {"temperature": 0.2}}]})
+                for name in ("max_completion_tokens", "seed", "reasoning_effort")
+            },
+            {"token_limit": "max_completion_tokens", "seed": 1, "reasoning_effort": "low"},
+            4,
+            {"max_tokens": 1024, "temperature": 0.2},
+        ),
+        (  # in words alone
+            {"top_p": (400, b"top_p: no such thing")},
+            {"top_p": 0.5},
+            2,
+            {"max_tokens": 1024, "temperature": 0.2},
+        ),
+    ],
+)
+def test_fields_that_a_server_refuses_by_name_are_not_sent_again(
+    refused: Mapping[str, Any], settings: Any, calls: int, sent: Mapping[str, Any]
+) -> None:
+    found, log, server = probed(refusing(refused), **settings)
+    assert (found, len(server.requests)) == ("json_schema", calls)
+    made = log.events(Transcript.CallMade)
+    assert [call.outcome for call in made] == ["rejected"] * (calls - 1) + ["usable"]
+    assert made[-1].parameters == sent
+    form = {"model", "messages", "response_format"}
+    assert {name: server.requests[-1][name] for name in {*server.requests[-1]} - form} == sent
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "helps"),
+    [
+        (400, "max_tokens 1024 is above 512", "--set max_tokens=N"),  # the number, not the name
+        (400, "no", "--set temperature=none"),
+        (401, "no", "environment variable OPENAI_API_KEY"),
+        (404, "no", "--set model=NAME"),
+        (429, "quota", "account's quota"),
+    ],
+)
+def test_refusal_that_ends_the_probe_names_the_setting_that_helps(
+    status: int, message: str, helps: str
+) -> None:
+    with pytest.raises(PolicyError, match=helps) as raised:
+        probed(lambda *_: Reply({"error": {"message": message}}, status))
+    assert message in str(raised.value)
 
 
 def test_nobody_at_the_address_ends_the_probe_at_once() -> None:

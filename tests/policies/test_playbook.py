@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 from importlib.resources import files
 from typing import Any
 
@@ -403,8 +402,6 @@ def test_unknown_policy_is_refused_with_the_list_of_those_that_exist() -> None:
 
 def test_playbook_document_has_a_page_for_every_rule() -> None:
     text = files("policies.prompts").joinpath("playbook.md").read_text(encoding="utf-8")
-    orders = re.findall(r"\bR\d(?:, R\d){6}\b", text)
-    assert orders == [", ".join(PRECEDENCE)], "models read another order"
     for rule in PRECEDENCE:
         page = text.split(f"## {rule}:")[1].split("\n## ")[0]
         for part in ("**Symptoms.**", "**Cause.**", "**Remedy.**", "**Caveat.**"):

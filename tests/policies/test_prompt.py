@@ -15,10 +15,11 @@ from tiny_training import STUCK, MemoryBlobs, train_tiny
 
 from aggregates.decisions import Decision, Observation, Settings, parse_decision, validate_decision
 from aggregates.errors import DecisionError, SpecError
-from aggregates.playbook import ARCHITECTURE_DIRECTIONS, DIRECTIONS, MAX_LR, MIN_LR
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS, DIRECTIONS, MAX_LR, MIN_LR, REMEDIES
+from aggregates.rulebook import PRECEDENCE
 from aggregates.rules import FIRST_RULES as RULES
 from aggregates.rules import RELATIVE
-from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, apply_edit
+from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, WatchedModel, apply_edit
 from aggregates.transcript import Transcript
 from policies.asking.ask import Asker
 from policies.asking.chat import ChatClient
@@ -236,6 +237,34 @@ def test_waived_rules_are_told_and_not_asked_about() -> None:
     due = user["content"].split("## Due rules")[1].split("\n##")[0]
     assert "- R1 " in due
     assert "- R3 " not in due
+
+
+def test_prompt_names_the_rules_and_windows_of_the_run_and_what_is_left_of_it() -> None:
+    whole = observe({"R1": "high"})
+    fewer = dataclasses.replace(whole.rules, names=("R1", "R3"), deferral_limit=5)
+    some = prompt(dataclasses.replace(whole, rules=fewer, left=3))
+    assert "two rules, R1, R3, are evaluated" in some
+    assert "in the precedence (R1, R3)" in some
+    assert ("## R1: " in some, "## R7: " in some) == (True, False)
+    assert ("within\n5." in some, "epochs that follow: 3\n" in some) == (True, True)
+    every = prompt(whole)
+    assert "seven rules, R1 to R7, are evaluated" in every
+    assert f"in the precedence ({', '.join(PRECEDENCE)})" in every
+    assert ("## R7: " in every, "how many epochs follow is not known" in every) == (True, True)
+    last = prompt(dataclasses.replace(whole, left=0))
+    assert "epochs that follow: 0; nothing is trained any more" in last
+
+
+def test_prompt_names_all_parameters_of_a_direction_beside_it() -> None:
+    for rule in ("R1", "R7"):
+        told = offers(rule, observe({rule: "high"}))["decrease_lr"]
+        assert told is not None
+        assert all(name in told for name in REMEDIES["decrease_lr"].parameters)
+    watched = WatchedModel("Net", 1, "0" * 64, (), ("decrease_lr", "stop"))
+    seen = observe({"R1": "high"}, spec=watched)
+    told = offers("R1", seen)["decrease_lr"]
+    assert told is not None
+    assert ("clip_norm" in told, "reinitialise" in told) == (True, False)
 
 
 def test_prompt_tells_phases_and_whether_the_last_remedies_worked() -> None:

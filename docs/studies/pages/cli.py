@@ -33,7 +33,7 @@ terminal, long answers go through `PROCTOR_PAGER`, else `PAGER`, else `less`; wi
 | exit code | meaning |
 |---|---|
 | 0 | success: no check failed |
-| 1 | a failed check or a finding: invalid ledger, suspect entries, quorum not met, hard fail |
+| 1 | a failed check or a finding: invalid ledger, suspect entries, hard fail, lost model server |
 | 2 | wrong usage or input; the error names what is wrong and what to do |
 | 130 | interrupted with Ctrl-C; a run in progress is closed as interrupted |
 | 141 | the reader of the output closed it, as in `proctor log \| head -1` |

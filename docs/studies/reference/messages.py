@@ -14,7 +14,6 @@ from aggregates.decisions import Decision, Observation
 from aggregates.playbook import (
     DEFER,
     DIRECTIONS,
-    EVENT_TYPES,
     FRESH,
     NO_ACTION,
     REMEDIES,
@@ -170,6 +169,8 @@ def _decisions_said(rng: Random, case: Case) -> None:
     value({"decisions": [without(second, "params"), third]}, some(third))
     value({"decisions": [{**third, "params": [1]}, second]}, some(second))
     value({"decisions": [{**third, "event_type": "joke"}, second]}, some(second))
+    untyped = [without(one, "event_type") for one in said]
+    value({"decisions": untyped}, some(*said))
     value({"decisions": [{**third, "cites": due[2]}, second]}, loosely(some(second)))
     value({"decisions": [{**third, "cites": [3, None]}, second]}, loosely(some(second)))
     value({"decisions": ["no decision", 7, None, second]}, loosely(some(second)))
@@ -227,10 +228,19 @@ def _odd_messages(rng: Random, case: Case, refused: dict[str, Any]) -> None:
         text.replace('"', "'"),
         text.replace("]", ",]"),
         f"{text} {text}",
-        f"```json\n{text}\n```",
         f"So: {text}",
+        f"```json\nSo: {text}\n```",
     ):
         case("json_object", broken, syntax)
+    parts = [{"type": "thinking", "thinking": [{"a": 1}]}, {"type": "text", "text": text}]
+    for rung, sound in (
+        ("json_object", f"```json\n{text}\n```"),
+        ("json_object", f"So: ```\n{text}\n``` it is"),
+        ("json_schema", f'<think>{{"a": 1}}?</think>\n{text}'),
+        ("json_schema", parts),
+        ("prompt", parts),
+    ):
+        case(rung, sound, fine)
     for broken, words in (
         (text.replace("null", "NaN"), "it is no JSON: NaN is no number"),
         (text.replace("null", "-Infinity"), "it is no JSON: -Infinity is no number"),
@@ -333,7 +343,6 @@ def _forms(seen: Observation) -> dict[str, Any]:
     names = sorted({name for way in {*ways, DEFER} for name in REMEDIES[way].parameters})
     nothing = dict.fromkeys(names)
     base = {
-        "event_type": NO_ACTION,
         "cites": [seen.due[0]],
         "direction": DEFER,
         "params": nothing,
@@ -360,8 +369,7 @@ def _forms(seen: Observation) -> dict[str, Any]:
         "deferred_to": ("R7", "R8"),
     }
     valid = [one(), {"decisions": []}, {"decisions": [base, base]}]
-    valid += [one(direction=way, event_type=REMEDIES[way].event_type) for way in sorted(ways)]
-    valid += [one(event_type=name) for name in EVENT_TYPES]
+    valid += [one(direction=way) for way in sorted(ways)]
     valid += [one(cites=[rule]) for rule in seen.due]
     valid += [one(params={**nothing, name: samples[name][0]}) for name in names]
     valid += [one(params={**nothing, "deferred_to": rule}) for rule in PRECEDENCE]
@@ -377,7 +385,7 @@ def _forms(seen: Observation) -> dict[str, Any]:
         one(extra=1),
         one(justification=None),
         one(cites="R1"),
-        one(event_type="joke"),
+        one(event_type=NO_ACTION),
         one(params={}),
         one(params={**nothing, "other": None}),
         one(params=None),

@@ -10,7 +10,8 @@ from chat_server import ChatServer, decide, defer
 from frontdoor import TINY, call_here, with_settings
 
 from aggregates.playbook import REMEDIES
-from aggregates.situation import TASK
+from aggregates.rules import FIRST_RULES
+from aggregates.situation import task
 from judge.curation.examples import situation
 from judge.curation.tables import open_tables
 from ledger.verification.reader import open_verified
@@ -69,7 +70,7 @@ def test_model_asked_as_in_an_export_sees_what_the_export_shows(
     assert len(asked) >= 3
     assert asked == shown == [request["messages"] for request in requests]
     assert outcomes >= {"applied"}
-    assert all(system["content"] == TASK for system, _ in asked)
+    assert all(system["content"] == task(FIRST_RULES) for system, _ in asked)
     # Servers make an answer's fields in the order of the schema: that of an exported answer.
     named = requests[0]["response_format"]["json_schema"]["schema"]["properties"]["decisions"]
     fields = list(named["prefixItems"][0]["anyOf"][0]["properties"])

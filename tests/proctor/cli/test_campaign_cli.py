@@ -156,7 +156,7 @@ def test_key_is_nowhere_when_every_decision_is_refused_with_it(tmp_path: Path) -
         patch.setenv("OPENAI_BASE_URL", server.url)
         patch.setenv("OPENAI_API_KEY", CANARY)
         done = call_here(["run", *TASK, "--policy", "openai", *MODEL, "--json"], home=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert CANARY not in done.stdout + done.stderr
     assert all(CANARY.encode() not in p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
     calls = answer(call_here(["show", "--transcript", "--json"], home=tmp_path))["calls"]

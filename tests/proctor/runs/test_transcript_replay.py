@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from chat_server import (
+    STYLES,
     Behaviour,
     ChatServer,
     Reply,
@@ -92,6 +93,29 @@ def test_run_follows_from_its_record_whatever_the_server_did(
     told = answer(again)
     assert (told["policy"], again.returncode) == ([], 0)
     assert told["calls"] == len(server.requests) >= 2
+
+
+@pytest.mark.parametrize(
+    ("style", "calls", "usable"),
+    [("picky", 7, 5), ("fenced", 5, 5), ("streamed", 5, 5), ("parts", 5, 5), ("revoked", 5, 2)],
+)
+@pytest.mark.sampled(2)
+def test_run_asks_servers_of_each_style_and_says_where_one_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, style: str, calls: int, usable: int
+) -> None:
+    run = with_settings(RUN, "epochs=4", "profile=relative")
+    with ChatServer(STYLES[style](act_on_first)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        done = call_here([*run, "--policy", "openai", *MODEL], home=tmp_path)
+    lost = style == "revoked"
+    assert (done.returncode, "from call 3 (epoch 1) on" in done.stderr) == (int(lost), lost)
+    assert ("environment variable OPENAI_API_KEY" in done.stderr) == lost
+    told = answer(call_here(["show", "--json"], home=tmp_path))["refused"]
+    assert [(each["call"], each["calls"]) for each in told] == [(3, 3)] * lost
+    summary = answer(call_here(["show", "--transcript", "--json"], home=tmp_path))["summary"]
+    assert (summary["calls"], summary["usable"]) == (calls, usable)
+    again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
+    assert (again["policy"], again["reworded"], again["calls"]) == ([], False, calls)
 
 
 @pytest.mark.slow
