@@ -77,7 +77,7 @@ def shared_events(events: Iterable[Any], epoch: int, *, decided: bool = False) -
     `decided`: behind them, as a loop goes on from a checkpoint that it saved then.
     """
     for event in events:
-        if type(event) in (Run.Started, Run.Provoked, Run.Forked):
+        if type(event) in (Run.Started, Run.Provoked, Run.Forked, Run.FileSaved):
             continue
         decides = type(event) in (
             Run.DecisionMade,

@@ -273,6 +273,21 @@ class Run(Aggregate):
                     f"epoch {self.epoch} has a decision already; save its snapshot before that"
                 )
 
+    class FileSaved(Event):
+        """A file that a watched loop saved, such as its own checkpoint; its form is the loop's.
+
+        The newest of each name is handed in with the run's end.
+        """
+
+        epoch: int = counted("epoch")  # the latest measured epoch
+        name: str  # file name, without a folder
+        sha256: Annotated[str, KeptAs("files", by="name")]  # SHA-256 of the file
+        size: Long  # in bytes
+
+        def check(self, run: "Run") -> None:
+            if run.level == REPEATABLE:
+                raise InvariantError("only a watched loop saves files of its own")
+
     class Ended(Event):
         """The end of a run; an unfinished run has none."""
 
@@ -326,6 +341,7 @@ class Run(Aggregate):
     remedies: list[AppliedRemedy] = field(default_factory=list)
     trials: list[Trials] = field(default_factory=list)
     weights: dict[str, "Run.WeightsSaved"] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 by name
     restart_spec: Spec | None = None
     end_reason: str | None = None
     ended: str | None = None
@@ -338,6 +354,7 @@ class Run(Aggregate):
     schedule_restart = records(RestartScheduled)
     save_weights = records(WeightsSaved)
     save_snapshot = records(SnapshotSaved)
+    save_file = records(FileSaved)
     end = records(Ended)
 
     @property

@@ -118,7 +118,8 @@ class Session:
         if self._broken or self.run.end_reason is not None:
             return
         reason = "failed" if isinstance(error, Exception) else "interrupted"
-        self.record(self.run.end, reason, detail=f"{type(error).__name__}: {error}"[:2_000])
+        detail = f"{type(error).__name__}: {error}"[:2_000]
+        self.record(self.run.end, reason, detail=detail, deliverables=self.run.files)
 
     def _store(self, data: bytes) -> str:
         assert self._blobs is not None, "only what can be repeated is stored"

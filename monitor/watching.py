@@ -9,9 +9,11 @@ Not covered: activations of compiled models; optimizers whose step takes a closu
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,12 +59,14 @@ class WatchedRun:
         compiled: bool = False,
         noise: str | Probe = NOTHING,
         say: Callable[[str], object] = keep_quiet,
+        keep: Callable[[Path], tuple[str, int]] | None = None,
     ) -> None:
         self._noise = noise  # what measures it: of aggregates.noise.SOURCES, or the probe itself
         self._session = session
         self._state = state
         self._decider = decider
         self._say = say
+        self._keep = keep  # copies a file, and returns its SHA-256 and size
         self._model = model
         self._optimizer = optimizer
         self._compiled = compiled
@@ -129,6 +133,18 @@ class WatchedRun:
     def clip_norm(self) -> float | None:
         """The norm that gradients are scaled down to, as decisions have left it."""
         return self._state.settings.clip_norm
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Put a file that the loop has written on record, such as a checkpoint, and keep a copy.
+
+        The newest file of each name is what `proctor export model` hands over. Of several
+        processes, the first one's counts. Raises WatchError.
+        """
+        if self._session.run.end_reason is not None:
+            raise WatchError("the run has ended; save() belongs before its end")
+        if self._keep is not None:
+            sha256, size = self._keep(Path(path))
+            self._session.record(self._session.run.save_file, Path(path).name, sha256, size)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint has to hold so that watch(resume=...) can go on from it.
@@ -436,6 +452,7 @@ class WatchedRun:
                 self._session.run.end,
                 "stopped" if self.stopped else "completed",
                 detail="" if epoch is None else f"the loop left epoch {epoch} unfinished",
+                deliverables=self._session.run.files,
             )
 
     def _factor(self) -> float:

@@ -61,6 +61,16 @@ CREATE TABLE snapshots (
 );
 COMMENT ON TABLE snapshots IS 'The training state after an epoch and before its decisions. It is saved where config asks for it with snapshots (event run.snapshot_saved)';
 
+CREATE TABLE run_file_saved (
+    run_id VARCHAR NOT NULL,  -- The run
+    idx BIGINT NOT NULL,
+    epoch INTEGER NOT NULL,  -- The latest measured epoch
+    name VARCHAR NOT NULL,  -- File name, without a folder
+    sha256 VARCHAR NOT NULL,  -- SHA-256 of the file
+    size BIGINT NOT NULL  -- In bytes
+);
+COMMENT ON TABLE run_file_saved IS 'A file that a watched loop saved, such as its own checkpoint; its form is the loop''s. The newest of each name is handed in with the run''s end (event run.file_saved)';
+
 CREATE TABLE run_ends (
     run_id VARCHAR NOT NULL,  -- The run
     idx BIGINT NOT NULL,

@@ -52,7 +52,7 @@ from monitor.environment import describe_environment
 
 # Why a step says nothing of a run whose code and data are not on record.
 _WHY_NOT = {
-    "deliverables": "a watched loop hands nothing in",
+    "deliverables": "what is in the files of a watched loop is not known",
     "load_model": "the model's code is not on record",
     "weights": "the loop keeps its weights",
     "run_config": "the loop's settings are not on record",

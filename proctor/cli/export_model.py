@@ -138,8 +138,11 @@ def _look_up(ledger: VerifiedLedger, name: str) -> UUID:
     own = {entry.name for entry in entries if entry.stream_id == run}
     if "run.ended" not in own:
         raise ProctorError(f"run {run} has not ended; export its model when it has")
-    if "run.weights_saved" not in own:
-        raise ProctorError(f"run {run} saved no weights, so there is no model to hand over")
+    if not own & {"run.weights_saved", "run.file_saved"}:
+        raise ProctorError(
+            f"run {run} saved no weights, so there is no model to hand over; in a loop of your "
+            "own, run.save(FILE) does"
+        )
     keep_definitions()
     if str(run) not in counting_audits(entries, authority=ledger.authority.stream_id):
         raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")

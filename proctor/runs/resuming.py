@@ -136,8 +136,8 @@ def _as_after(epoch: int | None, home: Home, events: Sequence[Any], run: Run) ->
     if not 0 <= epoch <= run.epoch:
         has = f"the epochs 0 to {run.epoch}" if run.history else "no epoch"
         raise WatchError(f"run {run.id} has recorded {has}: it cannot go on after epoch {epoch}")
-    begun = [each for each in events if type(each) in (Run.Started, Run.Forked)]
-    before: Run = folded([*begun, *shared_events(events, epoch, decided=True)])
+    *_, last = shared_events(events, epoch, decided=True)
+    before: Run = folded(events[: last.originator_version])
     if (problem := _problem(before)) is not None:
         raise WatchError(
             f"run {run.id} cannot go on after epoch {epoch}: {problem}; go on from the checkpoint "

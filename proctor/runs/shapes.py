@@ -81,18 +81,33 @@ AttemptDraw = Annotated[
 
 
 class Relative(Answer):
-    """A fork of a run, or the run that a fork goes on from."""
+    """A fork of a run."""
 
     run: str
     epoch: int  # the last one that both share
+
+
+class Origin(Relative):
+    """The run that another goes on from."""
+
+    resumed: bool  # in a watched loop, from its own checkpoint
+
+
+class SavedFile(Answer):
+    """The newest file of a name that a watched loop saved."""
+
+    epoch: int
+    name: str
+    sha256: str
 
 
 class Story(Answer):
     """What `show` tells of a run."""
 
     summary: Summary
-    fork_of: Relative | None
+    fork_of: Origin | None
     forks: list[Relative]
+    files: list[SavedFile]
     provocations: list[ProvocationRow]
     epochs: list[EpochRow]
     rules: list[RuleRow]

@@ -88,6 +88,8 @@ _OF_AUDIT = ("audit_steps", "violations")  # $1 is the audit that counts
 PARTS: Mapping[str, str] = {  # part of the story -> the query for it; $1 is the run
     "fork_of": "SELECT parent AS run, epoch, state = '' AS resumed FROM forks WHERE run_id = $1",
     "forks": "SELECT run_id AS run, epoch FROM forks WHERE parent = $1 ORDER BY idx",
+    "files": "SELECT epoch, name, sha256 FROM run_file_saved WHERE run_id = $1 "
+    "QUALIFY ROW_NUMBER() OVER (PARTITION BY name ORDER BY idx DESC) = 1 ORDER BY name",
     "provocations": "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects, changes "
     "FROM provocations WHERE run_id = $1 ORDER BY idx",
     "epochs": EPOCHS,
@@ -271,6 +273,10 @@ def tell_story(story: dict[str, Any]) -> None:
         console.print(
             f"{what} run {words(parent['run'])}, equal to it up to the {upto} epoch "
             f"{parent['epoch']}"
+        )
+    for file in story["files"]:
+        console.print(
+            f"file of epoch {file['epoch']}: {words(file['name'])}, SHA-256 {words(file['sha256'])}"
         )
     if forks := story["forks"]:
         shown = ", ".join(f"{each['run']} (epoch {each['epoch']})" for each in forks[:_MOST_FORKS])

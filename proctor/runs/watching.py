@@ -3,11 +3,14 @@
 I/O: appends to the home's ledger.
 """
 
+import hashlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,6 +25,7 @@ from aggregates.playbook import MAX_LR, MIN_LR, rate_remedies, restoring
 from aggregates.rules import DOCUMENT, PROFILES
 from aggregates.run import MEASURED, REPORTED, Run
 from aggregates.spec import WatchedModel
+from ledger.files import new_name
 from monitor.answering import Adviser, Policy
 from monitor.config import RunConfig, WatchConfig
 from monitor.diagnostics import HALF
@@ -218,6 +222,7 @@ def watch(
             compiled=compiled,
             noise=noise if probe is None else probe,
             say=tell if processes.first else keep_quiet,
+            keep=partial(_keep, place, run.id) if processes.first else None,
         )
         earlier.go_on(watched)
         if start is not None:
@@ -230,6 +235,20 @@ def watch(
             watched.close(error)
             raise
         watched.close()
+
+
+def _keep(place: Home, run: UUID, path: Path) -> tuple[str, int]:
+    """Copy a file into the run's folder; return its SHA-256 and its size."""
+    kept = place.submission(run) / path.name
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        new = new_name(kept)
+        shutil.copyfile(path, new)
+        with new.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256, new.replace(kept).stat().st_size
+    except OSError as error:
+        raise WatchError(f"{path} cannot be put on record: {error.strerror or error}") from error
 
 
 def _shared(own: Policy | None, processes: Processes, told: Mapping[str, Any]) -> Policy:

@@ -57,18 +57,26 @@ class Stubborn(Mlp):
         return super().training_step(batch, batch_idx) * float("nan")
 
 
-def fit(model: Any, callback: Any, tmp_path: Path, **settings: Any) -> Any:
+def fit(
+    model: Any,
+    callback: Any,
+    tmp_path: Path,
+    *,
+    keep: Any = None,
+    ckpt_path: Path | None = None,
+    **settings: Any,
+) -> Any:
     trainer = lightning.Trainer(
         accelerator="cpu",
         logger=False,
-        enable_checkpointing=False,
+        enable_checkpointing=keep is not None,
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=tmp_path,
-        callbacks=[] if callback is None else [callback],
+        callbacks=[each for each in (callback, keep) if each is not None],
         **{"max_epochs": 3, **settings},
     )
-    trainer.fit(model)
+    trainer.fit(model, ckpt_path=ckpt_path)
     return trainer
 
 
@@ -128,11 +136,41 @@ def test_measurements_are_those_of_a_loop_of_ones_own(
 
 def test_watched_training_has_the_weights_of_an_unwatched_one(tmp_path: Path) -> None:
     plain, watched = Mlp(), Mlp()
-    settings = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 3}
+    settings: dict[str, Any] = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 3}
     fit(plain, None, tmp_path, **settings)
     fit(watched, ProctorCallback(home=tmp_path), tmp_path, **settings)  # which names no policy
     for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+class Breakable(Mlp):
+    breaks = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.breaks and self.current_epoch == 2:
+            raise KeyboardInterrupt
+        return super().training_step(batch, batch_idx)
+
+
+def test_training_goes_on_from_lightnings_own_checkpoint(tmp_path: Path) -> None:
+    def watched(name: str) -> Any:
+        return ProctorCallback(policy="playbook", home=tmp_path / name, name="mine")
+
+    straight, broken, resumed = (Breakable(lr=30.0) for _ in range(3))
+    broken.breaks = True
+    fit(straight, watched("straight"), tmp_path, max_epochs=4)
+    keep = lightning.callbacks.ModelCheckpoint(dirpath=tmp_path, filename="kept")
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        fit(broken, watched("broken"), tmp_path, keep=keep, max_epochs=4)
+    fit(resumed, watched("broken"), tmp_path, ckpt_path=tmp_path / "kept.ckpt", max_epochs=4)
+    for one, other in zip(straight.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+    [whole] = run_ids(tmp_path / "straight")
+    *_, last = run_ids(tmp_path / "broken")
+    expected = epochs_of(tmp_path / "straight", whole)
+    found = epochs_of(tmp_path / "broken", last)
+    assert [each.measured for each in found] == [each.measured for each in expected]
+    assert_verified(tmp_path / "broken", last)
 
 
 def test_decisions_on_the_learning_rate_act_and_leave_the_schedule(tmp_path: Path) -> None:
@@ -242,7 +280,11 @@ class Divided(Mlp):
 
 def test_two_processes_make_one_run(tmp_path: Path) -> None:
     callback = ProctorCallback(policy="nothing", home=tmp_path / "trainer")
-    settings = {"strategy": "ddp_fork", "devices": 2, "use_distributed_sampler": False}
+    settings: dict[str, Any] = {
+        "strategy": "ddp_fork",
+        "devices": 2,
+        "use_distributed_sampler": False,
+    }
     fit(Divided(batch_size=25), callback, tmp_path, **settings)
     [run_id] = run_ids(tmp_path / "trainer")
     found = epochs_of(tmp_path / "trainer", run_id)

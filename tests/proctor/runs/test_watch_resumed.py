@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_loop_that_was_killed_goes_on_as_one_that_never_was(tmp_path: Path) -> N
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
 
 
-def epochs(home: Path, count: int, **options: Any) -> dict[str, Any]:
+def epochs(home: Path, count: int, *, kept: Path | None = None, **options: Any) -> dict[str, Any]:
     """Train a small loop, break it off after so many epochs, and return its state."""
     torch.manual_seed(0)
     model = nn.Linear(6, 3)
@@ -154,8 +155,12 @@ def epochs(home: Path, count: int, **options: Any) -> dict[str, Any]:
             loss = cross_entropy(model(X), X.argmax(dim=1) % 3)
             loss.backward()  # type: ignore[no-untyped-call]
             run.step(loss)
-            run.validate(loss=float(loss))
+            run.validate(loss=loss.item())
             state[f"{epoch}"] = run.state_dict()
+            if kept is not None:
+                if kept.parent.exists():
+                    torch.save(model.state_dict(), kept)
+                run.save(kept)
     return state
 
 
@@ -242,3 +247,32 @@ def test_forged_past_of_a_resumed_run_is_rejected(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"is not what run {saved['run']} recorded before it" in " ".join(done.stdout.split())
     assert call_here(["judge", next(iter(honest.values()))["run"]], home=tmp_path).returncode == 0
+
+
+def test_checkpoint_of_a_resumed_loop_is_handed_over(tmp_path: Path) -> None:
+    home, kept = tmp_path / "home", tmp_path / "kept.pt"
+    saved = epochs(home, 3, kept=kept)["1"]
+    epochs(home, 9, kept=kept, resume=saved)
+    told = " ".join(call_here(["show"], home=home).stdout.split())
+    assert f"file of epoch 4: kept.pt, SHA-256 {sha256(kept.read_bytes()).hexdigest()}" in told
+    assert call_here(["judge"], home=home).returncode == 0
+    out = tmp_path / "out"
+    done = call_here(["export", "model", "latest", "--out", str(out)], home=home)
+    assert done.returncode == 0, done.stderr
+    assert (out / "model" / "kept.pt").read_bytes() == kept.read_bytes()
+    assert call_here(["verify", str(out)], home=tmp_path / "elsewhere").returncode == 0
+    (out / "model" / "kept.pt").write_bytes(b"another")
+    done = call_here(["verify", str(out)], home=tmp_path / "elsewhere")
+    assert (done.returncode, "kept.pt" in done.stdout + done.stderr) == (1, True)
+
+
+def test_loop_that_saved_no_file_is_told_how_to(tmp_path: Path) -> None:
+    epochs(tmp_path, 9)
+    done = call_here(["export", "model", "latest", "--out", str(tmp_path / "out")], home=tmp_path)
+    assert done.returncode == 2
+    assert "in a loop of your own, run.save(FILE) does" in " ".join(done.stderr.split())
+
+
+def test_file_that_is_not_there_is_named_and_closes_the_run(tmp_path: Path) -> None:
+    with pytest.raises(WatchError, match=r"none/kept\.pt cannot be put on record: No such file"):
+        epochs(tmp_path, 9, kept=tmp_path / "none" / "kept.pt")
