@@ -26,6 +26,7 @@ from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
+from aggregates.run import Run
 from ledger.application import LedgerApplication
 from ledger.notes import vkey
 from ledger.recorder import SignedRecorder
@@ -182,10 +183,13 @@ def add_what_can_go_wrong(directory: Path) -> None:
     with LedgerApplication.open(directory, REGISTRY) as log:
         unanswered = synthetic_run(log, epochs=1, end=None)
         for epoch in range(1, 5):
-            unanswered.measure_epoch(measured(epoch, exploding=True), {})
+            told = {"metrics": {"f1": 0.5}}
+            unanswered.measure_epoch(measured(epoch, exploding=True), told)
             unanswered.evaluate_rules()
             if unanswered.fired():
                 break
+        saved = {"epoch": unanswered.epoch, "name": "kept.pt", "sha256": "5f" * 32, "size": 9}
+        unanswered.trigger_event(Run.FileSaved, **saved)  # as a watched loop does
         log.save(unanswered)
         line = Line.open(
             root="ab" * 20,
