@@ -145,6 +145,7 @@ def _told() -> Mapping[str, str]:
     ]
     once = [(name,) for name, told in ROWS.items() if any(each.once for each in told)]
     return {
+        "alone": _listed(name for name, own in OWN_POLICIES.items() if own.alone),
         "answers": answers,
         "asking": _listed(ASKING),
         "computed": _listed(COMPUTED),
