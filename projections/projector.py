@@ -133,6 +133,8 @@ def _view_texts() -> list[str]:
 @cache
 def _told() -> Mapping[str, str]:
     """Return what stands in the place of each name in double braces."""
+    from aggregates.registry import REGISTRY  # noqa: PLC0415 - as in columns.py
+
     ends = [*(first for _, first, _ in PHASES[1:]), None]
     answers = ", ".join(
         f"{{'rule': '{rule}', 'able': [{_listed(able)}]}}"
@@ -149,6 +151,7 @@ def _told() -> Mapping[str, str]:
         "answers": answers,
         "asking": _listed(ASKING),
         "computed": _listed(COMPUTED),
+        "ends": _listed(each.name for each in REGISTRY if getattr(each.event_class, "ENDS", "")),
         "first_rules": _listed(FIRST_RULES),
         "listed": str(LISTED),
         "neutral": json.dumps(dict.fromkeys(NEUTRAL)),
