@@ -74,8 +74,8 @@ class Audit(Aggregate):
         summary: str  # one line
         evidence: Mapping[str, Any]
 
-        def check(self, audit: "Audit") -> None:
-            if audit.scored or self.step > len(STEPS) or STEPS[self.step - 1] != self.name:
+        def check(self, _: "Audit") -> None:
+            if self.step > len(STEPS) or STEPS[self.step - 1] != self.name:
                 raise InvariantError(
                     f"audit step {self.name!r} is out of order: {self.step - 1} steps were recorded"
                 )
@@ -89,6 +89,7 @@ class Audit(Aggregate):
         A hard fail leaves nothing of either score.
         """
 
+        ENDS = "audit {aggregate.id} is already scored"
         _: KW_ONLY
         # true if a gate (steps 1 to 7) failed; both scores are then 0
         hard_fail: bool = counted("hard_fail")
@@ -110,8 +111,8 @@ class Audit(Aggregate):
 
         def check(self, audit: "Audit") -> dict[str, Any]:
             """List the first violations, and put the others into groups."""
-            if audit.scored or len(audit.statuses) != len(STEPS):
-                raise InvariantError("the scores can be recorded only once, and only after step 11")
+            if len(audit.statuses) != len(STEPS):
+                raise InvariantError("the scores can be recorded only after step 11")
             if self.hard_fail and (self.accuracy_score or self.process_score):
                 raise InvariantError(
                     "an audit that ended in a hard fail must record both scores as 0"
@@ -119,12 +120,9 @@ class Audit(Aggregate):
             listed, further = shared_out(self.violations)
             return {"violations": listed, "further": further}
 
-        def apply(self, audit: "Audit") -> None:
-            audit.scored = True
-
     run: str
     statuses: list[str] = field(default_factory=list)
-    scored: bool = False
+    ended: str | None = None
 
     start = begins(Started)
     complete_step = records(StepCompleted)

@@ -14,18 +14,26 @@ from aggregates.canonical import digest
 from aggregates.errors import InvariantError
 from aggregates.events import Event, First, Long, begins, counted, record, records
 
-OWN_POLICIES = (
-    "fresh_on_nan",
-    "human",
-    "mixed",
-    "network",
-    "nothing",
-    "openai",
-    "playbook",
-    "random",
-    "rescue",
-    "trials",
-)
+
+class OwnPolicy(NamedTuple):
+    """What is known of a policy of Proctor by its name."""
+
+    goes_back: bool = False  # it needs rules that keep states
+    alone: bool = True  # its code decides, without weights, a model or a person
+
+
+OWN_POLICIES = {  # in the order in which people are shown them
+    "playbook": OwnPolicy(),
+    "rescue": OwnPolicy(goes_back=True),
+    "trials": OwnPolicy(goes_back=True),
+    "network": OwnPolicy(alone=False),
+    "fresh_on_nan": OwnPolicy(),
+    "nothing": OwnPolicy(),
+    "random": OwnPolicy(),
+    "openai": OwnPolicy(alone=False),
+    "mixed": OwnPolicy(alone=False),
+    "human": OwnPolicy(alone=False),
+}
 NEUTRAL = ("data_dir", "download", "snapshots")  # of a configuration: they change no value of a run
 # What a configuration says of how and where a run is computed, and its seed: another value of these
 # asks the same, once more.

@@ -19,11 +19,10 @@ from eventsourcing.persistence import (
 from eventsourcing.popo import POPOFactory
 from eventsourcing.utils import Environment, EnvType
 
-from ledger.errors import StorageError
 from ledger.mapper import EventRegistry, LedgerMapper
 from ledger.notary.client import NotaryClient
 from ledger.notary.remote import RemoteRecorder
-from ledger.paths import LedgerPaths, is_served
+from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
 from ledger.recording.recorders import EntryRecorder
@@ -51,17 +50,10 @@ class LedgerApplication(Application[UUID]):
     ) -> Self:
         """Open the ledger in a directory, beginning it if there is none.
 
-        With the POSTGRES_ settings of a `server`, a new ledger has its entries there. Without its
-        private key the ledger is read-only. Raises StorageError or KeyFileError.
+        With the settings of a `server`, such as POSTGRES_DBNAME, a new ledger has its entries
+        there. Without its private key the ledger is read-only. Raises StorageError or KeyFileError.
         """
-        paths, settings = LedgerPaths(directory), None
-        if server is not None:
-            from ledger.postgres_store import ServerSettings  # noqa: PLC0415 - psycopg is an extra
-
-            settings = ServerSettings.from_env(server)
-            if settings is None and not is_served(paths):
-                raise StorageError("set POSTGRES_DBNAME to the ledger's database")
-        store, signer = open_ledger(paths, passphrase=passphrase, server=settings)
+        store, signer = open_ledger(LedgerPaths(directory), passphrase=passphrase, server=server)
         return cls(registry, SignedRecorder(store, signer=signer))
 
     @classmethod

@@ -50,7 +50,7 @@ _SNAPSHOTS = Meta(
 )
 _FOLDER = Meta(min_length=1, extra={"allowed": "a folder"})
 _OWN_RATE = Meta(ge=0.0, le=sys.float_info.max, extra={"allowed": "a finite number from 0"})
-_WAIVED = Meta(extra={"allowed": "different rules R1 to R7"})
+_WAIVED = Meta(extra={"allowed": f"different rules of {', '.join(RULES)}"})
 _Rule = Annotated[str, one_of(RULES)]
 _Examples = Annotated[int, Meta(ge=2, le=10_000_000)] | None
 _Seed = Annotated[int, Meta(ge=0, le=2**53)]

@@ -31,7 +31,7 @@ from uuid import UUID
 from ledger.blobs import BlobStore
 from ledger.errors import ConflictError, MemoryFileError, SignatureError, StorageError
 from ledger.files import locked, open_regular
-from ledger.paths import LedgerPaths
+from ledger.paths import SERVERS, LedgerPaths
 from ledger.recording.opening import has_key
 from ledger.recording.recorders import EntryRecorder
 from ledger.verification.reader import read_vkey
@@ -192,7 +192,7 @@ class Home:
 
         if self._notary is not None:
             return LedgerApplication.connect(self._notary, REGISTRY)
-        served = os.environ.get("PERSISTENCE_MODULE") == "ledger.postgres"
+        served = os.environ.get("PERSISTENCE_MODULE") in SERVERS
         server = os.environ if served else None
         return LedgerApplication.open(self.ledger, REGISTRY, passphrase=passphrase(), server=server)
 

@@ -133,6 +133,8 @@ def _view_texts() -> list[str]:
 @cache
 def _told() -> Mapping[str, str]:
     """Return what stands in the place of each name in double braces."""
+    from aggregates.registry import REGISTRY  # noqa: PLC0415 - as in columns.py
+
     ends = [*(first for _, first, _ in PHASES[1:]), None]
     answers = ", ".join(
         f"{{'rule': '{rule}', 'able': [{_listed(able)}]}}"
@@ -145,9 +147,11 @@ def _told() -> Mapping[str, str]:
     ]
     once = [(name,) for name, told in ROWS.items() if any(each.once for each in told)]
     return {
+        "alone": _listed(name for name, own in OWN_POLICIES.items() if own.alone),
         "answers": answers,
         "asking": _listed(ASKING),
         "computed": _listed(COMPUTED),
+        "ends": _listed(each.name for each in REGISTRY if getattr(each.event_class, "ENDS", "")),
         "first_rules": _listed(FIRST_RULES),
         "listed": str(LISTED),
         "neutral": json.dumps(dict.fromkeys(NEUTRAL)),

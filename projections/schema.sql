@@ -16,7 +16,7 @@ COMMENT ON COLUMN *.advice_id IS 'The advice to a model';
 COMMENT ON COLUMN *.audit_id IS 'The audit';
 COMMENT ON COLUMN *.comparison_id IS 'The comparison';
 COMMENT ON COLUMN *.credit_id IS 'The measurement';
-COMMENT ON COLUMN *.rule IS 'R1 to R7';
+COMMENT ON COLUMN *.rule IS 'The rule';
 COMMENT ON COLUMN *.transcript_id IS 'The transcript';
 COMMENT ON COLUMN *.bisection_id IS 'The search';
 COMMENT ON COLUMN *.checkpoint_id IS 'The checkpoint';

@@ -62,10 +62,7 @@ CREATE VIEW misplaced_entries AS
 WITH ends AS (
     SELECT stream_id, MIN(idx) AS idx
     FROM events
-    WHERE name IN (
-        'run.ended', 'campaign.ended', 'comparison.ended', 'credit.ended', 'bisection.ended',
-        'audit.scored'
-    )
+    WHERE name IN ({{ends}})
     GROUP BY stream_id
 ),
 
@@ -85,7 +82,7 @@ FROM again AS a
 LEFT JOIN ends AS l ON l.stream_id = a.stream_id AND l.idx < a.idx
 WHERE l.idx IS NULL;
 COMMENT ON VIEW misplaced_entries IS 'Entries where an honest program appends none: after the end of their stream, or a second one of what a stream has once. Somebody who can append to the ledger added them';
-COMMENT ON COLUMN misplaced_entries.stream_id IS 'The run, campaign or audit';
+COMMENT ON COLUMN misplaced_entries.stream_id IS 'The stream: a run, an audit, a proposal and so on';
 COMMENT ON COLUMN misplaced_entries.name IS 'Kind of event';
 COMMENT ON COLUMN misplaced_entries.why IS 'after the end: they follow the end of their stream; again: the stream has such an event already, and the first one counts';
 

@@ -29,7 +29,7 @@ import struct
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -38,13 +38,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
 
-ED25519, ECDSA, COSIGNATURE = 1, 2, 4  # signed-note, "Signature types"
 P256 = bytes.fromhex(
     "3059301306072a8648ce3d020106082a8648ce3d030107034200"
 )  # "Keys", before a point
+Verify = Callable[[bytes, bytes], None]  # of a signature and a message: raises if it is invalid
 LIMIT = 1 << 63  # integers stay below
 NOTE_LIMIT = 100_000  # characters
 PROOF_LIMIT = 1_000_000  # characters; each rotation takes some 1,000
@@ -134,40 +135,63 @@ def check_name(name: str) -> None:
     need(not bad, "a key name is empty or has spaces, plus or control characters")
 
 
+def load_p256(public: bytes) -> Verify:
+    """Read a key of ECDSA over P-256, in DER."""
+    need(public[:26] == P256 and public[26] == 4, "a vkey's key is not of P-256")
+    key = EllipticCurvePublicKey.from_encoded_point(SECP256R1(), public[26:])
+    return lambda signature, message: key.verify(signature, message, ECDSA(SHA256()))
+
+
+def load_ed25519(public: bytes) -> Verify:
+    """Read a key of Ed25519."""
+    return Ed25519PublicKey.from_public_bytes(public).verify
+
+
+AUTHOR = {1: (32, load_ed25519)}
+KINDS = {  # "Keys": who has vkeys of which types, the length of their keys, and what reads these
+    "ledger": AUTHOR,
+    "operator": AUTHOR,
+    "judge": AUTHOR,
+    "publisher": {2: (91, load_p256)},
+    "witness": {4: (32, load_ed25519)},
+}
+
+
 class Key(NamedTuple):
     """A verifier key: `<name>+<key id>+base64(type || public key)`."""
 
     vkey: str
     name: str
-    public: bytes  # 32 bytes, 91 of ECDSA
+    public: bytes
     key_id: bytes  # 4 bytes
+    load: Callable[[bytes], Verify]
 
     def holds(self, signature: bytes, message: bytes) -> bool:
         """Tell whether this key has signed the message."""
         try:
-            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
+            self.load(self.public)(signature, message)
         except (InvalidSignature, ValueError):
             return False
         return True
 
 
-def parse_key(vkey: str, kind: int) -> Key:
-    """Read a vkey of the type that its role asks for."""
+def parse_key(vkey: str, role: str) -> Key:
+    """Read a vkey of a type that its role may have."""
     name, _, rest = vkey.partition("+")
     digits, _, encoded = rest.partition("+")
     raw = unbase64(encoded)
-    key_id = sha256(raw[1:] if kind == ECDSA else name.encode() + b"\n" + raw)[:4]
+    kind, public = raw[:1], raw[1:]
     check_name(name)
-    long = len(raw) == (92 if kind == ECDSA else 33)
-    need(long and raw[0] == kind, f"a vkey is not of type {kind}")
-    if kind == ECDSA:
-        need(raw[1:27] == P256 and raw[27] == 4, "a vkey's key is not of P-256")
-        try:
-            EllipticCurvePublicKey.from_encoded_point(SECP256R1(), raw[27:])
-        except ValueError as error:
-            raise Failed("a vkey's key is no point of P-256") from error
+    size, load = KINDS[role].get(int.from_bytes(kind), (-1, load_ed25519))
+    need(len(public) == size, "a vkey is not of a type that its role has")
+    try:
+        load(public)
+    except ValueError as error:
+        raise Failed("a vkey's key is no point of its curve") from error
+    named = kind != b"\x02"  # signed-note, "Signature types"
+    key_id = sha256(name.encode() + b"\n" + raw if named else public)[:4]
     need(digits == key_id.hex(), "a vkey's key id does not fit its key")
-    return Key(vkey, name, raw[1:], key_id)
+    return Key(vkey, name, public, key_id, load)
 
 
 class Note(NamedTuple):
@@ -399,11 +423,6 @@ class Revocation:
         return after and size <= self.lifted
 
 
-def kind_of(role: str) -> int:
-    """Give the type of a role's vkeys."""
-    return {"witness": COSIGNATURE, "publisher": ECDSA}.get(role, ED25519)
-
-
 class Keys:
     """Which keys stand for a ledger, followed entry by entry from the vkey that it began with."""
 
@@ -448,10 +467,10 @@ class Keys:
             whole = all(-LIMIT <= int(body[name]) < LIMIT for name in ("by", "clock"))
             need(whole, "the clock values are not possible")
         else:
-            need(body["role"] in ("operator", "judge", "publisher", "witness"), "unknown role")
+            need(body["role"] in KINDS.keys() - {"ledger"}, "unknown role")
             if role == "ledger" and subject in self.ended:
                 self.ended.remove(subject)
-                self.used.remove(parse_key(subject[1], kind_of(subject[0])).public)
+                self.used.remove(parse_key(subject[1], subject[0]).public)
                 for revocation in self.revocations:
                     if revocation.vkey == subject[1]:
                         revocation.lifted = min(revocation.lifted, index)
@@ -459,7 +478,7 @@ class Keys:
 
     def grant(self, role: str, vkey: str) -> Key:
         """Let a key that does not serve, and never did without being ended, stand for a role."""
-        key = parse_key(vkey, kind_of(role))
+        key = parse_key(vkey, role)
         need(key.public not in self.used, "the key was in use before")
         self.used.add(key.public)
         self.held.add((role, vkey))
@@ -472,7 +491,7 @@ class Keys:
         """End a key's role as an author; a ledger key signs tree heads until it is rotated."""
         need((role, vkey) in self.held, "the revoked key was never granted")
         need(0 <= since < LIMIT, "the revocation has no valid time")
-        self.authors.pop((role, sha256(parse_key(vkey, kind_of(role)).public)), None)
+        self.authors.pop((role, sha256(parse_key(vkey, role).public)), None)
         self.ended.add((role, vkey))
         self.revocations.append(Revocation(vkey, index, since))
 
@@ -481,7 +500,7 @@ class Keys:
         note, old = parse_note(text), self.ledger
         lines = note.text.split("\n")
         need(len(lines) == 5 and lines[0] == "ledger/rotation/v1", "a rotation has other lines")
-        new = parse_key(lines[3], ED25519)
+        new = parse_key(lines[3], "ledger")
         names = (old.name, old.vkey, old.name)
         need((lines[1], lines[2], new.name) == names, "a rotation is of another ledger or key")
         both = len(note.lines) == 2 and note.signed_once(old) and note.signed_once(new)
@@ -1389,8 +1408,8 @@ def check(arguments: argparse.Namespace) -> str:
     """Check the target, and say what held."""
     target = Path(arguments.target)
     try:
-        keys = Keys(parse_key(read_key(arguments.vkey), ED25519))
-        seen = Witnesses(parse_key(read_key(vkey), COSIGNATURE) for vkey in arguments.witness)
+        keys = Keys(parse_key(read_key(arguments.vkey), "ledger"))
+        seen = Witnesses(parse_key(read_key(vkey), "witness") for vkey in arguments.witness)
         kept = [parse_head(read_given(Path(arguments.head)))] if arguments.head else []
     except (Failed, OSError, ValueError) as error:
         raise Usage(f"a key or a kept tree head cannot be read: {error}") from error

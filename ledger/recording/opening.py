@@ -6,8 +6,9 @@ I/O: everything in the ledger's directory but blobs.
 """
 
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, cast
 
 from ledger.database import Database, create_database, explained
 from ledger.entries import AuthorKey
@@ -15,14 +16,11 @@ from ledger.errors import KeyFileError, StorageError
 from ledger.files import create_exclusively, read_text, replace_durably, sync_folder
 from ledger.keys import load_key, load_or_create_key
 from ledger.notes import NoteKey, public_bytes, vkey
-from ledger.paths import MAX_VKEY, LedgerPaths, is_served
+from ledger.paths import MAX_VKEY, LedgerPaths, is_served, server_at
 from ledger.recording.newest import read_authority
 from ledger.schemes import PrivateKey
 from ledger.store import Rows, Store
 from ledger.verification.authority import Authority
-
-if TYPE_CHECKING:
-    from ledger.postgres_store import ServerSettings
 
 
 class Signer:
@@ -97,12 +95,12 @@ class Signer:
 
 
 def open_ledger(
-    paths: LedgerPaths, *, passphrase: bytes | None, server: "ServerSettings | None" = None
+    paths: LedgerPaths, *, passphrase: bytes | None, server: Mapping[str, str] | None = None
 ) -> tuple[Store, Signer | None]:
     """Open or begin the ledger in a directory; without its private key there is no signer.
 
-    A `server` has its entries and tree heads, if this is said the first time. Raises StorageError
-    or KeyFileError; then nothing is left open.
+    A `server`, by its settings, has its entries and tree heads, if this is said the first time.
+    Raises StorageError or KeyFileError; then nothing is left open.
     """
     with explained(paths.directory):
         had_vkey = paths.vkey.exists()  # asked first: it comes into being last
@@ -122,7 +120,7 @@ def open_ledger(
 
 
 def _in_file(
-    paths: LedgerPaths, _: "ServerSettings | None", had_vkey: bool, passphrase: bytes | None
+    paths: LedgerPaths, _: Mapping[str, str] | None, had_vkey: bool, passphrase: bytes | None
 ) -> Store:
     with explained(paths.directory):
         begun = paths.database.exists()
@@ -134,24 +132,26 @@ def _in_file(
 
 def _on_server(
     paths: LedgerPaths,
-    server: "ServerSettings | None",
+    server: Mapping[str, str] | None,
     had_vkey: bool,
     passphrase: bytes | None,
 ) -> Store:
-    from ledger.postgres_store import on_server  # noqa: PLC0415 - psycopg is an extra
-
-    store = on_server(paths.server, given=server)
+    file = paths.server
+    if server is not None and not is_served(paths):
+        file = paths.directory / server.get("PERSISTENCE_MODULE", file.name)
+    kind = server_at(file)
+    store: Any = kind.connect(file, given=None if server is None else kind.settings(server))
     try:
         if not store.begun():
-            _check_new(paths, f"{paths.server}: {store.settings}", had_vkey=had_vkey)
+            _check_new(paths, f"{file}: {store.settings}", had_vkey=had_vkey)
             store.create(meta=_begun(paths, passphrase=passphrase))
         with explained(paths.directory):
             paths.directory.mkdir(parents=True, exist_ok=True)
-        store.settings.keep(paths.server)
+        store.settings.keep(file)
     except BaseException:
         store.close()
         raise
-    return store
+    return cast("Store", store)
 
 
 def _check_new(paths: LedgerPaths, place: object, *, had_vkey: bool) -> None:

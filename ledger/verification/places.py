@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ledger.errors import ExchangedError
-from ledger.paths import LedgerPaths, is_served
+from ledger.paths import LedgerPaths, is_served, server_at
 from ledger.verification.memory_keys import OwnFile, read_own, unusable, write_own
 
 _WHAT = "key of a ledger"
@@ -84,6 +84,4 @@ def _names(directory: Path) -> Iterator[str]:
     )
     paths = LedgerPaths(directory)
     if is_served(paths):
-        from ledger.postgres_store import ServerSettings  # noqa: PLC0415 - psycopg is an extra
-
-        yield ServerSettings.of_ledger(paths.server, given=None).place
+        yield server_at(paths.server).place(paths.server)

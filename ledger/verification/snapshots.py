@@ -20,7 +20,7 @@ from typing import Any
 from ledger.database import check_file, check_schema, explained
 from ledger.errors import StorageError
 from ledger.files import open_regular
-from ledger.paths import LedgerPaths, is_served
+from ledger.paths import LedgerPaths, is_served, server_at
 from ledger.verification.vectorized import EntryRow
 from ledger.verification.verify import HeadRow
 
@@ -164,9 +164,7 @@ class SQLiteSnapshot(Snapshot):
 def snapshot(paths: LedgerPaths) -> Iterator[Snapshot]:
     """Yield what is stored, as of one moment."""
     if is_served(paths):
-        from ledger.verification.server_snapshots import server_snapshot  # noqa: PLC0415 - an extra
-
-        with server_snapshot(paths) as stored:
+        with server_at(paths.server).snapshot(paths.server) as stored:
             yield stored
         return
     with _file_snapshot(paths.database) as connection:

@@ -1,6 +1,7 @@
 """The policies that need only a name: no model, no person, no recorded run.
 
-A name is one of POLICIES, or means a policy that somebody else wrote: see outside.py.
+A name is one of POLICIES, of which OWN_POLICIES says more (aggregates/comparison.py), or means a
+policy that somebody else wrote: see outside.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +17,16 @@ from policies.playbook import PlaybookPolicy
 
 Simple = NetworkPolicy | NothingPolicy | OutsidePolicy | PlaybookPolicy | RandomPolicy
 POLICIES: Mapping[str, Callable[[], Simple]] = {
-    "fresh_on_nan": FreshOnNanPolicy,
-    "network": NetworkPolicy,
-    "nothing": NothingPolicy,
-    "playbook": PlaybookPolicy,
-    "random": RandomPolicy,
-    "rescue": RescuePolicy,
-    "trials": TrialsPolicy,
+    each.name: each
+    for each in (
+        PlaybookPolicy,
+        RescuePolicy,
+        TrialsPolicy,
+        NetworkPolicy,
+        FreshOnNanPolicy,
+        NothingPolicy,
+        RandomPolicy,
+    )
 }
 
 

@@ -65,7 +65,7 @@ from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.jobs import Job, data_of
 from proctor.runs.policies import HUMAN, PolicyChoice
 from proctor.runs.progress import watching
-from proctor.runs.run_settings import DEFAULT_POLICY, GOING_BACK, read_pairs
+from proctor.runs.run_settings import DEFAULT_POLICY, read_pairs
 from proctor.runs.shapes import (
     Audit,
     CampaignAgain,
@@ -126,7 +126,7 @@ def run(home: Home, config: RunConfig, how: TrainingOptions) -> Output:
     choice = PolicyChoice.read(how.policy, how.sets or [])
     splits = data_of(config)
     verify_ready(home, choice, campaign=config.edits != "live")
-    if choice.name in GOING_BACK and not PROFILES[config.profile].kept_states:
+    if choice.goes_back and not PROFILES[config.profile].kept_states:
         warn(
             f"the rules {config.profile} keep no states, so the policy {choice.name} answers as "
             "the playbook; add profile=relative to let it go back"
@@ -150,7 +150,7 @@ def run_a_task(home: Home, path: Path, config: TaskConfig, how: TrainingOptions)
     """Train the model and data of a task's file."""
     choice = PolicyChoice.read(how.policy, how.sets or [])
     verify_ready(home, choice, campaign=False)
-    if choice.name in GOING_BACK and not config.goes_back:
+    if choice.goes_back and not config.goes_back:
         warn(
             f"this task keeps no states, so the policy {choice.name} answers as the playbook; "
             "leave profile and goes_back at their defaults to let it go back"

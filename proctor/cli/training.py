@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from aggregates.comparison import OWN_POLICIES
 from monitor.config import RunConfig
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
@@ -87,8 +88,7 @@ class TrainingOptions:
 
     policy: Annotated[
         str,
-        "playbook, rescue, trials, network, fresh_on_nan, nothing, random, openai, mixed, human, "
-        "MODULE:CLASS or exec:COMMAND.",
+        f"{', '.join(OWN_POLICIES)}, MODULE:CLASS or exec:COMMAND.",
     ] = DEFAULT_POLICY
     sets: SetOption = None
     executor: ExecutorOption = "local"

@@ -9,7 +9,7 @@ from typing import Annotated
 from ledger.errors import VerificationError
 from ledger.handover.bundle_check import is_bundle
 from ledger.handover.object_store import Bucket, is_bucket
-from ledger.paths import LedgerPaths
+from ledger.paths import SERVERS, LedgerPaths
 from ledger.witnessing.quorum import read_quorum
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import (
@@ -37,7 +37,7 @@ from proctor.inputs import read_text, read_vkey, read_vkey_file
 
 app = CommandGroup()
 
-_STORES = {each.name for each in (LedgerPaths(Path()).database, LedgerPaths(Path()).server)}
+_STORES = {LedgerPaths(Path()).database.name, *SERVERS}
 
 
 @app.command(

@@ -13,7 +13,7 @@ from ledger.errors import EvidenceError, VerificationError
 from ledger.handover.bundle_check import BundlePass, check_bundle, read_vkey
 from ledger.handover.bundle_files import Place
 from ledger.mapper import ns_to_datetime
-from ledger.paths import LedgerPaths
+from ledger.paths import LedgerPaths, server_at
 from ledger.verification.authority import Authority, suspects
 from ledger.verification.memory import Remembered
 from ledger.verification.reader import VerificationReport, check_ledger, open_verified
@@ -297,17 +297,16 @@ def _evidence(check: LedgerCheck | BundleCheck, *, kept: str, newest: str) -> Co
 
 
 def check_rights(home: Home) -> Output:
-    """Tell which rights a user of a PostgreSQL server has beyond appending, and which lack."""
+    """Tell which rights a user of a server has beyond appending, and which lack."""
     home.require_ledger()
     paths = LedgerPaths(home.ledger)
     if not paths.server.exists():
         raise ProctorError(
             f"{paths.database}: this ledger is in a file; whoever may write the file may do all "
-            "to it. Rights are checked for a ledger on a PostgreSQL server"
+            "to it. Rights are checked for a ledger on a server"
         )
-    from ledger.postgres_rights import read_rights  # noqa: PLC0415 - psycopg is an extra
-
-    rights = read_rights(paths.server)
+    server = server_at(paths.server)
+    rights = server.rights(paths.server)
     told = Rights.of(rights)
     rows = [(kind, text) for kind in ("needless", "missing") for text in getattr(told, kind)]
     if not rows:
@@ -316,5 +315,5 @@ def check_rights(home: Home) -> Output:
         told,
         lambda: print_table((f"user {rights.user}", "right"), rows),
         found=True,
-        note="docs/how-to/use-postgresql.md lists the rights that a producer needs",
+        note=f"{server.PAGE} lists the rights that a producer needs",
     )

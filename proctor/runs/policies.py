@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from aggregates.comparison import OWN_POLICIES
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
 from policies.asking.ask import Asker, Client, find_rung, open_client
 from policies.asking.settings import VERSION, ModelSettings
 from policies.calls import Answers, CallLog
-from policies.deciding.catalogue import POLICIES, create_policy, is_simple
+from policies.deciding.catalogue import create_policy, is_simple
 from policies.deciding.human import HumanPolicy, Terminal
 from policies.deciding.language_model import LanguageModelPolicy
 from policies.deciding.mixed import MixedPolicy
@@ -47,7 +48,7 @@ class PolicyChoice:
                 raise PolicyError(f"the policy {name} needs a model: give --set model=NAME")
             return cls(name, ModelSettings.from_dict(given))
         if name != HUMAN and not is_simple(name):
-            known = ", ".join(sorted((*POLICIES, *known_entry_points(), OPENAI, MIXED, HUMAN)))
+            known = ", ".join(sorted((*OWN_POLICIES, *known_entry_points())))
             raise PolicyError(
                 f"unknown policy {name!r}; choose from {known}, or give MODULE:CLASS or "
                 "exec:COMMAND"
@@ -57,6 +58,11 @@ class PolicyChoice:
                 f"the policy {name} takes no settings; leave out --set {', '.join(sorted(given))}"
             )
         return cls(name)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the policy needs rules that keep states."""
+        return self.name in OWN_POLICIES and OWN_POLICIES[self.name].goes_back
 
     @property
     def records_calls(self) -> bool:

@@ -12,11 +12,9 @@ from aggregates.provocations import apply_to_config
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.dispatch import PORTABLE
 from policies.deciding.rescue import RescuePolicy
-from policies.deciding.trials import TrialsPolicy
 from proctor.errors import ProctorError
 
 DEFAULT_POLICY = RescuePolicy.name  # who decides in a built-in run where nobody names a policy
-GOING_BACK = (RescuePolicy.name, TrialsPolicy.name)  # policies that need rules that keep states
 
 
 def read_config(path: Path | None, settings: Sequence[str]) -> RunConfig:

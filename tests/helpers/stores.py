@@ -10,19 +10,16 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
 from postgres_server import PostgresServer, missing, running_server
 
 from ledger.database import create_database
-from ledger.paths import LedgerPaths
+from ledger.paths import LedgerPaths, server_at
 from ledger.recording import opening
 from ledger.store import Store
-
-if TYPE_CHECKING:
-    from ledger.postgres_store import ServerSettings
 
 __all__ = [
     "begun_on_server",
@@ -49,13 +46,9 @@ def database_path(directory: Path) -> Path:
     return LedgerPaths(directory).database
 
 
-def new_settings() -> "ServerSettings":
+def new_settings() -> dict[str, str]:
     """Return a place on the server where nothing is yet."""
-    from ledger.postgres_store import ServerSettings  # noqa: PLC0415 - psycopg is an extra
-
-    found = ServerSettings.from_env(_servers[-1].env(schema=f"ledger_{next(_schemas)}"))
-    assert found is not None
-    return found
+    return _servers[-1].env(schema=f"ledger_{next(_schemas)}")
 
 
 @contextmanager
@@ -67,7 +60,7 @@ def begun_on_server(settings: Mapping[str, str] | None = None) -> Iterator[Postg
 
     def begin(
         paths: LedgerPaths,
-        server: "ServerSettings | None",
+        server: Mapping[str, str] | None,
         had_vkey: bool,
         passphrase: bytes | None,
     ) -> Store:
@@ -124,9 +117,8 @@ def make_tables(directory: Path, *, meta: dict[str, str]) -> None:
     if not _servers:
         create_database(paths.database, meta=meta)
         return
-    from ledger.postgres_store import PostgresStore  # noqa: PLC0415
-
-    with closing(PostgresStore(paths.server, new_settings())) as store:
+    kind = server_at(paths.server)
+    with closing(kind.connect(paths.server, given=kind.settings(new_settings()))) as store:
         store.create(meta=meta)
         store.settings.keep(paths.server)
 

@@ -1,6 +1,7 @@
 """Signature schemes: one entry in the table adds one, and no key passes for one of another type."""
 
 import base64
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
@@ -22,6 +23,7 @@ from ledger.errors import (
     MalformedError,
     SignatureError,
 )
+from ledger.handover import second_verifier
 from ledger.handover.envelope import envelope_key_id, open_envelope, public_pem, seal
 from ledger.keys import load_or_create_key
 from ledger.notes import public_bytes, vkey
@@ -93,6 +95,14 @@ def test_scheme_that_the_table_gained_signs_and_verifies_tree_heads(
         ["verify", "--vkey", LedgerPaths(tmp_path / "new" / "ledger").vkey], home=tmp_path / "new"
     )
     assert done.returncode == 0, done.stderr
+    # The second verifier has a table of its own.
+    target = str(LedgerPaths(tmp_path / "new" / "ledger").database)
+    arguments = Namespace(target=target, vkey=own, witness=[], head=None, blob_bytes=1)
+    with pytest.raises(second_verifier.Usage, match="a type that its role has"):
+        second_verifier.check(arguments)
+    load = lambda public: algorithm.load(public).verify  # noqa: E731
+    own_table.setitem(second_verifier.AUTHOR, UNUSED, (algorithm.key_bytes, load))
+    assert "1 entries" in second_verifier.check(arguments)
     # Changed text, and another's signature under this key's id, are rejected.
     note = read_tree_head(tmp_path / "new" / "ledger")
     assert note is not None

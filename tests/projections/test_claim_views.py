@@ -17,14 +17,12 @@ from synthetic import (
 )
 
 from aggregates.campaign import Campaign
-from aggregates.comparison import OWN_POLICIES, Cell, Comparison
+from aggregates.comparison import Cell, Comparison
 from aggregates.errors import InvariantError
 from aggregates.registry import REGISTRY
 from aggregates.rules import CALIBRATED, PROFILES
 from aggregates.run import Run
 from ledger.application import LedgerApplication
-from policies.deciding.catalogue import POLICIES
-from proctor.runs.policies import HUMAN, MIXED, OPENAI
 from proctor.runs.standings import standings, told_attempts
 from projections.projector import project, projected, read_position
 from projections.source import open_source
@@ -418,10 +416,6 @@ def test_class_in_a_cell_of_a_policy_of_proctor_is_rejected(told: Told, name: st
     Asked(told, {"name": name}, {"name": "pkg:Mine", "class": "pkg:Mine"})
     ((why,),) = told.ask("SELECT why_not FROM comparison_cells")
     assert why == ["the policy pkg:Mine decided"]
-
-
-def test_every_policy_of_proctor_has_its_own_name_in_comparisons() -> None:
-    assert {*POLICIES, OPENAI, MIXED, HUMAN} == set(OWN_POLICIES)
 
 
 WIDE = replace(SPEC, channels=64)

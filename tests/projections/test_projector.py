@@ -80,6 +80,56 @@ def test_every_registered_event_has_rows_defined() -> None:
     assert {event_type.name for event_type in REGISTRY} == ROWS.keys()
 
 
+# Fields that are no column, as their parts are rows or columns of their own.
+IN_PARTS = {
+    "run.epoch_measured": {"measured"},
+    "run.rules_evaluated": {"evaluations"},
+    "run.decision_made": {"cites"},
+    "credit.measured": {"accuracy", "loss"},
+    "audit.scored": {"further", "violations"},
+    "transcript.call_made": {"usage"},
+    "checkpoint.promoted": {"proposals"},
+    "checkpoint.evaluated": {"code"},
+    "advice.answered": {"base", "candidate"},
+    "advice.round_ended": {"measured"},
+}
+# The table has the checkpoints of every origin; whoever adopts one has checked the envelope.
+UNSEEN = {"checkpoint.adopted": {"envelope"}}
+
+
+def test_every_field_of_an_event_is_a_column() -> None:
+    missing = {
+        event.name: lacking
+        for event in REGISTRY
+        if (
+            lacking := set(event.names or ())
+            - {
+                rows.keys.get(column, column).removesuffix(end)
+                for rows in ROWS[event.name]
+                for column in TABLES[rows.table]
+                for end in ("", "_id")
+            }
+        )
+    }
+    assert missing == IN_PARTS | UNSEEN
+
+
+def test_entry_after_any_end_of_a_stream_is_misplaced(entries: Entries, empty: Empty) -> None:
+    """Where honest programs wrote every event, there is none."""
+    ends = [each.name for each in REGISTRY if getattr(each.event_class, "ENDS", "")]
+    assert {"run.ended", "audit.scored", "proposal.concluded"} <= {*ends}
+    later = [
+        replace(entry, index=index, stream_version=1_000)
+        for index, entry in enumerate((first_of(entries, name) for name in ends), len(entries))
+    ]
+    connection = empty()
+    project(connection, entries)
+    ask = "SELECT name, why FROM misplaced_entries ORDER BY idx"
+    assert connection.execute(ask).fetchall() == []
+    project(connection, later)
+    assert connection.execute(ask).fetchall() == [(name, "after the end") for name in ends]
+
+
 def test_every_table_has_rows_when_the_ledger_has_every_event(
     entries: Entries, empty: Empty
 ) -> None:

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aggregates.improvement.advice import Advice
-from ledger.application import LedgerApplication
 from ledger.wording import counted
 from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Tally
@@ -19,7 +18,8 @@ from proctor.improvement.home import DrawSeedOption
 from proctor.improvement.reports import tell_rounds
 from proctor.improvement.shapes import AdviceRound
 from proctor.output.terminal import print_words, warn
-from proctor.remembering import open_session
+from proctor.remembering import open_remembered, open_session
+from proctor.runs.replay import Recording, read_streams
 
 if TYPE_CHECKING:
     from proctor.improvement.tuning import Tuner
@@ -69,7 +69,7 @@ def use(
     """Choose whether a model gets its advice block, an empty one, or another scenario."""
     with _tuning(home, model), home.open_log() as log:
         if what not in _ORDERS:
-            advice = _recorded(log, model)
+            advice = _recorded(log.find(Advice.id_of(model), Advice), model)
             advice.admit_scenario(what)
         else:
             advice = log.find(Advice.id_of(model), Advice) or Advice.opened(model)
@@ -132,8 +132,7 @@ def _shown(home: Home, model: str) -> Output:
     return Output(told, lambda: _tell(told))
 
 
-def _recorded(log: LedgerApplication, model: str) -> Advice:
-    found = log.find(Advice.id_of(model), Advice)
+def _recorded(found: Advice | None, model: str) -> Advice:
     if found is None:
         raise ProctorError(
             f"no advice to a model named {model!r} is recorded; `proctor run --attempts 3 "
@@ -152,8 +151,10 @@ def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
 
 
 def _report(home: Home, model: str) -> dict[str, Any]:
-    with home.open_log() as log:
-        advice = _recorded(log, model)
+    stream = Advice.id_of(model)
+    with open_remembered(home) as ledger:
+        entries = read_streams(ledger, {stream}).get(stream)
+    advice = _recorded(Recording(stream, entries).state() if entries else None, model)
     session = open_session(home)
     return {
         "model": model,

@@ -58,7 +58,9 @@ def open_first(note: str, vkey: str) -> str:
 
 def open_second(note: str, vkey: str) -> str:
     signed = SECOND_VERIFIER.parse_note(note)
-    SECOND_VERIFIER.need(signed.signed_once(SECOND_VERIFIER.parse_key(vkey, 1)), "not signed")
+    SECOND_VERIFIER.need(
+        signed.signed_once(SECOND_VERIFIER.parse_key(vkey, "ledger")), "not signed"
+    )
     return str(signed.text)
 
 
@@ -213,7 +215,7 @@ def test_cosignature_signs_the_message_of_the_specification() -> None:
     assert raw[4:12] == base64.b64decode(SOFA_WITNESS.split(" ")[2])[4:12]  # the example's time
     note = f"{SOFA}\n{SOFA_LINE}{SOFA_WITNESS}{line}"
     assert open_cosignature(parse_note(note), vkey=WITNESS.vkey) == time
-    seen = SECOND_VERIFIER.Witnesses([SECOND_VERIFIER.parse_key(WITNESS.vkey, 4)])
+    seen = SECOND_VERIFIER.Witnesses([SECOND_VERIFIER.parse_key(WITNESS.vkey, "witness")])
     seen.look(SECOND_VERIFIER.parse_head(note))
     assert list(seen.seen.values()) == [[(20852163, time)]]
 
@@ -474,7 +476,7 @@ def test_proof_has_its_frozen_bytes(frozen: Path, tmp_path: Path) -> None:
     assert open_proof(FROZEN_PROOF, vkey=vkey).entry.index == 4
     path = tmp_path / "frozen.tlog-proof"
     path.write_text(FROZEN_PROOF)
-    keys = SECOND_VERIFIER.Keys(SECOND_VERIFIER.parse_key(vkey, 1))
+    keys = SECOND_VERIFIER.Keys(SECOND_VERIFIER.parse_key(vkey, "ledger"))
     assert (
         SECOND_VERIFIER.check_proofs(path, keys, [], SECOND_VERIFIER.Witnesses([]))[0]
         == "entry 4 of "

@@ -3,31 +3,77 @@
 from pathlib import Path
 
 import pytest
+import typer
 from frontdoor import call_here
 from synthetic import synthetic_audit, synthetic_run, synthetic_transcript
 
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
+from proctor.cli.lazy import leaves
+from proctor.cli.main import app
 from proctor.home import Home
 
-READING = (
-    ["show"],
-    ["log"],
-    ["sql", "SELECT 1"],
-    ["sql", "SELECT 1", "--unverified"],
-    ["replay"],
-    ["show", "--transcript"],
-    ["keys", "list"],
-    ["keys", "accept"],
-    ["data", "list"],
-    ["data", "why"],
-    ["line", "show", "--list", "checkpoints"],
-    ["report", "--out", "report.html"],
-    ["export", "bundle", "--out", "bundle"],
-    ["export", "proof", "0"],
-    ["verify"],
-)
+READING = {  # each way to ask, by command
+    "data lineage": ["x/1"],
+    "data list": [],
+    "data why": [],
+    "export bundle": ["--out", "bundle"],
+    "export curves": ["--out", "curves"],
+    "export proof": ["0", "--out", "proof"],
+    "export verdict": ["head", "--out", "verdict"],
+    "import": ["bundle"],
+    "keys accept": [],
+    "keys list": [],
+    "keys new": ["operator", "key"],
+    "line show": ["--list", "checkpoints"],
+    "line sign": ["resume", "--key", "key/operator.pem"],
+    "line task new": ["task"],
+    "log": [],
+    "replay": [],
+    "report": ["--out", "report.html"],
+    "runs": [],
+    "show": [],
+    "sql": ["SELECT 1"],
+    "tune show": ["model"],
+    "verify": [],
+    "witness sign": ["request", "--state", "state"],
+    "witness trust": ["vkey", "--name", "example.org/witness", "--state", "state"],
+}
+FURTHER = (["sql", "SELECT 1", "--unverified"], ["show", "--transcript"])
+SERVING = {"notary", "serve", "witness serve"}  # until they are stopped
+APPENDING = {
+    "annotate",
+    "compare",
+    "data admit",
+    "data review",
+    "data withdraw",
+    "demo",
+    "export data",
+    "export model",
+    "fork",
+    "judge",
+    "keys grant",
+    "keys revoke",
+    "keys rotate",
+    "line bisect",
+    "line evolve",
+    "line init",
+    "line propose",
+    "line rollback",
+    "line run",
+    "line task admit",
+    "line watch",
+    "run",
+    "tune round",
+    "tune use",
+    "witness ask",
+}
+
+
+def test_every_command_is_said_to_append_or_not() -> None:
+    commands = [path for path, _ in leaves(typer.main.get_command(app))]
+    assert sorted(commands) == sorted([*READING, *SERVING, *APPENDING])
 
 
 @pytest.fixture
@@ -55,7 +101,7 @@ def test_questions_append_nothing_beside_open_runs(
         lock.parent.mkdir(parents=True)
         lock.touch()
         before = log.recorder.max_notification_id()
-        for arguments in READING:
+        for arguments in (*([*path.split(), *rest] for path, rest in READING.items()), *FURTHER):
             done = call_here(arguments, home=home)
             assert done.returncode in (0, 1, 2), (arguments, done.stderr)
             assert log.recorder.max_notification_id() == before, arguments

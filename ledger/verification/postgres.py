@@ -1,4 +1,4 @@
-"""One moment of a ledger on a PostgreSQL server, for reading.
+"""A ledger on a PostgreSQL server, as SERVERS of paths.py has it; one moment of it, for reading.
 
 Rows come a few at a time, in one transaction that sees one moment. Values of any length are cut to
 what the format allows, and one byte more, so that they are refused.
@@ -10,14 +10,18 @@ I/O: reads from the server.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from ledger.errors import StorageError
-from ledger.paths import LedgerPaths
-from ledger.postgres_store import PostgresStore, explained_server, on_server
+from ledger.postgres_rights import read_rights
+from ledger.postgres_store import PostgresStore, ServerSettings, explained_server, on_server
 from ledger.verification.snapshots import Snapshot
+
+PAGE = "docs/how-to/use-postgresql.md"
+connect, rights, settings = on_server, read_rights, ServerSettings.from_env
 
 _PAGE = 500  # rows: up to 32 MiB
 _ENTRY = "CASE WHEN length(entry) <= 65535 THEN entry END"
@@ -73,13 +77,18 @@ def _plain(statement: str) -> str:
 
 
 @contextmanager
-def server_snapshot(paths: LedgerPaths) -> Iterator[ServerSnapshot]:
-    """Yield what is stored on the server that the ledger's file names, as of one moment."""
-    with closing(on_server(paths.server, given=None)) as store:
+def snapshot(file: Path) -> Iterator[ServerSnapshot]:
+    """Yield what is stored on the server that this file names, as of one moment."""
+    with closing(on_server(file, given=None)) as store:
         if not store.begun():
             raise StorageError(
-                f"{paths.server}: there is no ledger in {store.settings}; check the names, or "
+                f"{file}: there is no ledger in {store.settings}; check the names, or "
                 "restore the database from a copy"
             )
         with store.transaction(write=False) as rows:
             yield ServerSnapshot(store, rows)
+
+
+def place(file: Path) -> str:
+    """Return the name of the place that this file names."""
+    return ServerSettings.of_ledger(file, given=None).place
