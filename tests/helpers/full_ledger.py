@@ -183,8 +183,8 @@ def add_what_can_go_wrong(directory: Path) -> None:
     with LedgerApplication.open(directory, REGISTRY) as log:
         unanswered = synthetic_run(log, epochs=1, end=None)
         for epoch in range(1, 5):
-            told = {"metrics": {"f1": 0.5}}
-            unanswered.measure_epoch(measured(epoch, exploding=True), told)
+            beside = {"metrics": {"f1": 0.5}}
+            unanswered.measure_epoch(measured(epoch, exploding=True), beside)
             unanswered.evaluate_rules()
             if unanswered.fired():
                 break
