@@ -14,18 +14,19 @@ from aggregates.canonical import digest
 from aggregates.errors import InvariantError
 from aggregates.events import Event, First, Long, begins, counted, record, records
 
-OWN_POLICIES = (
-    "fresh_on_nan",
-    "human",
-    "mixed",
-    "network",
-    "nothing",
-    "openai",
-    "playbook",
-    "random",
-    "rescue",
-    "trials",
-)
+# Our policies, and whether each needs nothing but its code to decide: no model, weights or person.
+OWN_POLICIES: Mapping[str, bool] = {
+    "fresh_on_nan": True,
+    "human": False,
+    "mixed": False,
+    "network": False,
+    "nothing": True,
+    "openai": False,
+    "playbook": True,
+    "random": True,
+    "rescue": True,
+    "trials": True,
+}
 NEUTRAL = ("data_dir", "download", "snapshots")  # of a configuration: they change no value of a run
 # What a configuration says of how and where a run is computed, and its seed: another value of these
 # asks the same, once more.

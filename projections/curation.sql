@@ -75,7 +75,7 @@ made AS (
         (config ->> '$.dataset') = 'shapes' AS data,
         (policy ->> '$.model') IS NULL
         AND CASE policy ->> '$.name' WHEN 'given' THEN c.after ELSE policy ->> '$.name' END
-            IN ('fresh_on_nan', 'nothing', 'playbook', 'random', 'rescue', 'trials') AS policy
+            IN ({{policies_of_code}}) AS policy
     FROM run_starts
     LEFT JOIN (
         SELECT f.run_id, ANY_VALUE(s.after) AS after

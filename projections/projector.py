@@ -154,6 +154,7 @@ def _told() -> Mapping[str, str]:
         "once": _rows_of(once),
         "phases": _rows_of(phases),
         "policies": _listed(OWN_POLICIES),
+        "policies_of_code": _listed(name for name, alone in OWN_POLICIES.items() if alone),
         "revision": str(REVISION),
         "rules": _rows_of(rules),
     }

@@ -126,8 +126,12 @@ class Worker:
         }
         process = {"process_score": 0.0}
         if self._episode["process"]:
-            score, obligations, _ = measure_process(_entries(events, run.id))
-            process = {"process_score": score, "obligations": obligations}
+            found = measure_process(_entries(events, run.id))
+            process = {
+                "process_score": found.score,
+                "obligations": found.obligations,
+                "exercised": found.exercised,
+            }
         return {
             "end": run.end_reason,
             "run": str(run.id),
@@ -178,6 +182,7 @@ class Worker:
                 "tree_head": log.recorder.tree_head(),
                 "requests": tally.calls,
                 "usable": tally.usable,
+                "usable_share": tally.usable / tally.calls if tally.calls else None,
             }
             return run, list(log.events.get(run.id)), recorded
 
